@@ -1,0 +1,58 @@
+# Everything a newcomer needs is two commands: `make demo` and `make test`.
+# Each one first makes .venv from the hashed lock; nothing is installed outside this folder.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+UV     := $(shell command -v uv 2>/dev/null)
+JOBS   ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format migrate lease-race lease-race-log lock clean
+
+help: ## list these targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Faultline needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+ifneq ($(UV),)
+	@echo "installing into $(VENV) with uv"
+	@uv venv --quiet --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
+	@uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+else
+	@echo "installing into $(VENV) with pip (uv is faster, if you have it)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+endif
+	@touch $@
+
+demo: $(READY) ## the stale-worker race, live, with a verdict
+	@$(BIN)/faultline demo
+
+test: $(READY) ## the whole suite, on real PostgreSQL
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+lint: $(READY) ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: $(READY) ## let ruff rewrite the code to the house format
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+migrate: $(READY) ## bring the database at DATABASE_URL (else the embedded one) up to date
+	@$(BIN)/faultline migrate
+
+lease-race: $(READY) ## the deterministic two-worker race, as a test
+	@$(BIN)/python -m pytest -q tests/test_lease_race_fencing.py
+
+lease-race-log: $(READY) ## the same race with its structured log, one JSON object per line
+	@$(BIN)/faultline demo --log-only
+
+lock: ## refresh requirements.lock (needs uv)
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev --upgrade pyproject.toml -o requirements.lock
+
+clean: ## remove the virtual environment and caches
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,138 @@
+"""Every error that Faultline raises on purpose, each with a stable code and what to do about it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FaultlineError(Exception):
+    """Root of the family. `code` never changes between releases; the wording may."""
+
+    code: ClassVar[str] = "faultline_error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class StaleLease(FaultlineError):  # noqa: N818 - the name that the protocol's users already know
+    """The database refused a write by a worker whose lease was superseded or ran out.
+
+    The transaction it was raised in is doomed: swallowing this error commits nothing.
+    """
+
+    code = "stale_lease"
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        job_id: str | None = None,
+        stale_token: int | None = None,
+        current_token: int | None = None,
+    ) -> None:
+        super().__init__(f"stale lease: {reason}")
+        self.reason = reason
+        self.job_id = job_id
+        self.stale_token = stale_token
+        self.current_token = current_token
+
+
+class IllegalTransition(FaultlineError):
+    """The database refused to move a job, or a ledger entry, where it may never go (FL002)."""
+
+    code = "illegal_transition"
+
+
+class TokenViolation(FaultlineError):
+    """The database refused a change that would reuse or lower a fencing token (FL003)."""
+
+    code = "token_violation"
+
+
+class IdempotencyConflict(FaultlineError):
+    """The same idempotency key was used before for other work (FL004)."""
+
+    code = "idempotency_conflict"
+
+    def __init__(
+        self, message: str, *, job_id: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+
+
+class InvalidInput(FaultlineError):
+    """Something given by the caller cannot be stored or run; nothing was written (FL005)."""
+
+    code = "invalid_input"
+
+
+class PayloadTooLarge(InvalidInput):
+    """The encoded payload is over the limit; nothing was written."""
+
+    code = "payload_too_large"
+
+
+class UnknownJob(FaultlineError):
+    """No job has this id (FL006)."""
+
+    code = "unknown_job"
+
+
+class FenceNotHeld(FaultlineError):
+    """Above READ COMMITTED a job must be locked before it can be committed (FL007)."""
+
+    code = "fence_not_held"
+
+
+class UnknownTask(FaultlineError):
+    """A job names a task that this application does not define."""
+
+    code = "unknown_task"
+
+
+class NotCommitted(FaultlineError):
+    """The handler fenced its own transaction and then rolled it back: the attempt failed."""
+
+    code = "not_committed"
+
+
+class AttemptTimeout(FaultlineError):
+    """An attempt ran longer than its task's `timeout_seconds`."""
+
+    code = "attempt_timeout"
+
+
+class Reject(FaultlineError):  # noqa: N818 - raised by handlers: `raise faultline.Reject("…")`
+    """Raised by a handler to say: do not run this job again, whatever attempts are left."""
+
+    code = "rejected"
+
+
+class InvalidSettings(FaultlineError):
+    """Settings that contradict each other, refused before anything runs."""
+
+    code = "invalid_settings"
+
+
+class DatabaseUnavailable(FaultlineError):
+    """PostgreSQL cannot be reached or refuses connections."""
+
+    code = "database_unavailable"
+
+
+class SchemaMismatch(FaultlineError):
+    """The database's schema is missing, too old or too new for this version of Faultline."""
+
+    code = "schema_mismatch"
+
+
+class EmbeddedServerError(FaultlineError):
+    """The embedded PostgreSQL could not be found, created or started."""
+
+    code = "embedded_server"
