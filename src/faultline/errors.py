@@ -19,7 +19,7 @@ class FaultlineError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
-class StaleLease(FaultlineError):  # noqa: N818 - the name that the protocol's users already know
+class StaleLease(FaultlineError):
     """The database refused a write by a worker whose lease was superseded or ran out.
 
     The transaction it was raised in is doomed: swallowing this error commits nothing.
@@ -59,9 +59,7 @@ class IdempotencyConflict(FaultlineError):
 
     code = "idempotency_conflict"
 
-    def __init__(
-        self, message: str, *, job_id: str | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, job_id: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.job_id = job_id
 
@@ -108,7 +106,7 @@ class AttemptTimeout(FaultlineError):
     code = "attempt_timeout"
 
 
-class Reject(FaultlineError):  # noqa: N818 - raised by handlers: `raise faultline.Reject("…")`
+class Reject(FaultlineError):
     """Raised by a handler to say: do not run this job again, whatever attempts are left."""
 
     code = "rejected"

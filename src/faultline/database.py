@@ -1,0 +1,227 @@
+"""The only place that speaks to the driver: sessions, pools, and errors in our own words."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+import psycopg
+from psycopg import conninfo
+from psycopg.rows import tuple_row
+from psycopg.types.json import set_json_loads
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+
+from faultline import errors
+from faultline.protocol import Statement
+
+T = TypeVar("T")
+Connection = psycopg.Connection[Any]
+AsyncConnection = psycopg.AsyncConnection[Any]
+Pool = ConnectionPool[Connection]
+AsyncPool = AsyncConnectionPool[AsyncConnection]
+
+# A peer that is gone must be noticed by the kernel: a query on a black-holed socket waits for ever
+# otherwise, whatever statement_timeout says.
+NETWORK_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+}
+
+_PROBE = "SELECT pg_backend_pid(), current_setting('server_version_num')::int, version() ~* 'linux'"
+_SESSION = "SET default_transaction_isolation = 'read committed'; SET timezone = 'UTC'"
+# A backend inside a query does not look at its socket, and would hide its client's death.
+_LINUX_SESSION = f"{_SESSION}; SET client_connection_check_interval = '200ms'"
+
+
+def run(conn: Connection, statement: Statement[T]) -> T:
+    with translated_errors(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        return statement.read(cursor.execute(statement.sql, statement.params).fetchall())
+
+
+async def run_async(conn: AsyncConnection, statement: Statement[T]) -> T:
+    with translated_errors():
+        async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            await cursor.execute(statement.sql, statement.params)
+            return statement.read(await cursor.fetchall())
+
+
+# ── errors ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        translated = translate(error)
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def translate(error: psycopg.Error) -> errors.FaultlineError | None:
+    """The error in Faultline's words; None for what only the driver can say."""
+    diag = error.diag
+    message, hint = diag.message_primary or str(error), diag.message_hint
+    match error.sqlstate:
+        case "FL001":
+            detail = orjson.loads(diag.message_detail or "{}")
+            return errors.StaleLease(
+                detail.get("reason", "unknown"),
+                job_id=detail.get("job_id"),
+                stale_token=detail.get("stale_token"),
+                current_token=detail.get("current_token"),
+            )
+        case "FL002":
+            return errors.IllegalTransition(message, hint=hint)
+        case "FL003":
+            return errors.TokenViolation(message, hint=hint)
+        case "FL004":
+            detail = orjson.loads(diag.message_detail or "{}")
+            return errors.IdempotencyConflict(message, job_id=detail.get("job_id"), hint=hint)
+        case "FL005":
+            return errors.InvalidInput(message, hint=hint)
+        case "FL006":
+            return errors.UnknownJob(message, hint=hint)
+        case "FL007":
+            return errors.FenceNotHeld(message, hint=hint)
+        case "23514" if diag.schema_name == "faultline":
+            rule = (diag.constraint_name or "").replace("_", " ")
+            return errors.InvalidInput(f"refused by the database: {rule}")
+        case "3F000" | "42883" | "42P01" if "faultline" in message:
+            return errors.SchemaMismatch(
+                "this database has no Faultline schema, or an older one",
+                hint="run: faultline migrate",
+            )
+    return None
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the session is gone, so that what it was doing may or may not have happened."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")
+
+
+def is_serialization_conflict(error: BaseException) -> bool:
+    return isinstance(error, psycopg.Error) and error.sqlstate in ("40001", "40P01")
+
+
+def redact(url: str) -> str:
+    """The URL or DSN without its password, fit for logs and error messages."""
+    without_url_password = re.sub(r"(//[^:/@\s]*):[^@\s]*@", r"\1:***@", url)
+    return re.sub(r"(password\s*=\s*)('[^']*'|[^\s&]+)", r"\1***", without_url_password)
+
+
+def _unavailable(url: str, error: Exception) -> errors.DatabaseUnavailable:
+    reason = " ".join(redact(str(error)).split())
+    return errors.DatabaseUnavailable(
+        f"cannot reach PostgreSQL at {redact(url)}: {reason}",
+        hint="check DATABASE_URL and that the server is running: faultline doctor",
+    )
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a new connection turned out to be."""
+
+    is_pooled: bool  # a pooler sits in between: no LISTEN, no session locks, no named statements
+    server_version: int
+
+
+def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise errors.InvalidInput(f"not a database URL: {redact(str(error).strip())}") from None
+    return {**NETWORK_DEFAULTS, "application_name": application_name, **given, "autocommit": True}
+
+
+def connect(url: str, *, application_name: str = "faultline") -> Connection:
+    options = connect_options(url, application_name=application_name)
+    try:
+        conn = psycopg.connect(**options)
+        configure(conn)
+    except psycopg.OperationalError as error:
+        raise _unavailable(url, error) from None
+    return conn
+
+
+async def connect_async(url: str, *, application_name: str = "faultline") -> AsyncConnection:
+    options = connect_options(url, application_name=application_name)
+    try:
+        conn = await psycopg.AsyncConnection.connect(**options)
+        await configure_async(conn)
+    except psycopg.OperationalError as error:
+        raise _unavailable(url, error) from None
+    return conn
+
+
+def configure(conn: Connection) -> Session:
+    """Make a fresh connection ours: JSON by orjson, READ COMMITTED, a watch on its own socket."""
+    set_json_loads(orjson.loads, conn)
+    with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        pid, version, on_linux = cursor.execute(_PROBE).fetchone()  # type: ignore[misc]
+    session = Session(is_pooled=pid != conn.info.backend_pid, server_version=version)
+    if session.is_pooled:
+        conn.prepare_threshold = None
+    else:
+        conn.execute(_LINUX_SESSION if on_linux else _SESSION)
+    return session
+
+
+async def configure_async(conn: AsyncConnection) -> Session:
+    set_json_loads(orjson.loads, conn)
+    async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+        await cursor.execute(_PROBE)
+        pid, version, on_linux = await cursor.fetchone()  # type: ignore[misc]
+    session = Session(is_pooled=pid != conn.info.backend_pid, server_version=version)
+    if session.is_pooled:
+        conn.prepare_threshold = None
+    else:
+        await conn.execute(_LINUX_SESSION if on_linux else _SESSION)
+    return session
+
+
+# ── pools ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
+    """Not yet open: the first connection is made when the first caller needs one."""
+
+    def prepare(conn: Connection) -> None:
+        configure(conn)
+
+    options = connect_options(url, application_name=application_name)
+    return ConnectionPool(
+        kwargs=options, min_size=0, max_size=max_size, open=False, configure=prepare, timeout=15.0
+    )
+
+
+def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncPool:
+    async def prepare(conn: AsyncConnection) -> None:
+        await configure_async(conn)
+
+    options = connect_options(url, application_name=application_name)
+    return AsyncConnectionPool(
+        kwargs=options, min_size=0, max_size=max_size, open=False, configure=prepare, timeout=15.0
+    )
+
+
+@contextlib.contextmanager
+def pool_errors(url: str) -> Iterator[None]:
+    """A pool that cannot connect says only that it gave up waiting; say what that means."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise _unavailable(url, error) from None

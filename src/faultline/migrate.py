@@ -1,0 +1,139 @@
+"""Bring a database's schema to the version that this code speaks. Forward only, all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import psycopg
+
+from faultline.database import Connection, connect
+from faultline.errors import DatabaseUnavailable, SchemaMismatch
+
+MIGRATION_LOCK = 0x6661756C74  # one migrator at a time, whichever process it is in
+_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    version: int
+    applied: tuple[str, ...]
+    functions_replaced: bool
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    folder = resources.files("faultline.sql").joinpath("migrations")
+    found = [
+        Migration(int(match[1]), match[2], entry.read_text())
+        for entry in folder.iterdir()
+        if (match := _FILE_NAME.match(entry.name))
+    ]
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+@cache
+def functions_sql() -> str:
+    """Everything that is replaced as a whole at each upgrade: functions and triggers, no tables."""
+    files = resources.files("faultline.sql")
+    names = ("protocol.sql", "records.sql", "guards.sql")
+    return "\n".join(files.joinpath(name).read_text() for name in names)
+
+
+def roles_sql() -> str:
+    return resources.files("faultline.sql").joinpath("roles.sql").read_text()
+
+
+def latest_version() -> int:
+    return migrations()[-1].version
+
+
+def _fingerprint() -> str:
+    return hashlib.sha256(functions_sql().encode()).hexdigest()
+
+
+def migrate(
+    url: str, *, roles: bool = False, lock_timeout_seconds: float = 10.0
+) -> MigrationReport:
+    """Apply what is missing, in one transaction, under a lock that other migrators wait for.
+
+    Killed half-way it leaves nothing behind; run again it starts over. With nothing to do it takes
+    no lock on any table. A table that stays locked by others for `lock_timeout_seconds` makes it
+    give up rather than stand in the way of everyone queueing behind it.
+    """
+    with connect(url, application_name="faultline migrate") as conn, conn.transaction():
+        conn.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_seconds * 1000)}")
+        try:
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+            report = _apply(conn)
+            if roles:
+                conn.execute(roles_sql())
+        except psycopg.errors.LockNotAvailable as error:
+            raise DatabaseUnavailable(
+                f"gave up after waiting {lock_timeout_seconds:g} s for a lock; nothing was changed",
+                hint="another migration is running, or a long transaction holds a table; try again",
+            ) from error
+    return report
+
+
+def _apply(conn: Connection) -> MigrationReport:
+    current = _require_not_newer(installed_version(conn))
+    pending = [migration for migration in migrations() if migration.version > current]
+    for migration in pending:
+        conn.execute(migration.sql)
+        conn.execute(
+            "INSERT INTO faultline.migrations (version, name) VALUES (%s, %s)",
+            [migration.version, migration.name],
+        )
+    replaced = bool(pending) or _installed_fingerprint(conn) != _fingerprint()
+    if replaced:
+        conn.execute(functions_sql())
+        conn.execute(f"COMMENT ON SCHEMA faultline IS 'functions {_fingerprint()}'")
+    applied = tuple(f"{migration.version:04} {migration.name}" for migration in pending)
+    return MigrationReport(latest_version(), applied, replaced)
+
+
+def installed_version(conn: Connection) -> int:
+    """The version of the schema in this database; 0 when there is none."""
+    (table,) = conn.execute("SELECT to_regclass('faultline.migrations')").fetchone()  # type: ignore[misc]
+    if table is None:
+        return 0
+    row = conn.execute("SELECT coalesce(max(version), 0) FROM faultline.migrations").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _installed_fingerprint(conn: Connection) -> str | None:
+    row = conn.execute(
+        "SELECT obj_description(to_regnamespace('faultline'), 'pg_namespace')"
+    ).fetchone()
+    return str(row[0]).removeprefix("functions ") if row and row[0] else None
+
+
+def _require_not_newer(current: int) -> int:
+    if current > latest_version():
+        raise SchemaMismatch(
+            f"the database is at schema version {current}; this Faultline knows {latest_version()}",
+            hint="upgrade the faultline package; downgrading a database is not supported",
+        )
+    return current
+
+
+def require_current_schema(conn: Connection) -> None:
+    """Refuse to work on a schema that this code does not speak."""
+    current = _require_not_newer(installed_version(conn))
+    if current < latest_version():
+        found = f"at schema version {current}" if current else "without Faultline's schema"
+        raise SchemaMismatch(
+            f"the database is {found}; this Faultline needs version {latest_version()}",
+            hint="run: faultline migrate",
+        )

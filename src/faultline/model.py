@@ -1,0 +1,119 @@
+"""The values that travel between the database, the worker and the user. No behaviour, no I/O."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from faultline.errors import InvalidSettings
+
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+DEFAULT_MAX_ATTEMPTS = 5
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class StaleReason(StrEnum):
+    """Why the database refuses a write; the words that FL001 carries."""
+
+    TOKEN_MISMATCH = "token_mismatch"  # noqa: S105 - a reason, not a secret
+    LEASE_EXPIRED = "lease_expired"
+    NOT_RUNNING = "not_running"
+    ALREADY_COMMITTED = "already_committed"
+    UNKNOWN_JOB = "unknown_job"
+    NOTHING_ENTERED = "nothing_entered"
+
+
+class Renewal(StrEnum):
+    """What a heartbeat says of one lease. Locked is not lost: somebody holds the row just now."""
+
+    RENEWED = "renewed"
+    LOCKED = "locked"
+    LOST = "lost"
+
+
+class CommitOutcome(StrEnum):
+    COMMITTED = "committed"
+    ALREADY_YOURS = "already_yours"
+    LOCKED = "locked"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The answer to an enqueue; `existing` when the idempotency key had been used for it before."""
+
+    job_id: UUID
+    existing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One job in one worker's hands: what to run, and what proves the right to commit it."""
+
+    job_id: UUID
+    fencing_token: int
+    lease_id: UUID
+    task: str
+    queue: str
+    payload: Mapping[str, Any]
+    attempt: int
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as the database knows it now."""
+
+    id: UUID
+    task: str
+    queue: str
+    priority: int
+    payload: Mapping[str, Any]
+    idempotency_key: str | None
+    state: JobState
+    failed_reason: str | None
+    attempts: int
+    max_attempts: int
+    fencing_token: int
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    next_run_at: datetime
+    claimed_at: datetime | None
+    created_at: datetime
+    finished_at: datetime | None
+    last_error: str | None
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long to wait before the next attempt: exponential, capped, and spread out by jitter."""
+
+    base_seconds: float = 1.0
+    factor: float = 2.0
+    cap_seconds: float = 300.0
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.base_seconds < 0 or self.cap_seconds < self.base_seconds:
+            raise InvalidSettings("a retry policy needs 0 <= base_seconds <= cap_seconds")
+        if self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise InvalidSettings("a retry policy needs factor >= 1 and 0 <= jitter <= 1")
+
+    def delay_seconds(self, attempt: int) -> float:
+        """The wait after `attempt` (1 for the first), never more than the cap."""
+        growth = self.factor ** min(attempt - 1, 64)  # beyond that every policy has met its cap
+        longest = min(self.cap_seconds, self.base_seconds * growth)
+        return longest * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy

@@ -1,0 +1,116 @@
+"""What may be stored with a job: JSON that PostgreSQL can keep, within stated limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from faultline.errors import InvalidInput, PayloadTooLarge
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+MAX_KEY_LENGTH = 255
+
+_TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}\Z")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}\Z")
+
+
+def encode_payload(payload: Mapping[str, Any]) -> str:
+    """The payload as JSON text, or InvalidInput that says what is wrong and where."""
+    if not isinstance(payload, Mapping):
+        raise InvalidInput("a payload is an object: arguments by name")
+    return encode_json(dict(payload), what="payload")
+
+
+def encode_json(value: Any, *, what: str) -> str:
+    _check(value, what, depth=1)
+    try:
+        encoded = orjson.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{what} is not JSON: {error}") from error
+    if len(encoded) > MAX_BYTES:
+        raise PayloadTooLarge(
+            f"{what} is {len(encoded):,} bytes of JSON; the limit is {MAX_BYTES:,}",
+            hint="store the data elsewhere and put its key in the job",
+        )
+    return encoded.decode()
+
+
+def _check(value: Any, where: str, *, depth: int) -> None:
+    """Refuse what PostgreSQL would refuse later, or what would come back as something else."""
+    if depth > MAX_DEPTH:
+        raise InvalidInput(f"{where.split('.')[0]} is nested more than {MAX_DEPTH} levels deep")
+    match value:
+        case None | bool() | int():
+            pass
+        case float():
+            if value != value or value in (float("inf"), float("-inf")):
+                raise InvalidInput(f"{where} is {value}, which JSON cannot hold")
+        case str():
+            _check_text(value, where)
+        case Mapping():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise InvalidInput(f"{where} has the key {key!r}; JSON keys are strings")
+                _check_text(key, f"a key of {where}")
+                _check(item, f"{where}.{key}", depth=depth + 1)
+        case list() | tuple():
+            for position, item in enumerate(value):
+                _check(item, f"{where}[{position}]", depth=depth + 1)
+        case _:
+            raise InvalidInput(
+                f"{where} is a {type(value).__name__}, which JSON cannot hold",
+                hint="pass strings, numbers, booleans, None, lists and dicts",
+            )
+
+
+def _check_text(text: str, where: str) -> None:
+    if "\x00" in text:
+        raise InvalidInput(f"{where} contains a NUL character, which PostgreSQL cannot store")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"{where} contains a lone surrogate: {error.reason}") from error
+
+
+def check_task_name(name: str) -> str:
+    if not _TASK_NAME.match(name):
+        raise InvalidInput(
+            f"{name[:80]!r} is not a task name",
+            hint="1 to 200 letters, digits, _ . : -, beginning with a letter or _",
+        )
+    return name
+
+
+def check_queue_name(name: str) -> str:
+    if not _QUEUE_NAME.match(name):
+        raise InvalidInput(
+            f"{name[:80]!r} is not a queue name",
+            hint="1 to 63 letters, digits, _ . : -, beginning with a letter, digit or _",
+        )
+    return name
+
+
+def check_idempotency_key(key: str) -> str:
+    _check_text(key, "the idempotency key")
+    if not 1 <= len(key) <= MAX_KEY_LENGTH:
+        raise InvalidInput(
+            f"the idempotency key has {len(key)} characters; it may have 1 to {MAX_KEY_LENGTH}"
+        )
+    return key
+
+
+def check_priority(priority: int) -> int:
+    if not 0 <= priority <= 9:
+        raise InvalidInput(f"priority {priority} is not within 0 (first) to 9 (last)")
+    return priority
+
+
+def check_max_attempts(max_attempts: int) -> int:
+    if not 1 <= max_attempts <= 1000:
+        raise InvalidInput(f"max_attempts {max_attempts} is not within 1 to 1000")
+    return max_attempts

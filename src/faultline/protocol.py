@@ -1,0 +1,313 @@
+"""The verbs of protocol.sql as values. No I/O: `database.run` and `run_async` execute them.
+
+A `Statement` is the same value for a thread and for an event loop, so no verb is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Generic, LiteralString, TypeVar
+from uuid import UUID
+
+from faultline.model import (
+    Claim,
+    CommitOutcome,
+    Enqueued,
+    JobRecord,
+    JobState,
+    Renewal,
+)
+from faultline.payload import encode_payload
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+CHANNEL = "faultline"
+LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
+LEADER_KEY = 0  # lock keys of workers start at 1
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T]):
+    """One round trip: what to send, and how to read what comes back."""
+
+    sql: LiteralString
+    params: tuple[Any, ...]
+    read: Callable[[list[Row]], T]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitVerdict:
+    job_id: UUID
+    outcome: CommitOutcome
+    reason: str | None
+    current_token: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A job that was taken back from a worker: queued again, or failed with its attempts spent."""
+
+    job_id: UUID
+    fencing_token: int
+    worker: str
+    attempt: int
+    state: JobState
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailVerdict:
+    state: JobState
+    next_run_at: datetime
+    failed_reason: str | None
+
+
+def _nothing(rows: list[Row]) -> None:
+    return None
+
+
+def _seconds(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+# ── producers ────────────────────────────────────────────────────────────────────────────────────
+
+
+def enqueue(
+    task: str,
+    payload: Mapping[str, Any],
+    *,
+    queue: str,
+    priority: int,
+    max_attempts: int,
+    run_at: datetime | None = None,
+    idempotency_key: str | None = None,
+) -> Statement[Enqueued]:
+    return Statement(
+        "SELECT job_id, existing FROM faultline.enqueue(%s, %s::jsonb, %s, %s, %s, %s, %s)",
+        (task, encode_payload(payload), queue, priority, run_at, idempotency_key, max_attempts),
+        lambda rows: Enqueued(*rows[0]),
+    )
+
+
+def enqueue_many(
+    task: str,
+    payloads: Sequence[Mapping[str, Any]],
+    *,
+    queue: str,
+    priority: int,
+    max_attempts: int,
+    run_at: datetime | None = None,
+    idempotency_keys: Sequence[str | None] | None = None,
+) -> Statement[list[Enqueued]]:
+    return Statement(
+        "SELECT job_id, existing"
+        " FROM faultline.enqueue_many(%s, %s::text[]::jsonb[], %s, %s, %s, %s, %s)",
+        (
+            task,
+            [encode_payload(payload) for payload in payloads],
+            queue,
+            priority,
+            run_at,
+            None if idempotency_keys is None else list(idempotency_keys),
+            max_attempts,
+        ),
+        lambda rows: [Enqueued(*row) for row in rows],
+    )
+
+
+# ── workers ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def claim(
+    worker: str, queues: Sequence[str], *, batch_size: int, lease_seconds: float
+) -> Statement[list[Claim]]:
+    return Statement(
+        "SELECT job_id, fencing_token, lease_id, task, queue, payload, attempts, max_attempts"
+        " FROM faultline.claim(%s, %s, %s, %s)",
+        (worker, list(queues), batch_size, _seconds(lease_seconds)),
+        lambda rows: [Claim(*row) for row in rows],
+    )
+
+
+def heartbeat(
+    worker: str, claims: Sequence[Claim], *, lease_seconds: float
+) -> Statement[dict[UUID, Renewal]]:
+    return Statement(
+        "SELECT job_id, outcome FROM faultline.heartbeat(%s, %s, %s, %s, %s)",
+        (worker, *_columns(claims), _seconds(lease_seconds)),
+        lambda rows: {job_id: Renewal(outcome) for job_id, outcome in rows},
+    )
+
+
+def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statement[None]:
+    return Statement(
+        "SELECT faultline.assert_fence(%s, %s, %s, %s)",
+        (*_fence(claim), None if idle_seconds is None else _seconds(idle_seconds)),
+        _nothing,
+    )
+
+
+def commit(claim: Claim, *, result: str | None = None) -> Statement[None]:
+    """`result` is JSON text."""
+    return Statement(
+        "SELECT faultline.commit(%s, %s, %s, %s::jsonb)", (*_fence(claim), result), _nothing
+    )
+
+
+def commit_many(
+    claims: Sequence[Claim], results: Sequence[str | None]
+) -> Statement[list[CommitVerdict]]:
+    return Statement(
+        "SELECT job_id, outcome, reason, current_token"
+        " FROM faultline.commit_many(%s, %s, %s, %s::text[]::jsonb[])",
+        (*_columns(claims), list(results)),
+        lambda rows: [CommitVerdict(row[0], CommitOutcome(row[1]), row[2], row[3]) for row in rows],
+    )
+
+
+def fail(
+    claim: Claim, *, error: str, retry_seconds: float = 0.0, reason: str | None = None
+) -> Statement[FailVerdict]:
+    return Statement(
+        "SELECT state, next_run_at, failed_reason FROM faultline.fail(%s, %s, %s, %s, %s, %s)",
+        (*_fence(claim), error, _seconds(retry_seconds), reason),
+        lambda rows: FailVerdict(JobState(rows[0][0]), rows[0][1], rows[0][2]),
+    )
+
+
+def release(claim: Claim) -> Statement[None]:
+    return Statement("SELECT faultline.release(%s, %s, %s)", _fence(claim), _nothing)
+
+
+def record_rejection(
+    job_id: UUID, *, stale_token: int, worker: str, reason: str
+) -> Statement[timedelta]:
+    return Statement(
+        "SELECT faultline.record_rejection(%s, %s, %s, %s)",
+        (job_id, stale_token, worker, reason),
+        lambda rows: rows[0][0],
+    )
+
+
+def in_ledger(claim: Claim) -> Statement[bool]:
+    """Whether exactly this claim took effect; False proves nothing while a COMMIT is in flight."""
+    return Statement(
+        "SELECT EXISTS (SELECT FROM faultline.ledger"
+        " WHERE job_id = %s AND fencing_token = %s AND lease_id = %s)",
+        _fence(claim),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+# ── recovery ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def reconcile(
+    *, max_jobs: int, dead_workers: Sequence[str] = (), lapsed_leases: Sequence[UUID] = ()
+) -> Statement[list[Reaped]]:
+    return Statement(
+        "SELECT job_id, fencing_token, worker, attempts, state, cause"
+        " FROM faultline.reconcile(%s, %s::text[], %s::uuid[])",
+        (max_jobs, list(dead_workers), list(lapsed_leases)),
+        lambda rows: [Reaped(*head, JobState(state), cause) for *head, state, cause in rows],
+    )
+
+
+def register_worker(
+    worker: str, *, host: str, pid: int, queues: Sequence[str], holds_locks: bool
+) -> Statement[int]:
+    return Statement(
+        "SELECT faultline.register_worker(%s, %s, %s, %s, %s)",
+        (worker, host, pid, list(queues), holds_locks),
+        lambda rows: int(rows[0][0]),
+    )
+
+
+def hold_worker_lock(lock_key: int) -> Statement[None]:
+    return Statement("SELECT pg_advisory_lock_shared(%s, %s)", (LOCK_CLASS, lock_key), _nothing)
+
+
+def drain_worker(worker: str) -> Statement[None]:
+    return Statement("SELECT faultline.drain_worker(%s)", (worker,), _nothing)
+
+
+def deregister_worker(worker: str) -> Statement[None]:
+    return Statement("SELECT faultline.deregister_worker(%s)", (worker,), _nothing)
+
+
+def vanished_workers() -> Statement[list[str]]:
+    return Statement(
+        "SELECT worker FROM faultline.vanished_workers()", (), lambda rows: [row[0] for row in rows]
+    )
+
+
+def bury_workers(workers: Sequence[str]) -> Statement[None]:
+    return Statement("SELECT faultline.bury_workers(%s)", (list(workers),), _nothing)
+
+
+# ── operators ────────────────────────────────────────────────────────────────────────────────────
+
+
+def cancel(job_id: UUID, reason: str | None = None) -> Statement[JobState]:
+    return Statement(
+        "SELECT faultline.cancel(%s, %s)", (job_id, reason), lambda rows: JobState(rows[0][0])
+    )
+
+
+def retry(job_id: UUID) -> Statement[JobState]:
+    return Statement("SELECT faultline.retry(%s)", (job_id,), lambda rows: JobState(rows[0][0]))
+
+
+_JOB = (
+    "SELECT j.id, j.task, j.queue, j.priority, j.payload, j.idempotency_key, j.state,"
+    " j.failed_reason, j.attempts, j.max_attempts, j.fencing_token, j.lease_owner,"
+    " j.lease_expires_at, j.next_run_at, j.claimed_at, j.created_at, j.finished_at, j.last_error,"
+    " l.result FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
+)
+
+
+def _job(row: Row) -> JobRecord:
+    record = JobRecord(*row)
+    return replace(record, state=JobState(record.state))
+
+
+def get_job(job_id: UUID) -> Statement[JobRecord | None]:
+    return Statement(
+        f"{_JOB} WHERE j.id = %s",
+        (job_id,),
+        lambda rows: _job(rows[0]) if rows else None,
+    )
+
+
+def list_jobs(
+    *,
+    state: str | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    before: UUID | None = None,
+    limit: int = 50,
+) -> Statement[list[JobRecord]]:
+    """Newest first; `before` is the last id of the page that came before."""
+    return Statement(
+        f"{_JOB} WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)"
+        " AND (%s::text IS NULL OR j.task = %s) AND (%s::uuid IS NULL OR j.id < %s)"
+        " ORDER BY j.id DESC LIMIT %s",
+        (state, state, queue, queue, task, task, before, before, limit),
+        lambda rows: [_job(row) for row in rows],
+    )
+
+
+def _fence(claim: Claim) -> tuple[UUID, int, UUID]:
+    return (claim.job_id, claim.fencing_token, claim.lease_id)
+
+
+def _columns(claims: Sequence[Claim]) -> tuple[list[UUID], list[int], list[UUID]]:
+    return (
+        [claim.job_id for claim in claims],
+        [claim.fencing_token for claim in claims],
+        [claim.lease_id for claim in claims],
+    )

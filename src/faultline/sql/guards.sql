@@ -1,0 +1,71 @@
+-- What the database refuses from anyone who writes to these tables by hand, whatever client they use.
+-- The happy path pays for the WHEN clauses and nothing else: the functions below only ever raise.
+-- Not defended: a superuser, session_replication_role = replica, a trigger that its owner disabled.
+--
+-- `faultline.verb` is set by the SET clause of the few functions that may do a guarded thing, for as long as they run.
+-- It is a setting and not pg_trigger_depth(), because a user's own trigger has depth too.
+
+CREATE OR REPLACE FUNCTION faultline.refuse_job_insert() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'a new job is queued and has never been claimed, not % with token %', NEW.state, NEW.fencing_token
+        USING ERRCODE = 'FL002', HINT = 'Use faultline.enqueue(), and faultline.commit() when it is done.';
+END $$;
+
+CREATE OR REPLACE TRIGGER guard_insert BEFORE INSERT ON faultline.jobs FOR EACH ROW
+WHEN (NEW.state <> 'queued' OR NEW.fencing_token <> 0 OR NEW.lease_id IS NOT NULL)
+EXECUTE FUNCTION faultline.refuse_job_insert();
+
+CREATE OR REPLACE FUNCTION faultline.refuse_job_update() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF OLD.state = 'succeeded' THEN
+        RAISE EXCEPTION 'job % has succeeded; that is final', OLD.id USING ERRCODE = 'FL002';
+    ELSIF OLD.state = 'failed' AND NEW.state <> 'failed' THEN
+        RAISE EXCEPTION 'job % has failed; only faultline.retry() runs it again', OLD.id USING ERRCODE = 'FL002';
+    ELSIF NEW.state = 'succeeded' THEN
+        RAISE EXCEPTION 'job % can succeed only by its entry in faultline.ledger', OLD.id
+            USING ERRCODE = 'FL002', HINT = 'Use faultline.commit(job_id, fencing_token, lease_id).';
+    ELSIF NEW.id <> OLD.id THEN
+        RAISE EXCEPTION 'the id of job % never changes', OLD.id USING ERRCODE = 'FL002';
+    ELSIF NEW.fencing_token < OLD.fencing_token THEN
+        RAISE EXCEPTION 'the fencing token of job % never goes down (% to %)',
+            OLD.id, OLD.fencing_token, NEW.fencing_token USING ERRCODE = 'FL003';
+    ELSE
+        RAISE EXCEPTION 'job % needs a higher fencing token and a new lease_id together whenever it is claimed', OLD.id
+            USING ERRCODE = 'FL003', HINT = 'Use faultline.claim().';
+    END IF;
+END $$;
+
+CREATE OR REPLACE TRIGGER guard_update BEFORE UPDATE ON faultline.jobs FOR EACH ROW
+WHEN (
+    -- terminal states absorb
+    (OLD.state = 'succeeded'
+        AND (NEW.state <> 'succeeded' OR NEW.fencing_token <> OLD.fencing_token OR NEW.lease_id IS DISTINCT FROM OLD.lease_id))
+    OR (OLD.state = 'failed' AND NEW.state <> 'failed'
+        AND current_setting('faultline.verb', true) IS DISTINCT FROM 'retry')
+    OR (NEW.state = 'succeeded' AND OLD.state <> 'succeeded'
+        AND current_setting('faultline.verb', true) IS DISTINCT FROM 'commit')
+    OR NEW.id <> OLD.id
+    -- a token is given out once
+    OR NEW.fencing_token < OLD.fencing_token
+    OR (NEW.state = 'running' AND OLD.state <> 'running' AND NEW.fencing_token = OLD.fencing_token)
+    OR (NEW.fencing_token = OLD.fencing_token) <> (NEW.lease_id IS NOT DISTINCT FROM OLD.lease_id))
+EXECUTE FUNCTION faultline.refuse_job_update();
+
+CREATE OR REPLACE FUNCTION faultline.refuse_ledger_change() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'entries in the ledger are never changed, and removed by retention alone (%)', TG_OP
+        USING ERRCODE = 'FL002';
+END $$;
+
+CREATE OR REPLACE TRIGGER guard_update BEFORE UPDATE ON faultline.ledger FOR EACH ROW
+EXECUTE FUNCTION faultline.refuse_ledger_change();
+
+CREATE OR REPLACE TRIGGER guard_delete BEFORE DELETE ON faultline.ledger FOR EACH ROW
+WHEN (current_setting('faultline.verb', true) IS DISTINCT FROM 'retention')
+EXECUTE FUNCTION faultline.refuse_ledger_change();
+
+CREATE OR REPLACE TRIGGER guard_truncate BEFORE TRUNCATE ON faultline.ledger FOR EACH STATEMENT
+EXECUTE FUNCTION faultline.refuse_ledger_change();

@@ -1,0 +1,499 @@
+-- The protocol of Faultline: what a client in any language may do to a job, and why each step is safe.
+--
+--   enqueue ─▶ queued ──claim──▶ running ──commit──▶ succeeded   (only with an entry in the ledger)
+--                ▲                  │
+--                └─ fail · release ─┴─ fail · reconcile · cancel ──▶ failed ──retry──▶ queued
+--                     · reconcile
+--
+-- Three rules carry everything:
+--   1. Every claim raises the job's fencing_token by one and draws a new lease_id. Nobody else ever has that pair.
+--   2. Whoever ends or moves a lease first locks the job's row FOR UPDATE, and only then looks at it.
+--   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
+--      FL001 when they do not hold, which dooms the caller's whole transaction, user writes included.
+-- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql.
+-- Parameters are written as function.parameter where a column has the same name.
+
+-- ── The fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Why the holder of this token and lease may not write for this job; null when it may. The caller has locked the row.
+-- The clock is the moving one: now() stands still during a transaction, and would let a slow one outlive its lease.
+CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid) RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT CASE
+        WHEN job.id IS NULL THEN 'unknown_job'
+        WHEN job.fencing_token IS DISTINCT FROM token OR job.lease_id IS DISTINCT FROM lease THEN 'token_mismatch'
+        WHEN job.state = 'succeeded' THEN 'already_committed'
+        WHEN job.state <> 'running' THEN 'not_running'
+        WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'
+    END
+$$;
+
+CREATE OR REPLACE FUNCTION faultline.refuse_stale(reason text, job_id uuid, stale_token bigint, current_token bigint)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'stale lease: %', reason USING
+        ERRCODE = 'FL001',
+        DETAIL = json_build_object('reason', reason, 'job_id', job_id,
+                                   'stale_token', stale_token, 'current_token', current_token)::text,
+        HINT = 'This worker no longer holds the job. Roll back; whoever holds it now will finish it.';
+END $$;
+
+-- Safe because the row stays locked until the caller's transaction ends: a lease that runs out between this check and
+-- the COMMIT cannot be given to anyone else in between.
+CREATE OR REPLACE FUNCTION faultline.enter_ledger() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'commit' AS $$
+DECLARE
+    job       faultline.jobs;
+    violation text;
+BEGIN
+    -- Above READ COMMITTED a single heartbeat since the snapshot would fail a perfectly live lease with 40001.
+    IF current_setting('transaction_isolation') <> 'read committed'
+       AND current_setting('faultline.held_job', true) IS DISTINCT FROM NEW.job_id::text THEN
+        RAISE EXCEPTION 'job % is not locked, and this transaction is %',
+            NEW.job_id, current_setting('transaction_isolation') USING ERRCODE = 'FL007',
+            HINT = 'Call faultline.assert_fence(job_id, fencing_token, lease_id) as its first statement.';
+    END IF;
+    SELECT * INTO job FROM faultline.jobs WHERE id = NEW.job_id FOR UPDATE;
+    violation := faultline.fence_violation(job, NEW.fencing_token, NEW.lease_id);
+    IF violation IS NOT NULL THEN
+        PERFORM faultline.refuse_stale(violation, NEW.job_id, NEW.fencing_token, job.fencing_token);
+    END IF;
+    UPDATE faultline.jobs SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = NEW.job_id;
+    NEW.worker := job.lease_owner;
+    NEW.committed_at := clock_timestamp();
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE TRIGGER enter_ledger BEFORE INSERT ON faultline.ledger FOR EACH ROW
+WHEN (current_setting('faultline.batch', true) IS DISTINCT FROM 'on')
+EXECUTE FUNCTION faultline.enter_ledger();
+
+-- Runs after every INSERT or MERGE into the ledger, whatever it did. Nothing entered means that the caller believes it
+-- committed and did not (ON CONFLICT DO NOTHING, WHERE NOT EXISTS): its other writes must not stand.
+-- For commit_many it is the fence itself; so whoever forges faultline.batch meets the same check one trigger later.
+-- The CASE keeps the planner on the primary key: as a plain condition, state = 'running' draws it to another index.
+CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'commit'
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    entered   bigint := (SELECT count(*) FROM entries);
+    committed bigint;
+BEGIN
+    IF entered = 0 THEN
+        PERFORM faultline.refuse_stale('nothing_entered', NULL, NULL, NULL);
+    END IF;
+    IF current_setting('faultline.batch', true) = 'on' THEN
+        UPDATE faultline.jobs AS j SET state = 'succeeded', finished_at = clock_timestamp()
+        WHERE j.id = ANY (ARRAY(SELECT e.job_id FROM entries AS e))
+          AND CASE WHEN (j.id, j.fencing_token, j.lease_id) IN (SELECT e.job_id, e.fencing_token, e.lease_id FROM entries AS e)
+                    AND j.state = 'running' AND j.lease_expires_at > clock_timestamp() THEN true ELSE false END;
+        GET DIAGNOSTICS committed = ROW_COUNT;
+        IF committed <> entered THEN
+            PERFORM faultline.refuse_stale(judged.violation, judged.job_id, judged.stale_token, judged.fencing_token)
+            FROM (SELECT e.job_id, e.fencing_token AS stale_token, j.fencing_token,
+                         faultline.fence_violation(j, e.fencing_token, e.lease_id) AS violation
+                  FROM entries AS e LEFT JOIN faultline.jobs AS j ON j.id = e.job_id) AS judged
+            WHERE judged.violation IS DISTINCT FROM 'already_committed'; -- those are the ones just entered
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE TRIGGER seal_ledger AFTER INSERT ON faultline.ledger
+REFERENCING NEW TABLE AS entries FOR EACH STATEMENT EXECUTE FUNCTION faultline.seal_ledger();
+
+-- ── Producers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- A notification wakes a worker and carries no meaning: losing one costs a poll. It takes a lock shared by the whole
+-- cluster at COMMIT and cannot be prepared, so it can be switched off: SET faultline.notify = 'off'.
+CREATE OR REPLACE FUNCTION faultline.wake(queue text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('faultline.notify', true) IS DISTINCT FROM 'off' AND pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify('faultline', queue);
+    END IF;
+END $$;
+
+-- Safe because the unique index decides who was first: a second caller with the same key waits for the first one's
+-- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0, and any order of keys, are equal.
+CREATE OR REPLACE FUNCTION faultline.enqueue_many(
+    task text, payloads jsonb[], queue text DEFAULT 'default', priority integer DEFAULT 5,
+    run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 5)
+RETURNS TABLE (job_id uuid, existing boolean) -- in the order of the payloads
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    ids   uuid[] := ARRAY(SELECT faultline.uuid7() FROM generate_series(1, cardinality(payloads)));
+    other record;
+BEGIN
+    IF cardinality(idempotency_keys) <> cardinality(payloads) THEN
+        RAISE EXCEPTION '% payloads but % idempotency keys', cardinality(payloads), cardinality(idempotency_keys)
+            USING ERRCODE = 'FL005', HINT = 'Give one key for each payload, NULL where there is none.';
+    END IF;
+    -- In the order of the keys: two callers with the same keys in opposite orders would wait for each other.
+    INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, idempotency_key)
+    SELECT given.id, enqueue_many.task, enqueue_many.queue, enqueue_many.priority, enqueue_many.max_attempts,
+           given.payload, coalesce(run_at, clock_timestamp()), given.key
+    FROM unnest(ids, payloads, idempotency_keys) WITH ORDINALITY AS given (id, payload, key, ordinal)
+    ORDER BY given.key, given.ordinal
+    ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;
+
+    IF idempotency_keys IS NULL THEN
+        RETURN QUERY SELECT id, false FROM unnest(ids) AS id;
+    ELSE
+        SELECT given.key, j.id INTO other
+        FROM unnest(payloads, idempotency_keys) AS given (payload, key)
+        LEFT JOIN faultline.jobs AS j ON j.idempotency_key = given.key
+        WHERE given.key IS NOT NULL AND (j.task = enqueue_many.task AND j.payload = given.payload) IS NOT TRUE LIMIT 1;
+        IF FOUND AND other.id IS NULL THEN -- the job that held the key was purged between the two statements
+            RAISE EXCEPTION 'idempotency key % was freed meanwhile', other.key USING ERRCODE = 'serialization_failure';
+        ELSIF FOUND THEN
+            RAISE EXCEPTION 'idempotency key % belongs to another task or payload', quote_literal(other.key) USING
+                ERRCODE = 'FL004', DETAIL = json_build_object('job_id', other.id)::text,
+                HINT = 'Use a new key for new work, or send exactly what was sent before.';
+        END IF;
+        RETURN QUERY
+            SELECT coalesce(j.id, given.id), j.id IS NOT NULL AND j.id <> given.id
+            FROM unnest(ids, idempotency_keys) WITH ORDINALITY AS given (id, key, ordinal)
+            LEFT JOIN faultline.jobs AS j ON j.idempotency_key = given.key ORDER BY given.ordinal;
+    END IF;
+    IF coalesce(run_at <= clock_timestamp(), true) THEN
+        PERFORM faultline.wake(enqueue_many.queue);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.enqueue(
+    task text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 5,
+    run_at timestamptz DEFAULT NULL, idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 5)
+RETURNS TABLE (job_id uuid, existing boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM faultline.enqueue_many(
+        enqueue.task, ARRAY[enqueue.payload], enqueue.queue, enqueue.priority, enqueue.run_at,
+        CASE WHEN enqueue.idempotency_key IS NOT NULL THEN ARRAY[enqueue.idempotency_key] END, enqueue.max_attempts);
+END $$;
+
+-- ── Workers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Safe because each row is locked before it is changed and locked rows are skipped, so no two claims take one job, and
+-- the token it returns has never been returned before. The attempt is counted here, not at its end: a job that kills
+-- its worker still runs out of attempts. A claim that finds too little takes back what has expired in its queues and
+-- looks once more, so that a client with nothing but this function needs no reconciler.
+-- Priorities are read one index range at a time: as one range, a million jobs for later at a better priority would be
+-- walked by every claim. Queues of one priority are read in random order, so that none of them starves.
+CREATE OR REPLACE FUNCTION faultline.claim(
+    worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds')
+RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
+               payload jsonb, attempts integer, max_attempts integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    wanted  integer := batch_size;
+    claimed integer;
+BEGIN
+    IF batch_size NOT BETWEEN 1 AND 10000 OR lease <= '0' THEN
+        RAISE EXCEPTION 'cannot claim % jobs for %', batch_size, lease USING ERRCODE = 'FL005',
+            HINT = 'batch_size is 1 to 10000, and a lease is longer than nothing.';
+    END IF;
+    FOR look IN 1..2 LOOP
+        RETURN QUERY
+            UPDATE faultline.jobs AS j
+            SET state = 'running', attempts = j.attempts + 1, fencing_token = j.fencing_token + 1,
+                lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
+                lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
+            WHERE j.id = ANY (ARRAY(
+                SELECT due.id
+                FROM (SELECT p.priority, q.queue FROM generate_series(0, 9) AS p (priority), unnest(queues) AS q (queue)
+                      ORDER BY p.priority, random()) AS lane
+                CROSS JOIN LATERAL (
+                    SELECT w.id FROM faultline.jobs AS w
+                    WHERE w.state = 'queued' AND w.queue = lane.queue AND w.priority = lane.priority
+                      AND w.next_run_at <= statement_timestamp()
+                    ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
+                LIMIT wanted))
+            RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task, j.queue, j.payload, j.attempts, j.max_attempts;
+        GET DIAGNOSTICS claimed = ROW_COUNT;
+        wanted := wanted - claimed;
+        EXIT WHEN wanted = 0 OR look = 2;
+        PERFORM FROM faultline.reconcile(max_jobs => wanted, queues => claim.queues);
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+END $$;
+
+-- Safe because it renews only the caller's own token and lease, and never waits: a row that somebody holds is reported
+-- as locked, which is not lost. A heartbeat that waited lost every other lease behind one open transaction.
+-- An expired lease that nobody has taken back may still be renewed: the token is still the newest.
+CREATE OR REPLACE FUNCTION faultline.heartbeat(
+    worker text, job_ids uuid[] DEFAULT '{}', fencing_tokens bigint[] DEFAULT '{}', lease_ids uuid[] DEFAULT '{}',
+    lease interval DEFAULT '15 seconds')
+RETURNS TABLE (job_id uuid, outcome text) -- renewed | locked | lost
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    renewed uuid[];
+BEGIN
+    UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), lost_at = NULL WHERE id = worker;
+    WITH free AS MATERIALIZED (
+        SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),
+    held AS (
+        UPDATE faultline.jobs AS j
+        SET lease_expires_at = clock_timestamp() + lease, lease_seconds = extract(epoch FROM lease)
+        FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
+        WHERE j.id = mine.job_id AND j.id = ANY (ARRAY(SELECT f.id FROM free AS f))
+          AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'
+              THEN true ELSE false END
+        RETURNING j.id)
+    SELECT array_agg(h.id) INTO renewed FROM held AS h;
+    RETURN QUERY
+        SELECT mine.job_id,
+               CASE WHEN mine.job_id = ANY (renewed) THEN 'renewed'
+                    WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running' THEN 'locked'
+                    ELSE 'lost' END
+        FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
+        LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id;
+END $$;
+
+-- Safe in the middle of a job because the row stays locked until the caller's transaction ends: heartbeats pass, and
+-- whoever wants to take the job over waits or skips it. Above READ COMMITTED the lock keeps heartbeats out as well,
+-- because one of them would make the commit fail; such a transaction has to be shorter than its lease.
+-- With idle_limit a client that freezes inside its transaction is ended by its own backend and sets the job free.
+CREATE OR REPLACE FUNCTION faultline.assert_fence(
+    job_id uuid, fencing_token bigint, lease_id uuid, idle_limit interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    job       faultline.jobs;
+    violation text;
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = assert_fence.job_id FOR KEY SHARE;
+    ELSE
+        SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = assert_fence.job_id FOR NO KEY UPDATE;
+        PERFORM set_config('faultline.held_job', assert_fence.job_id::text, true);
+    END IF;
+    violation := faultline.fence_violation(job, assert_fence.fencing_token, assert_fence.lease_id);
+    IF violation IS NOT NULL THEN
+        PERFORM faultline.refuse_stale(violation, assert_fence.job_id, assert_fence.fencing_token, job.fencing_token);
+    END IF;
+    IF idle_limit IS NOT NULL THEN
+        PERFORM set_config('idle_in_transaction_session_timeout',
+                           ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true);
+    END IF;
+END $$;
+
+-- Safe because it is the insert: the trigger decides. It raises for a job that is in the ledger already, even by this
+-- very caller: answering "done" would let a transaction that is sent twice apply its other writes twice.
+CREATE OR REPLACE FUNCTION faultline.commit(
+    job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)
+    VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);
+END $$;
+
+-- Safe because every row is locked, in one order and without waiting, then judged on its own, and only what holds is
+-- entered. It carries no writes of the caller's, so what is already in the ledger under the same token and lease can be
+-- answered with already_yours: sending a batch twice is harmless.
+CREATE OR REPLACE FUNCTION faultline.commit_many(
+    job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], results jsonb[] DEFAULT NULL)
+RETURNS TABLE (job_id uuid, outcome text, reason text, current_token bigint) -- committed | already_yours | locked | stale
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.batch = 'on'
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    free     uuid[] := ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)
+                             ORDER BY j.id FOR UPDATE SKIP LOCKED);
+    verdicts text[];
+    tokens   bigint[];
+BEGIN
+    SELECT array_agg(CASE WHEN judged.violation IS NOT NULL THEN judged.violation
+                          WHEN judged.is_free THEN 'committed' ELSE 'locked' END ORDER BY judged.ordinal),
+           array_agg(judged.fencing_token ORDER BY judged.ordinal)
+    INTO verdicts, tokens
+    FROM (SELECT mine.ordinal, j.fencing_token, f.id IS NOT NULL AS is_free,
+                 faultline.fence_violation(j, mine.token, mine.lease_id) AS violation
+          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY AS mine (job_id, token, lease_id, ordinal)
+          LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id
+          LEFT JOIN unnest(free) AS f (id) ON f.id = mine.job_id) AS judged;
+
+    IF 'committed' = ANY (verdicts) THEN
+        INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, worker, result)
+        SELECT DISTINCT ON (mine.job_id) mine.job_id, mine.token, mine.lease_id, j.lease_owner, mine.result
+        FROM unnest(job_ids, fencing_tokens, lease_ids, results, verdicts) AS mine (job_id, token, lease_id, result, verdict)
+        JOIN faultline.jobs AS j ON j.id = mine.job_id
+        WHERE mine.verdict = 'committed';
+    END IF;
+    RETURN QUERY
+        SELECT mine.job_id,
+               CASE WHEN mine.verdict IN ('committed', 'locked') THEN mine.verdict
+                    WHEN mine.verdict = 'already_committed' THEN 'already_yours' ELSE 'stale' END,
+               CASE WHEN mine.verdict NOT IN ('committed', 'locked', 'already_committed') THEN mine.verdict END,
+               mine.token
+        FROM unnest(job_ids, verdicts, tokens) AS mine (job_id, verdict, token);
+END $$;
+
+-- Lock the job for its holder to give up. An expired lease may still be given up: until somebody else claims the job,
+-- this caller is the last one who had it.
+CREATE OR REPLACE FUNCTION faultline.lock_own(job_id uuid, fencing_token bigint, lease_id uuid) RETURNS faultline.jobs
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    job       faultline.jobs;
+    violation text;
+BEGIN
+    SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_own.job_id FOR UPDATE;
+    violation := faultline.fence_violation(job, lock_own.fencing_token, lock_own.lease_id);
+    IF violation <> 'lease_expired' THEN
+        PERFORM faultline.refuse_stale(violation, lock_own.job_id, lock_own.fencing_token, job.fencing_token);
+    END IF;
+    RETURN job;
+END $$;
+
+-- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, one is refused.
+-- With a reason the job is dead at once; without one it runs again after retry_in while attempts are left.
+CREATE OR REPLACE FUNCTION faultline.fail(
+    job_id uuid, fencing_token bigint, lease_id uuid, error text DEFAULT NULL,
+    retry_in interval DEFAULT '10 seconds', reason text DEFAULT NULL)
+RETURNS TABLE (state text, next_run_at timestamptz, failed_reason text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job  faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);
+    dead text := coalesce(fail.reason, CASE WHEN job.attempts >= job.max_attempts THEN 'attempts_spent' END);
+BEGIN
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'failed', left(fail.error, 10000), job.claimed_at);
+    IF dead IS NULL AND retry_in <= '0' THEN
+        PERFORM faultline.wake(job.queue);
+    END IF;
+    RETURN QUERY
+        UPDATE faultline.jobs AS j
+        SET state = CASE WHEN dead IS NULL THEN 'queued' ELSE 'failed' END,
+            failed_reason = dead,
+            finished_at = CASE WHEN dead IS NOT NULL THEN clock_timestamp() END,
+            next_run_at = CASE WHEN dead IS NULL THEN clock_timestamp() + retry_in ELSE j.next_run_at END,
+            last_error = left(fail.error, 10000), lease_owner = NULL, lease_expires_at = NULL
+        WHERE j.id = job.id
+        RETURNING j.state, j.next_run_at, j.failed_reason;
+END $$;
+
+-- Safe for the same reason as fail. The attempt is given back too: a deploy must not use up a job's chances.
+CREATE OR REPLACE FUNCTION faultline.release(job_id uuid, fencing_token bigint, lease_id uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_own(release.job_id, release.fencing_token, release.lease_id);
+BEGIN
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released', job.claimed_at);
+    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL
+    WHERE id = job.id;
+    PERFORM faultline.wake(job.queue);
+END $$;
+
+-- ── Recovery and operators ─────────────────────────────────────────────────────────────────────────────────────────
+
+-- Safe because suspicion is cheap: giving back the job of a worker that is in fact alive wastes work and corrupts
+-- nothing, since that worker's token or lease no longer holds. Rows that somebody has locked are skipped: a commit in
+-- flight wins. Any number of reconcilers may run at once. Besides expired leases it takes the jobs of workers that are
+-- known to be dead, and leases that an observer with a steady clock saw unchanged for longer than they last.
+CREATE OR REPLACE FUNCTION faultline.reconcile(
+    max_jobs integer DEFAULT 100, dead_workers text[] DEFAULT '{}', lapsed_leases uuid[] DEFAULT '{}',
+    queues text[] DEFAULT NULL)
+RETURNS TABLE (job_id uuid, fencing_token bigint, worker text, attempts integer, state text, cause text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    expired uuid[] := ARRAY(
+        SELECT j.id FROM faultline.jobs AS j
+        WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()
+          AND (reconcile.queues IS NULL OR j.queue = ANY (reconcile.queues))
+        ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+    lost uuid[];
+BEGIN
+    IF cardinality(dead_workers) + cardinality(lapsed_leases) > 0 THEN
+        lost := ARRAY(
+            SELECT j.id FROM faultline.jobs AS j
+            WHERE j.state = 'running' AND (j.lease_owner = ANY (dead_workers) OR j.lease_id = ANY (lapsed_leases))
+            ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+    END IF;
+    IF cardinality(expired || lost) = 0 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        WITH held AS MATERIALIZED (
+            SELECT j.id, j.queue, j.attempts, j.max_attempts, j.fencing_token, j.lease_owner, j.claimed_at,
+                   CASE WHEN j.lease_owner = ANY (dead_workers) THEN 'worker_lost' ELSE 'expired' END AS cause
+            FROM faultline.jobs AS j WHERE j.id = ANY (expired || lost)),
+        logged AS (
+            INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, claimed_at)
+            SELECT h.id, h.attempts, h.fencing_token, h.lease_owner, h.cause, h.claimed_at FROM held AS h),
+        moved AS (
+            UPDATE faultline.jobs AS j
+            SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,
+                failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,
+                finished_at = CASE WHEN h.attempts >= h.max_attempts THEN clock_timestamp() END,
+                last_error = format('worker %s stopped before attempt %s ended (%s)', h.lease_owner, h.attempts, h.cause),
+                lease_owner = NULL, lease_expires_at = NULL
+            FROM held AS h WHERE j.id = h.id
+            RETURNING j.id, j.state),
+        woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT h.queue FROM held AS h) AS q)
+        SELECT h.id, h.fencing_token, h.lease_owner, h.attempts, m.state, h.cause
+        FROM held AS h JOIN moved AS m ON m.id = h.id, (SELECT count(*) FROM woken) AS all_woken;
+END $$;
+
+-- Safe because it waits for the row: a commit in flight decides first, and what it decided stands.
+CREATE OR REPLACE FUNCTION faultline.cancel(job_id uuid, reason text DEFAULT NULL) RETURNS text -- the state it is in now
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_job(cancel.job_id);
+BEGIN
+    IF job.state NOT IN ('queued', 'running') THEN
+        RETURN job.state;
+    END IF;
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'cancelled', left(reason, 10000),
+            CASE WHEN job.state = 'running' THEN job.claimed_at END);
+    UPDATE faultline.jobs
+    SET state = 'failed', failed_reason = 'cancelled', finished_at = clock_timestamp(),
+        last_error = coalesce(left(reason, 10000), last_error), lease_owner = NULL, lease_expires_at = NULL
+    WHERE id = job.id;
+    RETURN 'failed';
+END $$;
+
+-- Safe because only a failed job is moved, and its token goes on from where it was: whoever held it before stays stale.
+CREATE OR REPLACE FUNCTION faultline.retry(job_id uuid) RETURNS text -- the state it is in now
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'retry' AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_job(retry.job_id);
+BEGIN
+    IF job.state = 'succeeded' THEN
+        RAISE EXCEPTION 'job % has succeeded; running it again would repeat its effect', job.id
+            USING ERRCODE = 'FL002', HINT = 'Enqueue a new job if that is what you want.';
+    ELSIF job.state = 'failed' THEN
+        INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)
+        VALUES (job.id, job.attempts, job.fencing_token, 'retried');
+        UPDATE faultline.jobs
+        SET state = 'queued', failed_reason = NULL, finished_at = NULL, attempts = 0, next_run_at = clock_timestamp()
+        WHERE id = job.id;
+        PERFORM faultline.wake(job.queue);
+        RETURN 'queued';
+    END IF;
+    RETURN job.state;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.lock_job(job_id uuid) RETURNS faultline.jobs
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    job faultline.jobs;
+BEGIN
+    SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006',
+            HINT = 'It may have been purged after its retention time; see faultline jobs list.';
+    END IF;
+    RETURN job;
+END $$;

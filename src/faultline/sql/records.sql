@@ -1,0 +1,75 @@
+-- What is written down beside the protocol: which worker processes there are, and which writes were refused.
+-- Nothing here guards a job. The registry only lets the dead be noticed before their leases run out.
+
+-- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
+-- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is
+-- then false, and only the lease tells. Called again after every reconnect.
+CREATE OR REPLACE FUNCTION faultline.register_worker(
+    worker text, host text, pid integer, queues text[], holds_locks boolean) RETURNS integer -- its lock_key
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    key integer;
+BEGIN
+    INSERT INTO faultline.workers AS w (id, host, pid, queues, holds_locks)
+    VALUES (worker, register_worker.host, register_worker.pid, register_worker.queues, register_worker.holds_locks)
+    ON CONFLICT (id) DO UPDATE SET
+        holds_locks = excluded.holds_locks, server_started_at = excluded.server_started_at,
+        last_heartbeat_at = excluded.last_heartbeat_at, lost_at = NULL
+    RETURNING lock_key INTO key;
+    IF register_worker.holds_locks THEN
+        PERFORM pg_advisory_lock_shared(1717663084, key);
+    END IF;
+    RETURN key;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.drain_worker(worker text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE faultline.workers SET draining = true WHERE id = worker
+$$;
+
+CREATE OR REPLACE FUNCTION faultline.deregister_worker(worker text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    DELETE FROM faultline.workers WHERE id = worker
+$$;
+
+-- Workers whose two sessions are both gone. Only those that registered with this very run of the server: a restart ends
+-- every session at once, and says nothing about the processes behind them.
+CREATE OR REPLACE FUNCTION faultline.vanished_workers() RETURNS TABLE (worker text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT w.id FROM faultline.workers AS w
+    WHERE w.holds_locks AND w.lost_at IS NULL AND w.server_started_at = pg_postmaster_start_time()
+      AND w.lock_key::oid NOT IN (
+          SELECT l.objid FROM pg_locks AS l
+          WHERE l.locktype = 'advisory' AND l.classid = 1717663084 AND l.objsubid = 2 AND l.granted
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+$$;
+
+-- Close the book on workers that have nothing left to give back; forget those lost a day ago.
+CREATE OR REPLACE FUNCTION faultline.bury_workers(workers text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE faultline.workers AS w SET lost_at = clock_timestamp()
+    WHERE w.id = ANY (bury_workers.workers)
+      AND NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = w.id);
+    DELETE FROM faultline.workers AS w WHERE w.lost_at < clock_timestamp() - interval '1 day';
+END $$;
+
+-- Safe to record late, or never: it is a record, not a guard. Called after the refused transaction was rolled back.
+CREATE OR REPLACE FUNCTION faultline.record_rejection(job_id uuid, stale_token bigint, worker text, reason text)
+RETURNS interval
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job     faultline.jobs;
+    overlap interval := '0';
+BEGIN
+    SELECT * INTO job FROM faultline.jobs WHERE id = record_rejection.job_id;
+    IF job.fencing_token > stale_token THEN -- the other attempt began at claimed_at, and ran until it ended or still runs
+        overlap := greatest('0', coalesce(job.finished_at, clock_timestamp()) - job.claimed_at);
+    END IF;
+    INSERT INTO faultline.rejections (job_id, worker, stale_token, current_token, reason, overlap)
+    VALUES (record_rejection.job_id, record_rejection.worker, record_rejection.stale_token, job.fencing_token,
+            record_rejection.reason, overlap);
+    RETURN overlap;
+END $$;

@@ -1,0 +1,52 @@
+-- Four roles without login, to be granted to the accounts of your processes: GRANT faultline_worker TO my_worker;
+-- None of them can write to a table of Faultline: they call the protocol, which runs as its owner. So even a worker with
+-- a bug, or one that is long out of date, cannot go round the fence.
+
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['faultline_producer', 'faultline_worker', 'faultline_inspector', 'faultline_operator'] LOOP
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL; -- roles belong to the whole cluster: another database, or another migrator, has made it
+        END;
+    END LOOP;
+END $$;
+
+GRANT USAGE ON SCHEMA faultline TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+REVOKE ALL ON ALL TABLES IN SCHEMA faultline FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA faultline FROM PUBLIC;
+
+-- Anyone may look at what Faultline has recorded; payloads are in faultline.jobs, so grant these roles with care.
+GRANT SELECT ON ALL TABLES IN SCHEMA faultline
+    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer),
+    faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer)
+    TO faultline_producer, faultline_worker, faultline_operator;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.claim(text, text[], integer, interval),
+    faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
+    faultline.assert_fence(uuid, bigint, uuid, interval),
+    faultline.commit(uuid, bigint, uuid, jsonb),
+    faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
+    faultline.fail(uuid, bigint, uuid, text, interval, text),
+    faultline.release(uuid, bigint, uuid),
+    faultline.record_rejection(uuid, bigint, text, text),
+    faultline.reconcile(integer, text[], uuid[], text[]),
+    faultline.register_worker(text, text, integer, text[], boolean),
+    faultline.drain_worker(text),
+    faultline.deregister_worker(text),
+    faultline.vanished_workers(),
+    faultline.bury_workers(text[])
+    TO faultline_worker;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.cancel(uuid, text),
+    faultline.retry(uuid),
+    faultline.reconcile(integer, text[], uuid[], text[])
+    TO faultline_operator;

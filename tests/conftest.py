@@ -1,0 +1,158 @@
+"""One PostgreSQL for the whole run, and a fresh database with the schema for every test.
+
+`FAULTLINE_TEST_DATABASE_URL` names a server to use; otherwise one of our own is started, of the
+major version `FAULTLINE_TEST_PG` (any that `faultline.embedded.all_binaries` finds).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from faultline import embedded
+
+Connect = Callable[[], psycopg.Connection[Any]]
+
+# Tests may lose a server, never a commit that was reported: so commits stay synchronous.
+TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "400"}
+TEMPLATE_LOCK = 0x464C54  # any number that nothing else on the test server locks
+
+
+class Run:
+    """What the process that pytest was started as owns on behalf of all workers."""
+
+    def __init__(self) -> None:
+        self.run_id = secrets.token_hex(4)
+        self._cleanup = contextlib.ExitStack()
+        self._url: str | None = os.environ.get("FAULTLINE_TEST_DATABASE_URL")
+        if self._url:  # a server that outlives the run is left as it was found
+            self._cleanup.callback(drop_database, self._url, template_name(self.run_id))
+
+    @property
+    def url(self) -> str:
+        if self._url is None:
+            binaries = embedded.find_binaries(os.environ.get("FAULTLINE_TEST_PG"))
+            server = embedded.temporary_server(binaries=binaries, settings=TEST_SETTINGS)
+            self._url = self._cleanup.enter_context(server).url
+        return self._url
+
+    def close(self) -> None:
+        self._cleanup.close()
+
+
+RUN = pytest.StashKey[Run]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[RUN] = Run()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """xdist is about to start a worker: tell it where the one server is."""
+    run = node.config.stash[RUN]
+    node.workerinput["faultline"] = (run.url, run.run_id)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if run := config.stash.get(RUN, None):
+        run.close()
+
+
+def template_name(run_id: str) -> str:
+    return f"faultline_template_{run_id}"
+
+
+def url_of(server_url: str, database: str) -> str:
+    return urlsplit(server_url)._replace(path=f"/{database}").geturl()
+
+
+def administer(server_url: str, statement: str, *names: str) -> None:
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def drop_database(server_url: str, name: str) -> None:
+    administer(server_url, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+@pytest.fixture(scope="session")
+def run_facts(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The server's URL and the run's id, in a worker or in the only process there is."""
+    if hasattr(request.config, "workerinput"):
+        url, run_id = request.config.workerinput["faultline"]
+        return url, run_id
+    run = request.config.stash[RUN]
+    return run.url, run.run_id
+
+
+@pytest.fixture(scope="session")
+def server_url(run_facts: tuple[str, str]) -> str:
+    return run_facts[0]
+
+
+@pytest.fixture(scope="session")
+def template(run_facts: tuple[str, str]) -> str:
+    """The name of a database that has the schema, made once per run by whoever asks first."""
+    from faultline.migrate import migrate
+
+    url, run_id = run_facts
+    name = template_name(run_id)
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("SET lock_timeout = '60s'")
+        admin.execute("SELECT pg_advisory_lock(%s)", [TEMPLATE_LOCK])
+        if admin.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone() is None:
+            draft = f"{name}_draft"
+            administer(url, "CREATE DATABASE {}", draft)
+            try:
+                migrate(url_of(url, draft))
+                administer(url, "ALTER DATABASE {} ALLOW_CONNECTIONS false", draft)
+                administer(url, "ALTER DATABASE {} RENAME TO {}", draft, name)
+            finally:
+                drop_database(url, draft)
+    return name
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """A database of the test's own, with the schema."""
+    name = f"t_{secrets.token_hex(6)}"
+    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    yield url_of(server_url, name)
+    drop_database(server_url, name)
+
+
+@pytest.fixture
+def empty_database_url(server_url: str) -> Iterator[str]:
+    """A database of the test's own, without the schema."""
+    name = f"t_{secrets.token_hex(6)}"
+    administer(server_url, "CREATE DATABASE {}", name)
+    yield url_of(server_url, name)
+    drop_database(server_url, name)
+
+
+@pytest.fixture
+def connect(database_url: str) -> Iterator[Connect]:
+    """Makes autocommit connections to the test's database, all closed when the test ends."""
+    with contextlib.ExitStack() as opened:
+
+        def make() -> psycopg.Connection[Any]:
+            connection = psycopg.connect(database_url, autocommit=True)
+            opened.callback(connection.close)
+            return connection
+
+        yield make
+
+
+@pytest.fixture
+def conn(connect: Connect) -> psycopg.Connection[Any]:
+    return connect()
