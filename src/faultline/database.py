@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import orjson
 import psycopg
@@ -34,10 +36,10 @@ NETWORK_DEFAULTS = {
     "tcp_user_timeout": "15000",
 }
 
-_PROBE = "SELECT pg_backend_pid(), current_setting('server_version_num')::int, version() ~* 'linux'"
+_PROBE = "SELECT pg_backend_pid(), version() ~* 'linux'"
 _SESSION = "SET default_transaction_isolation = 'read committed'; SET timezone = 'UTC'"
 # A backend inside a query does not look at its socket, and would hide its client's death.
-_LINUX_SESSION = f"{_SESSION}; SET client_connection_check_interval = '200ms'"
+_LINUX_SESSION = _SESSION + "; SET client_connection_check_interval = '200ms'"
 
 
 def run(conn: Connection, statement: Statement[T]) -> T:
@@ -136,7 +138,7 @@ class Session:
     """What a new connection turned out to be."""
 
     is_pooled: bool  # a pooler sits in between: no LISTEN, no session locks, no named statements
-    server_version: int
+    settings: LiteralString | None
 
 
 def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
@@ -148,50 +150,79 @@ def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
 
 
 def connect(url: str, *, application_name: str = "faultline") -> Connection:
+    return open_session(url, application_name=application_name)[0]
+
+
+def open_session(url: str, *, application_name: str) -> tuple[Connection, Session]:
     options = connect_options(url, application_name=application_name)
     try:
         conn = psycopg.connect(**options)
-        configure(conn)
+        return conn, configure(conn)
     except psycopg.OperationalError as error:
         raise _unavailable(url, error) from None
-    return conn
 
 
-async def connect_async(url: str, *, application_name: str = "faultline") -> AsyncConnection:
+async def open_session_async(url: str, *, application_name: str) -> tuple[AsyncConnection, Session]:
     options = connect_options(url, application_name=application_name)
     try:
         conn = await psycopg.AsyncConnection.connect(**options)
-        await configure_async(conn)
+        return conn, await configure_async(conn)
     except psycopg.OperationalError as error:
         raise _unavailable(url, error) from None
-    return conn
 
 
 def configure(conn: Connection) -> Session:
     """Make a fresh connection ours: JSON by orjson, READ COMMITTED, a watch on its own socket."""
+    _sessions.add(conn)
     set_json_loads(orjson.loads, conn)
     with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-        pid, version, on_linux = cursor.execute(_PROBE).fetchone()  # type: ignore[misc]
-    session = Session(is_pooled=pid != conn.info.backend_pid, server_version=version)
-    if session.is_pooled:
-        conn.prepare_threshold = None
+        session = _describe(conn, cursor.execute(_PROBE).fetchone())
+    if session.settings:
+        conn.execute(session.settings)
     else:
-        conn.execute(_LINUX_SESSION if on_linux else _SESSION)
+        conn.prepare_threshold = None
     return session
 
 
 async def configure_async(conn: AsyncConnection) -> Session:
+    _sessions.add(conn)
     set_json_loads(orjson.loads, conn)
     async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(_PROBE)
-        pid, version, on_linux = await cursor.fetchone()  # type: ignore[misc]
-    session = Session(is_pooled=pid != conn.info.backend_pid, server_version=version)
-    if session.is_pooled:
-        conn.prepare_threshold = None
+        session = _describe(conn, await cursor.fetchone())
+    if session.settings:
+        await conn.execute(session.settings)
     else:
-        await conn.execute(_LINUX_SESSION if on_linux else _SESSION)
+        conn.prepare_threshold = None
     return session
 
+
+def _describe(conn: Connection | AsyncConnection, probe: tuple[Any, ...] | None) -> Session:
+    assert probe is not None  # noqa: S101 - a SELECT without FROM has one row
+    backend_pid, on_linux = probe
+    if backend_pid != conn.info.backend_pid:
+        return Session(is_pooled=True, settings=None)
+    return Session(is_pooled=False, settings=_LINUX_SESSION if on_linux else _SESSION)
+
+
+# ── forked children ──────────────────────────────────────────────────────────────────────────────
+
+_sessions: weakref.WeakSet[Connection | AsyncConnection] = weakref.WeakSet()
+
+
+def _leave_sessions_to_the_parent() -> None:
+    """A forked child inherits our sockets, and would keep them open after the parent has died: the
+    server would believe the worker alive. Each is replaced by /dev/null under its own number, so that
+    nothing, not even a goodbye to the server, can be sent on it."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for conn in tuple(_sessions):
+        with contextlib.suppress(psycopg.Error, OSError):
+            os.dup2(nowhere, conn.fileno())
+    os.close(nowhere)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_sessions_to_the_parent)
 
 # ── pools ────────────────────────────────────────────────────────────────────────────────────────
 

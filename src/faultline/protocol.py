@@ -203,6 +203,17 @@ def in_ledger(claim: Claim) -> Statement[bool]:
     )
 
 
+def leases_of(worker: str) -> Statement[list[Claim]]:
+    """Everything the database believes this worker to hold; after a lost answer to a claim it may be
+    more than the worker knows of."""
+    return Statement(
+        "SELECT id, fencing_token, lease_id, task, queue, payload, attempts, max_attempts"
+        " FROM faultline.jobs WHERE state = 'running' AND lease_owner = %s",
+        (worker,),
+        lambda rows: [Claim(*row) for row in rows],
+    )
+
+
 # ── recovery ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -213,7 +224,56 @@ def reconcile(
         "SELECT job_id, fencing_token, worker, attempts, state, cause"
         " FROM faultline.reconcile(%s, %s::text[], %s::uuid[])",
         (max_jobs, list(dead_workers), list(lapsed_leases)),
-        lambda rows: [Reaped(*head, JobState(state), cause) for *head, state, cause in rows],
+        lambda rows: [
+            Reaped(job_id, token, worker, attempt, JobState(state), cause)
+            for job_id, token, worker, attempt, state, cause in rows
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the leading reconciler looks at, several times a second."""
+
+    registered: int  # workers that are not known to be lost
+    vanished: list[str]  # those among them whose sessions have all ended
+    next_expiry_seconds: float | None  # None: no lease at all
+
+
+def survey() -> Statement[Survey]:
+    return Statement(
+        "SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),"
+        " ARRAY(SELECT worker FROM faultline.vanished_workers()),"
+        " (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8"
+        " FROM faultline.jobs WHERE state = 'running')",
+        (),
+        lambda rows: Survey(*rows[0]),
+    )
+
+
+def try_to_lead() -> Statement[tuple[bool, int]]:
+    """Whether this session leads now, and how many workers there are to compete with."""
+    return Statement(
+        "SELECT pg_try_advisory_lock(%s, %s),"
+        " (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)",
+        (LOCK_CLASS, LEADER_KEY),
+        lambda rows: (bool(rows[0][0]), int(rows[0][1])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSighting:
+    lease_id: UUID
+    expires_at: datetime
+    lease_seconds: float
+
+
+def running_leases(*, limit: int) -> Statement[list[LeaseSighting]]:
+    return Statement(
+        "SELECT lease_id, lease_expires_at, lease_seconds FROM faultline.jobs"
+        " WHERE state = 'running' ORDER BY lease_expires_at LIMIT %s",
+        (limit,),
+        lambda rows: [LeaseSighting(*row) for row in rows],
     )
 
 
@@ -237,12 +297,6 @@ def drain_worker(worker: str) -> Statement[None]:
 
 def deregister_worker(worker: str) -> Statement[None]:
     return Statement("SELECT faultline.deregister_worker(%s)", (worker,), _nothing)
-
-
-def vanished_workers() -> Statement[list[str]]:
-    return Statement(
-        "SELECT worker FROM faultline.vanished_workers()", (), lambda rows: [row[0] for row in rows]
-    )
 
 
 def bury_workers(workers: Sequence[str]) -> Statement[None]:

@@ -1,0 +1,207 @@
+"""The application: a registry of tasks and a connection to where their jobs live."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import (
+    AsyncConnection,
+    AsyncPool,
+    Connection,
+    Pool,
+    make_async_pool,
+    make_pool,
+    pool_errors,
+    run,
+    run_async,
+)
+from faultline.embedded import ensure_running
+from faultline.errors import InvalidInput, UnknownJob, UnknownTask
+from faultline.migrate import migrate
+from faultline.model import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    JobRecord,
+    JobState,
+    RetryPolicy,
+)
+from faultline.protocol import Statement
+from faultline.task import DEFAULT_RETRY, Handler, Task, TaskOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+PRODUCER_CONNECTIONS = 10
+
+
+class Faultline:
+    """Where tasks are defined and enqueued.
+
+    Without a URL it uses DATABASE_URL, and without that an embedded PostgreSQL for development,
+    started (and brought up to date) when it is first needed.
+    """
+
+    def __init__(self, database_url: str | None = None) -> None:
+        self._given_url = database_url
+        self._embedded_url: str | None = None
+        self._tasks: dict[str, Task[Any, Any]] = {}
+        self._pool: Pool | None = None
+        self._opening = threading.Lock()
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @property
+    def database_url(self) -> str:
+        if url := self._given_url or os.environ.get("DATABASE_URL"):
+            return url
+        if self._embedded_url is None:
+            url = ensure_running()
+            migrate(url)
+            self._embedded_url = url
+        return self._embedded_url
+
+    # ── tasks ────────────────────────────────────────────────────────────────────────────────────
+
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = DEFAULT_PRIORITY,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        lease_seconds: float | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Callable[[Handler[P, R]], Task[P, R]]:
+        """Make a function the handler of a task: `@app.task(queue="billing")`."""
+        options = TaskOptions(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            retry=retry,
+            lease_seconds=lease_seconds,
+            timeout_seconds=timeout_seconds,
+        )
+
+        def register(handler: Handler[P, R]) -> Task[P, R]:
+            task = Task(self, handler, name or _default_name(handler), options)
+            if task.name in self._tasks:
+                raise InvalidInput(f"two tasks are named {task.name}", hint="give one a name=")
+            self._tasks[task.name] = task
+            return task
+
+        return register
+
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any]]:
+        return MappingProxyType(self._tasks)
+
+    def find_task(self, name: str) -> Task[Any, Any]:
+        try:
+            return self._tasks[name]
+        except KeyError:
+            raise UnknownTask(
+                f"no task is named {name!r}",
+                hint=f"this app has {', '.join(self._tasks) or 'none'}",
+            ) from None
+
+    # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, job_id: UUID | str) -> JobRecord:
+        return _found(job_id, self.execute(protocol.get_job(_uuid(job_id))))
+
+    async def get_async(self, job_id: UUID | str) -> JobRecord:
+        return _found(job_id, await self.execute_async(protocol.get_job(_uuid(job_id))))
+
+    def cancel(self, job_id: UUID | str, reason: str | None = None) -> JobState:
+        """Make sure it does not run (again). A commit that is in flight decides first."""
+        return self.execute(protocol.cancel(_uuid(job_id), reason))
+
+    async def cancel_async(self, job_id: UUID | str, reason: str | None = None) -> JobState:
+        return await self.execute_async(protocol.cancel(_uuid(job_id), reason))
+
+    def retry(self, job_id: UUID | str) -> JobState:
+        """Queue a failed job again with all its attempts. A succeeded one is refused."""
+        return self.execute(protocol.retry(_uuid(job_id)))
+
+    async def retry_async(self, job_id: UUID | str) -> JobState:
+        return await self.execute_async(protocol.retry(_uuid(job_id)))
+
+    # ── running statements ───────────────────────────────────────────────────────────────────────
+
+    def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
+        if conn is not None:
+            if not isinstance(conn, psycopg.Connection):
+                raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
+            return run(conn, statement)
+        url = self.database_url
+        with self._opening:
+            if self._pool is None:
+                self._pool = make_pool(
+                    url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
+                )
+                self._pool.open()
+        with pool_errors(url), self._pool.connection() as pooled:
+            return run(pooled, statement)
+
+    async def execute_async(
+        self, statement: Statement[T], conn: AsyncConnection | None = None
+    ) -> T:
+        if conn is not None:
+            if not isinstance(conn, psycopg.AsyncConnection):
+                raise InvalidInput(f"conn is a {type(conn).__name__}: it must be async here")
+            return await run_async(conn, statement)
+        loop = asyncio.get_running_loop()
+        url = self.database_url
+        if loop not in self._async_pools:
+            pool = make_async_pool(
+                url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
+            )
+            self._async_pools[loop] = pool
+            await pool.open()
+        with pool_errors(url):
+            async with self._async_pools[loop].connection() as pooled:
+                return await run_async(pooled, statement)
+
+    def close(self) -> None:
+        """Close the connections that `enqueue` and the other plain methods opened."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    async def aclose(self) -> None:
+        """Close the connections that the `_async` methods opened on this event loop, and the rest."""
+        if pool := self._async_pools.pop(asyncio.get_running_loop(), None):
+            await pool.close()
+        self.close()
+
+
+def _default_name(handler: Callable[..., Any]) -> str:
+    name = f"{handler.__module__}.{handler.__qualname__}"
+    return name.replace("<locals>.", "")
+
+
+def _uuid(job_id: UUID | str) -> UUID:
+    try:
+        return job_id if isinstance(job_id, UUID) else UUID(job_id)
+    except ValueError:
+        raise InvalidInput(f"{str(job_id)[:80]!r} is not a job id") from None
+
+
+def _found(job_id: UUID | str, record: JobRecord | None) -> JobRecord:
+    if record is None:
+        raise UnknownJob(f"there is no job {job_id}")
+    return record

@@ -1,0 +1,1 @@
+"""The `faultline` command line."""

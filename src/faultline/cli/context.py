@@ -1,0 +1,67 @@
+"""What every subcommand is given: the application and the database it should use."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from faultline.app import Faultline
+from faultline.database import Connection, connect
+from faultline.errors import InvalidInput
+from faultline.migrate import require_current_schema
+
+
+@dataclass
+class Context:
+    app_path: str | None
+    given_url: str | None
+    log_format: str
+    verbose: bool
+
+    @cached_property
+    def app(self) -> Faultline:
+        """The user's application; without --app one that defines no tasks."""
+        if self.given_url:  # before the app is imported: it reads the environment
+            os.environ["DATABASE_URL"] = self.given_url
+        if self.app_path is None:
+            return Faultline(self.given_url)
+        return load_app(self.app_path)
+
+    @property
+    def database_url(self) -> str:
+        return self.given_url or self.app.database_url
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A session on a database whose schema this code speaks."""
+        with connect(self.database_url, application_name="faultline cli") as conn:
+            require_current_schema(conn)
+            yield conn
+
+
+def load_app(path: str) -> Faultline:
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise InvalidInput(f"--app {path!r} is not MODULE:NAME", hint="--app shop.jobs:app")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - the entry Python itself would put there
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            raise InvalidInput(
+                f"--app: there is no module {error.name!r}",
+                hint="run it from your project's folder, or install your project",
+            ) from None
+        raise
+    try:
+        app = getattr(module, name)
+    except AttributeError:
+        raise InvalidInput(f"--app: {module_name} has no {name!r}") from None
+    if not isinstance(app, Faultline):
+        raise InvalidInput(f"--app: {path} is a {type(app).__name__}, not a Faultline")
+    return app

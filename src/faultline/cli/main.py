@@ -1,0 +1,66 @@
+"""The command `faultline`: its global options, and where its subcommands come from."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from faultline import __version__
+from faultline.cli.context import Context
+from faultline.cli.database import db, migrate
+from faultline.cli.demo import demo
+from faultline.cli.diagnosis import doctor, verify, why
+from faultline.cli.jobs import enqueue, jobs
+from faultline.cli.services import reconciler, worker
+from faultline.errors import FaultlineError
+from faultline.events import log
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="faultline")
+@click.option("--app", metavar="MODULE:NAME", envvar="FAULTLINE_APP", help="Your Faultline object.")
+@click.option(
+    "--database-url",
+    metavar="URL",
+    envvar="DATABASE_URL",
+    help="PostgreSQL to use; without it the app's own, else an embedded one for development.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "json", "console"]),
+    default="auto",
+    show_default=True,
+    help="Events on stderr: readable on a terminal, JSON lines otherwise.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say routine events too: claims, commits, …")
+@click.pass_context
+def cli(
+    ctx: click.Context, app: str | None, database_url: str | None, log_format: str, verbose: bool
+) -> None:
+    """Crash-safe jobs on PostgreSQL: your writes commit under a fence, or not at all."""
+    log.open(style=log_format, verbose=verbose)
+    ctx.obj = Context(app_path=app, given_url=database_url, log_format=log_format, verbose=verbose)
+
+
+for command in (demo, migrate, worker, reconciler, enqueue, jobs, why, verify, doctor, db):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one clear line and exit code 1, not a traceback."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("aborted", err=True)
+        sys.exit(130)
+    except FaultlineError as error:
+        click.echo(
+            f"{click.style('error', fg='red', bold=True)} [{error.code}] {error.message}", err=True
+        )
+        if error.hint:
+            click.echo(f"  try: {error.hint}", err=True)
+        sys.exit(1)

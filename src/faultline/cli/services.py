@@ -1,0 +1,124 @@
+"""The long-running commands: worker and reconciler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import click
+
+from faultline.cli.context import Context
+from faultline.config import WorkerSettings
+from faultline.database import connect
+from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.migrate import require_current_schema
+from faultline.payload import check_queue_name
+from faultline.reconciler import Reconciler
+from faultline.workers import Worker
+from faultline.workers.supervisor import Supervisor
+
+DEFAULTS = WorkerSettings()
+
+
+@click.command()
+@click.option("-q", "--queues", default="default", show_default=True, help="Comma-separated.")
+@click.option("-c", "--concurrency", default=DEFAULTS.concurrency, show_default=True)
+@click.option(
+    "-p", "--processes", default=1, show_default=True, help="Supervised worker processes."
+)
+@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option(
+    "--heartbeat-seconds", default=0.0, help="How often to renew; a quarter of the lease."
+)
+@click.option("--poll-seconds", default=DEFAULTS.poll_seconds, show_default=True)
+@click.option(
+    "--drain-seconds",
+    default=DEFAULTS.drain_seconds,
+    show_default=True,
+    help="How long running jobs may finish after SIGTERM before they are handed back.",
+)
+@click.option("--max-jobs", default=0, help="Stop after this many attempts.  [default: never]")
+@click.option(
+    "--no-self-fencing", is_flag=True, help="For drills: let a late worker meet the fence."
+)
+@click.option("--no-reconciler", is_flag=True, help="Leave recovery to other workers.")
+@click.pass_obj
+def worker(
+    context: Context,
+    queues: str,
+    concurrency: int,
+    processes: int,
+    lease_seconds: float,
+    heartbeat_seconds: float,
+    poll_seconds: float,
+    drain_seconds: float,
+    max_jobs: int,
+    no_self_fencing: bool,
+    no_reconciler: bool,
+) -> None:
+    """Run jobs until SIGTERM or SIGINT; a second signal hands running jobs back at once."""
+    if context.app_path is None:
+        raise InvalidSettings(
+            "a worker needs your application", hint="faultline --app shop.jobs:app worker"
+        )
+    names = [check_queue_name(name.strip()) for name in queues.split(",") if name.strip()]
+    settings = WorkerSettings(
+        queues=tuple(dict.fromkeys(names)),
+        concurrency=concurrency,
+        lease_seconds=lease_seconds,
+        heartbeat_seconds=heartbeat_seconds,
+        poll_seconds=poll_seconds,
+        drain_seconds=drain_seconds,
+        max_jobs=max_jobs,
+        self_fencing=not no_self_fencing,
+    )
+    if processes > 1:
+        sys.exit(Supervisor(_single_process_command(), count=processes).run())
+    companions = [] if no_reconciler else [Reconciler(context.database_url).run]
+    _require_schema(context.database_url)
+    clean = asyncio.run(_run_worker(Worker(context.app, settings, companions=companions)))
+    if not clean:  # a thread that cannot be interrupted would keep the process alive for ever
+        sys.stderr.flush()
+        os._exit(1)
+
+
+async def _run_worker(worker: Worker) -> bool:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    return await worker.run()
+
+
+def _single_process_command() -> list[str]:
+    """This very command line, for one process: the last --processes counts."""
+    return [sys.executable, "-m", "faultline", *sys.argv[1:], "--processes", "1"]
+
+
+def _require_schema(url: str) -> None:
+    """A wrong schema is an error at once; a server that is away is waited for."""
+    try:
+        with connect(url) as conn:
+            require_current_schema(conn)
+    except DatabaseUnavailable:
+        return
+
+
+@click.command()
+@click.pass_obj
+def reconciler(context: Context) -> None:
+    """Give back what dead workers hold. Every worker does this too; any number may run."""
+    _require_schema(context.database_url)
+    asyncio.run(_run_reconciler(Reconciler(context.database_url)))
+
+
+async def _run_reconciler(service: Reconciler) -> None:
+    task = asyncio.create_task(service.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return

@@ -1,0 +1,84 @@
+"""How a worker and a reconciler behave, checked before anything runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+
+from faultline.errors import InvalidSettings
+
+# The reconciler looks this often for workers whose sessions have ended, and tries to lead this often
+# when another one does (scaled up with the number of workers).
+LIVENESS_SECONDS = 0.1
+LEADERSHIP_SECONDS = 0.2
+MAX_CONCURRENCY = 10_000
+
+
+def new_worker_id() -> str:
+    """Unique for this incarnation of this process: a restarted worker is another worker."""
+    return f"{socket.gethostname()[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    queues: tuple[str, ...] = ("default",)
+    concurrency: int = 10
+    lease_seconds: float = 15.0
+    heartbeat_seconds: float = 0.0  # 0: a quarter of the lease
+    fence_margin_seconds: float = 0.0  # 0: a tenth of the lease
+    poll_seconds: float = 1.0
+    drain_seconds: float = 30.0
+    commit_batch: int = 500
+    # Off, a worker that has lost a lease carries on and meets the database's refusal. For drills:
+    # it shows that safety does not rest on the worker noticing anything.
+    self_fencing: bool = True
+    # Leave after this many attempts; 0 for never.
+    max_jobs: int = 0
+    worker_id: str = field(default_factory=new_worker_id)
+
+    def __post_init__(self) -> None:
+        if not self.heartbeat_seconds:
+            object.__setattr__(self, "heartbeat_seconds", self.lease_seconds / 4)
+        if not self.fence_margin_seconds:
+            object.__setattr__(self, "fence_margin_seconds", self.lease_seconds / 10)
+        self._require(bool(self.queues), "a worker needs at least one queue")
+        self._require(
+            1 <= self.concurrency <= MAX_CONCURRENCY,
+            f"concurrency is 1 to {MAX_CONCURRENCY:,}, not {self.concurrency}",
+        )
+        self._require(self.lease_seconds >= 0.1, "lease_seconds is at least 0.1")
+        self._require(self.poll_seconds > 0, "poll_seconds is more than 0")
+        self._require(1 <= self.commit_batch <= 10_000, "commit_batch is 1 to 10,000")
+        self._require(self.drain_seconds >= 0, "drain_seconds is not negative")
+        self._require(self.max_jobs >= 0, "max_jobs is not negative")
+        self.check_lease(self.lease_seconds, "lease_seconds")
+
+    def check_lease(self, lease_seconds: float, what: str) -> None:
+        """A lease must outlast two heartbeats, or a single late one would lose a healthy job."""
+        needed = 2 * self.heartbeat_seconds + self.fence_margin_seconds
+        self._require(
+            self.heartbeat_seconds > 0 and lease_seconds >= needed,
+            f"{what} is {lease_seconds:g}, but two heartbeats of {self.heartbeat_seconds:g} s and"
+            f" the margin of {self.fence_margin_seconds:g} s need {needed:g} s",
+        )
+
+    @staticmethod
+    def _require(holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise InvalidSettings(otherwise)
+
+    @property
+    def recovery_after_crash_seconds(self) -> float:
+        """Worst case until the job of a killed process is queued again, another worker being up.
+
+        A new leader has to be found first (the killed worker may have led), then the death is seen
+        at the next look. Twice, because a look may begin just before the death.
+        """
+        return 2 * (LEADERSHIP_SECONDS + LIVENESS_SECONDS)
+
+    @property
+    def recovery_after_silence_seconds(self) -> float:
+        """Worst case for a lost host, a cut network or a stopped process: the lease, then a look."""
+        return self.lease_seconds + self.recovery_after_crash_seconds

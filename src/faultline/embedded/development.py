@@ -1,0 +1,79 @@
+"""The development server: one per user, found again through its data directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultline.embedded.account import make_directory, other_account
+from faultline.embedded.process import POLL_SECONDS
+from faultline.embedded.server import Server
+from faultline.errors import EmbeddedServerError
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    running: bool
+    pid: int | None
+    url: str | None
+    version: str | None
+    data_dir: Path
+
+
+def default_data_dir() -> Path:
+    if chosen := os.environ.get("FAULTLINE_DATA_DIR"):
+        return Path(chosen)
+    if other_account():  # root's home is closed to the account that the server runs as
+        return Path("/var/lib/faultline/postgres")
+    data_home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data_home) / "faultline" / "postgres"
+
+
+def ensure_running(data_dir: Path | None = None, timeout_seconds: float = 30) -> str:
+    """The URL of the development server, started first if it does not run."""
+    server = Server(data_dir or default_data_dir())
+    with _only_one(server.data_dir, timeout_seconds):
+        server.start(timeout_seconds)
+        return server.url
+
+
+def stop_running(data_dir: Path | None = None, timeout_seconds: float = 30) -> bool:
+    """Stop the development server; False if none ran."""
+    server = Server(data_dir or default_data_dir())
+    if not server.running:
+        return False
+    with _only_one(server.data_dir, timeout_seconds):
+        server.stop(timeout_seconds)
+    return True
+
+
+def status(data_dir: Path | None = None) -> ServerStatus:
+    server = Server(data_dir or default_data_dir())
+    pid = server.pid
+    url = server.url if pid else None
+    return ServerStatus(pid is not None, pid, url, server.version, server.data_dir)
+
+
+@contextlib.contextmanager
+def _only_one(data_dir: Path, timeout_seconds: float) -> Iterator[None]:
+    """Hold the right to start or stop the server of this directory."""
+    make_directory(data_dir.parent)
+    deadline = time.monotonic() + timeout_seconds
+    with data_dir.with_name(f"{data_dir.name}.lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise EmbeddedServerError(
+                        f"another process holds {lock.name}",
+                        hint="it is starting or stopping this server; try again when it is done",
+                    ) from None
+                time.sleep(POLL_SECONDS)
+        yield

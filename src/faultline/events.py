@@ -1,0 +1,110 @@
+"""What Faultline says while it works: one line per event, JSON for machines, readable for people.
+
+The strings are a contract. Routine events (a job claimed, started, committed) are at debug level, so
+that a busy worker does not spend its time talking.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import Any, TextIO
+
+import orjson
+import structlog
+
+
+class Event(StrEnum):
+    LEASE_ACQUIRED = "lease_acquired"
+    LEASE_RENEWED = "lease_renewed"
+    LEASE_LOST = "lease_lost"
+    LEASE_REAPED = "lease_reaped"
+    EXECUTION_STARTED = "execution_started"
+    COMMIT_OK = "commit_ok"
+    COMMIT_UNKNOWN = "commit_unknown"
+    STALE_WRITE_BLOCKED = "stale_write_blocked"
+    JOB_RETRY_SCHEDULED = "job_retry_scheduled"
+    JOB_DEAD = "job_dead"
+    JOB_RELEASED = "job_released"
+    HANDLER_ERROR_AFTER_COMMIT = "handler_error_after_commit"
+    WORKER_STARTED = "worker_started"
+    WORKER_DRAINING = "worker_draining"
+    WORKER_EXIT = "worker_exit"  # the end of one attempt: success, stale, failed, released
+    WORKER_STOPPED = "worker_stopped"  # the end of the process
+    WORKER_LOST = "worker_lost"
+    RECONCILER_LEADING = "reconciler_leading"
+    DATABASE_UNAVAILABLE = "database_unavailable"
+    DATABASE_BACK = "database_back"
+    DEGRADED = "degraded"
+    PROCESS_RESTARTED = "process_restarted"
+
+
+ROUTINE = frozenset(
+    {
+        Event.LEASE_ACQUIRED,
+        Event.LEASE_RENEWED,
+        Event.EXECUTION_STARTED,
+        Event.COMMIT_OK,
+        Event.WORKER_EXIT,
+    }
+)
+WARNINGS = frozenset(
+    {
+        Event.LEASE_LOST,
+        Event.LEASE_REAPED,
+        Event.STALE_WRITE_BLOCKED,
+        Event.COMMIT_UNKNOWN,
+        Event.JOB_DEAD,
+        Event.HANDLER_ERROR_AFTER_COMMIT,
+        Event.WORKER_LOST,
+        Event.DATABASE_UNAVAILABLE,
+        Event.DEGRADED,
+        Event.PROCESS_RESTARTED,
+    }
+)
+
+
+class EventLog:
+    """Where events go. Built once by whoever starts a process; silent until then."""
+
+    def __init__(self) -> None:
+        self._logger: Any = None
+        self.is_verbose = False
+
+    def open(
+        self, *, style: str = "auto", verbose: bool = False, stream: TextIO | None = None
+    ) -> None:
+        out = stream or sys.stderr
+        as_json = style == "json" or (style == "auto" and not out.isatty())
+        processors: list[Any] = [structlog.processors.TimeStamper(fmt="iso", utc=True, key="at")]
+        if as_json:
+            processors.append(structlog.processors.JSONRenderer(serializer=_dump))
+        else:
+            processors += [structlog.processors.add_log_level, structlog.dev.ConsoleRenderer()]
+        level = logging.DEBUG if verbose else logging.INFO
+        self.is_verbose = verbose
+        self._logger = structlog.wrap_logger(
+            structlog.PrintLogger(out),
+            processors=processors,
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+        )
+
+    def emit(self, event: Event, **fields: Any) -> None:
+        if self._logger is None or (event in ROUTINE and not self.is_verbose):
+            return
+        if event in ROUTINE:
+            self._logger.debug(event.value, **fields)
+        elif event in WARNINGS:
+            self._logger.warning(event.value, **fields)
+        else:
+            self._logger.info(event.value, **fields)
+
+
+def _dump(fields: dict[str, Any], **_: Any) -> str:
+    ordered = {"event": fields.pop("event"), **fields}
+    return orjson.dumps(ordered, default=str).decode()
+
+
+log = EventLog()
+emit = log.emit

@@ -1,0 +1,252 @@
+"""What a handler holds: the job, and the ways to write under its fence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from enum import Enum, auto
+from typing import Any, Protocol, overload
+from uuid import UUID
+
+import psycopg
+from psycopg import IsolationLevel
+
+from faultline import protocol
+from faultline.database import AsyncConnection, AsyncPool, Connection, Pool, run, run_async
+from faultline.errors import InvalidInput, NotCommitted
+from faultline.model import Claim
+from faultline.payload import encode_json
+
+
+class HeldLease(Protocol):
+    """The worker's own view of a lease: how long it may still rely on it."""
+
+    @property
+    def lease_seconds(self) -> float: ...
+    @property
+    def is_lost(self) -> bool: ...
+    def remaining_seconds(self) -> float: ...
+
+
+class CommitPhase(Enum):
+    UNCOMMITTED = auto()
+    FENCED = auto()  # the ledger entry is in a transaction whose COMMIT has no answer (yet)
+    COMMITTED = auto()
+
+
+class Job:
+    """One attempt at one job. Handlers receive it as their first argument."""
+
+    def __init__(
+        self, claim: Claim, lease: HeldLease, pool: Callable[[], Pool], async_pool: AsyncPool | None
+    ) -> None:
+        self._claim = claim
+        self._lease = lease
+        self._pool = pool
+        self._async_pool = async_pool
+        self._connections: set[Connection | AsyncConnection] = set()
+        self._phase = CommitPhase.UNCOMMITTED
+        self.result: Any = None
+        """Stored in the ledger by `transaction()`; JSON, at most 1 MiB."""
+
+    @property
+    def id(self) -> UUID:
+        return self._claim.job_id
+
+    @property
+    def task(self) -> str:
+        return self._claim.task
+
+    @property
+    def queue(self) -> str:
+        return self._claim.queue
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt."""
+        return self._claim.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._claim.max_attempts
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this claim. An outside store that remembers the highest one it saw
+        can refuse a late writer as PostgreSQL does."""
+        return self._claim.fencing_token
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same over all attempts of this job and unlike any other job's, in any database: hand it
+        to the outside systems you call, so that they see a repeated call as one."""
+        return str(self._claim.job_id)
+
+    @property
+    def lease_remaining(self) -> float:
+        """Seconds this worker may still rely on its lease, by its own steady clock; 0 when lost."""
+        return max(0.0, self._lease.remaining_seconds())
+
+    @property
+    def lease_lost(self) -> bool:
+        """True once the worker knows that the lease is gone. Long `def` handlers should look."""
+        return self._lease.is_lost
+
+    # ── writing under the fence ──────────────────────────────────────────────────────────────────
+
+    def transaction(self, *, isolation: IsolationLevel | None = None) -> FencedBlock:
+        """Your writes, the ledger entry and "succeeded" in one transaction: `with` or `async with`.
+
+        Raises StaleLease when the lease is gone, and then nothing of it is committed.
+        """
+        return FencedBlock(self, completes_job=True, conn=None, isolation=isolation)
+
+    def fenced(self, conn: Connection | AsyncConnection | None = None) -> FencedBlock:
+        """Fenced writes in the middle of a job: they commit now, and the job goes on."""
+        return FencedBlock(self, completes_job=False, conn=conn, isolation=None)
+
+    @overload
+    def commit(self, conn: Connection, *, result: Any = None) -> None: ...
+    @overload
+    def commit(self, conn: AsyncConnection, *, result: Any = None) -> Awaitable[None]: ...
+    def commit(
+        self, conn: Connection | AsyncConnection, *, result: Any = None
+    ) -> Awaitable[None] | None:
+        """Make this job's success part of a transaction that you own, as its last statement.
+
+        Your COMMIT then decides. Do not wrap it in a savepoint of its own: rolling back to one would
+        keep the rest of a transaction that the fence has refused.
+        """
+        text = None if result is None else encode_json(result, what="result")
+        self._phase = CommitPhase.FENCED
+        return self._run(conn, protocol.commit(self._claim, result=text))
+
+    @overload
+    def assert_fence(self, conn: Connection) -> None: ...
+    @overload
+    def assert_fence(self, conn: AsyncConnection) -> Awaitable[None]: ...
+    def assert_fence(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
+        """Raise StaleLease unless the lease holds, and keep others from taking the job over until
+        this transaction ends. Above READ COMMITTED it must be the first statement."""
+        return self._run(conn, self._fence())
+
+    def _fence(self) -> protocol.Statement[None]:
+        return protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
+
+    @staticmethod
+    def _run(
+        conn: Connection | AsyncConnection, statement: protocol.Statement[None]
+    ) -> Awaitable[None] | None:
+        if isinstance(conn, psycopg.AsyncConnection):
+            return run_async(conn, statement)
+        return run(conn, statement)
+
+    def _cut_connections(self) -> None:
+        """End the attempt's sessions from outside, so that a thread waiting in one of them returns.
+
+        The socket is shut down rather than closed: closing would pull it from under that thread.
+        """
+        for conn in tuple(self._connections):
+            with contextlib.suppress(OSError, psycopg.Error):
+                duplicate = socket.socket(fileno=os.dup(conn.fileno()))
+                with duplicate:
+                    duplicate.shutdown(socket.SHUT_RDWR)
+
+
+class FencedBlock:
+    """A transaction that holds the job from its first statement to its COMMIT."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        completes_job: bool,
+        conn: Connection | AsyncConnection | None,
+        isolation: IsolationLevel | None,
+    ) -> None:
+        self._job = job
+        self._completes_job = completes_job
+        self._conn = conn
+        self._isolation = isolation
+        self._open: Any = None
+
+    def __enter__(self) -> Connection:
+        self._open = self._block()
+        conn: Connection = self._open.__enter__()
+        return conn
+
+    def __exit__(self, *exc: Any) -> bool | None:
+        swallowed: bool | None = self._open.__exit__(*exc)
+        return swallowed
+
+    async def __aenter__(self) -> AsyncConnection:
+        self._open = self._block_async()
+        conn: AsyncConnection = await self._open.__aenter__()
+        return conn
+
+    async def __aexit__(self, *exc: Any) -> bool | None:
+        swallowed: bool | None = await self._open.__aexit__(*exc)
+        return swallowed
+
+    @contextlib.contextmanager
+    def _block(self) -> Iterator[Connection]:
+        with contextlib.ExitStack() as stack:
+            if self._conn is None:
+                conn = stack.enter_context(self._job._pool().connection())
+                if self._isolation is not None:
+                    conn.isolation_level = self._isolation
+                    stack.callback(setattr, conn, "isolation_level", None)
+            elif isinstance(self._conn, psycopg.Connection):
+                conn = self._conn
+            else:
+                raise InvalidInput("this connection is async: use `async with`")
+            self._job._connections.add(conn)
+            stack.callback(self._job._connections.discard, conn)
+            sealed = False
+            with conn.transaction():
+                run(conn, self._job._fence())
+                yield conn
+                if self._completes_job:
+                    run(conn, self._seal())
+                sealed = True
+            self._finish(sealed)
+
+    @contextlib.asynccontextmanager
+    async def _block_async(self) -> AsyncIterator[AsyncConnection]:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._conn is None:
+                if self._job._async_pool is None:
+                    raise InvalidInput("this handler is a plain function: use `with`")
+                conn = await stack.enter_async_context(self._job._async_pool.connection())
+                if self._isolation is not None:
+                    await conn.set_isolation_level(self._isolation)
+                    stack.push_async_callback(conn.set_isolation_level, None)
+            elif isinstance(self._conn, psycopg.AsyncConnection):
+                conn = self._conn
+            else:
+                raise InvalidInput("this connection is not async: use `with`")
+            self._job._connections.add(conn)
+            stack.callback(self._job._connections.discard, conn)
+            sealed = False
+            async with conn.transaction():
+                await run_async(conn, self._job._fence())
+                yield conn
+                if self._completes_job:
+                    await run_async(conn, self._seal())
+                sealed = True
+            self._finish(sealed)
+
+    def _seal(self) -> protocol.Statement[None]:
+        result = self._job.result
+        text = None if result is None else encode_json(result, what="result")
+        self._job._phase = CommitPhase.FENCED
+        return protocol.commit(self._job._claim, result=text)
+
+    def _finish(self, sealed: bool) -> None:
+        """The transaction ended without an error: either it committed, or it was told to roll back."""
+        if self._completes_job and not sealed:
+            raise NotCommitted("the job's own transaction was rolled back")
+        if self._completes_job:
+            self._job._phase = CommitPhase.COMMITTED

@@ -1,0 +1,120 @@
+"""A session that comes back: when it is lost, the next call opens a new one, with backoff and jitter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import psycopg
+
+from faultline.database import (
+    AsyncConnection,
+    Session,
+    open_session_async,
+    run_async,
+)
+from faultline.errors import DatabaseUnavailable
+from faultline.events import Event, emit
+from faultline.protocol import Statement
+
+T = TypeVar("T")
+OnConnect = Callable[[AsyncConnection, Session], Awaitable[None]]
+
+SHORTEST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether waiting and trying again is the right answer: the server is away, full, busy, starting
+    up, or a standby that is not (or no longer) to be written to."""
+    if isinstance(error, DatabaseUnavailable | psycopg.OperationalError | psycopg.InterfaceError):
+        return True
+    return isinstance(error, psycopg.Error) and error.sqlstate == "25006"
+
+
+class Backoff:
+    """Pauses that grow from short to long, each drawn at random so that a crowd spreads out."""
+
+    def __init__(
+        self, shortest: float = SHORTEST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS
+    ) -> None:
+        self._shortest, self._longest = shortest, longest
+        self._failures = 0
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    def next_pause(self) -> float:
+        self._failures += 1
+        longest = min(self._longest, self._shortest * 2 ** min(self._failures, 16))
+        return random.uniform(longest / 2, longest)  # noqa: S311 - spread, not secrecy
+
+
+class Link:
+    def __init__(self, url: str, *, purpose: str, on_connect: OnConnect | None = None) -> None:
+        self._url = url
+        self.purpose = purpose
+        self._on_connect = on_connect
+        self._conn: AsyncConnection | None = None
+        self._opening = asyncio.Lock()
+        self._backoff = Backoff()
+        self._away_since: float | None = None
+
+    async def connection(self) -> AsyncConnection:
+        """The live connection, or DatabaseUnavailable."""
+        async with self._opening:
+            if self._conn is None or self._conn.closed:
+                conn, session = await open_session_async(
+                    self._url, application_name=f"faultline {self.purpose}"
+                )
+                try:
+                    if self._on_connect is not None:
+                        await self._on_connect(conn, session)
+                except BaseException:
+                    await conn.close()
+                    raise
+                self._conn = conn
+                self._came_back()
+            return self._conn
+
+    async def run(self, statement: Statement[T]) -> T:
+        conn = await self.connection()
+        try:
+            return await run_async(conn, statement)
+        except Exception as error:
+            if is_transient(error):
+                await self.drop()
+            raise
+
+    async def pause(self, error: BaseException, *, stop: asyncio.Event | None = None) -> None:
+        """Wait before trying again after a transient `error`; say once that the database is away."""
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            emit(
+                Event.DATABASE_UNAVAILABLE, purpose=self.purpose, error=" ".join(str(error).split())
+            )
+        pause = self._backoff.next_pause()
+        if stop is None:
+            await asyncio.sleep(pause)
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+
+    def _came_back(self) -> None:
+        self._backoff.reset()
+        if self._away_since is not None:
+            seconds = round(time.monotonic() - self._away_since, 3)
+            emit(Event.DATABASE_BACK, purpose=self.purpose, away_seconds=seconds)
+            self._away_since = None
+
+    async def drop(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(psycopg.Error):
+                await conn.close()
+
+    close = drop

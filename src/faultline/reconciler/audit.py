@@ -1,0 +1,96 @@
+"""The invariants of Faultline as queries that must return no rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from faultline.protocol import Statement
+
+_EVIDENCE_LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    name: str
+    claim: str
+    query: LiteralString  # of what violates it: a job's id, and what is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    job_id: str
+    evidence: str
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    Invariant(
+        "one_effect",
+        "no job has two entries in the ledger",
+        "SELECT job_id, 'entries: ' || count(*) FROM faultline.ledger"
+        " GROUP BY job_id HAVING count(*) > 1",
+    ),
+    Invariant(
+        "succeeded_is_in_the_ledger",
+        "every succeeded job has its entry, under its own token and lease",
+        "SELECT j.id, 'token ' || j.fencing_token || ', ledger token '"
+        " || coalesce(l.fencing_token::text, 'none')"
+        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
+        " WHERE j.state = 'succeeded' AND (l.fencing_token = j.fencing_token"
+        " AND l.lease_id = j.lease_id) IS NOT TRUE",
+    ),
+    Invariant(
+        "the_ledger_means_succeeded",
+        "every job with an entry in the ledger has succeeded",
+        "SELECT j.id, 'state ' || j.state FROM faultline.ledger AS l"
+        " JOIN faultline.jobs AS j ON j.id = l.job_id WHERE j.state <> 'succeeded'",
+    ),
+    Invariant(
+        "running_means_leased",
+        "every running job has an owner, a lease and a token above zero",
+        "SELECT id, 'owner ' || coalesce(lease_owner, 'none') || ', token ' || fencing_token"
+        " FROM faultline.jobs WHERE state = 'running'"
+        " AND (lease_owner IS NULL OR lease_id IS NULL OR fencing_token < 1)",
+    ),
+    Invariant(
+        "attempts_are_bounded",
+        "no job has had more attempts than it may, and none waits with all of them spent",
+        "SELECT id, attempts || ' of ' || max_attempts || ' attempts, ' || state"
+        " FROM faultline.jobs"
+        " WHERE attempts > max_attempts OR (state = 'queued' AND attempts >= max_attempts)",
+    ),
+    Invariant(
+        "refusals_were_right",
+        "no refused write is in the ledger after all",
+        "SELECT r.job_id, 'refused token ' || r.stale_token FROM faultline.rejections AS r"
+        " JOIN faultline.ledger AS l ON l.job_id = r.job_id AND l.fencing_token = r.stale_token"
+        " WHERE r.reason = 'token_mismatch'",
+    ),
+    Invariant(
+        "tokens_only_rise",
+        "no recorded attempt has a token above its job's",
+        "SELECT a.job_id, 'attempt token ' || a.fencing_token || ', job token ' || j.fencing_token"
+        " FROM faultline.attempts_log AS a JOIN faultline.jobs AS j ON j.id = a.job_id"
+        " WHERE a.fencing_token > j.fencing_token",
+    ),
+    Invariant(
+        "the_fence_is_up",
+        "the triggers that refuse stale writes are in place and enabled",
+        "SELECT '-', 'missing or disabled: ' || expected.relation || '.' || expected.name"
+        " FROM (VALUES ('jobs', 'guard_insert'), ('jobs', 'guard_update'),"
+        " ('ledger', 'enter_ledger'), ('ledger', 'seal_ledger'), ('ledger', 'guard_update'),"
+        " ('ledger', 'guard_delete'), ('ledger', 'guard_truncate')) AS expected (relation, name)"
+        " WHERE NOT EXISTS (SELECT FROM pg_trigger AS t"
+        " WHERE t.tgrelid = to_regclass('faultline.' || expected.relation)"
+        " AND t.tgname = expected.name AND t.tgenabled IN ('O', 'A'))",
+    ),
+)
+
+
+def check(invariant: Invariant) -> Statement[list[Finding]]:
+    """What violates it; the first few, which is enough to know that something is wrong."""
+
+    def read(rows: list[tuple[Any, ...]]) -> list[Finding]:
+        return [Finding(str(job_id), str(evidence)) for job_id, evidence in rows]
+
+    return Statement(f"{invariant.query} LIMIT {_EVIDENCE_LIMIT}", (), read)

@@ -1,0 +1,131 @@
+"""Gives back what dead workers hold. Runs in every worker; one of them leads.
+
+Leading is a convenience, not a guard: any number of reconcilers may act at once, and a wrong guess
+wastes work and corrupts nothing, because the fence decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+import psycopg
+
+from faultline import protocol
+from faultline.config import LEADERSHIP_SECONDS, LIVENESS_SECONDS
+from faultline.database import AsyncConnection, Session
+from faultline.errors import FaultlineError
+from faultline.events import Event, emit
+from faultline.link import Link, is_transient
+from faultline.model import JobState
+from faultline.reconciler.liveness import LeaseObserver, dead_workers, is_mass_disappearance
+
+_MAX_JOBS = 500
+_OBSERVED_LEASES = 10_000
+_OBSERVE_SECONDS = 1.0
+_LONGEST_WAIT_TO_LEAD_SECONDS = 5.0
+_WORKERS_PER_WAIT = 10
+# A leader that is stopped in its tracks keeps its session, and with it the leadership. The server
+# ends a session that has been silent for this long; a living leader speaks ten times a second.
+_SILENCE_LIMIT = "SET idle_session_timeout = '2s'"
+
+
+class Reconciler:
+    def __init__(self, url: str) -> None:
+        self._link = Link(url, purpose="reconciler", on_connect=self._prepare)
+        self._is_pooled = False
+        self._observer = LeaseObserver()
+        self._observed_at = 0.0
+        self._known_dead: set[str] = set()
+        self._said_mass = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._wait_to_lead()
+                    await self._lead()
+                except (FaultlineError, psycopg.Error) as error:
+                    if not is_transient(error):
+                        raise
+                    await self._link.drop()
+                    await self._link.pause(error)
+        finally:
+            await self._link.close()
+
+    async def _prepare(self, conn: AsyncConnection, session: Session) -> None:
+        self._is_pooled = session.is_pooled
+        if not session.is_pooled:
+            await conn.execute(_SILENCE_LIMIT)
+
+    async def _wait_to_lead(self) -> None:
+        """Try again and again rather than block on the lock: a blocked session holds back vacuum, and
+        would not notice that its own client has died."""
+        await self._link.connection()
+        while not self._is_pooled:  # behind a pooler a session lock means nothing: everyone acts
+            leads, workers = await self._link.run(protocol.try_to_lead())
+            if leads:
+                emit(Event.RECONCILER_LEADING)
+                return
+            # The more of them wait, the less often each asks; one of them is soon enough.
+            share = max(1.0, workers / _WORKERS_PER_WAIT)
+            wait = min(LEADERSHIP_SECONDS * share, _LONGEST_WAIT_TO_LEAD_SECONDS)
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
+
+    async def _lead(self) -> None:
+        pause = 0.0
+        while True:
+            await asyncio.sleep(pause)
+            pause = await self._look()
+
+    async def _look(self) -> float:
+        """Look once, act on it, and say how long to wait before the next look."""
+        survey = await self._link.run(protocol.survey())
+        dead = dead_workers(survey)
+        for worker in dead:
+            if worker not in self._known_dead:
+                emit(Event.WORKER_LOST, worker=worker)
+        self._known_dead = set(dead)
+        if is_mass_disappearance(survey) and not self._said_mass:
+            emit(Event.DEGRADED, reason="most workers vanished at once: waiting for their leases")
+        self._said_mass = is_mass_disappearance(survey)
+
+        lapsed = await self._observe()
+        is_due = survey.next_expiry_seconds is not None and survey.next_expiry_seconds <= 0
+        if dead or lapsed or is_due:
+            await self._give_back(dead, lapsed)
+        if survey.vanished:
+            await self._link.run(protocol.bury_workers(survey.vanished))
+        pause = LIVENESS_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 - spread
+        if survey.next_expiry_seconds is not None and survey.next_expiry_seconds > 0:
+            pause = min(pause, survey.next_expiry_seconds + 0.001)
+        return pause
+
+    async def _observe(self) -> list[UUID]:
+        now = time.monotonic()
+        if now - self._observed_at < _OBSERVE_SECONDS:
+            return []
+        self._observed_at = now
+        sightings = await self._link.run(protocol.running_leases(limit=_OBSERVED_LEASES))
+        return self._observer.lapsed(sightings, now)
+
+    async def _give_back(self, dead: Sequence[str], lapsed: Sequence[UUID]) -> None:
+        statement = protocol.reconcile(max_jobs=_MAX_JOBS, dead_workers=dead, lapsed_leases=lapsed)
+        for _ in range(100):  # more than that waits for the next look
+            reaped = await self._link.run(statement)
+            for job in reaped:
+                emit(
+                    Event.LEASE_REAPED,
+                    job_id=str(job.job_id),
+                    token=job.fencing_token,
+                    lost_worker=job.worker,
+                    cause=job.cause,
+                )
+                if job.state is JobState.FAILED:
+                    emit(Event.JOB_DEAD, job_id=str(job.job_id), reason="poison")
+            if len(reaped) < _MAX_JOBS:
+                return

@@ -1,0 +1,221 @@
+"""A task: a handler with a name, the options it runs under, and the ways to enqueue it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from faultline import protocol
+from faultline.database import AsyncConnection, Connection
+from faultline.errors import InvalidInput
+from faultline.job import Job
+from faultline.model import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    Enqueued,
+    RetryPolicy,
+)
+from faultline.payload import (
+    check_idempotency_key,
+    check_max_attempts,
+    check_priority,
+    check_queue_name,
+    check_task_name,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Handler = Callable[Concatenate[Job, P], R]
+
+RESERVED = frozenset({"idempotency_key", "run_at", "priority", "queue", "conn"})
+MAX_BATCH = 10_000
+DEFAULT_RETRY = RetryPolicy()
+
+
+class Executes(Protocol):
+    """What a task needs of its application: somebody to run a statement."""
+
+    def execute(self, statement: protocol.Statement[T], conn: Connection | None = None) -> T: ...
+    def execute_async(
+        self, statement: protocol.Statement[T], conn: AsyncConnection | None = None
+    ) -> Coroutine[Any, Any, T]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    retry: RetryPolicy = DEFAULT_RETRY
+    lease_seconds: float | None = None  # None: the worker's own
+    timeout_seconds: float | None = None  # None: as long as it takes
+
+    def __post_init__(self) -> None:
+        check_queue_name(self.queue)
+        check_priority(self.priority)
+        check_max_attempts(self.max_attempts)
+        if self.lease_seconds is not None and self.lease_seconds <= 0:
+            raise InvalidInput(f"lease_seconds is more than 0, not {self.lease_seconds}")
+        if self.timeout_seconds is not None and self.timeout_seconds <= 0:
+            raise InvalidInput(f"timeout_seconds is more than 0, not {self.timeout_seconds}")
+
+
+class Task(Generic[P, R]):
+    def __init__(
+        self, app: Executes, handler: Handler[P, R], name: str, options: TaskOptions
+    ) -> None:
+        self._app = app
+        self.handler = handler
+        self.name = check_task_name(name)
+        self.options = options
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self._signature = _signature(handler)
+
+    def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The handler itself, for tests and for other handlers."""
+        return self.handler(job, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    # With none of the options the arguments are checked against the handler's by the type checker;
+    # with one, only when they are bound: ParamSpec cannot carry keywords of ours beside the handler's.
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued: ...
+    @overload
+    def enqueue(self, *args: Any, idempotency_key: str | None, **kwargs: Any) -> Enqueued: ...
+    @overload
+    def enqueue(self, *args: Any, run_at: datetime | None, **kwargs: Any) -> Enqueued: ...
+    @overload
+    def enqueue(self, *args: Any, conn: Connection | None, **kwargs: Any) -> Enqueued: ...
+    def enqueue(self, *args: Any, **kwargs: Any) -> Enqueued:
+        """Enqueue one job: the handler's arguments, and any of idempotency_key, run_at, priority,
+        queue and conn (your own transaction: the job exists if it commits)."""
+        statement, conn = self._enqueue(args, kwargs)
+        return self._app.execute(statement, conn)
+
+    @overload
+    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued: ...
+    @overload
+    async def enqueue_async(
+        self, *args: Any, idempotency_key: str | None, **kwargs: Any
+    ) -> Enqueued: ...
+    @overload
+    async def enqueue_async(
+        self, *args: Any, run_at: datetime | None, **kwargs: Any
+    ) -> Enqueued: ...
+    @overload
+    async def enqueue_async(
+        self, *args: Any, conn: AsyncConnection | None, **kwargs: Any
+    ) -> Enqueued: ...
+    async def enqueue_async(self, *args: Any, **kwargs: Any) -> Enqueued:
+        statement, conn = self._enqueue(args, kwargs)
+        return await self._app.execute_async(statement, conn)
+
+    def enqueue_many(
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        idempotency_keys: Sequence[str | None] | None = None,
+        run_at: datetime | None = None,
+        conn: Connection | None = None,
+    ) -> list[Enqueued]:
+        """Enqueue many jobs in one round trip: each payload holds one job's arguments by name."""
+        return self._app.execute(self._enqueue_many(payloads, idempotency_keys, run_at), conn)
+
+    async def enqueue_many_async(
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        idempotency_keys: Sequence[str | None] | None = None,
+        run_at: datetime | None = None,
+        conn: AsyncConnection | None = None,
+    ) -> list[Enqueued]:
+        statement = self._enqueue_many(payloads, idempotency_keys, run_at)
+        return await self._app.execute_async(statement, conn)
+
+    def bind(self, job: Job, payload: Mapping[str, Any]) -> inspect.BoundArguments:
+        """The handler's arguments for this payload, or InvalidInput if they do not fit."""
+        try:
+            return self._signature.bind(job, **payload)
+        except TypeError as error:
+            raise InvalidInput(f"the payload does not fit {self.name}: {error}") from None
+
+    def _enqueue(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[protocol.Statement[Enqueued], Any]:
+        given = {name: kwargs.pop(name) for name in RESERVED & kwargs.keys()}
+        payload = self._payload(args, kwargs)
+        key = given.get("idempotency_key")
+        statement = protocol.enqueue(
+            self.name,
+            payload,
+            queue=check_queue_name(given.get("queue", self.options.queue)),
+            priority=check_priority(given.get("priority", self.options.priority)),
+            max_attempts=self.options.max_attempts,
+            run_at=_check_aware(given.get("run_at")),
+            idempotency_key=None if key is None else check_idempotency_key(key),
+        )
+        return statement, given.get("conn")
+
+    def _enqueue_many(
+        self,
+        payloads: Iterable[Mapping[str, Any]],
+        idempotency_keys: Sequence[str | None] | None,
+        run_at: datetime | None,
+    ) -> protocol.Statement[list[Enqueued]]:
+        arguments = [self._payload((), dict(payload)) for payload in payloads]
+        if len(arguments) > MAX_BATCH:
+            raise InvalidInput(f"{len(arguments):,} jobs at once; the limit is {MAX_BATCH:,}")
+        for key in idempotency_keys or ():
+            if key is not None:
+                check_idempotency_key(key)
+        return protocol.enqueue_many(
+            self.name,
+            arguments,
+            queue=self.options.queue,
+            priority=self.options.priority,
+            max_attempts=self.options.max_attempts,
+            run_at=_check_aware(run_at),
+            idempotency_keys=idempotency_keys,
+        )
+
+    def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, checked against the handler now rather than when the job runs."""
+        try:
+            bound = self._signature.bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput(f"cannot enqueue {self.name}: {error}") from None
+        payload: dict[str, Any] = {}
+        for position, (name, value) in enumerate(bound.arguments.items()):
+            if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                payload.update(value)
+            elif position > 0:  # the first is the job
+                payload[name] = value
+        return payload
+
+
+def _signature(handler: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(handler)
+    parameters = list(signature.parameters.values())
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    name = getattr(handler, "__qualname__", repr(handler))
+    if not parameters or parameters[0].kind not in positional:
+        raise InvalidInput(f"{name} must take the job as its first argument: def {name}(job, …)")
+    for parameter in parameters[1:]:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise InvalidInput(f"{name}: argument {parameter} cannot be passed by name")
+        if parameter.name in RESERVED:
+            raise InvalidInput(f"{name}: the argument name {parameter.name} is enqueue's own")
+    return signature
+
+
+def _check_aware(run_at: datetime | None) -> datetime | None:
+    if run_at is not None and run_at.tzinfo is None:
+        raise InvalidInput("run_at needs a time zone", hint="datetime.now(timezone.utc) + …")
+    return run_at

@@ -1,0 +1,96 @@
+"""Commits jobs that have no transaction of their own, many in one round trip, each fenced on its own.
+
+There is no timer: while one batch is on its way the next one gathers, so a lone job is committed at
+once and a flood in large batches. No user writes are involved, so a batch whose answer was lost is
+simply sent again: what it had committed is answered with "already yours".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+
+from faultline import protocol
+from faultline.errors import FaultlineError
+from faultline.link import Link, is_transient
+from faultline.model import Claim, CommitOutcome
+from faultline.protocol import CommitVerdict
+
+_LOCKED_PAUSE_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    claim: Claim
+    result: str | None  # JSON text, checked
+    on_verdict: Callable[[CommitVerdict | Exception], None]
+
+
+class Committer:
+    def __init__(self, link: Link, *, batch_size: int, on_flushed: Callable[[], None]) -> None:
+        self._link = link
+        self._batch_size = batch_size
+        self._on_flushed = on_flushed
+        self._waiting: deque[Entry] = deque()
+        self._in_flight = 0
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting) + self._in_flight
+
+    def submit(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+        self._idle.clear()
+        self._news.set()
+
+    async def drained(self) -> None:
+        """Wait until everything submitted has its verdict."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                count = min(len(self._waiting), self._batch_size)
+                batch = [self._waiting.popleft() for _ in range(count)]
+                self._in_flight = len(batch)
+                locked = await self._commit(batch)
+                self._in_flight = 0
+                self._on_flushed()
+                if locked:
+                    self._waiting.extendleft(reversed(locked))
+                    await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+            self._idle.set()
+
+    async def _commit(self, batch: list[Entry]) -> list[Entry]:
+        """Give each entry its verdict; return those whose rows somebody holds just now."""
+        while True:
+            statement = protocol.commit_many(
+                [entry.claim for entry in batch], [entry.result for entry in batch]
+            )
+            try:
+                verdicts = await self._link.run(statement)
+                break
+            except (psycopg.Error, FaultlineError) as error:
+                if is_transient(error):
+                    await self._link.pause(error)
+                elif len(batch) > 1:  # one of them is to blame: let it stand alone
+                    return [late for entry in batch for late in await self._commit([entry])]
+                else:
+                    batch[0].on_verdict(error)
+                    return []
+        locked = []
+        for entry, verdict in zip(batch, verdicts, strict=True):
+            if verdict.outcome is CommitOutcome.LOCKED:
+                locked.append(entry)
+            else:
+                entry.on_verdict(verdict)
+        return locked

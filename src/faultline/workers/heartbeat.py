@@ -1,0 +1,119 @@
+"""Renews every lease of a worker, from a thread and a connection of its own.
+
+A handler that blocks the event loop, or uses up the worker's connections, does not stop it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from operator import attrgetter
+
+import psycopg
+
+from faultline import protocol
+from faultline.config import WorkerSettings
+from faultline.database import Connection, open_session, run
+from faultline.errors import FaultlineError
+from faultline.events import Event, emit, log
+from faultline.link import Backoff
+from faultline.model import Renewal
+from faultline.workers.leases import Lease, LeaseBook, steady_now
+
+_BATCH = 1_000
+
+
+class Heartbeat:
+    def __init__(self, url: str, settings: WorkerSettings, book: LeaseBook) -> None:
+        self._url = url
+        self._settings = settings
+        self._book = book
+        self._conn: Connection | None = None
+        self._lock_key: int | None = None
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="faultline-heartbeat", daemon=True)
+
+    def start(self, *, lock_key: int) -> None:
+        self._lock_key = lock_key
+        self._thread.start()
+
+    @property
+    def is_started(self) -> bool:
+        return self._lock_key is not None
+
+    def beat_now(self) -> None:
+        """Renew at once, for a lease that is not of the usual length."""
+        self._wake.set()
+
+    def stop(self, timeout_seconds: float = 5.0) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        # A failed beat is tried again well before the next one is due.
+        backoff = Backoff(longest=max(0.1, self._settings.heartbeat_seconds / 2))
+        while not self._stopping:
+            self._wake.clear()
+            pause = self._settings.heartbeat_seconds
+            try:
+                self._beat()
+                backoff.reset()
+            except (psycopg.Error, FaultlineError) as error:
+                self._drop()
+                pause = backoff.next_pause()
+                emit(
+                    Event.DATABASE_UNAVAILABLE,
+                    purpose="heartbeat",
+                    error=" ".join(str(error).split()),
+                )
+            if not self._stopping:
+                self._wake.wait(pause)
+        self._drop()
+
+    def _beat(self) -> None:
+        conn = self._connection()
+        leases = sorted(self._book, key=attrgetter("lease_seconds"))
+        if not leases:
+            run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1))
+        for lease_seconds, group in itertools.groupby(leases, key=attrgetter("lease_seconds")):
+            same = list(group)
+            for start in range(0, len(same), _BATCH):
+                self._renew(conn, same[start : start + _BATCH], lease_seconds)
+
+    def _renew(self, conn: Connection, leases: list[Lease], lease_seconds: float) -> None:
+        sent_at = steady_now()
+        statement = protocol.heartbeat(
+            self._settings.worker_id, [lease.claim for lease in leases], lease_seconds=lease_seconds
+        )
+        outcomes = run(conn, statement)
+        for lease in leases:
+            outcome = outcomes.get(lease.claim.job_id)
+            if outcome is Renewal.RENEWED:
+                lease.renew(sent_at=sent_at)
+                if log.is_verbose:
+                    emit(
+                        Event.LEASE_RENEWED,
+                        job_id=str(lease.claim.job_id),
+                        token=lease.claim.fencing_token,
+                        worker=self._settings.worker_id,
+                    )
+            elif outcome is Renewal.LOST and lease.claim in self._book:
+                lease.lose("taken_over")
+
+    def _connection(self) -> Connection:
+        if self._conn is None or self._conn.closed:
+            conn, session = open_session(self._url, application_name="faultline heartbeat")
+            self._conn = conn
+            if not session.is_pooled and self._lock_key is not None:
+                run(conn, protocol.hold_worker_lock(self._lock_key))
+        return self._conn
+
+    def _drop(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(psycopg.Error):
+                conn.close()

@@ -1,0 +1,69 @@
+"""The worker's own view of its leases: until when it may rely on each, by a clock nobody can set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from faultline.model import Claim
+
+# CLOCK_BOOTTIME goes on while the machine is suspended, as the database's clock does.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def steady_now() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
+class Lease:
+    """One lease in hand. Its deadline counts from when the claim or renewal was *sent*: the database
+    granted it later than that, so the deadline here is never later than the one there."""
+
+    def __init__(self, claim: Claim, *, sent_at: float, lease_seconds: float) -> None:
+        self.claim = claim
+        self.lease_seconds = lease_seconds
+        self.deadline = sent_at + lease_seconds
+        self.lost_because: str | None = None
+        self.on_lost: Callable[[str], None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.lost_because is not None
+
+    def remaining_seconds(self) -> float:
+        return 0.0 if self.is_lost else self.deadline - steady_now()
+
+    def renew(self, *, sent_at: float) -> None:
+        self.deadline = max(self.deadline, sent_at + self.lease_seconds)
+
+    def lose(self, cause: str) -> None:
+        if self.lost_because is None:
+            self.lost_because = cause
+            if self.on_lost is not None:
+                self.on_lost(cause)
+
+
+class LeaseBook:
+    """All leases of one worker. Written by the event loop, read by the heartbeat and the sentinel:
+    each operation is a single step on a dict, which threads may share."""
+
+    def __init__(self) -> None:
+        self._leases: dict[UUID, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(tuple(self._leases.values()))
+
+    def __contains__(self, claim: Claim) -> bool:
+        lease = self._leases.get(claim.job_id)
+        return lease is not None and lease.claim.lease_id == claim.lease_id
+
+    def add(self, lease: Lease) -> None:
+        self._leases[lease.claim.job_id] = lease
+
+    def remove(self, lease: Lease) -> None:
+        if self._leases.get(lease.claim.job_id) is lease:
+            del self._leases[lease.claim.job_id]

@@ -1,0 +1,68 @@
+"""Several worker processes under one: started together, restarted when they die, stopped together."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from faultline.events import Event, emit
+from faultline.link import Backoff
+
+_LOOK_SECONDS = 0.2
+_HEALTHY_SECONDS = 10.0
+
+
+class Supervisor:
+    """Runs `command` in `count` processes until it is told to stop by SIGTERM or SIGINT.
+
+    A signal is passed on, so each worker drains by itself; a second one is passed on too.
+    """
+
+    def __init__(self, command: Sequence[str], *, count: int) -> None:
+        self._command = list(command)
+        self._children: list[subprocess.Popen[bytes] | None] = [None] * count
+        self._started_at = [0.0] * count
+        self._retry_at = [0.0] * count
+        self._backoffs = [Backoff(shortest=0.2, longest=30.0) for _ in range(count)]
+        self._stopping = threading.Event()
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        while not self._stopping.is_set():
+            for slot in range(len(self._children)):
+                self._keep_alive(slot)
+            self._stopping.wait(_LOOK_SECONDS)
+        codes = [child.wait() for child in self._children if child is not None]
+        return max(codes, default=0)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+        for child in self._children:
+            if child is not None and child.poll() is None:
+                child.send_signal(signal.SIGTERM)
+
+    def _keep_alive(self, slot: int) -> None:
+        child, now = self._children[slot], time.monotonic()
+        if child is not None and child.poll() is None:
+            if now - self._started_at[slot] > _HEALTHY_SECONDS:
+                self._backoffs[slot].reset()
+            return
+        if child is not None:
+            self._children[slot] = None
+            pause = self._backoffs[slot].next_pause()
+            self._retry_at[slot] = now + pause
+            emit(
+                Event.PROCESS_RESTARTED,
+                pid=child.pid,
+                exit_code=child.returncode,
+                restart_in_seconds=round(pause, 2),
+            )
+        if now >= self._retry_at[slot] and not self._stopping.is_set():
+            # A group of its own: a Ctrl-C in the terminal reaches only us, and is passed on once.
+            self._children[slot] = subprocess.Popen(self._command, start_new_session=True)
+            self._started_at[slot] = now

@@ -1,0 +1,38 @@
+"""Questions to real servers, and processes to start them from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+
+
+def ask(url: str, query: str) -> str:
+    with psycopg.connect(url, connect_timeout=10) as connection:
+        row = connection.execute(query).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+def wait_until(condition: Callable[[], bool], timeout_seconds: float = 10) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the awaited state never came"
+        time.sleep(0.01)
+
+
+def python(program: str, *arguments: str, data_dir: Path | None = None) -> subprocess.Popen[str]:
+    chosen = {"FAULTLINE_DATA_DIR": str(data_dir)} if data_dir else {}
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), *arguments],
+        env={**os.environ, **chosen},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,54 @@
+"""Claims about the development server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultline import embedded
+
+from .helpers import ask, python
+
+
+def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path) -> None:
+    program = """
+        import sys
+        from faultline import embedded
+        sys.stdin.readline()
+        print(embedded.ensure_running(), embedded.status().pid)
+    """
+    data_dir = home / "data"
+    with python(program, data_dir=data_dir) as one, python(program, data_dir=data_dir) as two:
+        for process in (one, two):
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = {process.communicate(timeout=30)[0] for process in (one, two)}
+    try:
+        assert len(answers) == 1
+        url, pid = answers.pop().split()
+        found = embedded.status(data_dir)  # though both processes that could have begot it ended
+        version = (data_dir / "PG_VERSION").read_text().strip()
+        assert found == embedded.ServerStatus(True, int(pid), url, version, data_dir.resolve())
+        assert ask(url, "SELECT 1") == "1"
+    finally:
+        embedded.stop_running(data_dir)
+
+
+def test_the_development_server_is_found_again_until_it_is_stopped(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAULTLINE_DATA_DIR", str(home / "data"))
+    assert not embedded.status().running
+    assert not embedded.stop_running()
+    url = embedded.ensure_running()
+    try:
+        pid = embedded.status().pid
+        assert embedded.ensure_running() == url
+        assert embedded.status().pid == pid
+    finally:
+        assert embedded.stop_running()
+    assert not embedded.status().running
+    assert embedded.status().url is None
+    assert not embedded.stop_running()

@@ -1,0 +1,199 @@
+"""Entering the ledger is the commit, and a stale worker cannot do it, whatever SQL it speaks.
+
+Each stale form runs in a transaction that wrote something else first and ends with COMMIT whatever
+happened in between: if the refusal did not doom it, that write would stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from .ledger_forms import ALWAYS_A_ROW, EVERY_FORM, FORGED, UNLESS_ENTERED, merge, plain
+from .steps import (
+    Connection,
+    Lease,
+    cancel,
+    claim_new,
+    commit,
+    entries,
+    expire,
+    reconcile,
+    refused,
+    rows,
+    state,
+    take_over,
+)
+
+Form = Callable[[Connection, Lease], None]
+
+pytestmark = pytest.mark.usefixtures("effects")
+
+
+class Staleness(NamedTuple):
+    """How a lease became stale, and what the refusal says about it."""
+
+    arrange: Callable[[Connection], Lease]
+    reason: str
+    current_token: int | None
+
+
+def superseded(conn: Connection) -> Lease:
+    lease = claim_new(conn)
+    take_over(conn, lease)
+    return lease
+
+
+def superseded_and_committed(conn: Connection) -> Lease:
+    lease = claim_new(conn)
+    commit(conn, take_over(conn, lease))
+    return lease
+
+
+def finished(conn: Connection) -> Lease:
+    lease = claim_new(conn)
+    commit(conn, lease)
+    return lease
+
+
+def ran_out(conn: Connection) -> Lease:
+    lease = claim_new(conn)
+    expire(conn, lease)
+    return lease
+
+
+def unknown(conn: Connection) -> Lease:
+    return Lease(uuid4(), 1, uuid4())
+
+
+def taken_back(conn: Connection) -> Lease:
+    lease = ran_out(conn)
+    reconcile(conn)
+    return lease
+
+
+def cancelled(conn: Connection) -> Lease:
+    lease = claim_new(conn)
+    cancel(conn, lease.job_id)
+    return lease
+
+
+def guessed_lease(conn: Connection) -> Lease:
+    return claim_new(conn)._replace(lease_id=uuid4())
+
+
+def guessed_token(conn: Connection) -> Lease:
+    return claim_new(conn)._replace(token=2)
+
+
+NOT_IN_THE_LEDGER = [
+    Staleness(superseded, "token_mismatch", 2),
+    Staleness(ran_out, "lease_expired", 1),
+    Staleness(unknown, "unknown_job", None),
+    Staleness(taken_back, "not_running", 1),
+    Staleness(cancelled, "not_running", 1),
+    Staleness(guessed_lease, "token_mismatch", 1),
+    Staleness(guessed_token, "token_mismatch", 1),
+]
+IN_THE_LEDGER = [
+    Staleness(superseded_and_committed, "token_mismatch", 2),
+    Staleness(finished, "already_committed", 1),
+]
+
+
+def each(form: Form) -> str:
+    return form.__name__
+
+
+def how(staleness: Staleness) -> str:
+    return staleness.arrange.__name__
+
+
+def run_transaction(conn: Connection, lease: Lease, form: Form) -> None:
+    """Write, enter the ledger, and send COMMIT even if that was refused."""
+    if form is merge and conn.info.server_version < 150000:
+        pytest.skip("MERGE came with PostgreSQL 15")
+    conn.execute("BEGIN")
+    conn.execute("INSERT INTO effects VALUES (%s, 'stale')", [lease.job_id])
+    try:
+        form(conn, lease)
+    finally:
+        conn.execute("COMMIT")
+
+
+def effects_of(conn: Connection, lease: Lease) -> list[tuple[str]]:
+    return rows(conn, "SELECT writer FROM effects WHERE job_id = %s", lease.job_id)
+
+
+@pytest.mark.parametrize("form", EVERY_FORM, ids=each)
+def test_the_holder_of_a_lease_commits_its_job_and_its_writes(conn: Connection, form: Form) -> None:
+    lease = claim_new(conn)
+    run_transaction(conn, lease, form)
+    assert (state(conn, lease.job_id), entries(conn)) == ("succeeded", [lease])
+    assert len(effects_of(conn, lease)) == 1
+
+
+@pytest.mark.parametrize("staleness", NOT_IN_THE_LEDGER, ids=how)
+@pytest.mark.parametrize("form", EVERY_FORM, ids=each)
+def test_a_stale_worker_is_refused_with_the_reason_and_its_writes_are_undone(
+    conn: Connection, form: Form, staleness: Staleness
+) -> None:
+    lease = staleness.arrange(conn)
+    with refused(
+        "FL001",
+        reason=staleness.reason,
+        job_id=str(lease.job_id),
+        stale_token=lease.token,
+        current_token=staleness.current_token,
+    ):
+        run_transaction(conn, lease, form)
+    assert (entries(conn), effects_of(conn, lease)) == ([], [])
+
+
+@pytest.mark.parametrize("staleness", IN_THE_LEDGER, ids=how)
+@pytest.mark.parametrize("form", ALWAYS_A_ROW, ids=each)
+def test_a_second_entry_for_a_job_is_refused_with_the_reason_and_its_writes_are_undone(
+    conn: Connection, form: Form, staleness: Staleness
+) -> None:
+    lease = staleness.arrange(conn)
+    before = entries(conn)
+    with refused("FL001", reason=staleness.reason, current_token=staleness.current_token):
+        run_transaction(conn, lease, form)
+    assert (entries(conn), effects_of(conn, lease)) == (before, [])
+
+
+@pytest.mark.parametrize("staleness", IN_THE_LEDGER, ids=how)
+@pytest.mark.parametrize("form", UNLESS_ENTERED, ids=each)
+def test_a_statement_that_finds_the_entry_and_enters_nothing_is_refused(
+    conn: Connection, form: Form, staleness: Staleness
+) -> None:
+    lease = staleness.arrange(conn)
+    before = entries(conn)
+    with refused("FL001", reason="nothing_entered"):
+        run_transaction(conn, lease, form)
+    assert (entries(conn), effects_of(conn, lease)) == (before, [])
+
+
+@pytest.mark.parametrize("staleness", IN_THE_LEDGER, ids=how)
+@pytest.mark.parametrize("form", FORGED, ids=each)
+def test_a_forged_batch_cannot_enter_a_job_twice(
+    conn: Connection, form: Form, staleness: Staleness
+) -> None:
+    lease = staleness.arrange(conn)
+    before = entries(conn)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        run_transaction(conn, lease, form)
+    assert (entries(conn), effects_of(conn, lease)) == (before, [])
+
+
+def test_a_worker_that_was_refused_does_not_hurt_the_one_that_took_over(conn: Connection) -> None:
+    lease = claim_new(conn)
+    successor = take_over(conn, lease)
+    with refused("FL001"):
+        run_transaction(conn, lease, plain)
+    commit(conn, successor)
+    assert entries(conn) == [successor]

@@ -1,0 +1,188 @@
+"""faultline.reconcile: jobs whose workers are gone go back, each once, or are buried."""
+
+from __future__ import annotations
+
+from .steps import (
+    Connect,
+    Connection,
+    Lease,
+    all_at_once,
+    assert_fence,
+    claim,
+    claim_batch,
+    claim_new,
+    claim_new_batch,
+    enqueue,
+    expire,
+    job,
+    logged,
+    never_waits,
+    one,
+    reconcile,
+    rows,
+    set_job,
+    state,
+)
+
+
+def expired_batch(conn: Connection, count: int) -> list[Lease]:
+    leases = claim_new_batch(conn, count)
+    for lease in leases:
+        expire(conn, lease)
+    return leases
+
+
+def test_a_job_whose_lease_ran_out_is_queued_again_and_belongs_to_nobody(
+    conn: Connection,
+) -> None:
+    lease = claim_new(conn)
+    expire(conn, lease)
+    assert reconcile(conn) == [lease.job_id]
+    stored = job(conn, lease.job_id)
+    assert (stored["state"], stored["attempts"], stored["fencing_token"]) == ("queued", 1, 1)
+    assert (stored["lease_owner"], stored["lease_expires_at"]) == (None, None)
+
+
+def test_the_answer_says_whose_job_it_was_and_what_became_of_it(conn: Connection) -> None:
+    lease = claim_new(conn, worker="first")
+    expire(conn, lease)
+    answer = one(conn, "SELECT * FROM faultline.reconcile()")
+    assert answer == (lease.job_id, 1, "first", 1, "queued", "expired")
+
+
+def test_a_lease_that_still_runs_is_left_alone(conn: Connection) -> None:
+    lease = claim_new(conn)
+    assert reconcile(conn) == []
+    assert state(conn, lease.job_id) == "running"
+
+
+def test_a_job_that_waits_is_left_alone(conn: Connection) -> None:
+    job_id, _ = enqueue(conn)
+    assert reconcile(conn, dead_workers=["first"]) == []
+    assert (state(conn, job_id), logged(conn, job_id)) == ("queued", [])
+
+
+def test_no_more_than_the_limit_is_taken_back_and_the_longest_expired_first(
+    conn: Connection,
+) -> None:
+    leases = expired_batch(conn, 3)
+    set_job(conn, leases[1].job_id, "lease_expires_at = '2001-01-01'")
+    assert reconcile(conn, max_jobs=1) == [leases[1].job_id]
+    assert len(reconcile(conn, max_jobs=100)) == 2
+
+
+def test_the_job_of_a_dead_worker_is_taken_back_before_its_lease_runs_out(
+    conn: Connection,
+) -> None:
+    lost = claim_new(conn, worker="dead")
+    kept = claim_new(conn, worker="alive")
+    answer = "SELECT job_id, cause FROM faultline.reconcile(dead_workers => '{dead}')"
+    assert rows(conn, answer) == [(lost.job_id, "worker_lost")]
+    assert (state(conn, lost.job_id), state(conn, kept.job_id)) == ("queued", "running")
+
+
+def test_the_limit_holds_for_the_jobs_of_dead_workers_too(conn: Connection) -> None:
+    claim_new_batch(conn, 3, worker="dead")
+    assert len(reconcile(conn, max_jobs=2, dead_workers=["dead"])) == 2
+
+
+def test_a_lease_that_an_observer_saw_lapse_is_taken_back(conn: Connection) -> None:
+    lapsed, kept = claim_new_batch(conn, 2)
+    assert reconcile(conn, lapsed_leases=[lapsed.lease_id]) == [lapsed.job_id]
+    assert state(conn, kept.job_id) == "running"
+
+
+def test_a_lapsed_lease_that_was_superseded_meanwhile_takes_nothing_back(
+    conn: Connection,
+) -> None:
+    lease = claim_new(conn)
+    expire(conn, lease)
+    claim(conn, worker="second")
+    assert reconcile(conn, lapsed_leases=[lease.lease_id]) == []
+
+
+def test_only_the_named_queues_are_looked_at(conn: Connection) -> None:
+    for queue in ("mail", "letters"):
+        enqueue(conn, queue=queue)
+        expire(conn, claim_batch(conn, queues=[queue])[0])
+    [taken] = reconcile(conn, queues=["mail"])
+    assert job(conn, taken)["queue"] == "mail"
+
+
+def test_a_job_without_attempts_left_is_buried_as_poison(conn: Connection) -> None:
+    lease = claim_new(conn, max_attempts=1)
+    expire(conn, lease)
+    reconcile(conn)
+    buried = job(conn, lease.job_id)
+    assert (buried["state"], buried["failed_reason"]) == ("failed", "poison")
+    assert buried["finished_at"] is not None
+    assert claim_batch(conn) == []
+
+
+def test_a_job_with_an_attempt_left_is_not_buried(conn: Connection) -> None:
+    lease = claim_new(conn, max_attempts=2)
+    expire(conn, lease)
+    reconcile(conn)
+    assert state(conn, lease.job_id) == "queued"
+
+
+def test_every_job_that_is_taken_back_is_logged_with_the_cause(conn: Connection) -> None:
+    expired = claim_new(conn, worker="slow")
+    lost = claim_new(conn, worker="dead")
+    expire(conn, expired)
+    reconcile(conn, dead_workers=["dead"])
+    assert logged(conn, expired.job_id) == [(1, 1, "slow", "expired", None)]
+    assert logged(conn, lost.job_id) == [(1, 1, "dead", "worker_lost", None)]
+
+
+def test_an_expired_job_of_a_dead_worker_is_taken_back_once(conn: Connection) -> None:
+    lease = claim_new(conn, worker="dead")
+    expire(conn, lease)
+    taken = reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id])
+    assert taken == [lease.job_id]
+    assert logged(conn, lease.job_id) == [(1, 1, "dead", "worker_lost", None)]
+
+
+def test_jobs_that_somebody_has_locked_are_skipped_and_not_waited_for(
+    conn: Connection, connect: Connect
+) -> None:
+    fenced, free = claim_new_batch(conn, 2)
+    holder = connect()
+    holder.execute("BEGIN")
+    assert_fence(holder, fenced)
+    expire(conn, fenced)
+    expire(conn, free)
+    assert reconcile(never_waits(conn)) == [free.job_id]
+
+
+def test_locked_jobs_of_dead_workers_are_skipped_as_well(
+    conn: Connection, connect: Connect
+) -> None:
+    lease = claim_new(conn, worker="dead")
+    holder = connect()
+    holder.execute("BEGIN")
+    assert_fence(holder, lease)
+    never_waits(conn)
+    assert reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id]) == []
+
+
+def test_two_reconcilers_under_way_at_once_never_share_a_job(
+    conn: Connection, connect: Connect
+) -> None:
+    expired_batch(conn, 3)
+    first, second = connect(), never_waits(connect())
+    first.execute("BEGIN")
+    taken, rest = set(reconcile(first, max_jobs=2)), set(reconcile(second))
+    assert (len(taken), len(rest), taken & rest) == (2, 1, set())
+
+
+def test_ten_reconcilers_at_once_give_each_job_back_once(
+    conn: Connection, connect: Connect
+) -> None:
+    given = [lease.job_id for lease in expired_batch(conn, 60)]
+    answers = all_at_once(
+        [connect() for _ in range(10)],
+        lambda reconciler: reconcile(reconciler, dead_workers=["first"]),
+    )
+    assert sorted(job_id for taken in answers for job_id in taken) == given
+    assert one(conn, "SELECT count(*) FROM faultline.attempts_log") == (60,)

@@ -1,0 +1,225 @@
+"""Which workers there are, which are gone, and which writes were refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+
+from .steps import (
+    Connect,
+    Connection,
+    claim_new,
+    commit,
+    expire,
+    one,
+    rows,
+    set_job,
+    take_over,
+    value,
+)
+
+LOCK_CLASS = 1717663084
+
+
+def register(conn: Connection, worker: str = "first", *, holds_locks: bool = True) -> int:
+    call = "SELECT faultline.register_worker(%s, 'host', 1, '{default}', %s)"
+    return int(value(conn, call, worker, holds_locks))
+
+
+def vanished(conn: Connection) -> list[str]:
+    return [worker for (worker,) in rows(conn, "SELECT * FROM faultline.vanished_workers()")]
+
+
+def end_session(observer: Connection, session: Connection) -> None:
+    """Returns when the server has seen the last of it, and of its locks."""
+    assert value(observer, "SELECT pg_terminate_backend(%s, 30000)", session.info.backend_pid)
+
+
+def hold_lock(session: Connection, lock_key: int) -> Connection:
+    session.execute("SELECT pg_advisory_lock_shared(%s, %s)", [LOCK_CLASS, lock_key])
+    return session
+
+
+def column(conn: Connection, name: str) -> Any:
+    return value(conn, f"SELECT {name} FROM faultline.workers WHERE id = 'first'")
+
+
+def bury(conn: Connection, *workers: str) -> None:
+    conn.execute("SELECT faultline.bury_workers(%s)", [list(workers)])
+
+
+def test_a_worker_has_not_vanished_while_its_session_lasts(
+    conn: Connection, connect: Connect
+) -> None:
+    session = connect()
+    register(session)
+    assert vanished(conn) == []
+    end_session(conn, session)
+    assert vanished(conn) == ["first"]
+
+
+def test_a_worker_has_not_vanished_until_both_its_sessions_are_gone(
+    conn: Connection, connect: Connect
+) -> None:
+    session = connect()
+    other = hold_lock(connect(), register(session))
+    end_session(conn, session)
+    assert vanished(conn) == []
+    end_session(conn, other)
+    assert vanished(conn) == ["first"]
+
+
+def test_only_the_worker_whose_sessions_are_gone_has_vanished(
+    conn: Connection, connect: Connect
+) -> None:
+    dead, alive = connect(), connect()
+    register(dead, "dead")
+    register(alive, "alive")
+    end_session(conn, dead)
+    assert vanished(conn) == ["dead"]
+
+
+def test_a_worker_behind_a_pooler_never_vanishes(conn: Connection, connect: Connect) -> None:
+    session = connect()
+    register(session, holds_locks=False)
+    assert value(conn, "SELECT count(*) FROM pg_locks WHERE classid = %s", LOCK_CLASS) == 0
+    end_session(conn, session)
+    assert vanished(conn) == []
+
+
+def test_the_end_of_another_run_of_the_server_says_nothing_about_a_worker(
+    conn: Connection, connect: Connect
+) -> None:
+    session = connect()
+    register(session)
+    end_session(conn, session)
+    conn.execute("UPDATE faultline.workers SET server_started_at = '2001-01-01'")
+    assert vanished(conn) == []
+
+
+def test_a_lock_in_another_database_keeps_no_worker_alive(
+    conn: Connection, connect: Connect, server_url: str
+) -> None:
+    session = connect()
+    lock_key = register(session)
+    with psycopg.connect(server_url, autocommit=True) as elsewhere:
+        hold_lock(elsewhere, lock_key)
+        end_session(conn, session)
+        assert vanished(conn) == ["first"]
+
+
+def test_two_workers_never_share_a_lock(conn: Connection) -> None:
+    assert register(conn, "first") != register(conn, "second")
+
+
+def test_a_worker_that_registers_again_keeps_its_lock_and_is_not_lost(
+    conn: Connection, connect: Connect
+) -> None:
+    session = connect()
+    lock_key = register(session)
+    end_session(conn, session)
+    bury(conn, "first")
+    assert column(conn, "lost_at") is not None
+    assert register(connect()) == lock_key
+    assert column(conn, "lost_at") is None
+
+
+def test_a_worker_that_registers_again_belongs_to_this_run_of_the_server(
+    conn: Connection,
+) -> None:
+    register(conn)
+    conn.execute("UPDATE faultline.workers SET server_started_at = '2001-01-01'")
+    register(conn)
+    assert column(conn, "server_started_at = pg_postmaster_start_time()")
+
+
+def test_a_worker_that_was_buried_is_not_reported_again(conn: Connection, connect: Connect) -> None:
+    session = connect()
+    register(session)
+    end_session(conn, session)
+    bury(conn, "first")
+    assert vanished(conn) == []
+
+
+def test_only_the_named_workers_are_buried(conn: Connection) -> None:
+    register(conn, "first")
+    bury(conn, "second")
+    assert column(conn, "lost_at") is None
+
+
+def test_a_worker_that_still_has_jobs_to_give_back_is_not_buried(conn: Connection) -> None:
+    register(conn, "first")
+    lease = claim_new(conn, worker="first")
+    bury(conn, "first")
+    assert column(conn, "lost_at") is None
+    commit(conn, lease)
+    bury(conn, "first")
+    assert column(conn, "lost_at") is not None
+
+
+def test_a_worker_that_was_lost_a_day_ago_is_forgotten(conn: Connection) -> None:
+    for worker, since in (("old", "25 hours"), ("recent", "23 hours")):
+        register(conn, worker)
+        conn.execute(
+            "UPDATE faultline.workers SET lost_at = clock_timestamp() - %s::interval WHERE id = %s",
+            [since, worker],
+        )
+    bury(conn)
+    assert rows(conn, "SELECT id FROM faultline.workers") == [("recent",)]
+
+
+def test_a_worker_that_drains_says_so(conn: Connection) -> None:
+    register(conn)
+    conn.execute("SELECT faultline.drain_worker('first')")
+    assert column(conn, "draining") is True
+
+
+def test_a_worker_that_deregisters_is_gone_without_having_vanished(conn: Connection) -> None:
+    register(conn)
+    conn.execute("SELECT faultline.deregister_worker('first')")
+    assert rows(conn, "SELECT id FROM faultline.workers") == []
+
+
+# ── refused writes ───────────────────────────────────────────────────────────────────────────────
+
+
+def record_rejection(conn: Connection, job_id: UUID) -> timedelta:
+    call = "SELECT faultline.record_rejection(%s, 1, 'first', 'token_mismatch')"
+    return value(conn, call, job_id)
+
+
+def test_a_rejection_is_kept_with_both_tokens(conn: Connection) -> None:
+    lease = claim_new(conn)
+    take_over(conn, lease)
+    record_rejection(conn, lease.job_id)
+    kept = "SELECT job_id, worker, stale_token, current_token, reason FROM faultline.rejections"
+    assert one(conn, kept) == (lease.job_id, "first", 1, 2, "token_mismatch")
+
+
+def test_two_attempts_overlapped_from_the_second_claim_until_it_ended(conn: Connection) -> None:
+    lease = claim_new(conn)
+    commit(conn, take_over(conn, lease))
+    set_job(conn, lease.job_id, "claimed_at = finished_at - interval '10 minutes'")
+    assert record_rejection(conn, lease.job_id) == timedelta(minutes=10)
+    assert value(conn, "SELECT overlap FROM faultline.rejections") == timedelta(minutes=10)
+
+
+def test_two_attempts_overlap_until_now_while_the_second_still_runs(conn: Connection) -> None:
+    lease = claim_new(conn)
+    take_over(conn, lease)
+    set_job(conn, lease.job_id, "claimed_at = clock_timestamp() - interval '1 hour'")
+    assert record_rejection(conn, lease.job_id) >= timedelta(hours=1)
+
+
+def test_a_lease_that_nobody_took_over_overlapped_with_nothing(conn: Connection) -> None:
+    lease = claim_new(conn)
+    expire(conn, lease)
+    assert record_rejection(conn, lease.job_id) == timedelta(0)
+
+
+def test_a_rejection_of_an_unknown_job_is_kept_too(conn: Connection) -> None:
+    assert record_rejection(conn, uuid4()) == timedelta(0)
+    assert value(conn, "SELECT current_token FROM faultline.rejections") is None
