@@ -13,7 +13,15 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from .ledger_forms import ALWAYS_A_ROW, EVERY_FORM, FORGED, UNLESS_ENTERED, merge, plain
+from .ledger_forms import (
+    ALWAYS_A_ROW,
+    EVERY_FORM,
+    FORGED,
+    UNLESS_ENTERED,
+    forged_batch,
+    merge,
+    plain,
+)
 from .steps import (
     Connection,
     Lease,
@@ -90,8 +98,10 @@ def guessed_token(conn: Connection) -> Lease:
     return claim_new(conn)._replace(token=2)
 
 
-NOT_IN_THE_LEDGER = [
-    Staleness(superseded, "token_mismatch", 2),
+SUPERSEDED = Staleness(superseded, "token_mismatch", 2)
+SUPERSEDED_AND_COMMITTED = Staleness(superseded_and_committed, "token_mismatch", 2)
+FINISHED = Staleness(finished, "already_committed", 1)
+OTHERWISE_STALE = [
     Staleness(ran_out, "lease_expired", 1),
     Staleness(unknown, "unknown_job", None),
     Staleness(taken_back, "not_running", 1),
@@ -99,18 +109,10 @@ NOT_IN_THE_LEDGER = [
     Staleness(guessed_lease, "token_mismatch", 1),
     Staleness(guessed_token, "token_mismatch", 1),
 ]
-IN_THE_LEDGER = [
-    Staleness(superseded_and_committed, "token_mismatch", 2),
-    Staleness(finished, "already_committed", 1),
-]
 
 
-def each(form: Form) -> str:
-    return form.__name__
-
-
-def how(staleness: Staleness) -> str:
-    return staleness.arrange.__name__
+def name(part: Form | Staleness) -> str:
+    return part.arrange.__name__ if isinstance(part, Staleness) else part.__name__
 
 
 def run_transaction(conn: Connection, lease: Lease, form: Form) -> None:
@@ -129,7 +131,7 @@ def effects_of(conn: Connection, lease: Lease) -> list[tuple[str]]:
     return rows(conn, "SELECT writer FROM effects WHERE job_id = %s", lease.job_id)
 
 
-@pytest.mark.parametrize("form", EVERY_FORM, ids=each)
+@pytest.mark.parametrize("form", EVERY_FORM, ids=name)
 def test_the_holder_of_a_lease_commits_its_job_and_its_writes(conn: Connection, form: Form) -> None:
     lease = claim_new(conn)
     run_transaction(conn, lease, form)
@@ -137,8 +139,13 @@ def test_the_holder_of_a_lease_commits_its_job_and_its_writes(conn: Connection, 
     assert len(effects_of(conn, lease)) == 1
 
 
-@pytest.mark.parametrize("staleness", NOT_IN_THE_LEDGER, ids=how)
-@pytest.mark.parametrize("form", EVERY_FORM, ids=each)
+# Every form meets one of two fences, the row's and the batch's; each of them knows every reason.
+@pytest.mark.parametrize(
+    ("form", "staleness"),
+    [(form, SUPERSEDED) for form in EVERY_FORM]
+    + [(form, staleness) for form in (plain, forged_batch) for staleness in OTHERWISE_STALE],
+    ids=name,
+)
 def test_a_stale_worker_is_refused_with_the_reason_and_its_writes_are_undone(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:
@@ -154,8 +161,11 @@ def test_a_stale_worker_is_refused_with_the_reason_and_its_writes_are_undone(
     assert (entries(conn), effects_of(conn, lease)) == ([], [])
 
 
-@pytest.mark.parametrize("staleness", IN_THE_LEDGER, ids=how)
-@pytest.mark.parametrize("form", ALWAYS_A_ROW, ids=each)
+@pytest.mark.parametrize(
+    ("form", "staleness"),
+    [(form, SUPERSEDED_AND_COMMITTED) for form in ALWAYS_A_ROW] + [(plain, FINISHED)],
+    ids=name,
+)
 def test_a_second_entry_for_a_job_is_refused_with_the_reason_and_its_writes_are_undone(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:
@@ -166,8 +176,8 @@ def test_a_second_entry_for_a_job_is_refused_with_the_reason_and_its_writes_are_
     assert (entries(conn), effects_of(conn, lease)) == (before, [])
 
 
-@pytest.mark.parametrize("staleness", IN_THE_LEDGER, ids=how)
-@pytest.mark.parametrize("form", UNLESS_ENTERED, ids=each)
+@pytest.mark.parametrize("staleness", [SUPERSEDED_AND_COMMITTED, FINISHED], ids=name)
+@pytest.mark.parametrize("form", UNLESS_ENTERED, ids=name)
 def test_a_statement_that_finds_the_entry_and_enters_nothing_is_refused(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:
@@ -178,8 +188,8 @@ def test_a_statement_that_finds_the_entry_and_enters_nothing_is_refused(
     assert (entries(conn), effects_of(conn, lease)) == (before, [])
 
 
-@pytest.mark.parametrize("staleness", IN_THE_LEDGER, ids=how)
-@pytest.mark.parametrize("form", FORGED, ids=each)
+@pytest.mark.parametrize("staleness", [SUPERSEDED_AND_COMMITTED, FINISHED], ids=name)
+@pytest.mark.parametrize("form", FORGED, ids=name)
 def test_a_forged_batch_cannot_enter_a_job_twice(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import click
 
 from faultline import __version__
 from faultline.cli.context import Context
-from faultline.cli.database import db, migrate
-from faultline.cli.demo import demo
-from faultline.cli.diagnosis import doctor, verify, why
-from faultline.cli.jobs import enqueue, jobs
-from faultline.cli.services import reconciler, worker
 from faultline.errors import FaultlineError
 from faultline.events import log
 
+# Where each command lives. Imported when it is called: a worker does not pay for the tables of `why`.
+COMMANDS = {
+    "demo": "faultline.cli.demo",
+    "migrate": "faultline.cli.database",
+    "worker": "faultline.cli.services",
+    "reconciler": "faultline.cli.services",
+    "enqueue": "faultline.cli.jobs",
+    "jobs": "faultline.cli.jobs",
+    "why": "faultline.cli.diagnosis",
+    "verify": "faultline.cli.diagnosis",
+    "doctor": "faultline.cli.diagnosis",
+    "db": "faultline.cli.database",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="faultline")
 @click.option("--app", metavar="MODULE:NAME", envvar="FAULTLINE_APP", help="Your Faultline object.")
 @click.option(
@@ -41,10 +65,6 @@ def cli(
     """Crash-safe jobs on PostgreSQL: your writes commit under a fence, or not at all."""
     log.open(style=log_format, verbose=verbose)
     ctx.obj = Context(app_path=app, given_url=database_url, log_format=log_format, verbose=verbose)
-
-
-for command in (demo, migrate, worker, reconciler, enqueue, jobs, why, verify, doctor, db):
-    cli.add_command(command)
 
 
 def main() -> None:

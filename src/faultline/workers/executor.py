@@ -69,7 +69,7 @@ class Executor:
         try:
             attempt = self._prepare(lease)
         except (UnknownTask, InvalidInput) as error:
-            await self._fail(lease, error, reason="rejected")
+            await self._fail_or_stale(lease, error, reason="rejected")
             return
         self.attempts.add(attempt)
         try:
@@ -136,7 +136,7 @@ class Executor:
                 await self._submit(lease, value)
             case Raised(error):
                 reason = "rejected" if isinstance(error, Reject) else None
-                await self._fail(lease, error, reason=reason)
+                await self._fail_or_stale(lease, error, reason=reason)
             case Aborted(cause):
                 await self._end_aborted(attempt, cause)
             case _:
@@ -148,7 +148,9 @@ class Executor:
                 self._close(attempt.lease, exit_reason="stale")
             case AbortCause.TIMEOUT:
                 limit = attempt.task.options.timeout_seconds
-                await self._fail(attempt.lease, AttemptTimeout(f"ran longer than {limit:g} s"))
+                await self._fail_or_stale(
+                    attempt.lease, AttemptTimeout(f"ran longer than {limit:g} s")
+                )
             case AbortCause.DRAIN:
                 await self.release(attempt.lease)
             case _:
@@ -161,7 +163,7 @@ class Executor:
         try:
             result = None if value is None else encode_json(value, what="the result")
         except InvalidInput as error:
-            await self._fail(lease, error, reason="rejected")
+            await self._fail_or_stale(lease, error, reason="rejected")
             return
         lease.on_lost = None  # the committer's verdict will tell
         entry = Entry(lease.claim, result, lambda verdict: self._on_verdict(lease, verdict))
@@ -169,7 +171,7 @@ class Executor:
 
     def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
         if isinstance(verdict, Exception):
-            self._tools.spawn(self._fail(lease, verdict))
+            self._tools.spawn(self._fail_or_stale(lease, verdict))
         elif verdict.outcome is CommitOutcome.STALE:
             error = StaleLease(verdict.reason or "unknown", current_token=verdict.current_token)
             self._tools.spawn(self._stale(lease, error))
@@ -181,16 +183,23 @@ class Executor:
             self._say(Event.COMMIT_OK, lease)
         self._close(lease, exit_reason="success")
 
-    async def _fail(self, lease: Lease, error: Exception, *, reason: str | None = None) -> None:
+    async def _fail_or_stale(
+        self, lease: Lease, error: Exception, *, reason: str | None = None
+    ) -> None:
+        try:
+            await self._fail(lease, error, reason=reason)
+        except StaleLease as stale:
+            await self._stale(lease, stale)
+
+    async def _fail(
+        self, lease: Lease, error: Exception, *, reason: str | None = None, link: Link | None = None
+    ) -> None:
+        """Record the failure and schedule the next attempt, if there is one; StaleLease if refused."""
         claim = lease.claim
         task = self._tools.app.tasks.get(claim.task)
         delay = task.options.retry.delay_seconds(claim.attempt) if task else 0.0
         statement = protocol.fail(claim, error=_describe(error), retry_seconds=delay, reason=reason)
-        try:
-            verdict = await self._persist(self._desk, statement, lease)
-        except StaleLease as stale:
-            await self._stale(lease, stale)
-            return
+        verdict = await self._persist(link or self._desk, statement, lease)
         if verdict is not None:
             self._say_failed(lease, error, verdict, delay)
         self._close(lease, exit_reason="failed")
@@ -217,15 +226,17 @@ class Executor:
         self._say(Event.JOB_RELEASED, lease)
         self._close(lease, exit_reason="released")
 
-    async def _resolve(self, lease: Lease, error: Exception) -> None:
-        """A commit was sent and no answer came back: it may have happened, or still be on its way.
+    async def _resolve(self, lease: Lease, error: Exception | None) -> None:
+        """The job's entry is in a transaction whose end we have not seen: the user owns it, or the
+        answer to COMMIT was lost, and it may still be on its way.
 
         An entry under our own token and lease is success. Its absence proves nothing, so we end the
         lease ourselves, under the row's lock: either the late commit is there first, and we are told
         that the job is finished, or it will be refused.
         """
         self._tools.book.remove(lease)  # a heartbeat must not revive what we are about to end
-        self._say(Event.COMMIT_UNKNOWN, lease, error=f"{type(error).__name__}: {error}"[:500])
+        if error is not None:
+            self._say(Event.COMMIT_UNKNOWN, lease, error=f"{type(error).__name__}: {error}"[:500])
         link = self._tools.make_link("resolve")  # of its own: it may have to wait for the row
         in_ledger = protocol.in_ledger(lease.claim)
         try:
@@ -233,9 +244,8 @@ class Executor:
                 self._committed(lease)
                 return
             try:
-                statement = protocol.fail(lease.claim, error=_describe(error))
-                await self._persist(link, statement, lease)
-                self._close(lease, exit_reason="failed")
+                reason = error or NotCommitted("the handler's transaction was rolled back")
+                await self._fail(lease, reason, link=link)
             except StaleLease as stale:
                 if await self._persist(link, in_ledger, lease):
                     self._committed(lease)

@@ -1,0 +1,1 @@
+"""Failure drills: rehearsed failures with a verdict, on real processes and a real PostgreSQL."""

@@ -1,0 +1,61 @@
+"""What both workers of the race run: a payment, with the stall or the crash that this one was told to have.
+
+The payment is written in a transaction that the handler owns, with the fenced commit as its last
+statement, so that a refusal has something to undo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import psycopg
+
+from faultline import Faultline, Job
+
+ROLE_VARIABLE = "FAULTLINE_RACE_ROLE"
+WAIT_SECONDS = 30.0
+
+app = Faultline()
+
+
+@app.task(name="race.charge", max_attempts=10)
+async def charge(job: Job, account: str, amount: int) -> None:
+    role = os.environ.get(ROLE_VARIABLE, "steady")
+    async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
+        await open_barrier(conn, f"started-{job.token}")
+        if role == "stalls":
+            os.kill(os.getpid(), signal.SIGSTOP)  # every thread: heartbeats, sentinel, all of it
+        elif role == "waits":
+            await wait_for_barrier(conn, "go")
+        elif role == "crashes_before_commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+        async with conn.transaction():
+            await conn.execute(
+                "INSERT INTO race.payments (job_id, token, account, amount) VALUES (%s, %s, %s, %s)",
+                [job.id, job.token, account, amount],
+            )
+            await job.commit(conn)
+        if role == "crashes_after_commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def open_barrier(conn: psycopg.AsyncConnection[Any], name: str) -> None:
+    await conn.execute(
+        "INSERT INTO race.barriers (name) VALUES (%s) ON CONFLICT DO NOTHING", [name]
+    )
+
+
+async def wait_for_barrier(
+    conn: psycopg.AsyncConnection[Any], name: str, timeout_seconds: float = WAIT_SECONDS
+) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        found = await conn.execute("SELECT FROM race.barriers WHERE name = %s", [name])
+        if found.rowcount:
+            return
+        await asyncio.sleep(0.02)
+    raise TimeoutError(f"nobody opened the barrier {name!r} within {timeout_seconds:g} s")

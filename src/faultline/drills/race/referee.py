@@ -1,0 +1,193 @@
+"""Runs the race step by step, each step waiting for what the database says rather than for a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import LiteralString
+from uuid import UUID
+
+from faultline.database import Connection, connect
+from faultline.drills.race.app import charge
+from faultline.drills.race.witness import RaceEvent, Stopwatch, Witness
+from faultline.errors import FaultlineError
+
+_TABLES = """
+    CREATE SCHEMA race;
+    CREATE TABLE race.barriers (name text PRIMARY KEY, opened_at timestamptz DEFAULT clock_timestamp());
+    CREATE TABLE race.payments (
+        job_id uuid, token bigint, account text, amount int, paid_at timestamptz DEFAULT clock_timestamp());
+"""
+
+
+class Role(StrEnum):
+    """What happens to worker A."""
+
+    STALLS = "stalls"
+    CRASHES_BEFORE_COMMIT = "crashes_before_commit"
+    CRASHES_AFTER_COMMIT = "crashes_after_commit"
+    STEADY = "steady"
+
+
+class RaceNotRun(FaultlineError):
+    """The race could not be brought to its end, so it proves nothing."""
+
+    code = "race_not_run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceSettings:
+    lease_seconds: float = 1.0
+    stall_seconds: float = 0.0  # at least; A is woken when the others have done their part
+    role_of_a: Role = Role.STALLS
+    # B is held at a barrier until A is back and has been judged: the newer token has not committed.
+    wake_before_commit: bool = False
+    timeout_seconds: float = 40.0
+
+
+@dataclass(frozen=True)
+class RaceReport:
+    job_id: UUID
+    events: tuple[RaceEvent, ...]
+    payments: int
+    ledger_count: int
+    min_token: int | None
+    max_token: int | None
+    state: str
+    rejections: int
+    stray_lines: tuple[str, ...]
+
+    @property
+    def checks(self) -> dict[str, bool]:
+        """What must be true after a race with a stale worker."""
+        return {
+            "exactly one ledger entry": self.ledger_count == 1,
+            "written under exactly one token": self.min_token == self.max_token is not None,
+            "by a token of 2 or more: the job really was taken over": (self.min_token or 0) >= 2,
+            "the job has succeeded": self.state == "succeeded",
+            "exactly one payment": self.payments == 1,
+            "the late commit was refused, and that is on record": self.rejections == 1,
+        }
+
+    @property
+    def holds(self) -> bool:
+        return all(self.checks.values())
+
+
+class _Race:
+    def __init__(
+        self,
+        url: str,
+        settings: RaceSettings,
+        on_event: Callable[[RaceEvent], None],
+        conn: Connection,
+    ) -> None:
+        self.url = url
+        self.settings = settings
+        self.conn = conn
+        self.events: list[RaceEvent] = []
+        self._on_event = on_event
+        self._watch = Stopwatch()
+        self._lock = threading.Lock()
+
+    def say(self, worker: str, event: str, fields: dict[str, object] | None = None) -> None:
+        with self._lock:
+            seen = RaceEvent(self._watch.elapsed(), worker, event, dict(fields or {}))
+            self.events.append(seen)
+            self._on_event(seen)
+
+    def start(self, name: str, role: str) -> Witness:
+        lease = str(self.settings.lease_seconds)
+        options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
+        options += ["--lease-seconds", lease, "--no-self-fencing"]
+        return Witness(name, role, self.url, options, self.say)
+
+    def wait_until(self, query: LiteralString, what: str, witness: Witness | None = None) -> None:
+        """Poll the database until `query` returns a row."""
+        deadline = time.monotonic() + self.settings.timeout_seconds
+        while time.monotonic() < deadline:
+            if self.conn.execute(query).fetchone() is not None:
+                return
+            if witness is not None and witness.process.poll() is not None:
+                said = "\n".join(witness.stray_lines[-20:]) or "nothing"
+                raise RaceNotRun(f"worker {witness.name} ended before {what}; it said: {said}")
+            time.sleep(0.01)
+        raise RaceNotRun(f"{what} did not happen within {self.settings.timeout_seconds:g} s")
+
+
+def run_race(
+    url: str, settings: RaceSettings, on_event: Callable[[RaceEvent], None] = lambda event: None
+) -> RaceReport:
+    """Race two real worker processes for one job in the (scratch) database at `url`."""
+    with ExitStack() as stack:
+        conn = stack.enter_context(connect(url, application_name="faultline referee"))
+        conn.execute(_TABLES)
+        race = _Race(url, settings, on_event, conn)
+        job = charge.enqueue("alice", 100, conn=conn)
+        race.say("-", "job_enqueued", {"job_id": str(job.job_id)})
+
+        a = race.start("A", settings.role_of_a)
+        stack.callback(a.end)
+        race.wait_until("SELECT FROM race.barriers WHERE name = 'started-1'", "A's claim", a)
+        started = time.monotonic()
+        if settings.role_of_a is Role.STALLS:
+            race.say("A", "stalled", {"signal": "SIGSTOP"})
+            b = race.start("B", "waits" if settings.wake_before_commit else "steady")
+            stack.callback(b.end)
+            _take_over(race, a, b, started)
+        else:
+            _run_to_the_end(race, a, stack)
+        return _report(race, job.job_id, (*a.stray_lines,))
+
+
+def _take_over(race: _Race, a: Witness, b: Witness, started: float) -> None:
+    limit = race.settings.timeout_seconds
+    if race.settings.wake_before_commit:
+        race.wait_until("SELECT FROM race.barriers WHERE name = 'started-2'", "B's takeover", b)
+    else:
+        b.wait(limit)
+    time.sleep(max(0.0, started + race.settings.stall_seconds - time.monotonic()))
+    race.say("A", "woken", {"signal": "SIGCONT"})
+    a.resume()
+    a.wait(limit)
+    if race.settings.wake_before_commit:
+        race.conn.execute("INSERT INTO race.barriers (name) VALUES ('go')")
+    b.wait(limit)
+
+
+def _run_to_the_end(race: _Race, a: Witness, stack: ExitStack) -> None:
+    """A commits, or crashes on one side of its commit; after a crash B gets its chance to do harm."""
+    a.wait(race.settings.timeout_seconds)
+    race.say("A", "gone", {"exit_code": a.process.returncode})
+    if race.settings.role_of_a is Role.STEADY:
+        return
+    b = race.start("B", "steady")
+    stack.callback(b.end)
+    race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's burial", b)
+    race.wait_until("SELECT FROM faultline.jobs WHERE state = 'succeeded'", "the job's end")
+
+
+def _report(race: _Race, job_id: UUID, stray_lines: tuple[str, ...]) -> RaceReport:
+    row = race.conn.execute(
+        "SELECT (SELECT count(*) FROM race.payments), count(l.job_id), min(l.fencing_token),"
+        " max(l.fencing_token), (SELECT state FROM faultline.jobs WHERE id = %s),"
+        " (SELECT count(*) FROM faultline.rejections) FROM faultline.ledger AS l",
+        [job_id],
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    payments, ledger_count, min_token, max_token, state, rejections = row
+    return RaceReport(
+        job_id=job_id,
+        events=tuple(race.events),
+        payments=payments,
+        ledger_count=ledger_count,
+        min_token=min_token,
+        max_token=max_token,
+        state=state,
+        rejections=rejections,
+        stray_lines=stray_lines,
+    )

@@ -1,0 +1,78 @@
+"""A race as a person can read it: what happened when, and two lanes beside each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from faultline.drills.race.witness import RaceEvent
+
+LANE_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    at: float
+    worker: str
+    mark: str
+    text: str
+
+
+def moments(events: Iterable[RaceEvent]) -> list[Moment]:
+    """The events that tell the story, in words."""
+    told = (_tell(event) for event in sorted(events, key=lambda event: event.at))
+    return [moment for moment in told if moment is not None]
+
+
+def _tell(event: RaceEvent) -> Moment | None:
+    fields = event.fields
+    match event.event:
+        case "lease_acquired":
+            verb = "claims the job" if fields["token"] == 1 else "takes the job over"
+            mark, text = "▶", f"{verb}, token {fields['token']}"
+        case "stalled":
+            mark, text = "‖", "stalls: every thread stopped, heartbeats included"
+        case "woken":
+            mark, text = "▷", "comes back and carries on where it was"
+        case "gone":
+            mark, text = "✝", f"is gone (exit code {fields['exit_code']})"
+        case "lease_reaped":
+            mark, text = "↺", f"gives the lease back to the queue ({fields['cause']})"
+        case "lease_lost":
+            mark, text = "!", "learns that its lease is gone"
+        case "commit_ok":
+            mark, text = "✓", f"commits under token {fields['token']}"
+        case "stale_write_blocked":
+            mark = "✗"
+            text = (
+                f"tries to commit under token {fields['stale_token']}: PostgreSQL refuses"
+                f" ({fields['reason']}, current token {fields['current_token']})"
+            )
+        case _:
+            return None
+    return Moment(event.at, event.worker, mark, text)
+
+
+def lanes(events: Sequence[RaceEvent], *, width: int = LANE_WIDTH) -> list[str]:
+    """One line per worker from its first claim to the end of the race: █ at work, ░ stalled."""
+    story = [moment for moment in moments(events) if moment.mark in "▶‖▷✓✗✝"]
+    if not story:
+        return []
+    start, end = story[0].at, max(story[-1].at, story[0].at + 0.001)
+
+    def column(at: float) -> int:
+        return round((at - start) / (end - start) * (width - 1))
+
+    drawn = []
+    for worker in sorted({moment.worker for moment in story}):
+        cells = [" "] * width
+        own = [moment for moment in story if moment.worker == worker]
+        for moment, following in zip(own, [*own[1:], None], strict=True):
+            until = column(following.at) if following else column(moment.at)
+            fill = {"‖": "░", "✓": " ", "✗": " ", "✝": " "}.get(moment.mark, "█")
+            for position in range(column(moment.at), until + 1):
+                cells[position] = fill
+        for moment in own:
+            cells[column(moment.at)] = moment.mark
+        drawn.append(f"{worker} {''.join(cells).rstrip()}")
+    return drawn

@@ -1,0 +1,86 @@
+"""Watches the workers of a race: starts them, reads their events, and never leaves one behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from faultline.drills.race.app import ROLE_VARIABLE
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEvent:
+    """Something that happened: `at` seconds after the race began."""
+
+    at: float
+    worker: str  # "A", "B", or "-" for the referee
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Witness:
+    """One worker process under observation."""
+
+    def __init__(
+        self, name: str, role: str, url: str, options: list[str], report: Callable[..., None]
+    ) -> None:
+        self.name = name
+        self._report = report
+        command = [sys.executable, "-m", "faultline", "--app", "faultline.drills.race.app:app"]
+        command += ["--log-format", "json", "--verbose", "worker", *options]
+        environment = {**os.environ, "DATABASE_URL": url, ROLE_VARIABLE: role}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.events: list[str] = []
+        self.stray_lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None  # noqa: S101 - it was asked for
+        for line in self.process.stderr:
+            try:
+                fields = json.loads(line)
+                event = fields.pop("event")
+            except (ValueError, KeyError, AttributeError):
+                self.stray_lines.append(line.rstrip())
+                continue
+            for noise in ("at", "worker"):
+                fields.pop(noise, None)
+            self.events.append(event)
+            self._report(self.name, event, fields)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout_seconds: float) -> int:
+        """The exit code; everything it said has been read by then."""
+        code = self.process.wait(timeout_seconds)
+        self._reader.join(timeout_seconds)
+        return code
+
+    def end(self) -> None:
+        """Whatever state it is in, it is gone afterwards."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()  # ends a stopped process too
+            self.process.wait(10)
+        self._reader.join(10)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started

@@ -1,0 +1,23 @@
+"""What is put to the test: Faultline, and the same queue without its fence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import resources
+
+from faultline.database import connect
+from faultline.migrate import migrate
+
+
+class Subject(StrEnum):
+    FAULTLINE = "faultline"
+    NAIVE = "naive"
+
+
+def install(subject: Subject, url: str) -> None:
+    """Prepare a scratch database for the subject."""
+    migrate(url)
+    if subject is Subject.NAIVE:
+        sql = resources.files("faultline.drills.subjects").joinpath("naive.sql").read_text()
+        with connect(url) as conn, conn.transaction():
+            conn.execute(sql)
