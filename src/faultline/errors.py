@@ -100,6 +100,12 @@ class NotCommitted(FaultlineError):
     code = "not_committed"
 
 
+class HandlerExit(FaultlineError):
+    """A handler tried to end the process (SystemExit and the like); only its attempt has ended."""
+
+    code = "handler_exit"
+
+
 class AttemptTimeout(FaultlineError):
     """An attempt ran longer than its task's `timeout_seconds`."""
 

@@ -22,6 +22,7 @@ from .steps import (
     never_waits,
     reconcile,
     refused,
+    start_and_wait_until_blocked,
     state,
     take_over,
     value,
@@ -122,6 +123,20 @@ def test_a_fenced_transaction_may_commit_its_job(conn: Connection) -> None:
     assert state(conn, lease.job_id) == "succeeded"
 
 
+@pytest.mark.parametrize("beats", [0, 1])
+def test_a_fenced_job_commits_while_somebody_waits_to_cancel_it(
+    conn: Connection, connect: Connect, beats: int
+) -> None:
+    lease = claim_new(conn)
+    worker = begin_fenced(connect(), lease)
+    answer = start_and_wait_until_blocked(conn, connect(), lambda c: cancel(c, lease.job_id))
+    for _ in range(beats):
+        assert heartbeat(never_waits(conn), lease) == ["renewed"]
+    commit(worker, lease)
+    worker.execute("COMMIT")
+    assert (answer.result(), entries(conn)) == ("succeeded", [lease])
+
+
 def test_the_idle_limit_holds_for_this_transaction_only(conn: Connection) -> None:
     lease = claim_new(conn)
     shown = "SELECT current_setting('idle_in_transaction_session_timeout')"
@@ -182,7 +197,7 @@ def test_above_read_committed_the_fence_of_one_job_is_not_that_of_another(
 
 def test_above_read_committed_a_fence_does_not_outlive_its_transaction(conn: Connection) -> None:
     lease = claim_new(conn)
-    begin_fenced(conn, lease, "REPEATABLE READ").execute("ROLLBACK")
+    begin_fenced(conn, lease, "REPEATABLE READ").execute("COMMIT")
     conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     with refused("FL007"):
         commit(conn, lease)

@@ -1,4 +1,4 @@
-"""faultline.commit_many: each job of a batch is judged on its own, and nothing raises."""
+"""faultline.commit_many: each job of a batch is judged on its own."""
 
 from __future__ import annotations
 
@@ -165,6 +165,20 @@ def test_the_fence_stands_again_once_the_batch_is_done(conn: Connection) -> None
     commit_many(conn, batch)
     with refused("FL001", reason="token_mismatch"):
         commit(conn, stale)
+
+
+def test_a_lease_that_ends_between_the_verdict_and_the_entry_is_refused_with_its_batch(
+    conn: Connection,
+) -> None:
+    conn.execute(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " UPDATE faultline.jobs SET lease_expires_at = clock_timestamp(); RETURN NEW; END $$;"
+        "CREATE TRIGGER dawdle BEFORE INSERT ON faultline.ledger"
+        " FOR EACH ROW EXECUTE FUNCTION dawdle()"
+    )
+    with refused("FL001", reason="lease_expired"):
+        commit_many(conn, claim_new_batch(conn, 2))
+    assert entries(conn) == []
 
 
 def test_a_batch_may_be_any_workers(conn: Connection) -> None:

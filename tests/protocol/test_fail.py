@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from .steps import (
+    Connect,
     Connection,
     Lease,
     cancel,
@@ -23,6 +24,7 @@ from .steps import (
     one,
     reconcile,
     refused,
+    start_and_wait_until_blocked,
     state,
     take_over,
 )
@@ -148,3 +150,18 @@ def test_a_job_that_failed_cannot_be_committed_afterwards(conn: Connection) -> N
 def test_an_unknown_job_cannot_fail(conn: Connection) -> None:
     with refused("FL001", reason="unknown_job"):
         fail(conn, Lease(uuid4(), 1, uuid4()))
+
+
+def test_a_failure_that_waited_for_a_takeover_is_refused(
+    conn: Connection, connect: Connect
+) -> None:
+    lease = claim_new(conn)
+    expire(conn, lease)
+    thief = connect()
+    thief.execute("BEGIN")
+    claim(thief, worker="second")
+    late = start_and_wait_until_blocked(conn, connect(), lambda c: fail(c, lease))
+    thief.execute("COMMIT")
+    with refused("FL001", reason="token_mismatch", current_token=2):
+        late.result()
+    assert job(conn, lease.job_id)["lease_owner"] == "second"

@@ -33,6 +33,7 @@ from .steps import (
     reconcile,
     refused,
     rows,
+    set_job,
     state,
     take_over,
 )
@@ -90,6 +91,12 @@ def cancelled(conn: Connection) -> Lease:
     return lease
 
 
+def put_back_by_hand(conn: Connection) -> Lease:
+    lease = claim_new(conn)
+    set_job(conn, lease.job_id, "state = 'queued'")
+    return lease
+
+
 def guessed_lease(conn: Connection) -> Lease:
     return claim_new(conn)._replace(lease_id=uuid4())
 
@@ -106,6 +113,7 @@ OTHERWISE_STALE = [
     Staleness(unknown, "unknown_job", None),
     Staleness(taken_back, "not_running", 1),
     Staleness(cancelled, "not_running", 1),
+    Staleness(put_back_by_hand, "not_running", 1),
     Staleness(guessed_lease, "token_mismatch", 1),
     Staleness(guessed_token, "token_mismatch", 1),
 ]

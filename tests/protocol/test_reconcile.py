@@ -12,6 +12,7 @@ from .steps import (
     claim_batch,
     claim_new,
     claim_new_batch,
+    commit,
     enqueue,
     expire,
     job,
@@ -60,6 +61,12 @@ def test_a_job_that_waits_is_left_alone(conn: Connection) -> None:
     job_id, _ = enqueue(conn)
     assert reconcile(conn, dead_workers=["first"]) == []
     assert (state(conn, job_id), logged(conn, job_id)) == ("queued", [])
+
+
+def test_a_job_that_a_dead_worker_had_committed_is_left_alone(conn: Connection) -> None:
+    lease = claim_new(conn, worker="dead")
+    commit(conn, lease)
+    assert reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id]) == []
 
 
 def test_no_more_than_the_limit_is_taken_back_and_the_longest_expired_first(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from .steps import (
+    Connect,
     Connection,
     Lease,
     claim,
@@ -17,6 +18,7 @@ from .steps import (
     make_due,
     reconcile,
     refused,
+    start_and_wait_until_blocked,
     state,
     take_over,
 )
@@ -106,3 +108,18 @@ def test_a_released_job_cannot_be_committed_afterwards(conn: Connection) -> None
     release(conn, lease)
     with refused("FL001", reason="not_running"):
         commit(conn, lease)
+
+
+def test_a_release_that_waited_for_a_takeover_is_refused(
+    conn: Connection, connect: Connect
+) -> None:
+    lease = claim_new(conn)
+    expire(conn, lease)
+    thief = connect()
+    thief.execute("BEGIN")
+    claim(thief, worker="second")
+    late = start_and_wait_until_blocked(conn, connect(), lambda c: release(c, lease))
+    thief.execute("COMMIT")
+    with refused("FL001", reason="token_mismatch", current_token=2):
+        late.result()
+    assert job(conn, lease.job_id)["lease_owner"] == "second"

@@ -11,7 +11,8 @@ import psycopg
 from faultline import protocol
 from faultline.database import run
 from faultline.model import Claim
-from races.stepper import Actor, Connect, assert_settled, claim_as, claimed, enqueued, expire
+
+from .stepper import Actor, Connect, assert_settled, claim_as, claimed, enqueued, expire
 
 Conn = psycopg.Connection[Any]
 

@@ -10,7 +10,8 @@ import pytest
 from faultline import protocol
 from faultline.errors import StaleLease
 from faultline.model import CommitOutcome
-from races.stepper import (
+
+from .stepper import (
     Actor,
     Connect,
     assert_settled,

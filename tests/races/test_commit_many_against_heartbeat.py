@@ -12,7 +12,8 @@ from faultline import protocol
 from faultline.database import run
 from faultline.model import Claim, CommitOutcome, Renewal
 from faultline.protocol import Statement
-from races.stepper import Actor, Connect, assert_settled, beat_as, claimed, state_of
+
+from .stepper import Actor, Connect, assert_settled, beat_as, claimed, state_of
 
 Conn = psycopg.Connection[Any]
 ROUNDS = 300

@@ -12,7 +12,8 @@ from faultline import protocol
 from faultline.errors import IdempotencyConflict
 from faultline.model import Enqueued
 from faultline.protocol import Statement
-from races.stepper import Actor, Connect, assert_settled
+
+from .stepper import Actor, Connect, assert_settled
 
 Conn = psycopg.Connection[Any]
 

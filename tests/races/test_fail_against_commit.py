@@ -10,7 +10,8 @@ import pytest
 from faultline import protocol
 from faultline.errors import StaleLease
 from faultline.protocol import Statement
-from races.stepper import Actor, Connect, assert_settled, claimed, state_of
+
+from .stepper import Actor, Connect, assert_settled, claimed, state_of
 
 Conn = psycopg.Connection[Any]
 GIVE_UPS = ["fail", "release"]

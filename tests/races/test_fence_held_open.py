@@ -12,7 +12,8 @@ from faultline import protocol
 from faultline.errors import StaleLease
 from faultline.model import Claim, Renewal
 from faultline.protocol import Statement
-from races.stepper import (
+
+from .stepper import (
     Actor,
     Connect,
     assert_settled,

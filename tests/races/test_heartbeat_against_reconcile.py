@@ -8,7 +8,8 @@ import psycopg
 
 from faultline import protocol
 from faultline.model import Renewal
-from races.stepper import (
+
+from .stepper import (
     Actor,
     Connect,
     assert_settled,

@@ -11,7 +11,8 @@ from faultline import protocol
 from faultline.database import run
 from faultline.errors import StaleLease
 from faultline.model import Claim
-from races.stepper import Actor, Connect, assert_settled, claim_as, claimed, state_of
+
+from .stepper import Actor, Connect, assert_settled, claim_as, claimed, state_of
 
 Conn = psycopg.Connection[Any]
 

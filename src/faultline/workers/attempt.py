@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from faultline.errors import AttemptTimeout
+from faultline.errors import HandlerExit
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.task import Task
@@ -64,8 +65,7 @@ class Attempt:
         if self._abort_cause is not None or self.job._phase is not CommitPhase.UNCOMMITTED:
             return
         self._abort_cause = cause
-        if cause is AbortCause.LEASE_LOST:
-            self.job._cut_connections()
+        self.job._cut_connections()
         if self._call is not None:
             self._call.interrupt()
         self._loop.call_soon_threadsafe(self._abort_on_loop)
@@ -80,32 +80,36 @@ class Attempt:
         arguments = self.task.bind(self.job, self.claim.payload)
         try:
             if self.task.is_async:
-                handler = self.task.handler(*arguments.args, **arguments.kwargs)
-                value = await self._run_on_loop(handler)
+                value = await self._run_on_loop(
+                    self.task.handler(*arguments.args, **arguments.kwargs)
+                )
             else:
                 call = InterruptibleCall(self.task.handler, *arguments.args, **arguments.kwargs)
                 value = await self._run_in_thread(call, threads)
-        except AttemptTimeout:
-            return Aborted(AbortCause.TIMEOUT)
-        except (asyncio.CancelledError, AttemptAborted):
-            if self._abort_cause is None:
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
                 raise  # the worker itself is being torn down
-            return Aborted(self._abort_cause)
-        except Exception as error:
-            return Raised(error)
+            return self._aborted() or Raised(HandlerExit("the handler cancelled itself"))
+        except (Exception, AttemptAborted) as error:
+            return self._aborted() or Raised(_as_exception(error))
         return Returned(value)
 
-    async def _run_on_loop(self, handler: Any) -> Any:
-        self._handler_task = asyncio.ensure_future(handler)
+    def _aborted(self) -> Aborted | None:
+        return None if self._abort_cause is None else Aborted(self._abort_cause)
+
+    async def _run_on_loop(self, handler: Coroutine[Any, Any, Any]) -> Any:
+        self._handler_task = asyncio.create_task(_contained(handler))
+        limit = self.task.options.timeout_seconds
+        timer = (
+            None if limit is None else self._loop.call_later(limit, self.abort, AbortCause.TIMEOUT)
+        )
         try:
-            async with asyncio.timeout(self.task.options.timeout_seconds) as limit:
-                return await self._handler_task
-        except TimeoutError:
-            if limit.expired():
-                raise AttemptTimeout(self._timeout_message()) from None
-            raise
+            return await self._handler_task
         finally:
-            self._handler_task.cancel()
+            self._handler_task.cancel()  # when the worker itself is being torn down
+            if timer is not None:
+                timer.cancel()
 
     async def _run_in_thread(self, call: InterruptibleCall, threads: Executor) -> Any:
         self._call = call
@@ -134,5 +138,14 @@ class Attempt:
         if self._thread is not None and not self._thread.cancelled():
             self._thread.exception()  # seen; it came too late to matter
 
-    def _timeout_message(self) -> str:
-        return f"{self.task.name} ran longer than {self.task.options.timeout_seconds:g} s"
+
+async def _contained(handler: Coroutine[Any, Any, Any]) -> Any:
+    """An event loop lets SystemExit and its kind end the whole process: here they end one attempt."""
+    try:
+        return await handler
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise _as_exception(error) from error
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else HandlerExit(f"the handler raised {error!r}")

@@ -54,6 +54,9 @@ class Committer:
         """Wait until everything submitted has its verdict."""
         await self._idle.wait()
 
+    async def close(self) -> None:
+        await self._link.close()
+
     async def run(self) -> None:
         while True:
             await self._news.wait()

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from faultline.errors import HandlerExit
+
 _raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in_thread.argtypes = [ctypes.c_ulong, ctypes.py_object]
 _NOTHING = ctypes.py_object()  # NULL: takes back what has not been raised yet
@@ -35,6 +37,9 @@ class InterruptibleCall:
             self._thread_id = ident
         try:
             return self._function(*self._args, **self._kwargs)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            # Let through, it would be raised again on the event loop, and end the whole process.
+            raise HandlerExit(f"the handler raised {error!r}") from error
         finally:
             with self._lock:
                 self._thread_id = None

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
-import socket
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -16,25 +13,20 @@ import psycopg
 from faultline import protocol
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
-from faultline.database import (
-    AsyncConnection,
-    Pool,
-    Session,
-    make_async_pool,
-    make_pool,
-    run_async,
-)
-from faultline.errors import FaultlineError, StaleLease
+from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.link import Link, OnConnect, is_transient
 from faultline.model import Claim
 from faultline.workers.attempt import AbortCause
 from faultline.workers.committer import Committer
-from faultline.workers.executor import Executor, Tools
+from faultline.workers.executor import Executor
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook, steady_now
 from faultline.workers.listener import Listener
+from faultline.workers.registration import Registration
 from faultline.workers.sentinel import Sentinel
+from faultline.workers.settlement import Settlement
+from faultline.workers.tools import Tools
 
 Companion = Callable[[], Coroutine[Any, Any, None]]
 
@@ -50,27 +42,57 @@ class Worker:
     ) -> None:
         self._app = app
         self._settings = settings
-        self._companions = companions
         self._url = app.database_url
-        self._check_tasks()
-        self._book = LeaseBook()
-        self._heartbeat = Heartbeat(self._url, settings, self._book)
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._wake = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._started = 0
-        self._pool: Pool | None = None
-        self._claims = self._make_link("worker", on_connect=self._register)
-
-    def _check_tasks(self) -> None:
-        for task in self._app.tasks.values():
-            if task.options.lease_seconds is not None:
-                what = f"lease_seconds of {task.name}"
-                self._settings.check_lease(task.options.lease_seconds, what)
+        self._book = LeaseBook()
+        self._heartbeat = Heartbeat(self._url, settings, self._book)
+        self._sentinel = Sentinel(
+            self._book,
+            margin_seconds=settings.fence_margin_seconds,
+            shortest_lease=self._shortest_lease(),
+        )
+        self._registration = Registration(settings, self._book, self._heartbeat)
+        self._claims = self._make_link("worker", on_connect=self._registration.renew)
+        self._committer = Committer(
+            self._make_link("committer"),
+            batch_size=settings.commit_batch,
+            on_flushed=self._wake.set,
+        )
+        self._settlement = Settlement(
+            settings.worker_id,
+            book=self._book,
+            committer=self._committer,
+            make_link=self._make_link,
+            spawn=self._spawn,
+            retry_seconds=self._retry_seconds,
+            wake_in=self._wake_in,
+        )
+        self._tools = Tools(self._url, concurrency=settings.concurrency)
+        self._executor = Executor(
+            app, self._settlement, self._tools, self_fencing=settings.self_fencing
+        )
+        self._listener = Listener(self._make_link, settings.queues, self._wake.set)
+        self._services = (self._committer.run, self._listener.run, *companions)
 
     def _make_link(self, purpose: str, *, on_connect: OnConnect | None = None) -> Link:
         return Link(self._url, purpose=purpose, on_connect=on_connect)
+
+    def _shortest_lease(self) -> float:
+        """The shortest of all tasks' leases; one that heartbeats cannot keep alive is refused."""
+        shortest = self._settings.lease_seconds
+        for task in self._app.tasks.values():
+            if (own := task.options.lease_seconds) is not None:
+                self._settings.check_lease(own, f"lease_seconds of {task.name}")
+                shortest = min(shortest, own)
+        return shortest
+
+    def _retry_seconds(self, claim: Claim) -> float:
+        task = self._app.tasks.get(claim.task)
+        return 0.0 if task is None else task.options.retry.delay_seconds(claim.attempt)
 
     def stop(self) -> None:
         if self._stopping.is_set():
@@ -79,81 +101,37 @@ class Worker:
         self._wake.set()
 
     async def run(self) -> bool:
-        """Work until stopped. False when a thread of a handler could not be ended."""
-        settings = self._settings
-        committer_link = self._make_link("committer")
-        committer = Committer(
-            committer_link, batch_size=settings.commit_batch, on_flushed=self._wake.set
-        )
-        threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="faultline-handler")
-        async_pool = make_async_pool(
-            self._url, max_size=settings.concurrency, application_name="faultline handler"
-        )
-        listener = Listener(self._make_link, settings.queues, self._wake.set)
-        sentinel = Sentinel(
-            self._book,
-            margin_seconds=settings.fence_margin_seconds,
-            shortest_lease=self._shortest_lease(),
-        )
-        tools = Tools(
-            app=self._app,
-            settings=settings,
-            book=self._book,
-            committer=committer,
-            make_link=self._make_link,
-            threads=threads,
-            pool=self._open_pool,
-            async_pool=async_pool,
-            spawn=self._spawn,
-            wake_in=self._wake_in,
-        )
-        executor = Executor(tools)
-        await async_pool.open()
+        """Work until stopped. False when a handler's thread could not be ended."""
+        await self._tools.open()
         await self._first_connection()
-        if settings.self_fencing:
-            sentinel.start()
-        background = [
-            asyncio.create_task(service())
-            for service in (committer.run, listener.run, *self._companions)
-        ]
+        if self._settings.self_fencing:
+            self._sentinel.start()
+        services = [asyncio.create_task(service()) for service in self._services]
         try:
-            await self._claim_until_stopped(executor, committer, background)
-            stuck = await self._drain(executor, committer)
+            await self._claim_until_stopped(services)
+            stuck = await self._drain()
         finally:
-            for service in background:
+            for service in services:
                 service.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            await asyncio.gather(*services, return_exceptions=True)
             self._heartbeat.stop()
-            sentinel.stop()
-            await self._say_goodbye()
-            for link in (self._claims, committer_link, listener, executor):
-                await link.close()
-            await async_pool.close()
-            if self._pool is not None:
-                self._pool.close()
-            threads.shutdown(wait=False)
+            self._sentinel.stop()
+            await self._registration.remove(self._claims)
+            for part in (
+                self._claims,
+                self._committer,
+                self._listener,
+                self._settlement,
+                self._tools,
+            ):
+                await part.close()
         emit(
-            Event.WORKER_STOPPED, worker=settings.worker_id, jobs=self._started, stuck_threads=stuck
+            Event.WORKER_STOPPED,
+            worker=self._settings.worker_id,
+            jobs=self._started,
+            stuck_threads=stuck,
         )
         return stuck == 0
-
-    def _shortest_lease(self) -> float:
-        own = [task.options.lease_seconds for task in self._app.tasks.values()]
-        return min([self._settings.lease_seconds, *(lease for lease in own if lease is not None)])
-
-    def _open_pool(self) -> Pool:
-        """For plain handlers; called in their threads."""
-        if self._pool is None:
-            pool = make_pool(
-                self._url,
-                max_size=self._settings.concurrency,
-                application_name="faultline handler",
-            )
-            pool.open()
-            self._pool = pool
-        return self._pool
-
-    # ── registration ─────────────────────────────────────────────────────────────────────────────
 
     async def _first_connection(self) -> None:
         """At start a wrong schema is an error, and a missing server one to wait for."""
@@ -161,78 +139,42 @@ class Worker:
             try:
                 await self._claims.connection()
                 return
-            except FaultlineError as error:
+            except (FaultlineError, psycopg.Error) as error:
                 if not is_transient(error):
                     raise
                 await self._claims.pause(error, stop=self._stopping)
 
-    async def _register(self, conn: AsyncConnection, session: Session) -> None:
-        settings = self._settings
-        statement = protocol.register_worker(
-            settings.worker_id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            queues=settings.queues,
-            holds_locks=not session.is_pooled,
-        )
-        lock_key = await run_async(conn, statement)
-        if not self._heartbeat.is_started:
-            self._heartbeat.start(lock_key=lock_key)
-            emit(
-                Event.WORKER_STARTED,
-                worker=settings.worker_id,
-                queues=list(settings.queues),
-                concurrency=settings.concurrency,
-                lease_seconds=settings.lease_seconds,
-                recovery_after_crash_seconds=settings.recovery_after_crash_seconds,
-                recovery_after_silence_seconds=settings.recovery_after_silence_seconds,
-            )
-        # A claim whose answer was lost left us leases that we do not know of.
-        for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
-            if claim not in self._book:
-                with contextlib.suppress(StaleLease):
-                    await run_async(conn, protocol.release(claim))
-
-    async def _say_goodbye(self) -> None:
-        try:
-            await self._claims.run(protocol.deregister_worker(self._settings.worker_id))
-        except (FaultlineError, psycopg.Error) as error:
-            if not is_transient(error):
-                raise
-
     # ── claiming ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _claim_until_stopped(
-        self, executor: Executor, committer: Committer, background: list[asyncio.Task[None]]
-    ) -> None:
-        settings = self._settings
+    async def _claim_until_stopped(self, services: list[asyncio.Task[None]]) -> None:
+        limit = self._settings.max_jobs
         while not self._stopping.is_set():
-            for service in background:
+            for service in services:
                 if service.done():
-                    service.result()  # a service never ends by itself: this raises what ended it
+                    service.result()  # raises what ended it
             self._wake.clear()
-            wanted = self._free_slots(committer)
+            wanted = self._free_slots()
             if wanted > 0:
                 try:
-                    claims = await self._claim(wanted)
+                    leases = await self._claim(wanted)
                 except (FaultlineError, psycopg.Error) as error:
                     if not is_transient(error):
                         raise
                     await self._claims.pause(error, stop=self._stopping)
                     continue
-                for lease in claims:
-                    self._start(executor, lease)
-                if len(claims) == wanted:
+                for lease in leases:
+                    self._start(lease)
+                if len(leases) == wanted:
                     continue
-            if settings.max_jobs and self._started >= settings.max_jobs and not self._running:
+            if limit and self._started >= limit and not self._running:
                 return
             await self._wait_for_work()
 
-    def _free_slots(self, committer: Committer) -> int:
+    def _free_slots(self) -> int:
         settings = self._settings
-        free = settings.concurrency - len(self._running)
-        if committer.pending > max(settings.commit_batch, settings.concurrency):
+        if self._committer.pending > max(settings.commit_batch, settings.concurrency):
             return 0  # the database is slower than the handlers: do not pile up leases
+        free = settings.concurrency - len(self._running)
         if settings.max_jobs:
             free = min(free, settings.max_jobs - self._started)
         return min(free, _CLAIM_BATCH)
@@ -246,34 +188,27 @@ class Worker:
             batch_size=wanted,
             lease_seconds=settings.lease_seconds,
         )
-        claims = await self._claims.run(statement)
-        return [self._take(claim, sent_at) for claim in claims]
+        return [self._take(claim, sent_at) for claim in await self._claims.run(statement)]
 
     def _take(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)
-        lease_seconds = self._settings.lease_seconds
-        lease = Lease(claim, sent_at=sent_at, lease_seconds=lease_seconds)
-        if task is not None and task.options.lease_seconds not in (None, lease_seconds):
-            lease.lease_seconds = task.options.lease_seconds
+        lease = Lease(claim, sent_at=sent_at, lease_seconds=self._settings.lease_seconds)
+        own = None if task is None else task.options.lease_seconds
+        if own is not None and own != lease.lease_seconds:
+            lease.lease_seconds = own
             self._heartbeat.beat_now()
         self._book.add(lease)
         if log.is_verbose:
-            emit(
-                Event.LEASE_ACQUIRED,
-                job_id=str(claim.job_id),
-                token=claim.fencing_token,
-                task=claim.task,
-                worker=self._settings.worker_id,
-            )
+            self._settlement.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
         return lease
 
-    def _start(self, executor: Executor, lease: Lease) -> None:
+    def _start(self, lease: Lease) -> None:
         """Run it, or hand it back at once when the worker was told to stop while it was claimed."""
         if self._stopping.is_set():
-            self._spawn(executor.release(lease))
+            self._spawn(self._settlement.release(lease))
         else:
             self._started += 1
-            self._spawn(executor.run(lease))
+            self._spawn(self._executor.run(lease))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -293,52 +228,38 @@ class Worker:
 
     async def _wait_for_work(self) -> None:
         seconds = self._settings.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spread
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            return
 
     # ── stopping ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _drain(self, executor: Executor, committer: Committer) -> int:
+    async def _drain(self) -> int:
         """Let running attempts finish, then hand the rest back; heartbeats go on until the end.
 
         Returns how many handlers' threads could not be ended.
         """
-        settings = self._settings
-        emit(Event.WORKER_DRAINING, worker=settings.worker_id, running=len(self._running))
+        emit(Event.WORKER_DRAINING, worker=self._settings.worker_id, running=len(self._running))
         if self._running:
-            self._spawn(self._mark_draining())
-        await self._finish_running(settings.drain_seconds)
-        for attempt in tuple(executor.attempts):
+            self._spawn(self._registration.mark_draining(self._claims))
+        await self._finish_running(self._settings.drain_seconds, unless=self._hurrying)
+        for attempt in tuple(self._executor.attempts):
             attempt.abort(AbortCause.DRAIN)
-        await self._finish_running(_ABORT_GRACE_SECONDS, hurry=False)
-        stuck = len(executor.attempts)
+        await self._finish_running(_ABORT_GRACE_SECONDS)
+        stuck = len(self._executor.attempts)
         with contextlib.suppress(TimeoutError):  # the database is away: what is left will run again
-            await asyncio.wait_for(committer.drained(), settings.lease_seconds)
-        await self._finish_running(_ABORT_GRACE_SECONDS, hurry=False)
+            await asyncio.wait_for(self._committer.drained(), self._settings.lease_seconds)
+        await self._finish_running(0 if stuck else _ABORT_GRACE_SECONDS)
         for task in tuple(self._running):
             task.cancel()
         return stuck
 
-    async def _finish_running(self, timeout_seconds: float, *, hurry: bool = True) -> None:
-        hurrying = asyncio.create_task(self._hurrying.wait())
+    async def _finish_running(
+        self, timeout_seconds: float, *, unless: asyncio.Event | None = None
+    ) -> None:
+        """Wait until nothing runs any more, or the time is up, or `unless` is set."""
+        interruption = asyncio.create_task((unless or asyncio.Event()).wait())
         deadline = steady_now() + timeout_seconds
-        try:
-            while self._running and (remaining := deadline - steady_now()) > 0:
-                if hurry and self._hurrying.is_set():
-                    return
-                await asyncio.wait(
-                    {*self._running, hurrying} if hurry else self._running,
-                    timeout=remaining,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-        finally:
-            hurrying.cancel()
-
-    async def _mark_draining(self) -> None:
-        try:
-            await self._claims.run(protocol.drain_worker(self._settings.worker_id))
-        except (FaultlineError, psycopg.Error) as error:
-            if not is_transient(error):
-                raise
+        while self._running and not interruption.done() and (left := deadline - steady_now()) > 0:
+            awaited = {*self._running, interruption}
+            await asyncio.wait(awaited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        interruption.cancel()

@@ -1,0 +1,239 @@
+"""What `doctor` looks at in the server itself: reachable, writable, durable, and not in our way."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import psycopg
+
+from faultline import inspection, server_inspection
+from faultline.cli.output import duration
+from faultline.cli.session import spoken
+from faultline.database import Connection, Session, is_connection_lost, open_session, run
+from faultline.errors import FaultlineError
+from faultline.migrate import functions_sql, installed_version, latest_version
+
+OLDEST_MAJOR, TESTED_MAJORS = 14, (15, 16, 18)
+_CLOCK_SAMPLES = 3
+_DURABILITY = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+# Below these, in milliseconds, a limit ends work that is in order; 0 stands for no limit.
+_TIMEOUTS = {
+    "idle_session_timeout": None,  # at any value: listening is idling, and so is a pool at night
+    "idle_in_transaction_session_timeout": 60_000,
+    "transaction_timeout": 60_000,
+    "statement_timeout": 30_000,
+    "lock_timeout": 5_000,
+}
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    level: Level
+    says: str
+    advice: str | None = None
+
+
+Examination = Callable[[Connection], Iterator[Check]]
+
+
+def ok(name: str, says: str, advice: str | None = None) -> Check:
+    return Check(name, Level.OK, says, advice)
+
+
+def warning(name: str, says: str, advice: str) -> Check:
+    return Check(name, Level.WARNING, says, advice)
+
+
+def problem(name: str, says: str, advice: str | None) -> Check:
+    return Check(name, Level.PROBLEM, says, advice)
+
+
+def examine(url: str) -> list[Check]:
+    """Everything, as far as it can be reached: what one check may not see does not stop the others."""
+    from faultline.cli.upkeep import UPKEEP  # the other half, which needs this file's words
+
+    try:
+        conn, session = open_session(url, application_name="faultline doctor")
+    except FaultlineError as error:
+        return [problem("connection", error.message, error.hint)]
+    with conn:
+        checks = list(_connection(conn, session))
+        schema = list(_schema(conn))
+        has_schema = schema[0].level is Level.OK
+        for examination in (*SERVER, *(UPKEEP if has_schema else ())):
+            checks += _guarded(examination, conn)
+        return [*checks, *schema]
+
+
+def _guarded(examination: Examination, conn: Connection) -> list[Check]:
+    name = examination.__name__.removeprefix("_").replace("_", " ")
+    try:
+        return list(examination(conn))
+    except psycopg.Error as error:
+        said = spoken(error)
+        if is_connection_lost(error):
+            return [problem(name, said.message, said.hint)]
+        return [warning(name, f"could not be checked: {said.message}", said.hint or "")]
+
+
+# ── the way there ────────────────────────────────────────────────────────────────────────────────
+
+
+def _connection(conn: Connection, session: Session) -> Iterator[Check]:
+    info = conn.info  # not the URL: nothing of a password is in here
+    yield ok("connection", f"{info.user}@{info.host}:{info.port}/{info.dbname}")
+    if session.is_pooled:
+        yield warning(
+            "pooler",
+            "a pooler sits in between: workers poll instead of listening, a dead worker is noticed"
+            " only when its lease runs out, and no statement stays prepared",
+            "give workers a URL that leads straight to the server; producers may keep the pooler",
+        )
+    else:
+        yield ok("pooler", "none: this session is the server's own")
+
+
+def _schema(conn: Connection) -> Iterator[Check]:
+    installed, wanted = installed_version(conn), latest_version()
+    if installed > wanted:
+        said = f"version {installed}, newer than the {wanted} that this Faultline knows"
+        yield problem("schema", said, "upgrade the faultline package")
+    elif installed < wanted:
+        said = f"version {installed} of {wanted}" if installed else "not installed"
+        yield problem("schema", said, "faultline migrate")
+    else:
+        yield ok("schema", f"version {installed}")
+        ours = hashlib.sha256(functions_sql().encode()).hexdigest()
+        if run(conn, server_inspection.functions_fingerprint()) != f"functions {ours}":
+            said = "its functions are those of another release"
+            yield warning("functions", said, "faultline migrate")
+
+
+# ── the server ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _version(conn: Connection) -> Iterator[Check]:
+    server = run(conn, server_inspection.identity())
+    major = server.version_number // 10_000
+    tested = ", ".join(map(str, TESTED_MAJORS))
+    if major < OLDEST_MAJOR:
+        yield problem("version", f"PostgreSQL {server.version}", f"use {OLDEST_MAJOR} or newer")
+    elif major > max(TESTED_MAJORS):
+        advice = f"tested on {tested}; report what you find"
+        yield warning("version", f"PostgreSQL {server.version}", advice)
+    else:
+        yield ok("version", f"PostgreSQL {server.version} (tested on {tested})")
+
+
+def _role_of_the_server(conn: Connection) -> Iterator[Check]:
+    read_only = run(conn, server_inspection.settings(["default_transaction_read_only"]))
+    if run(conn, server_inspection.identity()).is_standby:
+        advice = "connect to the primary: add target_session_attrs=read-write to the URL"
+        yield problem("primary", "this is a standby: no job can be written", advice)
+    elif "on" in read_only.values():
+        advice = "ALTER DATABASE … RESET default_transaction_read_only (or ALTER ROLE …)"
+        yield problem("primary", "a primary, but sessions begin read-only", advice)
+    else:
+        yield ok("primary", "yes, and writable")
+
+
+def _durability(conn: Connection) -> Iterator[Check]:
+    values = run(conn, server_inspection.settings(_DURABILITY))
+    standbys = run(conn, server_inspection.identity()).standbys
+    if values["fsync"] == "off":
+        said = "OFF: after a crash of the machine the database may be CORRUPT, not only old"
+        yield problem("fsync", said, "fsync = on, always, where data matters")
+    else:
+        yield ok("fsync", "on")
+    if values["full_page_writes"] == "off":
+        said = "OFF: a crash of the machine may leave half-written pages"
+        advice = "full_page_writes = on, unless the file system writes pages all or nothing"
+        yield problem("full_page_writes", said, advice)
+    else:
+        yield ok("full_page_writes", "on")
+    mode, names = values["synchronous_commit"], values["synchronous_standby_names"]
+    if mode == "off":
+        said = "OFF: a crash may lose jobs and results that were REPORTED as committed"
+        yield problem("synchronous_commit", said, "synchronous_commit = on for Faultline's accounts")
+    elif mode == "local" and names:
+        said = f"local: commits do not wait for the standbys in {names!r}"
+        yield warning("synchronous_commit", said, "synchronous_commit = on")
+    else:
+        yield ok("synchronous_commit", mode)
+    if standbys and not names:
+        said = "none, with standbys attached: a failover may lose the newest commits"
+        advice = "name them in synchronous_standby_names, or accept it knowingly"
+        yield warning("synchronous standbys", said, advice)
+    else:
+        yield ok("synchronous standbys", names or "none, and no standby is attached")
+
+
+def _clock(conn: Connection) -> Iterator[Check]:
+    """The server's clock against ours; the quickest of a few round trips says most."""
+    samples = []
+    for _ in range(_CLOCK_SAMPLES):
+        sent, started = time.time(), time.monotonic()
+        theirs = run(conn, inspection.clock()).timestamp()
+        trip = time.monotonic() - started
+        samples.append((trip, theirs - (sent + trip / 2)))
+    trip, offset = min(samples)
+    said = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} this one's"
+    said += f" (± {trip / 2:.3f} s); correctness does not depend on it"
+    if abs(offset) > 1 + trip:
+        yield warning("clock", said, "set both by NTP: times in logs and run_at come from clients")
+    else:
+        yield ok("clock", said)
+
+
+def _isolation(conn: Connection) -> Iterator[Check]:
+    name = "default_transaction_isolation"
+    level = run(conn, server_inspection.settings([name]))[name]
+    if level == "read committed":
+        yield ok("isolation", level)
+    else:
+        yield warning(
+            "isolation",
+            f"{level} by default: a job must be fenced before it is committed there (FL007)",
+            "call job.fence() first in such transactions, or ALTER ROLE … SET"
+            " default_transaction_isolation = 'read committed'",
+        )
+
+
+def _timeouts(conn: Connection) -> Iterator[Check]:
+    values = run(conn, server_inspection.settings(list(_TIMEOUTS)))
+    harmless = True
+    for name, floor in _TIMEOUTS.items():
+        limit = int(values.get(name, "0"))
+        if limit and (floor is None or limit < floor):
+            harmless = False
+            said = f"{duration(limit / 1000)}: sessions or statements of workers end early"
+            yield warning(name, said, f"ALTER ROLE … SET {name} = 0 for Faultline's accounts")
+    for role, entry in run(
+        conn, server_inspection.settings_of_other_roles([*_TIMEOUTS, *_DURABILITY])
+    ):
+        harmless = False
+        advice = f"harmless unless Faultline runs as {role}"
+        yield warning("settings of a role", f"{role} has {entry}", advice)
+    if harmless:
+        yield ok("timeouts", "none that would end a worker's session early")
+
+
+SERVER: tuple[Examination, ...] = (
+    _version,
+    _role_of_the_server,
+    _durability,
+    _clock,
+    _isolation,
+    _timeouts,
+)

@@ -1,0 +1,185 @@
+"""Commands that find out: why a job does not run, whether the records hold, whether all is well."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from uuid import UUID
+
+import click
+import psycopg
+from rich.console import Console
+from rich.progress import track
+from rich.text import Text
+
+from faultline import inspection, protocol
+from faultline.cli.checks import Check, Level, examine
+from faultline.cli.context import Context
+from faultline.cli.explanation import Answer, Situation, explain
+from faultline.cli.output import (
+    LEVEL_COLORS,
+    count,
+    duration,
+    one_line,
+    plain,
+    print_json,
+    print_table,
+)
+from faultline.cli.session import impatient, session
+from faultline.database import Connection, run
+from faultline.errors import UnknownJob
+from faultline.inspection import LockHolder, WorkerStatus
+from faultline.reconciler.audit import INVARIANTS, Finding, Invariant, check
+
+_SHOWN_EVIDENCE = 3
+
+# ── why ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("job", type=click.UUID)
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def why(context: Context, job: UUID, as_json: bool) -> None:
+    """One answer to: why is this job not running?"""
+    with session(context) as conn, impatient(conn):
+        answer = explain(_look_at(conn, job))
+    if as_json:
+        print_json(answer)
+    else:
+        _say(answer)
+
+
+def _look_at(conn: Connection, job_id: UUID) -> Situation:
+    record = run(conn, protocol.get_job(job_id))
+    if record is None:
+        raise UnknownJob(f"there is no job {job_id}", hint="faultline jobs list")
+    workers = run(conn, inspection.workers())
+    shared = {
+        name
+        for worker in workers
+        if worker.status is WorkerStatus.ALIVE and record.queue in worker.queues
+        for name in worker.queues
+    }
+    ahead, ahead_elsewhere = run(conn, inspection.jobs_ahead(job_id, sorted(shared)))
+    return Situation(
+        now=run(conn, inspection.clock()),
+        job=record,
+        workers=workers,
+        is_led=run(conn, inspection.is_led()),
+        ahead=ahead,
+        ahead_elsewhere=ahead_elsewhere,
+        holders=_lock_holders(conn, job_id),
+    )
+
+
+def _lock_holders(conn: Connection, job_id: UUID) -> list[LockHolder]:
+    """The transactions that keep a claim from this row."""
+    if run(conn, inspection.may_probe()):
+        with conn.transaction(force_rollback=True):
+            if not run(conn, inspection.probe_lock(job_id)):
+                return []
+    locker = run(conn, inspection.last_locker(job_id))
+    if locker is None:
+        return []
+    if found := run(conn, inspection.holders([locker])):
+        return found
+    try:
+        with conn.transaction():
+            members = run(conn, inspection.lockers_behind(locker))
+    except psycopg.Error:  # it was a plain transaction, which has ended meanwhile
+        return []
+    return run(conn, inspection.holders(members))
+
+
+def _say(answer: Answer) -> None:
+    click.secho(plain(answer.answer), bold=True)
+    for name, value in answer.facts.items():
+        if name.endswith(("_seconds", "_seconds_ago")):
+            name = name.replace("_seconds", "")
+            value = duration(value) if value >= 0 else f"-{duration(-value)}"
+        for line in value if isinstance(value, list) else [value]:
+            click.echo(f"  {name.replace('_', ' '):18}{one_line(line)}")
+    for line in answer.advice:
+        click.echo(f"→ {plain(line)}")
+
+
+# ── verify ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def verify(context: Context, as_json: bool) -> None:
+    """Check every invariant against the records themselves; exit code 1 if one is violated."""
+    with session(context) as conn:
+        progress = track(
+            INVARIANTS,
+            description="checking",
+            console=Console(stderr=True),
+            transient=True,
+            disable=as_json or not sys.stderr.isatty(),
+        )
+        results = [(invariant, run(conn, check(invariant))) for invariant in progress]
+    violated = [invariant.name for invariant, findings in results if findings]
+    if as_json:
+        invariants = [_result(invariant, findings) for invariant, findings in results]
+        print_json({"ok": not violated, "invariants": invariants})
+    else:
+        print_table(["", "claim", "violations"], [_row(*result) for result in results])
+        held = f"{len(results) - len(violated)} of {len(results)} invariants hold"
+        click.secho(held, fg="red" if violated else "green", bold=True)
+        if violated:
+            click.echo("→ keep the evidence: pg_dump --schema=faultline; then report it")
+    if violated:
+        sys.exit(1)
+
+
+def _result(invariant: Invariant, findings: list[Finding]) -> dict[str, Any]:
+    return {
+        "name": invariant.name,
+        "claim": invariant.claim,
+        "ok": not findings,
+        "violations": len(findings),
+        "evidence": findings,
+    }
+
+
+def _row(invariant: Invariant, findings: list[Finding]) -> list[str | Text]:
+    if not findings:
+        return [Text("ok", style="green"), invariant.claim, ""]
+    shown = [f"{found.job_id}: {found.evidence}" for found in findings[:_SHOWN_EVIDENCE]]
+    if more := len(findings) - len(shown):
+        shown.append(f"and at least {more} more")
+    return [Text("VIOLATED", style="bold red"), invariant.claim, "\n".join(shown)]
+
+
+# ── doctor ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def doctor(context: Context, as_json: bool) -> None:
+    """Look at the server, its settings and its sessions; exit code 1 if there is a problem."""
+    checks = examine(context.database_url)
+    problems = sum(found.level is Level.PROBLEM for found in checks)
+    warnings = sum(found.level is Level.WARNING for found in checks)
+    if as_json:
+        print_json({"ok": not problems, "checks": checks})
+    else:
+        for found in checks:
+            _say_check(found)
+        said = f"{count(problems, 'problem')}, {count(warnings, 'warning')}"
+        click.secho(said, bold=True, fg="red" if problems else "green")
+    if problems:
+        sys.exit(1)
+
+
+def _say_check(found: Check) -> None:
+    mark = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "PROBLEM"}[found.level]
+    loud = found.level is not Level.OK
+    styled = click.style(f"{mark:8}", fg=LEVEL_COLORS[found.level], bold=loud)
+    click.echo(f"{styled} {found.name:22} {plain(found.says)}")
+    if found.advice:
+        click.echo(f"{'':31} → {plain(found.advice)}")

@@ -1,0 +1,129 @@
+"""The command that puts a job in."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import click
+
+from faultline import inspection, protocol
+from faultline.cli.context import Context
+from faultline.cli.output import print_json
+from faultline.cli.session import impatient, session
+from faultline.database import Connection, run
+from faultline.errors import InvalidInput, UnknownTask
+from faultline.payload import (
+    check_idempotency_key,
+    check_max_attempts,
+    check_priority,
+    check_queue_name,
+    check_task_name,
+    encode_payload,
+)
+from faultline.task import TaskOptions
+
+_MAX_DELAY_SECONDS = 10 * 365 * 86400
+
+
+@click.command()
+@click.argument("task")
+@click.argument("payload", metavar="[PAYLOAD_JSON]", default="{}")
+@click.option("--queue", help="The task's own, else default.")
+@click.option("--priority", type=int, help="0 (first) to 9 (last); the task's own, else 5.")
+@click.option("--run-at", metavar="ISO", help="Not before this time, with its zone.")
+@click.option("--delay", type=float, metavar="SECONDS", help="Not before this long from now.")
+@click.option("--key", help="Idempotency key: the same key never makes two jobs.")
+@click.option("--max-attempts", type=int, help="The task's own, else 5.")
+@click.option("--force", is_flag=True, help="Even if --app has no such task, or other arguments.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def enqueue(
+    context: Context,
+    task: str,
+    payload: str,
+    queue: str | None,
+    priority: int | None,
+    run_at: str | None,
+    delay: float | None,
+    key: str | None,
+    max_attempts: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Enqueue one job. The payload is a JSON object of the task's arguments; - reads it from stdin."""
+    check_task_name(task)
+    arguments = _read_payload(payload)
+    options = _task_options(context, task, arguments, force)
+    if run_at is not None and delay is not None:
+        raise InvalidInput("--run-at and --delay contradict each other", hint="give one of them")
+    with session(context) as conn:
+        statement = protocol.enqueue(
+            task,
+            arguments,
+            queue=check_queue_name(options.queue if queue is None else queue),
+            priority=check_priority(options.priority if priority is None else priority),
+            max_attempts=check_max_attempts(
+                options.max_attempts if max_attempts is None else max_attempts
+            ),
+            run_at=_moment(run_at) if delay is None else _later(conn, delay),
+            idempotency_key=None if key is None else check_idempotency_key(key),
+        )
+        with impatient(conn):
+            enqueued = run(conn, statement)
+    if as_json:
+        print_json(enqueued)
+    else:
+        click.echo(f"{enqueued.job_id}{' (existed before)' if enqueued.existing else ''}")
+
+
+def _read_payload(given: str) -> Any:
+    text = click.get_binary_stream("stdin").read() if given == "-" else given
+    try:
+        # Not orjson: it would turn an integer of more than 64 bits into a rounded one without a word.
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"the payload is not JSON: {error}", hint="an object of arguments: '{\"order_id\": 7}'"
+        ) from None
+    encode_payload(value)
+    return value
+
+
+def _task_options(context: Context, name: str, arguments: Any, force: bool) -> TaskOptions:
+    if context.app_path is None:
+        return TaskOptions()
+    try:
+        task = context.app.find_task(name)
+        if not force:
+            task.bind(cast(Any, None), arguments)
+    except UnknownTask as error:
+        if not force:
+            raise UnknownTask(
+                error.message, hint=f"{error.hint}; --force enqueues it all the same"
+            ) from None
+        return TaskOptions()
+    return task.options
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput(
+            f"--run-at {text[:80]!r} is not an ISO time with a zone",
+            hint="--run-at 2030-01-31T09:00:00+01:00",
+        )
+    return moment
+
+
+def _later(conn: Connection, delay: float) -> datetime:
+    """By the database's clock, which is the one that decides when the job is due."""
+    if not 0 <= delay <= _MAX_DELAY_SECONDS:
+        raise InvalidInput(f"--delay {delay:g} is not within 0 and ten years, in seconds")
+    return run(conn, inspection.clock()) + timedelta(seconds=delay)

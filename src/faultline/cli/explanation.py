@@ -1,0 +1,250 @@
+"""Why a job is not running: one answer, from what was seen of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from faultline.cli.output import count, duration, one_line
+from faultline.inspection import COUNT_LIMIT, LockHolder, WorkerSighting, WorkerStatus
+from faultline.model import JobRecord, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    now: datetime
+    job: JobRecord
+    workers: Sequence[WorkerSighting]
+    is_led: bool  # a reconciler leads
+    ahead: int  # due jobs that a claim prefers to this one: in its queue
+    ahead_elsewhere: int  # and in other queues of the workers that listen to its queue
+    holders: Sequence[LockHolder]  # transactions that lock its row
+
+    @property
+    def listeners(self) -> list[WorkerSighting]:
+        """Who would claim it."""
+        return [
+            worker
+            for worker in self.workers
+            if worker.status is WorkerStatus.ALIVE and self.job.queue in worker.queues
+        ]
+
+    @property
+    def can_be_taken_back(self) -> bool:
+        """By the leading reconciler, by a claim on its queue, or by a worker behind a pooler, whose
+        reconciler cannot be seen."""
+        pooled = any(
+            worker.status is WorkerStatus.ALIVE and not worker.holds_locks
+            for worker in self.workers
+        )
+        return self.is_led or bool(self.listeners) or pooled
+
+    @property
+    def owner(self) -> WorkerSighting | None:
+        return next((seen for seen in self.workers if seen.id == self.job.lease_owner), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    answer: str
+    code: str
+    facts: dict[str, Any]
+    advice: list[str]
+
+
+def explain(situation: Situation) -> Answer:
+    match situation.job.state:
+        case JobState.SUCCEEDED:
+            return _succeeded(situation)
+        case JobState.FAILED:
+            return _failed(situation)
+        case JobState.RUNNING:
+            return _running(situation)
+        case JobState.QUEUED:
+            return _queued(situation)
+
+
+def _facts(situation: Situation, **more: Any) -> dict[str, Any]:
+    job = situation.job
+    facts: dict[str, Any] = {
+        "job": str(job.id),
+        "task": job.task,
+        "queue": job.queue,
+        "priority": job.priority,
+        "state": job.state.value,
+        "attempts": f"{job.attempts} of {job.max_attempts}",
+        "fencing_token": job.fencing_token,
+        "age_seconds": _seconds(job.created_at, situation.now),
+        "last_error": job.last_error,
+        **more,
+        "locked_by": [_describe(holder) for holder in situation.holders] or None,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _seconds(earlier: datetime, later: datetime) -> float:
+    return round((later - earlier).total_seconds(), 3)
+
+
+# ── it is over ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _succeeded(situation: Situation) -> Answer:
+    finished = situation.job.finished_at or situation.now
+    said = (
+        f"it has succeeded, {duration(_seconds(finished, situation.now))} ago"
+        f" ({finished.isoformat(timespec='seconds')})"
+    )
+    advice = [f"faultline jobs show {situation.job.id}"]
+    return Answer(said, "succeeded", _facts(situation, finished_at=finished.isoformat()), advice)
+
+
+def _failed(situation: Situation) -> Answer:
+    job = situation.job
+    meaning = {
+        "attempts_spent": f"all {count(job.attempts, 'attempt')} failed",
+        "poison": f"its worker died or went silent in each of {count(job.attempts, 'attempt')}",
+        "cancelled": "it was cancelled",
+    }.get(job.failed_reason or "", f"{job.failed_reason} (attempt {job.attempts})")
+    error = f"; last error: {one_line(job.last_error)}" if job.last_error else ""
+    finished = job.finished_at.isoformat() if job.finished_at else None
+    facts = _facts(situation, failed_reason=job.failed_reason, finished_at=finished)
+    first = {
+        "poison": "find out what kills the worker: memory, a crash, a call that never returns",
+        "cancelled": "somebody called it off; ask them first",
+    }.get(job.failed_reason or "", "repair the cause")
+    advice = [first, f"then run it again: faultline jobs retry {job.id}"]
+    return Answer(f"it has failed: {meaning}{error}", "failed", facts, advice)
+
+
+# ── it is in somebody's hands ────────────────────────────────────────────────────────────────────
+
+
+def _running(situation: Situation) -> Answer:
+    job, owner = situation.job, situation.owner
+    left = _seconds(situation.now, job.lease_expires_at or situation.now)
+    facts = _facts(
+        situation,
+        worker=job.lease_owner,
+        worker_status=owner.status.value if owner else "not registered",
+        last_heartbeat_seconds_ago=round(owner.silent_seconds, 3) if owner else None,
+        lease_left_seconds=left,
+        reconciler_leads=situation.is_led,
+    )
+    if left <= 0:
+        return _overdue(situation, -left, facts)
+    held = f"token {job.fencing_token}, lease valid for {duration(left)}"
+    if owner and owner.status is WorkerStatus.LOST:
+        said = f"it is running for worker {owner.id}, which is gone ({held})"
+        soon = "a reconciler leads and gives it back at once"
+        late = f"any worker of queue {job.queue} takes it back when the lease has run out"
+        return Answer(said, "worker_lost", facts, [soon if situation.is_led else late])
+    beat = f", last heartbeat {duration(owner.silent_seconds)} ago" if owner else ""
+    said = f"it is running on worker {job.lease_owner} ({held}{beat})"
+    return Answer(said, "running", facts, [f"to call it off: faultline jobs cancel {job.id}"])
+
+
+def _overdue(situation: Situation, overdue: float, facts: dict[str, Any]) -> Answer:
+    job = situation.job
+    late = f"it is running, but its lease ran out {duration(overdue)} ago"
+    if situation.holders:
+        said = f"{late}, and its row is locked by {_describe(situation.holders[0])}"
+        return Answer(said, "locked", facts, _ways_to_unlock(situation.holders))
+    if situation.can_be_taken_back:
+        who = "a reconciler" if situation.is_led else f"a worker of queue {job.queue}"
+        advice = ["if this stays so for seconds, look into the workers' logs"]
+        return Answer(f"{late}; {who} is about to take it back", "lease_expired", facts, advice)
+    said = f"{late}, and no reconciler or worker of queue {job.queue} is alive to take it back"
+    return Answer(said, "unattended", facts, [_start_a_worker(job.queue)])
+
+
+# ── it waits ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _queued(situation: Situation) -> Answer:
+    job = situation.job
+    wait = _seconds(situation.now, job.next_run_at)
+    if wait > 0:
+        facts = _facts(situation, due_in_seconds=wait, due_at=job.next_run_at.isoformat())
+        after = f", after attempt {job.attempts} of {job.max_attempts}" if job.attempts else ""
+        said = f"it waits for its time: due in {duration(wait)}{after}"
+        return Answer(said, "scheduled", facts, ["nothing to do"])
+    facts = _facts(situation, due_for_seconds=-wait, workers=_crowd(situation.workers))
+    if situation.holders:
+        said = f"it is due, but its row is locked by {_describe(situation.holders[0])}"
+        return Answer(said, "locked", facts, _ways_to_unlock(situation.holders))
+    if not situation.listeners:
+        return _without_workers(situation, facts)
+    return _in_line(situation, facts)
+
+
+def _without_workers(situation: Situation, facts: dict[str, Any]) -> Answer:
+    queue = situation.job.queue
+    alive = [worker for worker in situation.workers if worker.status is WorkerStatus.ALIVE]
+    others = sorted({name for worker in alive for name in worker.queues})
+    where = f"live workers listen to {', '.join(others)}" if others else "no worker is alive at all"
+    said = f"it is due, but no live worker listens to queue {queue} ({where})"
+    advice = [_start_a_worker(queue)]
+    unable = [worker for worker in situation.workers if queue in worker.queues]
+    advice += [f"worker {worker.id} would, but it is {worker.status.value}" for worker in unable]
+    return Answer(said, "no_worker", facts, advice)
+
+
+def _in_line(situation: Situation, facts: dict[str, Any]) -> Answer:
+    listeners = situation.listeners
+    running = sum(worker.running for worker in listeners)
+    crew = count(len(listeners), "live worker")
+    work = f"busy with {count(running, 'job')}" if running else "idle"
+    facts |= {"jobs_ahead": situation.ahead, "jobs_ahead_elsewhere": situation.ahead_elsewhere}
+    ahead = situation.ahead + situation.ahead_elsewhere
+    if not ahead:
+        said = f"it is due and next in line: {crew} of queue {situation.job.queue}, {work}"
+        advice = ["a worker takes it as soon as one of its slots is free"]
+        if not running:
+            advice = ["a worker takes it at its next poll; if not, look into the worker's log"]
+        return Answer(said, "next_in_line", facts, advice)
+    many = f"more than {COUNT_LIMIT:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
+    said = (
+        f"it is due, but {many} due {'job is' if ahead == 1 else 'jobs are'} ahead of it"
+        f" (better priority, or due earlier); {crew}, {work}"
+    )
+    advice = ["wait, or add workers: faultline --app MODULE:NAME worker --concurrency N"]
+    return Answer(said, "behind_others", facts, advice)
+
+
+def _crowd(workers: Sequence[WorkerSighting]) -> list[str]:
+    return [
+        f"{worker.id}: {worker.status.value}, queues {', '.join(worker.queues)},"
+        f" {count(worker.running, 'job')}, heard of {duration(worker.silent_seconds)} ago"
+        for worker in workers
+    ]
+
+
+def _start_a_worker(queue: str) -> str:
+    return f"start one: faultline --app MODULE:NAME worker --queues {queue}"
+
+
+# ── locks ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _describe(holder: LockHolder) -> str:
+    since = f" for {duration(holder.seconds)}" if holder.seconds is not None else ""
+    if holder.prepared_as is not None:
+        return f"the prepared transaction {holder.prepared_as!r} of {holder.account}{since}"
+    name = f" ({holder.application})" if holder.application else ""
+    query = f", last query: {one_line(holder.query, 100)}" if holder.query else ""
+    return f"session {holder.pid}{name} of {holder.account}, {holder.state}{since}{query}"
+
+
+def _ways_to_unlock(holders: Sequence[LockHolder]) -> list[str]:
+    advice = []
+    for holder in holders:
+        if holder.prepared_as is None:
+            ending = f"SELECT pg_terminate_backend({holder.pid})"
+            advice.append(f"let session {holder.pid} finish, or end it: {ending}")
+        else:
+            gid = holder.prepared_as.replace("'", "''")
+            advice.append(f"end it: COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'")
+    return advice

@@ -1,0 +1,186 @@
+"""Commands for jobs: look at them, run them again, call them off."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import click
+
+from faultline import inspection, protocol
+from faultline.cli.context import Context
+from faultline.cli.enqueue import enqueue
+from faultline.cli.output import duration, one_line, plain, print_json, print_table
+from faultline.cli.session import impatient, session, spoken_errors
+from faultline.cli.timeline import Moment, timeline
+from faultline.database import run
+from faultline.errors import FaultlineError, UnknownJob
+from faultline.model import JobRecord, JobState
+from faultline.protocol import Statement
+
+__all__ = ["enqueue", "jobs"]
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs, run failed ones again, cancel."""
+
+
+@jobs.command("list")
+@click.option("--state", type=click.Choice([state.value for state in JobState]))
+@click.option("--queue")
+@click.option("--task")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--before", type=click.UUID, metavar="JOB", help="The last id of the page before.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def list_jobs(
+    context: Context,
+    state: str | None,
+    queue: str | None,
+    task: str | None,
+    limit: int,
+    before: UUID | None,
+    as_json: bool,
+) -> None:
+    """List jobs, newest first."""
+    wanted = protocol.list_jobs(state=state, queue=queue, task=task, before=before, limit=limit)
+    with session(context) as conn:
+        found, now = run(conn, wanted), run(conn, inspection.clock())
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("no such jobs")
+        return
+    print_table(
+        ["id", "task", "queue", "pri", "state", "attempts", "age", ""],
+        [
+            [
+                *(str(job.id), job.task, job.queue, str(job.priority), job.state.value),
+                *(f"{job.attempts}/{job.max_attempts}", _ago(now, job.created_at)),
+                one_line(_remark(job, now), 60),
+            ]
+            for job in found
+        ],
+    )
+    if len(found) == limit:
+        click.echo(f"older ones: faultline jobs list --before {found[-1].id}")
+
+
+def _remark(job: JobRecord, now: datetime) -> str:
+    match job.state:
+        case JobState.QUEUED if job.next_run_at > now:
+            return f"due in {_ago(job.next_run_at, now)}"
+        case JobState.RUNNING:
+            return f"on {job.lease_owner}"
+        case JobState.FAILED:
+            return (
+                f"{job.failed_reason}: {job.last_error}"
+                if job.last_error
+                else f"{job.failed_reason}"
+            )
+    return ""
+
+
+def _ago(now: datetime, then: datetime) -> str:
+    return duration(max(0.0, (now - then).total_seconds()))
+
+
+@jobs.command()
+@click.argument("job", type=click.UUID)
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def show(context: Context, job: UUID, as_json: bool) -> None:
+    """Everything that is known of a job, and what happened to it."""
+    with session(context) as conn:
+        record = run(conn, protocol.get_job(job))
+        if record is None:
+            raise UnknownJob(f"there is no job {job}", hint="faultline jobs list")
+        moments = timeline(
+            record,
+            run(conn, inspection.attempts_of(job)),
+            run(conn, inspection.ledger_entry_of(job)),
+            run(conn, inspection.rejections_of(job)),
+        )
+    if as_json:
+        print_json({**asdict(record), "timeline": moments})
+        return
+    for name, value in asdict(record).items():
+        if value is not None:
+            click.echo(f"{name:17}{plain(_readable(value))}")
+    click.echo()
+    print_table(
+        ["time", "event", "token", "worker", ""],
+        [_timeline_row(moment, record.created_at) for moment in moments],
+    )
+
+
+def _readable(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def _timeline_row(moment: Moment, created_at: datetime) -> list[Any]:
+    offset = f"+{_ago(moment.at, created_at)}"
+    token = str(moment.fencing_token or "")
+    return [offset, moment.says, token, moment.worker or "", one_line(moment.detail or "")]
+
+
+@jobs.command()
+@click.argument("job", type=click.UUID, nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def retry(context: Context, job: tuple[UUID, ...], as_json: bool) -> None:
+    """Queue failed jobs again, with all their attempts. A succeeded one is refused."""
+    words = {
+        JobState.QUEUED: "is queued",
+        JobState.RUNNING: "is running; there is nothing to retry",
+    }
+    _for_each(context, job, protocol.retry, words, as_json)
+
+
+@jobs.command()
+@click.argument("job", type=click.UUID, nargs=-1, required=True)
+@click.option("--reason", help="Kept with the job.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def cancel(context: Context, job: tuple[UUID, ...], reason: str | None, as_json: bool) -> None:
+    """Make sure that jobs do not run (again). What has succeeded stays so."""
+    words = {
+        JobState.FAILED: "will not run (again)",
+        JobState.SUCCEEDED: "had succeeded before; nothing was cancelled",
+    }
+    _for_each(context, job, lambda job_id: protocol.cancel(job_id, reason), words, as_json)
+
+
+def _for_each(
+    context: Context,
+    job_ids: tuple[UUID, ...],
+    verb: Callable[[UUID], Statement[JobState]],
+    words: Mapping[JobState, str],
+    as_json: bool,
+) -> None:
+    """Each on its own: what is refused for one says nothing of the others. Exit code 1 if any was."""
+    answers: list[dict[str, Any]] = []
+    with session(context) as conn:
+        for job_id in job_ids:
+            state, error, says = None, None, ""
+            try:
+                with spoken_errors(), impatient(conn):
+                    state = run(conn, verb(job_id))
+                says = words.get(state, f"is {state}")
+            except FaultlineError as refusal:
+                error = refusal.code
+                says = f"[{refusal.code}] {refusal}"
+            answers.append({"job_id": job_id, "state": state, "error": error, "says": says})
+            if not as_json:
+                click.echo(f"{job_id}  {plain(says)}")
+    if as_json:
+        print_json(answers)
+    if any(answer["error"] for answer in answers):
+        sys.exit(1)

@@ -1,0 +1,128 @@
+"""What `doctor` looks at in daily life: connections, old transactions, workers, leases, rights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from faultline import inspection, server_inspection
+from faultline.cli.checks import Check, Examination, ok, problem, warning
+from faultline.cli.output import count, duration
+from faultline.database import Connection, run
+from faultline.inspection import WorkerStatus
+
+LONG_TRANSACTION_SECONDS = 300.0
+RECOVERY_SECONDS = 10.0  # a lease that ran out longer ago than this should have been taken back
+
+
+def _connections(conn: Connection) -> Iterator[Check]:
+    used, available = run(conn, server_inspection.connections())
+    said = f"{used:,} of {available:,} used"
+    advice = "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
+    if used >= 0.95 * available:
+        yield problem("connections", said, advice)
+    elif used >= 0.8 * available:
+        yield warning("connections", said, advice)
+    else:
+        yield ok("connections", said)
+
+
+def _long_transactions(conn: Connection) -> Iterator[Check]:
+    found = run(
+        conn, server_inspection.long_transactions(older_than_seconds=LONG_TRANSACTION_SECONDS)
+    )
+    for one in found:
+        yield warning(
+            "long transaction",
+            f"session {one.pid} ({one.application}), {one.state}, for {duration(one.seconds)}:"
+            " vacuum cannot remove what it might still see, and claims slow down",
+            f"end it: SELECT pg_terminate_backend({one.pid})",
+        )
+    if not found:
+        sees_all = run(conn, server_inspection.identity()).sees_other_sessions
+        gap = "" if sees_all else ", as far as this account may see"
+        yield ok("long transactions", f"none over {duration(LONG_TRANSACTION_SECONDS)}{gap}")
+
+
+def _prepared_transactions(conn: Connection) -> Iterator[Check]:
+    found = run(conn, server_inspection.prepared_transactions())
+    for one in found:
+        gid = one.gid.replace("'", "''")
+        yield problem(
+            "prepared transaction",
+            f"{one.gid!r} of {one.owner} has held rows of Faultline for {duration(one.seconds)}:"
+            " their jobs can be neither claimed nor taken back",
+            f"COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'",
+        )
+    if not found:
+        yield ok("prepared transactions", "none holds rows of Faultline")
+
+
+def _workers(conn: Connection) -> Iterator[Check]:
+    found = run(conn, inspection.workers())
+    tally = Counter(worker.status for worker in found)
+    said = ", ".join(f"{tally[status]} {status}" for status in WorkerStatus if tally[status])
+    if tally[WorkerStatus.SILENT]:
+        silent = [worker.id for worker in found if worker.status is WorkerStatus.SILENT]
+        advice = f"stopped, overloaded, or cut off: {', '.join(silent[:5])}"
+        yield warning("workers", said, advice)
+    else:
+        yield ok("workers", said or "none registered")
+    served = {
+        name for worker in found if worker.status is WorkerStatus.ALIVE for name in worker.queues
+    }
+    for queue, due in run(conn, server_inspection.due_by_queue()).items():
+        if queue not in served:
+            said = f"{count(due, 'job')} due in queue {queue}, and no live worker listens to it"
+            advice = f"faultline --app MODULE:NAME worker --queues {queue}"
+            yield warning("unserved queue", said, advice)
+
+
+def _leases(conn: Connection) -> Iterator[Check]:
+    expired = run(conn, server_inspection.expired_leases())
+    late = expired.oldest_seconds or 0.0
+    if late <= RECOVERY_SECONDS:
+        yield ok("leases", "none has run out unnoticed")
+        return
+    said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
+    alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, inspection.workers()))
+    if alive or run(conn, inspection.is_led()):
+        advice = "somebody locks these rows: faultline jobs list --state running, then faultline why"
+        yield warning("leases", said, advice)
+    else:
+        advice = "start a worker, or faultline reconciler"
+        yield problem("leases", f"{said}, and nobody is alive to take their jobs back", advice)
+
+
+def _wal_position(conn: Connection) -> Iterator[Check]:
+    if run(conn, server_inspection.may_read_wal_position()):
+        yield ok("WAL position", "readable")
+    else:
+        advice = "for evidence only: GRANT EXECUTE ON FUNCTION pg_current_wal_lsn() TO …"
+        yield ok("WAL position", "not readable by this account", advice)
+
+
+def _roles(conn: Connection) -> Iterator[Check]:
+    in_use = run(conn, server_inspection.roles_in_use())
+    account = run(conn, server_inspection.identity())
+    if len(in_use) == len(server_inspection.ROLES):
+        yield ok("roles", ", ".join(in_use))
+    else:
+        said = "not applied: every process needs the account of the schema's owner"
+        yield ok("roles", said, "faultline migrate --roles, then grant them: least privilege")
+    if account.is_superuser:
+        said = f"{account.account} is a superuser, whom no guard can hold"
+        yield ok("account", said, "fine for development; give workers an account of their own")
+    else:
+        yield ok("account", f"{account.account}, not a superuser")
+
+
+UPKEEP: tuple[Examination, ...] = (
+    _connections,
+    _long_transactions,
+    _prepared_transactions,
+    _workers,
+    _leases,
+    _wal_position,
+    _roles,
+)

@@ -1,0 +1,165 @@
+"""What a server says of itself and of the sessions on it, as values in the style of protocol.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from faultline.protocol import Statement
+
+ROLES = ("faultline_producer", "faultline_worker", "faultline_inspector", "faultline_operator")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    version_number: int
+    version: str
+    account: str
+    is_superuser: bool
+    is_standby: bool
+    standbys: int
+    sees_other_sessions: bool
+
+
+def identity() -> Statement[ServerIdentity]:
+    return Statement(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_version'),"
+        " current_user, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),"
+        " pg_is_in_recovery(), (SELECT count(*) FROM pg_stat_replication),"
+        " pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')",
+        (),
+        lambda rows: ServerIdentity(*rows[0]),
+    )
+
+
+def settings(names: Sequence[str]) -> Statement[dict[str, str]]:
+    """What a new session of this account gets, before it sets anything itself; durations in ms.
+
+    A setting that this server does not know is left out.
+    """
+    return Statement(
+        "SELECT name, reset_val FROM pg_settings WHERE name = ANY (%s)",
+        (list(names),),
+        dict,
+    )
+
+
+def settings_of_other_roles(names: Sequence[str]) -> Statement[list[tuple[str, str]]]:
+    """`ALTER ROLE … SET` in force in this database for accounts other than ours: who, name=value."""
+    return Statement(
+        "SELECT r.rolname, entry FROM pg_db_role_setting AS s JOIN pg_roles AS r ON r.oid = s.setrole"
+        " CROSS JOIN LATERAL unnest(s.setconfig) AS entry"
+        " WHERE r.rolname <> current_user AND split_part(entry, '=', 1) = ANY (%s)"
+        " AND s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))"
+        " ORDER BY 1, 2",
+        (list(names),),
+        lambda rows: [(role, entry) for role, entry in rows],
+    )
+
+
+def functions_fingerprint() -> Statement[str | None]:
+    """What `migrate` wrote down about the functions that it installed."""
+    return Statement(
+        "SELECT obj_description(to_regnamespace('faultline'), 'pg_namespace')",
+        (),
+        lambda rows: rows[0][0],
+    )
+
+
+def connections() -> Statement[tuple[int, int]]:
+    """How many are used, and how many an ordinary account may use."""
+    return Statement(
+        "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),"
+        " current_setting('max_connections')::int"
+        " - current_setting('superuser_reserved_connections')::int"
+        " - coalesce(current_setting('reserved_connections', true)::int, 0)",
+        (),
+        lambda rows: (int(rows[0][0]), int(rows[0][1])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LongTransaction:
+    pid: int
+    application: str
+    state: str | None
+    seconds: float
+
+
+def long_transactions(*, older_than_seconds: float) -> Statement[list[LongTransaction]]:
+    """Sessions of this database whose snapshot or transaction id keeps vacuum from removing rows."""
+    return Statement(
+        "SELECT pid, application_name, state,"
+        " extract(epoch FROM clock_timestamp() - xact_start)::float8 FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL)"
+        " AND clock_timestamp() - xact_start > make_interval(secs => %s)"
+        " ORDER BY xact_start LIMIT 10",
+        (older_than_seconds,),
+        lambda rows: [LongTransaction(*row) for row in rows],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    gid: str
+    owner: str
+    seconds: float
+
+
+def prepared_transactions() -> Statement[list[PreparedTransaction]]:
+    """Those that hold tables of ours. They belong to no session, and outlive a restart."""
+    return Statement(
+        "SELECT p.gid, p.owner, extract(epoch FROM clock_timestamp() - p.prepared)::float8"
+        " FROM pg_prepared_xacts AS p WHERE p.database = current_database() AND EXISTS ("
+        "  SELECT FROM pg_locks AS x JOIN pg_locks AS t"
+        "   ON t.pid IS NULL AND t.virtualtransaction = x.virtualtransaction"
+        "  JOIN pg_class AS c ON c.oid = t.relation"
+        "  WHERE x.pid IS NULL AND x.transactionid = p.transaction"
+        "  AND c.relnamespace = to_regnamespace('faultline')) ORDER BY p.prepared LIMIT 10",
+        (),
+        lambda rows: [PreparedTransaction(*row) for row in rows],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredLeases:
+    count: int
+    oldest_seconds: float | None
+
+
+def expired_leases() -> Statement[ExpiredLeases]:
+    return Statement(
+        "SELECT count(*), extract(epoch FROM clock_timestamp() - min(lease_expires_at))::float8"
+        " FROM faultline.jobs WHERE state = 'running' AND lease_expires_at <= clock_timestamp()",
+        (),
+        lambda rows: ExpiredLeases(*rows[0]),
+    )
+
+
+def due_by_queue() -> Statement[dict[str, int]]:
+    return Statement(
+        "SELECT queue, count(*) FROM faultline.jobs"
+        " WHERE state = 'queued' AND next_run_at <= clock_timestamp() GROUP BY queue ORDER BY queue",
+        (),
+        dict,
+    )
+
+
+def may_read_wal_position() -> Statement[bool]:
+    return Statement(
+        "SELECT has_function_privilege('pg_current_wal_lsn()', 'EXECUTE')"
+        " AND has_function_privilege('pg_walfile_name(pg_lsn)', 'EXECUTE')",
+        (),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def roles_in_use() -> Statement[list[str]]:
+    """Which roles of roles.sql exist and were given this database's schema."""
+    return Statement(
+        "SELECT rolname::text FROM pg_roles WHERE rolname = ANY (%s)"
+        " AND has_schema_privilege(oid, to_regnamespace('faultline'), 'USAGE') ORDER BY 1",
+        (list(ROLES),),
+        lambda rows: [row[0] for row in rows],
+    )

@@ -1,0 +1,74 @@
+"""A worker's entry in the registry, and the lock that says it is alive."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+import psycopg
+
+from faultline import protocol
+from faultline.config import WorkerSettings
+from faultline.database import AsyncConnection, Session, run_async
+from faultline.errors import FaultlineError, StaleLease
+from faultline.events import Event, emit
+from faultline.link import Link, is_transient
+from faultline.protocol import Statement
+from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.leases import LeaseBook
+
+
+class Registration:
+    """Renewed by every new connection of the worker's control session."""
+
+    def __init__(self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat) -> None:
+        self._settings = settings
+        self._book = book
+        self._heartbeat = heartbeat
+
+    async def renew(self, conn: AsyncConnection, session: Session) -> None:
+        settings = self._settings
+        statement = protocol.register_worker(
+            settings.worker_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=settings.queues,
+            holds_locks=not session.is_pooled,
+        )
+        lock_key = await run_async(conn, statement)
+        if not self._heartbeat.is_started:
+            self._heartbeat.start(lock_key=lock_key)
+            self._say_started()
+        # A claim whose answer was lost left us leases that we do not know of.
+        for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
+            if claim not in self._book:
+                with contextlib.suppress(StaleLease):
+                    await run_async(conn, protocol.release(claim))
+
+    def _say_started(self) -> None:
+        settings = self._settings
+        emit(
+            Event.WORKER_STARTED,
+            worker=settings.worker_id,
+            queues=list(settings.queues),
+            concurrency=settings.concurrency,
+            lease_seconds=settings.lease_seconds,
+            recovery_after_crash_seconds=round(settings.recovery_after_crash_seconds, 3),
+            recovery_after_silence_seconds=round(settings.recovery_after_silence_seconds, 3),
+        )
+
+    async def mark_draining(self, link: Link) -> None:
+        await self._if_possible(link, protocol.drain_worker(self._settings.worker_id))
+
+    async def remove(self, link: Link) -> None:
+        await self._if_possible(link, protocol.deregister_worker(self._settings.worker_id))
+
+    @staticmethod
+    async def _if_possible(link: Link, statement: Statement[None]) -> None:
+        """Nice to have: with the database away, the reconciler will find out by itself."""
+        try:
+            await link.run(statement)
+        except (FaultlineError, psycopg.Error) as error:
+            if not is_transient(error):
+                raise

@@ -1,0 +1,246 @@
+"""How an attempt's end gets into the database, whatever state the database is in."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import psycopg
+
+from faultline import protocol
+from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease
+from faultline.events import Event, emit, log
+from faultline.link import Link, is_transient
+from faultline.model import Claim, CommitOutcome, JobState, StaleReason
+from faultline.payload import encode_json
+from faultline.protocol import CommitVerdict, FailVerdict, Statement
+from faultline.workers.committer import Committer, Entry
+from faultline.workers.leases import Lease, LeaseBook, steady_now
+
+T = TypeVar("T")
+
+_MAX_ERROR_LENGTH = 10_000
+_SUMMARY_LENGTH = 500
+
+
+class Settlement:
+    def __init__(
+        self,
+        worker_id: str,
+        *,
+        book: LeaseBook,
+        committer: Committer,
+        make_link: Callable[[str], Link],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        retry_seconds: Callable[[Claim], float],
+        wake_in: Callable[[float], None],
+    ) -> None:
+        self._worker_id = worker_id
+        self._book = book
+        self._committer = committer
+        self._make_link = make_link
+        self._spawn = spawn
+        self._retry_seconds = retry_seconds
+        self._wake_in = wake_in
+        self._desk = make_link("desk")  # everything that is not the happy path
+
+    async def close(self) -> None:
+        await self._desk.close()
+
+    @contextlib.contextmanager
+    def letting_go(self, lease: Lease) -> Iterator[None]:
+        """Whatever ends an attempt early, its lease must not be renewed for ever: let it run out."""
+        try:
+            yield
+        except BaseException:
+            self._book.remove(lease)
+            raise
+
+    async def assert_fence(self, lease: Lease) -> None:
+        await self._desk.run(protocol.assert_fence(lease.claim))
+
+    # ── success ──────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, lease: Lease, value: Any) -> None:
+        """Nothing of the user's to commit with it: leave it to the committer, and free the slot."""
+        try:
+            result = None if value is None else encode_json(value, what="the result")
+        except InvalidInput as error:
+            await self.fail(lease, error, reason="rejected")
+            return
+        lease.on_lost = None  # the committer's verdict will tell
+        entry = Entry(lease.claim, result, lambda verdict: self._on_verdict(lease, verdict))
+        self._committer.submit(entry)
+
+    def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
+        if isinstance(verdict, Exception):
+            self._spawn(self._later(lease, self.fail(lease, verdict)))
+        elif verdict.outcome is CommitOutcome.STALE:
+            error = StaleLease(verdict.reason or "unknown", current_token=verdict.current_token)
+            self._spawn(self._later(lease, self.stale(lease, error)))
+        else:
+            self.committed(lease)
+
+    async def _later(self, lease: Lease, work: Coroutine[Any, Any, None]) -> None:
+        with self.letting_go(lease):
+            await work
+
+    def committed(self, lease: Lease) -> None:
+        if log.is_verbose:
+            self.say(Event.COMMIT_OK, lease)
+        self.finish(lease, exit_reason="success")
+
+    async def resolve(self, lease: Lease, error: Exception | None) -> None:
+        """The job's entry is in a transaction whose end we have not seen: the user owns it, or the
+        answer to COMMIT was lost, and it may still be on its way.
+
+        An entry under our own token and lease is success. Its absence proves nothing, so we end the
+        lease ourselves, under the row's lock: either the late commit is there first, and we are told
+        that the job is finished, or it will be refused.
+        """
+        self._book.remove(lease)  # a heartbeat must not revive what we are about to end
+        if error is not None:
+            self.say(Event.COMMIT_UNKNOWN, lease, error=summary(error))
+        link = self._make_link("resolve")  # of its own: it may have to wait for the row
+        in_ledger = protocol.in_ledger(lease.claim)
+        try:
+            if await self._persist(link, in_ledger, lease):
+                self.committed(lease)
+                return
+            cause = error or NotCommitted(
+                "the handler rolled back the transaction that it had fenced"
+            )
+            try:
+                await self._fail(lease, cause, reason=None, link=link)
+            except StaleLease as stale:
+                if await self._persist(link, in_ledger, lease):
+                    self.committed(lease)
+                else:
+                    await self.stale(lease, stale)
+        finally:
+            await link.close()
+
+    # ── anything else ────────────────────────────────────────────────────────────────────────────
+
+    async def fail(self, lease: Lease, error: Exception, *, reason: str | None = None) -> None:
+        """Record the failure; the job runs again later unless it is out of attempts, or `reason` says
+        that trying again is of no use."""
+        try:
+            await self._fail(lease, error, reason=reason, link=self._desk)
+        except StaleLease as stale:
+            await self.stale(lease, stale)
+
+    async def _fail(
+        self, lease: Lease, error: Exception, *, reason: str | None, link: Link
+    ) -> None:
+        delay = self._retry_seconds(lease.claim)
+        statement = protocol.fail(
+            lease.claim, error=describe(error), retry_seconds=delay, reason=reason
+        )
+        verdict = await self._persist(link, statement, lease)
+        if verdict is not None:
+            self._say_failed(lease, error, verdict, delay)
+        self.finish(lease, exit_reason="failed")
+
+    def _say_failed(
+        self, lease: Lease, error: Exception, verdict: FailVerdict, delay: float
+    ) -> None:
+        if verdict.state is JobState.QUEUED:
+            seconds = round(delay, 3)
+            self.say(
+                Event.JOB_RETRY_SCHEDULED, lease, error=summary(error), retry_in_seconds=seconds
+            )
+            self._wake_in(delay)
+        else:
+            self.say(Event.JOB_DEAD, lease, error=summary(error), reason=verdict.failed_reason)
+
+    async def release(self, lease: Lease) -> None:
+        """Hand the job back without using up an attempt."""
+        try:
+            await self._persist(self._desk, protocol.release(lease.claim), lease)
+        except StaleLease as stale:
+            await self.stale(lease, stale)
+            return
+        self.say(Event.JOB_RELEASED, lease)
+        self.finish(lease, exit_reason="released")
+
+    async def stale(self, lease: Lease, error: StaleLease) -> None:
+        """The database refused this worker: put that on record, and stand aside."""
+        claim = lease.claim
+        if error.reason == StaleReason.ALREADY_COMMITTED and await self._persist(
+            self._desk, protocol.in_ledger(claim), lease
+        ):
+            self.committed(lease)  # the handler committed twice; the first one counts
+            return
+        record = protocol.record_rejection(
+            claim.job_id,
+            stale_token=claim.fencing_token,
+            worker=self._worker_id,
+            reason=error.reason,
+        )
+        overlap = await self._persist(self._desk, record, lease)
+        emit(
+            Event.STALE_WRITE_BLOCKED,
+            job_id=str(claim.job_id),
+            stale_token=claim.fencing_token,
+            current_token=error.current_token,
+            reason=error.reason,
+            overlap_seconds=overlap.total_seconds() if overlap is not None else None,
+            worker=self._worker_id,
+        )
+        self.finish(lease, exit_reason="stale")
+
+    # ── shared by all ends ───────────────────────────────────────────────────────────────────────
+
+    async def _persist(self, link: Link, statement: Statement[T], lease: Lease) -> T | None:
+        """Run it, through outages as long as a lease may last; None when it turns out that an earlier
+        try, whose answer was lost, had done it, or when the database stays away: the lease tells then.
+        """
+        tried_before = False
+        while True:
+            try:
+                return await link.run(statement)
+            except StaleLease as stale:
+                if tried_before and stale.reason == StaleReason.NOT_RUNNING:
+                    return None
+                raise
+            except (FaultlineError, psycopg.Error) as error:
+                if not is_transient(error):
+                    raise
+                if steady_now() > lease.deadline + lease.lease_seconds:
+                    return None
+                tried_before = True
+                await link.pause(error)
+
+    def finish(self, lease: Lease, *, exit_reason: str) -> None:
+        lease.on_lost = None
+        self._book.remove(lease)
+        if log.is_verbose:
+            self.say(Event.WORKER_EXIT, lease, reason=exit_reason)
+
+    def say(self, event: Event, lease: Lease, **fields: Any) -> None:
+        emit(
+            event,
+            job_id=str(lease.claim.job_id),
+            token=lease.claim.fencing_token,
+            **fields,
+            worker=self._worker_id,
+        )
+
+
+def summary(error: BaseException) -> str:
+    """One line about the error, even if it cannot describe itself."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {text}"[:_SUMMARY_LENGTH]
+
+
+def describe(error: BaseException) -> str:
+    """The error as PostgreSQL can store it: no NUL, no lone surrogates, not too long."""
+    trace = "".join(traceback.format_exception(error)).strip()
+    text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,0 +1,43 @@
+"""What handlers run on: threads for plain functions, and connections for `job.transaction()`."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
+
+_NAME = "faultline handler"
+
+
+class Tools:
+    """Sized for the worker's slots. Nothing is opened before a handler needs it."""
+
+    def __init__(self, url: str, *, concurrency: int) -> None:
+        self._url = url
+        self._concurrency = concurrency
+        self._opening = threading.Lock()
+        self._pool: Pool | None = None
+        self.threads = ThreadPoolExecutor(concurrency, thread_name_prefix="faultline-handler")
+        self.async_pool: AsyncPool = make_async_pool(
+            url, max_size=concurrency, application_name=_NAME
+        )
+
+    async def open(self) -> None:
+        await self.async_pool.open()
+
+    def pool(self) -> Pool:
+        """For plain handlers; called in their threads."""
+        with self._opening:
+            if self._pool is None:
+                self._pool = make_pool(
+                    self._url, max_size=self._concurrency, application_name=_NAME
+                )
+                self._pool.open()
+            return self._pool
+
+    async def close(self) -> None:
+        await self.async_pool.close()
+        if self._pool is not None:
+            self._pool.close()
+        self.threads.shutdown(wait=False)

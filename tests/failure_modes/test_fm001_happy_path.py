@@ -1,0 +1,19 @@
+"""Nothing goes wrong: one attempt, one effect, one entry under token 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.drills.race import Role
+from faultline.drills.subjects import Subject
+from tests.failure_modes.conftest import Race
+
+
+@pytest.mark.parametrize("subject", list(Subject))
+def test_a_job_that_nobody_disturbs_takes_effect_once(race: Race, subject: Subject) -> None:
+    report = race(subject, role=Role.STEADY)
+
+    assert report.state == "succeeded"
+    assert report.payments == 1
+    assert (report.ledger_count, report.min_token, report.max_token) == (1, 1, 1)
+    assert report.rejections == 0
