@@ -8,13 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-import psycopg
-
 from faultline import inspection, server_inspection
 from faultline.cli.output import duration
-from faultline.cli.session import spoken
-from faultline.database import Connection, Session, is_connection_lost, open_session, run
-from faultline.errors import FaultlineError
+from faultline.database import Connection, Session, run
 from faultline.migrate import functions_sql, installed_version, latest_version
 
 OLDEST_MAJOR, TESTED_MAJORS = 14, (15, 16, 18)
@@ -59,38 +55,10 @@ def problem(name: str, says: str, advice: str | None) -> Check:
     return Check(name, Level.PROBLEM, says, advice)
 
 
-def examine(url: str) -> list[Check]:
-    """Everything, as far as it can be reached: what one check may not see does not stop the others."""
-    from faultline.cli.upkeep import UPKEEP  # the other half, which needs this file's words
-
-    try:
-        conn, session = open_session(url, application_name="faultline doctor")
-    except FaultlineError as error:
-        return [problem("connection", error.message, error.hint)]
-    with conn:
-        checks = list(_connection(conn, session))
-        schema = list(_schema(conn))
-        has_schema = schema[0].level is Level.OK
-        for examination in (*SERVER, *(UPKEEP if has_schema else ())):
-            checks += _guarded(examination, conn)
-        return [*checks, *schema]
-
-
-def _guarded(examination: Examination, conn: Connection) -> list[Check]:
-    name = examination.__name__.removeprefix("_").replace("_", " ")
-    try:
-        return list(examination(conn))
-    except psycopg.Error as error:
-        said = spoken(error)
-        if is_connection_lost(error):
-            return [problem(name, said.message, said.hint)]
-        return [warning(name, f"could not be checked: {said.message}", said.hint or "")]
-
-
 # ── the way there ────────────────────────────────────────────────────────────────────────────────
 
 
-def _connection(conn: Connection, session: Session) -> Iterator[Check]:
+def connection_checks(conn: Connection, session: Session) -> Iterator[Check]:
     info = conn.info  # not the URL: nothing of a password is in here
     yield ok("connection", f"{info.user}@{info.host}:{info.port}/{info.dbname}")
     if session.is_pooled:
@@ -104,7 +72,7 @@ def _connection(conn: Connection, session: Session) -> Iterator[Check]:
         yield ok("pooler", "none: this session is the server's own")
 
 
-def _schema(conn: Connection) -> Iterator[Check]:
+def schema(conn: Connection) -> Iterator[Check]:
     installed, wanted = installed_version(conn), latest_version()
     if installed > wanted:
         said = f"version {installed}, newer than the {wanted} that this Faultline knows"
@@ -165,7 +133,9 @@ def _durability(conn: Connection) -> Iterator[Check]:
     mode, names = values["synchronous_commit"], values["synchronous_standby_names"]
     if mode == "off":
         said = "OFF: a crash may lose jobs and results that were REPORTED as committed"
-        yield problem("synchronous_commit", said, "synchronous_commit = on for Faultline's accounts")
+        yield problem(
+            "synchronous_commit", said, "synchronous_commit = on for Faultline's accounts"
+        )
     elif mode == "local" and names:
         said = f"local: commits do not wait for the standbys in {names!r}"
         yield warning("synchronous_commit", said, "synchronous_commit = on")
@@ -188,7 +158,9 @@ def _clock(conn: Connection) -> Iterator[Check]:
         trip = time.monotonic() - started
         samples.append((trip, theirs - (sent + trip / 2)))
     trip, offset = min(samples)
-    said = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} this one's"
+    said = (
+        f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} this one's"
+    )
     said += f" (± {trip / 2:.3f} s); correctness does not depend on it"
     if abs(offset) > 1 + trip:
         yield warning("clock", said, "set both by NTP: times in logs and run_at come from clients")
@@ -205,7 +177,7 @@ def _isolation(conn: Connection) -> Iterator[Check]:
         yield warning(
             "isolation",
             f"{level} by default: a job must be fenced before it is committed there (FL007)",
-            "call job.fence() first in such transactions, or ALTER ROLE … SET"
+            "call job.assert_fence(conn) first in such transactions, or ALTER ROLE … SET"
             " default_transaction_isolation = 'read committed'",
         )
 

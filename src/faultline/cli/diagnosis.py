@@ -13,7 +13,16 @@ from rich.progress import track
 from rich.text import Text
 
 from faultline import inspection, protocol
-from faultline.cli.checks import Check, Level, examine
+from faultline.cli.checks import (
+    SERVER,
+    Check,
+    Examination,
+    Level,
+    connection_checks,
+    problem,
+    schema,
+    warning,
+)
 from faultline.cli.context import Context
 from faultline.cli.explanation import Answer, Situation, explain
 from faultline.cli.output import (
@@ -25,9 +34,10 @@ from faultline.cli.output import (
     print_json,
     print_table,
 )
-from faultline.cli.session import impatient, session
-from faultline.database import Connection, run
-from faultline.errors import UnknownJob
+from faultline.cli.session import impatient, session, spoken
+from faultline.cli.upkeep import UPKEEP
+from faultline.database import Connection, is_connection_lost, open_session, run
+from faultline.errors import FaultlineError, UnknownJob
 from faultline.inspection import LockHolder, WorkerStatus
 from faultline.reconciler.audit import INVARIANTS, Finding, Invariant, check
 
@@ -162,7 +172,7 @@ def _row(invariant: Invariant, findings: list[Finding]) -> list[str | Text]:
 @click.pass_obj
 def doctor(context: Context, as_json: bool) -> None:
     """Look at the server, its settings and its sessions; exit code 1 if there is a problem."""
-    checks = examine(context.database_url)
+    checks = _examine(context.database_url)
     problems = sum(found.level is Level.PROBLEM for found in checks)
     warnings = sum(found.level is Level.WARNING for found in checks)
     if as_json:
@@ -174,6 +184,32 @@ def doctor(context: Context, as_json: bool) -> None:
         click.secho(said, bold=True, fg="red" if problems else "green")
     if problems:
         sys.exit(1)
+
+
+def _examine(url: str) -> list[Check]:
+    """Everything, as far as it can be reached: what one check may not see does not stop the others."""
+    try:
+        conn, found = open_session(url, application_name="faultline doctor")
+    except FaultlineError as error:
+        return [problem("connection", error.message, error.hint)]
+    with conn:
+        checks = list(connection_checks(conn, found))
+        installed = _guarded(schema, conn)
+        upkeep = UPKEEP if installed[0].level is Level.OK else ()
+        for examination in (*SERVER, *upkeep):
+            checks += _guarded(examination, conn)
+        return [*checks, *installed]
+
+
+def _guarded(examination: Examination, conn: Connection) -> list[Check]:
+    name = examination.__name__.removeprefix("_").replace("_", " ")
+    try:
+        return list(examination(conn))
+    except psycopg.Error as error:
+        said = spoken(error)
+        if is_connection_lost(error):
+            return [problem(name, said.message, said.hint)]
+        return [warning(name, f"could not be checked: {said.message}", said.hint or "")]
 
 
 def _say_check(found: Check) -> None:

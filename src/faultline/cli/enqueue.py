@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -79,7 +80,7 @@ def enqueue(
 
 
 def _read_payload(given: str) -> Any:
-    text = click.get_binary_stream("stdin").read() if given == "-" else given
+    text = sys.stdin.buffer.read() if given == "-" else given
     try:
         # Not orjson: it would turn an integer of more than 64 bits into a rounded one without a word.
         value = json.loads(text)

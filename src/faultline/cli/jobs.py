@@ -102,12 +102,9 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
         record = run(conn, protocol.get_job(job))
         if record is None:
             raise UnknownJob(f"there is no job {job}", hint="faultline jobs list")
-        moments = timeline(
-            record,
-            run(conn, inspection.attempts_of(job)),
-            run(conn, inspection.ledger_entry_of(job)),
-            run(conn, inspection.rejections_of(job)),
-        )
+        attempts = run(conn, inspection.attempts_of(job))
+        entry = run(conn, inspection.ledger_entry_of(job))
+        moments = timeline(record, attempts, entry, run(conn, inspection.rejections_of(job)))
     if as_json:
         print_json({**asdict(record), "timeline": moments})
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -31,9 +30,9 @@ class Moment:
 
 def timeline(
     record: JobRecord,
-    attempts: Sequence[LoggedAttempt],
+    attempts: list[LoggedAttempt],
     entry: LedgerEntry | None,
-    rejections: Sequence[Rejection],
+    rejections: list[Rejection],
 ) -> list[Moment]:
     moments = [Moment(record.created_at, "created", "created")]
     for logged in attempts:

@@ -18,7 +18,9 @@ RECOVERY_SECONDS = 10.0  # a lease that ran out longer ago than this should have
 def _connections(conn: Connection) -> Iterator[Check]:
     used, available = run(conn, server_inspection.connections())
     said = f"{used:,} of {available:,} used"
-    advice = "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
+    advice = (
+        "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
+    )
     if used >= 0.95 * available:
         yield problem("connections", said, advice)
     elif used >= 0.8 * available:
@@ -87,7 +89,9 @@ def _leases(conn: Connection) -> Iterator[Check]:
     said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
     alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, inspection.workers()))
     if alive or run(conn, inspection.is_led()):
-        advice = "somebody locks these rows: faultline jobs list --state running, then faultline why"
+        advice = (
+            "somebody locks these rows: faultline jobs list --state running, then faultline why"
+        )
         yield warning("leases", said, advice)
     else:
         advice = "start a worker, or faultline reconciler"
