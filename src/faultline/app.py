@@ -85,6 +85,7 @@ class Faultline:
         retry: RetryPolicy = DEFAULT_RETRY,
         lease_seconds: float | None = None,
         timeout_seconds: float | None = None,
+        process: bool = False,
     ) -> Callable[[Handler[P, R]], Task[P, R]]:
         """Make a function the handler of a task: `@app.task(queue="billing")`."""
         options = TaskOptions(
@@ -94,6 +95,7 @@ class Faultline:
             retry=retry,
             lease_seconds=lease_seconds,
             timeout_seconds=timeout_seconds,
+            process=process,
         )
 
         def register(handler: Handler[P, R]) -> Task[P, R]:

@@ -113,7 +113,8 @@ def is_connection_lost(error: BaseException) -> bool:
 
 
 def is_serialization_conflict(error: BaseException) -> bool:
-    return isinstance(error, psycopg.Error) and error.sqlstate in ("40001", "40P01")
+    """Also for an error that a handler's child process reported by its sqlstate."""
+    return getattr(error, "sqlstate", None) in ("40001", "40P01")
 
 
 def redact(url: str) -> str:

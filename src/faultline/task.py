@@ -54,6 +54,7 @@ class TaskOptions:
     retry: RetryPolicy = DEFAULT_RETRY
     lease_seconds: float | None = None  # None: the worker's own
     timeout_seconds: float | None = None  # None: as long as it takes
+    process: bool = False  # run in a child process, which can be killed
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
@@ -75,6 +76,8 @@ class Task(Generic[P, R]):
         self.options = options
         self.is_async = inspect.iscoroutinefunction(handler)
         self._signature = _signature(handler)
+        if options.process:
+            _check_importable(handler, is_async=self.is_async)
 
     def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The handler itself, for tests and for other handlers."""
@@ -213,6 +216,16 @@ def _signature(handler: Callable[..., Any]) -> inspect.Signature:
         if parameter.name in RESERVED:
             raise InvalidInput(f"{name}: the argument name {parameter.name} is enqueue's own")
     return signature
+
+
+def _check_importable(handler: Callable[..., Any], *, is_async: bool) -> None:
+    if is_async:
+        raise InvalidInput(f"{handler.__qualname__}: process=True is for plain `def` handlers")
+    if "<locals>" in handler.__qualname__:
+        raise InvalidInput(
+            f"{handler.__qualname__}: process=True needs a function that can be imported by name",
+            hint="define it at the top of its module",
+        )
 
 
 def _check_aware(run_at: datetime | None) -> datetime | None:

@@ -85,9 +85,14 @@ def test_only_the_worker_whose_sessions_are_gone_has_vanished(
 def test_a_worker_behind_a_pooler_never_vanishes(conn: Connection, connect: Connect) -> None:
     session = connect()
     register(session, holds_locks=False)
-    assert value(conn, "SELECT count(*) FROM pg_locks WHERE classid = %s", LOCK_CLASS) == 0
     end_session(conn, session)
     assert vanished(conn) == []
+
+
+def test_a_worker_behind_a_pooler_holds_no_lock(conn: Connection) -> None:
+    lock_key = register(conn, holds_locks=False)
+    release = "SELECT pg_advisory_unlock_shared(%s, %s)"
+    assert rows(conn, release, LOCK_CLASS, lock_key) == [(False,)]
 
 
 def test_the_end_of_another_run_of_the_server_says_nothing_about_a_worker(

@@ -7,14 +7,16 @@ from collections.abc import Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from faultline.errors import HandlerExit
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.task import Task
+from faultline.workers.children import ChildCall
 from faultline.workers.leases import Lease
 from faultline.workers.threads import AttemptAborted, InterruptibleCall
+from faultline.workers.tools import Tools
 
 _THREAD_GRACE_SECONDS = 1.0
 
@@ -43,6 +45,13 @@ class Aborted:
 Ending = Returned | Raised | Aborted
 
 
+class Interruptible(Protocol):
+    """A handler's call, made from a thread, that another thread can end."""
+
+    def __call__(self) -> Any: ...
+    def interrupt(self) -> None: ...
+
+
 class Attempt:
     def __init__(self, claim: Claim, task: Task[Any, Any], job: Job, lease: Lease) -> None:
         self.claim = claim
@@ -53,7 +62,7 @@ class Attempt:
         self._aborting = asyncio.Event()
         self._abort_cause: AbortCause | None = None
         self._handler_task: asyncio.Task[Any] | None = None
-        self._call: InterruptibleCall | None = None
+        self._call: Interruptible | None = None
         self._thread: asyncio.Future[Any] | None = None
 
     def abort(self, cause: AbortCause) -> None:
@@ -75,7 +84,7 @@ class Attempt:
         if self._handler_task is not None:
             self._handler_task.cancel()
 
-    async def run(self, threads: Executor) -> Ending:
+    async def run(self, tools: Tools) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
         arguments = self.task.bind(self.job, self.claim.payload)
         try:
@@ -84,8 +93,12 @@ class Attempt:
                     self.task.handler(*arguments.args, **arguments.kwargs)
                 )
             else:
-                call = InterruptibleCall(self.task.handler, *arguments.args, **arguments.kwargs)
-                value = await self._run_in_thread(call, threads)
+                call: Interruptible
+                if self.task.options.process:
+                    call = ChildCall(tools.children, self.task, self.job, self.lease)
+                else:
+                    call = InterruptibleCall(self.task.handler, *arguments.args, **arguments.kwargs)
+                value = await self._run_in_thread(call, tools.threads)
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
@@ -111,7 +124,7 @@ class Attempt:
             if timer is not None:
                 timer.cancel()
 
-    async def _run_in_thread(self, call: InterruptibleCall, threads: Executor) -> Any:
+    async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:
         self._call = call
         self._thread = asyncio.ensure_future(self._loop.run_in_executor(threads, call))
         aborting = asyncio.ensure_future(self._aborting.wait())

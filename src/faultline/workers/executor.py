@@ -73,7 +73,7 @@ class Executor:
         if log.is_verbose:
             number = attempt.claim.attempt
             self._settlement.say(Event.EXECUTION_STARTED, attempt.lease, attempt=number)
-        ending = await attempt.run(self._tools.threads)
+        ending = await attempt.run(self._tools)
         for _ in range(_CONFLICT_TRIES - 1):
             if not (isinstance(ending, Raised) and is_serialization_conflict(ending.error)):
                 break
@@ -84,7 +84,7 @@ class Executor:
             except (FaultlineError, psycopg.Error) as error:
                 return Raised(error)
             attempt.job._phase = CommitPhase.UNCOMMITTED
-            ending = await attempt.run(self._tools.threads)
+            ending = await attempt.run(self._tools)
         return ending
 
     async def _settle(self, attempt: Attempt, ending: Ending) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID
 
 from faultline.model import Claim
@@ -26,6 +27,7 @@ class Lease:
         self.deadline = sent_at + lease_seconds
         self.lost_because: str | None = None
         self.on_lost: Callable[[str], None] | None = None
+        self.mirror: Any = None  # shared memory where a child process reads the deadline
 
     @property
     def is_lost(self) -> bool:
@@ -36,10 +38,14 @@ class Lease:
 
     def renew(self, *, sent_at: float) -> None:
         self.deadline = max(self.deadline, sent_at + self.lease_seconds)
+        if self.mirror is not None:
+            self.mirror.value = self.deadline
 
     def lose(self, cause: str) -> None:
         if self.lost_because is None:
             self.lost_because = cause
+            if self.mirror is not None:
+                self.mirror.value = 0.0
             if self.on_lost is not None:
                 self.on_lost(cause)
 

@@ -1,4 +1,4 @@
-"""What handlers run on: threads for plain functions, and connections for `job.transaction()`."""
+"""What handlers run on: threads, child processes, and connections for `job.transaction()`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
+from faultline.workers.children import Children
 
 _NAME = "faultline handler"
 
@@ -18,6 +19,7 @@ class Tools:
         self._concurrency = concurrency
         self._opening = threading.Lock()
         self._pool: Pool | None = None
+        self.children = Children(url)
         self.threads = ThreadPoolExecutor(concurrency, thread_name_prefix="faultline-handler")
         self.async_pool: AsyncPool = make_async_pool(
             url, max_size=concurrency, application_name=_NAME
@@ -40,4 +42,5 @@ class Tools:
         await self.async_pool.close()
         if self._pool is not None:
             self._pool.close()
+        self.children.close()
         self.threads.shutdown(wait=False)

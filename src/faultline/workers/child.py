@@ -1,0 +1,154 @@
+"""The inside of a child process: runs one handler after another, and says how each ended.
+
+It has a connection of its own. The right to commit is in the token, not in the process, so nothing
+here has to be trusted: a child that outlives its worker is refused like any stale one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from faultline.database import Pool, make_pool
+from faultline.errors import InvalidInput, Reject, StaleLease
+from faultline.job import CommitPhase, Job
+from faultline.model import Claim
+from faultline.payload import encode_json
+from faultline.task import Task
+from faultline.workers.leases import steady_now
+
+Pipe = multiprocessing.connection.Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    module: str
+    qualname: str
+    claim: Claim
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    result: str  # JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception as plain values: not every exception can be sent to another process."""
+
+    kind: str  # stale, reject, invalid or error
+    message: str
+    trace: str = ""
+    sqlstate: str | None = None
+    reason: str = ""
+    current_token: int | None = None
+
+
+class MirroredLease:
+    """The worker's view of the lease, through a number in shared memory; 0 when it is lost."""
+
+    def __init__(self, deadline: Any, lease_seconds: float) -> None:
+        self._deadline = deadline
+        self.lease_seconds = lease_seconds
+
+    @property
+    def is_lost(self) -> bool:
+        return bool(self._deadline.value == 0)
+
+    def remaining_seconds(self) -> float:
+        return 0.0 if self.is_lost else float(self._deadline.value) - steady_now()
+
+
+class ChildJob(Job):
+    """Tells the worker about each phase before entering it, so that it knows what a death may mean."""
+
+    def __init__(
+        self, claim: Claim, lease: MirroredLease, pool: Callable[[], Pool], pipe: Pipe
+    ) -> None:
+        self._pipe = pipe
+        super().__init__(claim, lease, pool, None)
+
+    @property
+    def _phase(self) -> CommitPhase:
+        return self._current_phase
+
+    @_phase.setter
+    def _phase(self, phase: CommitPhase) -> None:
+        self._current_phase = phase
+        if phase is not CommitPhase.UNCOMMITTED:
+            self._pipe.send(phase)
+
+
+def main(pipe: Pipe, deadline: Any, url: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's business
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    opened: list[Pool] = []
+
+    def pool() -> Pool:
+        if not opened:
+            opened.append(make_pool(url, max_size=2, application_name="faultline handler"))
+            opened[0].open()
+        return opened[0]
+
+    while True:
+        try:
+            request: Request = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_answer(request, pipe, MirroredLease(deadline, request.lease_seconds), pool))
+
+
+def _end_with_parent() -> None:
+    """A handler must not go on when its worker is gone, nor keep anything of the worker's open."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _answer(
+    request: Request, pipe: Pipe, lease: MirroredLease, pool: Callable[[], Pool]
+) -> Success | Failure:
+    try:
+        task = find_task(request.module, request.qualname)
+        job = ChildJob(request.claim, lease, pool, pipe)
+        arguments = task.bind(job, request.claim.payload)
+        value = task.handler(*arguments.args, **arguments.kwargs)
+        return Success(encode_json(value, what="the result"))
+    except StaleLease as error:
+        return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
+    except BaseException as error:
+        kind = "reject" if isinstance(error, Reject) else "error"
+        kind = "invalid" if isinstance(error, InvalidInput) else kind
+        trace = "".join(traceback.format_exception(error))[-8_000:]
+        message = f"{type(error).__name__}: {_text(error)}"[:2_000]
+        return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be shown)"
+
+
+def find_task(module: str, qualname: str) -> Task[Any, Any]:
+    found: Any = importlib.import_module(module)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    if not isinstance(found, Task):
+        raise InvalidInput(
+            f"{module}.{qualname} is not a task of that name",
+            hint="a task with process=True must be defined at the top of its module",
+        )
+    return found

@@ -1,0 +1,160 @@
+"""Child processes for handlers that compute, or that must be killed to be stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+from typing import Any
+
+import orjson
+
+from faultline.errors import FaultlineError, InvalidInput, Reject, StaleLease
+from faultline.job import CommitPhase, Job
+from faultline.model import Claim
+from faultline.task import Task
+from faultline.workers.child import Failure, Pipe, Request, Success, main
+from faultline.workers.leases import Lease
+
+# Not fork: a forked child would hold the worker's own connections open after its death.
+_context = multiprocessing.get_context("spawn")
+
+
+class RemoteError(FaultlineError):
+    """What a handler raised in a child process."""
+
+    code = "handler_error"
+
+    def __init__(self, message: str, *, trace: str, sqlstate: str | None) -> None:
+        super().__init__(message)
+        self.add_note(trace)
+        self.sqlstate = sqlstate
+
+
+class ChildDied(FaultlineError):
+    """The process that ran the handler is gone: killed, out of memory, or a crash in native code."""
+
+    code = "child_died"
+
+
+class Child:
+    def __init__(self, url: str) -> None:
+        self.pipe, far_end = _context.Pipe()
+        self.deadline = _context.Value("d", 0.0, lock=False)
+        self.process = _context.Process(
+            target=main, args=(far_end, self.deadline, url), daemon=True, name="faultline-handler"
+        )
+        self.process.start()
+        far_end.close()  # else its death would not close the pipe
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+class Children:
+    """As many processes as are needed at once, kept for the next handler."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        self._lock = threading.Lock()
+
+    def borrow(self) -> Child:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.is_alive():
+                    return child
+                self._all.discard(child)
+            child = Child(self._url)
+            self._all.add(child)
+            return child
+
+    def give_back(self, child: Child) -> None:
+        with self._lock:
+            self._idle.append(child)
+
+    def discard(self, child: Child) -> None:
+        with self._lock:
+            self._all.discard(child)
+        child.end()
+
+    def close(self) -> None:
+        for child in tuple(self._all):
+            self.discard(child)
+
+
+class ChildCall:
+    """One handler in a child process, run from a thread that waits for it. Ended by a kill."""
+
+    def __init__(self, children: Children, task: Task[Any, Any], job: Job, lease: Lease) -> None:
+        self._children = children
+        self._job = job
+        self._lease = lease
+        self._request = _request(task, lease.claim, lease.lease_seconds)
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._interrupted = False
+
+    def __call__(self) -> Any:
+        child = self._children.borrow()
+        child.deadline.value = self._lease.deadline
+        self._lease.mirror = child.deadline
+        with self._lock:
+            self._child = child
+            interrupted = self._interrupted
+        try:
+            if interrupted:
+                raise ChildDied("the attempt was ended before it began")
+            child.pipe.send(self._request)
+            answer = self._listen(child.pipe)
+        except (EOFError, OSError) as error:
+            child.process.join()
+            code = child.process.exitcode
+            raise ChildDied(f"the process of the handler died (exit code {code})") from error
+        finally:
+            self._lease.mirror = None
+            with self._lock:
+                self._child = None
+            if child.process.is_alive() and not self._interrupted:
+                self._children.give_back(child)
+            else:
+                self._children.discard(child)
+        return _unpack(answer)
+
+    def _listen(self, pipe: Pipe) -> Success | Failure:
+        while True:
+            message = pipe.recv()
+            if not isinstance(message, CommitPhase):
+                answer: Success | Failure = message
+                return answer
+            self._job._phase = message
+
+    def interrupt(self) -> None:
+        with self._lock:
+            self._interrupted = True
+            if self._child is not None:
+                with contextlib.suppress(OSError):
+                    self._child.process.kill()
+
+
+def _request(task: Task[Any, Any], claim: Claim, lease_seconds: float) -> Request:
+    handler = task.handler
+    return Request(handler.__module__, handler.__qualname__, claim, lease_seconds)
+
+
+def _unpack(answer: Success | Failure) -> Any:
+    if isinstance(answer, Success):
+        return orjson.loads(answer.result)
+    match answer.kind:
+        case "stale":
+            raise StaleLease(answer.reason, current_token=answer.current_token)
+        case "reject":
+            raise Reject(answer.message)
+        case "invalid":
+            raise InvalidInput(answer.message)
+        case _:
+            raise RemoteError(answer.message, trace=answer.trace, sqlstate=answer.sqlstate)

@@ -1,0 +1,108 @@
+"""The command line in this very process, and the ways to bring a job into each situation."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import click
+import orjson
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from faultline import protocol
+from faultline.cli.context import Context
+from faultline.cli.main import cli
+from faultline.database import run
+from faultline.errors import FaultlineError
+from faultline.model import Claim
+
+Connection = psycopg.Connection[Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    error: FaultlineError | None
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.out)
+
+    def refused(self, code: str) -> FaultlineError:
+        assert self.error is not None, self.out
+        assert self.error.code == code
+        return self.error
+
+
+Faultline = Callable[..., Outcome]
+
+
+def invoke(url: str | None, *words: str, app: str | None = None, stdin: Any = None) -> Outcome:
+    """One command. An error that would be a traceback for the user fails the test."""
+    name, *arguments = words
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    context = Context(app_path=app, given_url=url, log_format="json", verbose=False)
+    done = CliRunner().invoke(command, arguments, obj=context, input=stdin)
+    failure = done.exception
+    if failure is not None and not isinstance(failure, FaultlineError | SystemExit):
+        raise failure
+    error = failure if isinstance(failure, FaultlineError) else None
+    return Outcome(done.exit_code, done.output, error)
+
+
+@pytest.fixture
+def faultline(database_url: str) -> Faultline:
+    def call(*words: str, **options: Any) -> Outcome:
+        return invoke(database_url, *words, **options)
+
+    return call
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Like tmp_path, but open to `nobody`, whom servers run as when the tests run as root."""
+    path = Path(tempfile.mkdtemp(prefix="faultline-test-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+# ── situations ───────────────────────────────────────────────────────────────────────────────────
+
+
+def enqueue(conn: Connection, task: str = "send_mail", **options: Any) -> UUID:
+    chosen = {"queue": "default", "priority": 5, "max_attempts": 5, **options}
+    return run(conn, protocol.enqueue(task, {"to": "ada"}, **chosen)).job_id
+
+
+def claim(conn: Connection, worker: str = "first", lease_seconds: float = 60) -> Claim:
+    wanted = protocol.claim(worker, ["default"], batch_size=1, lease_seconds=lease_seconds)
+    [claimed] = run(conn, wanted)
+    return claimed
+
+
+def register(
+    conn: Connection, worker: str, *queues: str, holds_locks: bool = True, pid: int = 1
+) -> None:
+    """The session that registers keeps the worker alive."""
+    statement = protocol.register_worker(
+        worker, host="host", pid=pid, queues=queues or ("default",), holds_locks=holds_locks
+    )
+    run(conn, statement)
+
+
+def expire(conn: Connection, job_id: UUID, ago: str = "90 seconds") -> None:
+    conn.execute(
+        "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - %s::interval"
+        " WHERE id = %s",
+        [ago, job_id],
+    )

@@ -1,0 +1,198 @@
+"""Claims about `faultline jobs`."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from faultline import protocol
+from faultline.cli.output import duration
+from faultline.database import run
+from faultline.errors import StaleLease
+
+from .conftest import Connection, Faultline, claim, enqueue, expire, register
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_list_is_newest_first_and_pages_by_the_last_id(
+    faultline: Faultline, conn: Connection
+) -> None:
+    ids = [str(enqueue(conn)) for _ in range(5)]
+    page = [job["id"] for job in faultline("jobs", "list", "--limit", "3", "--json").json]
+    rest = faultline("jobs", "list", "--before", page[-1], "--json").json
+    assert page + [job["id"] for job in rest] == ids[::-1]
+    shown = faultline("jobs", "list", "--limit", "3").out
+    assert f"older ones: faultline jobs list --before {page[-1]}" in shown
+    assert all(job_id in shown for job_id in page)
+
+
+def test_the_list_filters_by_state_queue_and_task(faultline: Faultline, conn: Connection) -> None:
+    running = enqueue(conn)
+    claim(conn)
+    mail, later = enqueue(conn, queue="mail"), enqueue(conn, task="report")
+    for words, expected in (
+        (["--state", "running"], running),
+        (["--queue", "mail"], mail),
+        (["--task", "report"], later),
+    ):
+        [job] = faultline("jobs", "list", *words, "--json").json
+        assert job["id"] == str(expected)
+    assert faultline("jobs", "list", "--queue", "none").out == "no such jobs\n"
+
+
+def test_an_error_text_of_a_job_cannot_drive_the_terminal(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id = enqueue(conn, max_attempts=1)
+    run(conn, protocol.fail(claim(conn), error="\x1b]0;owned\x07[red]boom[/red]\nline two"))
+    for words in (["jobs", "list"], ["jobs", "show", str(job_id)], ["why", str(job_id)]):
+        shown = faultline(*words).out
+        assert "\x1b" not in shown
+        assert "\x07" not in shown
+        assert "[red]boom[/red]" in shown
+
+
+# ── show ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_show_tells_the_whole_story_of_a_job(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    run(conn, protocol.release(claim(conn, "early")))
+    run(conn, protocol.fail(claim(conn, "unlucky"), error="boom"))
+    stale = claim(conn, "slow")
+    expire(conn, job_id)
+    winner = claim(conn, "quick")
+    run(conn, protocol.commit(winner, result='{"sent": true}'))
+    with pytest.raises(StaleLease) as refusal:
+        run(conn, protocol.commit(stale))
+    run(
+        conn,
+        protocol.record_rejection(
+            job_id, stale_token=3, worker="slow", reason=refusal.value.reason
+        ),
+    )
+    told = faultline("jobs", "show", str(job_id), "--json").json
+    assert told["state"] == "succeeded"
+    assert told["result"] == {"sent": True}
+    assert [(at["event"], at["fencing_token"], at["worker"]) for at in told["timeline"]] == [
+        ("created", None, None),
+        ("claimed", 1, "early"),
+        ("released", 1, "early"),
+        ("claimed", 2, "unlucky"),
+        ("failed", 2, "unlucky"),
+        ("claimed", 3, "slow"),
+        ("expired", 3, "slow"),
+        ("claimed", 4, "quick"),
+        ("committed", 4, "quick"),
+        ("stale_write_refused", 3, "slow"),
+    ]
+    shown = faultline("jobs", "show", str(job_id)).out
+    for word in ("+0.00 s", "boom", "stale write refused", "token_mismatch", '{"sent": true}'):
+        assert word in shown
+
+
+def test_show_tells_of_a_cancellation_and_of_a_retry_by_hand(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id = str(enqueue(conn))
+    faultline("jobs", "cancel", job_id, "--reason", "a mistake")
+    faultline("jobs", "retry", job_id)
+    timeline = faultline("jobs", "show", job_id, "--json").json["timeline"]
+    assert [at["event"] for at in timeline] == ["created", "cancelled", "retried", "due"]
+    assert timeline[1]["detail"] == "a mistake"
+
+
+def test_show_of_a_running_job_ends_with_its_lease(faultline: Faultline, conn: Connection) -> None:
+    job_id = str(enqueue(conn))
+    claim(conn)
+    timeline = faultline("jobs", "show", job_id, "--json").json["timeline"]
+    assert [at["event"] for at in timeline] == ["created", "claimed", "lease_ends"]
+
+
+# ── retry and cancel ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_retry_answers_for_each_job_and_fails_if_one_was_refused(
+    faultline: Faultline, conn: Connection
+) -> None:
+    done, failed, unknown = enqueue(conn), enqueue(conn, max_attempts=1), uuid4()
+    run(conn, protocol.commit(claim(conn)))
+    run(conn, protocol.fail(claim(conn), error="boom"))
+    answer = faultline("jobs", "retry", str(done), str(unknown), str(failed), "--json")
+    assert answer.code == 1
+    assert [(job["state"], job["error"]) for job in answer.json] == [
+        (None, "illegal_transition"),
+        (None, "unknown_job"),
+        ("queued", None),
+    ]
+    assert faultline("jobs", "retry", str(failed)).out == f"{failed}  is queued\n"
+
+
+def test_cancel_does_not_claim_to_have_cancelled_what_succeeded(
+    faultline: Faultline, conn: Connection
+) -> None:
+    done = enqueue(conn)
+    run(conn, protocol.commit(claim(conn)))
+    waiting = enqueue(conn)
+    answer = faultline("jobs", "cancel", str(waiting), str(done))
+    assert answer.out.splitlines() == [
+        f"{waiting}  will not run (again)",
+        f"{done}  had succeeded before; nothing was cancelled",
+    ]
+
+
+def test_cancel_does_not_wait_for_ever_behind_an_open_transaction(
+    faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faultline.cli.session.LOCK_TIMEOUT_SECONDS", 0.01)
+    job_id = enqueue(conn)
+    with conn.transaction():
+        conn.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job_id])
+        answer = faultline("jobs", "cancel", str(job_id))
+    assert answer.code == 1
+    assert "faultline why" in answer.out
+
+
+@pytest.mark.parametrize("words", [["show"], ["retry"], ["cancel"], ["list", "--before"]])
+def test_what_is_no_id_is_refused_before_the_database_is_asked(
+    faultline: Faultline, words: list[str]
+) -> None:
+    done = faultline("jobs", *words, "\x1b[31m' OR 1=1")
+    assert done.code == 2
+    assert "is not a valid UUID" in done.out
+    assert "\x1b" not in done.out
+
+
+def test_an_account_that_may_only_look_can_look_and_is_refused_to_act(
+    faultline: Faultline, conn: Connection, database_url: str
+) -> None:
+    from .conftest import invoke
+
+    invoke(database_url, "migrate", "--roles")
+    job_id = str(enqueue(conn))
+    register(conn, "w")
+    url = f"{database_url}?options=-c%20role%3Dfaultline_inspector"
+    assert invoke(url, "jobs", "list", "--json").json[0]["id"] == job_id
+    assert invoke(url, "why", job_id, "--json").json["code"] == "next_in_line"
+    assert invoke(url, "verify").code == 0
+    assert "could not be checked" not in invoke(url, "doctor").out
+    [answer] = invoke(url, "jobs", "cancel", job_id, "--json").json
+    assert answer["error"] == "database_refused"
+    assert "faultline_operator" in answer["says"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.014, "0.01 s"),
+        (12.34, "12.3 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (18_240, "5 h 4 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

@@ -1,0 +1,355 @@
+"""Claims about `faultline why`: each situation has its own answer."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from faultline import protocol
+from faultline.database import run
+
+from .conftest import Connection, Faultline, claim, enqueue, expire, register
+
+Connect = type(lambda: None)
+
+
+@pytest.fixture
+def crew(connect: Connect) -> Connection:
+    """A session that a worker is registered with."""
+    opened: Connection = connect()
+    return opened
+
+
+class Asked:
+    def __init__(self, faultline: Faultline, job_id: UUID) -> None:
+        told = faultline("why", str(job_id), "--json").json
+        assert set(told) == {"answer", "code", "facts", "advice"}
+        self.code, self.answer = told["code"], told["answer"]
+        self.facts, self.advice = told["facts"], " ".join(told["advice"])
+        shown = faultline("why", str(job_id)).out.splitlines()
+        self.first_line, self.last_line = shown[0], shown[-1]
+        assert self.last_line.startswith("→ ")
+
+
+def test_there_is_no_such_job(faultline: Faultline) -> None:
+    faultline("why", str(uuid4())).refused("unknown_job")
+
+
+# ── over ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_has_succeeded(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    run(conn, protocol.commit(claim(conn)))
+    asked = Asked(faultline, job_id)
+    assert asked.code == "succeeded"
+    assert asked.first_line.startswith("it has succeeded, ")
+
+
+def test_it_has_failed_and_how_to_run_it_again(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn, max_attempts=1)
+    run(conn, protocol.fail(claim(conn), error="ValueError: no such customer"))
+    asked = Asked(faultline, job_id)
+    assert asked.code == "failed"
+    assert asked.answer == (
+        "it has failed: all 1 attempt failed; last error: ValueError: no such customer"
+    )
+    assert f"faultline jobs retry {job_id}" in asked.advice
+
+
+def test_it_was_poison(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn, max_attempts=1)
+    claim(conn)
+    expire(conn, job_id)
+    run(conn, protocol.reconcile(max_jobs=1))
+    asked = Asked(faultline, job_id)
+    assert asked.code == "failed"
+    assert "its worker died or went silent" in asked.answer
+    assert "what kills the worker" in asked.advice
+
+
+def test_it_was_cancelled(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    run(conn, protocol.cancel(job_id, "a mistake"))
+    assert Asked(faultline, job_id).answer.startswith("it has failed: it was cancelled")
+
+
+# ── in somebody's hands ──────────────────────────────────────────────────────────────────────────
+
+
+def test_it_is_running(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+    register(crew, "w")
+    job_id = enqueue(conn)
+    claim(conn, "w")
+    asked = Asked(faultline, job_id)
+    assert asked.code == "running"
+    assert asked.first_line.startswith("it is running on worker w (token 1, lease valid for 59.")
+    assert "last heartbeat" in asked.answer
+    assert asked.facts["worker_status"] == "alive"
+
+
+def test_its_handlers_own_transaction_is_a_fact_and_not_the_answer(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id = enqueue(conn)
+    claimed = claim(conn)
+    with conn.transaction():
+        run(conn, protocol.assert_fence(claimed))
+        conn.execute("SELECT pg_current_xact_id()")
+        asked = Asked(faultline, job_id)
+    assert asked.code == "running"
+    assert f"session {conn.info.backend_pid}" in asked.facts["locked_by"][0]
+
+
+def test_its_worker_is_gone_but_the_lease_still_holds(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    register(crew, "w")
+    crew.close()
+    job_id = enqueue(conn)
+    claim(conn, "w")
+    asked = Asked(faultline, job_id)
+    assert asked.code == "worker_lost"
+    assert "worker w, which is gone" in asked.answer
+    assert "when the lease has run out" in asked.advice
+    run(conn, protocol.try_to_lead())
+    assert "gives it back at once" in Asked(faultline, job_id).advice
+
+
+def test_its_lease_ran_out_and_nobody_is_alive(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    claim(conn)
+    expire(conn, job_id)
+    asked = Asked(faultline, job_id)
+    assert asked.code == "unattended"
+    assert asked.first_line.startswith("it is running, but its lease ran out 1 min 30 s ago, and no")
+    assert "--queues default" in asked.advice
+
+
+@pytest.mark.parametrize("rescuer", ["reconciler", "worker", "worker behind a pooler"])
+def test_its_lease_ran_out_and_it_is_about_to_be_taken_back(
+    faultline: Faultline, conn: Connection, crew: Connection, rescuer: str
+) -> None:
+    if rescuer == "reconciler":
+        run(crew, protocol.try_to_lead())
+    elif rescuer == "worker":
+        register(crew, "w")
+    else:
+        register(crew, "w", "elsewhere", holds_locks=False)
+    job_id = enqueue(conn)
+    claim(conn)
+    expire(conn, job_id)
+    asked = Asked(faultline, job_id)
+    assert asked.code == "lease_expired"
+    assert "about to take it back" in asked.answer
+
+
+def test_its_lease_ran_out_and_a_prepared_transaction_holds_its_row(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    register(crew, "w")
+    job_id = enqueue(conn)
+    claimed = claim(conn)
+    conn.execute("BEGIN")
+    run(conn, protocol.commit(claimed))
+    conn.execute(f"PREPARE TRANSACTION 'it''s {job_id}'")
+    try:
+        expire_by_a_clock_that_runs_ahead(conn, job_id)
+        asked = Asked(faultline, job_id)
+        assert asked.code == "running"  # its lease holds, but the fact is there
+        assert f"prepared transaction \"it's {job_id}\"" in asked.facts["locked_by"][0]
+    finally:
+        conn.execute(f"ROLLBACK PREPARED 'it''s {job_id}'")
+
+
+def expire_by_a_clock_that_runs_ahead(conn: Connection, job_id: UUID) -> None:
+    """A locked row cannot be changed, not even by us."""
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_waits_for_its_time(faultline: Faultline, conn: Connection) -> None:
+    job_id = UUID(faultline("enqueue", "send_mail", "--delay", "300").out.strip())
+    asked = Asked(faultline, job_id)
+    assert asked.code == "scheduled"
+    assert asked.first_line == "it waits for its time: due in 4 min 59 s"
+
+
+def test_it_waits_to_be_tried_again(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    run(conn, protocol.fail(claim(conn), error="boom", retry_seconds=300))
+    asked = Asked(faultline, job_id)
+    assert asked.code == "scheduled"
+    assert asked.answer.endswith("after attempt 1 of 5")
+    assert asked.facts["last_error"] == "boom"
+
+
+def test_no_worker_is_alive_at_all(faultline: Faultline, conn: Connection) -> None:
+    asked = Asked(faultline, enqueue(conn))
+    assert asked.code == "no_worker"
+    assert "no worker is alive at all" in asked.answer
+
+
+def test_live_workers_listen_to_other_queues(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    register(crew, "w", "mail", "reports")
+    asked = Asked(faultline, enqueue(conn))
+    assert asked.first_line == (
+        "it is due, but no live worker listens to queue default"
+        " (live workers listen to mail, reports)"
+    )
+    assert "worker --queues default" in asked.advice
+
+
+@pytest.mark.parametrize("status", ["draining", "silent", "lost"])
+def test_the_only_worker_of_its_queue_takes_nothing(
+    faultline: Faultline, conn: Connection, crew: Connection, status: str
+) -> None:
+    register(crew, "w")
+    if status == "draining":
+        run(conn, protocol.drain_worker("w"))
+    elif status == "silent":
+        conn.execute(
+            "UPDATE faultline.workers SET last_heartbeat_at = now() - interval '10 minutes'"
+        )
+    else:
+        crew.close()
+    asked = Asked(faultline, enqueue(conn))
+    assert asked.code == "no_worker"
+    assert f"worker w would, but it is {status}" in asked.advice
+
+
+def test_others_are_ahead_of_it(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+    register(crew, "w", "default", "mail")
+    enqueue(conn)
+    claim(conn, "w")
+    enqueue(conn)  # due earlier
+    job_id = enqueue(conn)
+    enqueue(conn)  # due later
+    enqueue(conn, priority=9)
+    enqueue(conn, priority=0)  # better
+    enqueue(conn, priority=0, queue="mail")  # better, and for the same worker
+    enqueue(conn, priority=0, queue="unrelated")
+    asked = Asked(faultline, job_id)
+    assert asked.code == "behind_others"
+    assert asked.facts["jobs_ahead"] == 2
+    assert asked.facts["jobs_ahead_elsewhere"] == 1
+    assert asked.first_line == (
+        "it is due, but 3 due jobs are ahead of it (better priority, or due earlier);"
+        " 1 live worker, busy with 1 job"
+    )
+
+
+def test_it_is_next_in_line(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+    register(crew, "w")
+    asked = Asked(faultline, enqueue(conn))
+    assert asked.code == "next_in_line"
+    assert asked.answer.endswith("1 live worker of queue default, idle")
+
+
+# ── locked ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("strength", ["UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"])
+def test_a_session_holds_its_row(
+    faultline: Faultline, conn: Connection, crew: Connection, strength: str
+) -> None:
+    register(crew, "w")
+    job_id = enqueue(conn)
+    with conn.transaction():
+        conn.execute(f"SELECT id FROM faultline.jobs WHERE id = %s FOR {strength}", [job_id])
+        asked = Asked(faultline, job_id)
+    pid = conn.info.backend_pid
+    assert asked.code == "locked"
+    assert asked.answer.startswith(f"it is due, but its row is locked by session {pid}")
+    assert "idle in transaction" in asked.answer
+    assert f"FOR {strength}" in asked.answer
+    assert f"pg_terminate_backend({pid})" in asked.advice
+
+
+def test_two_sessions_share_its_row_and_both_are_named(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    job_id = enqueue(conn)
+    with conn.transaction(), crew.transaction():
+        for holder in (conn, crew):
+            holder.execute("SELECT FROM faultline.jobs WHERE id = %s FOR KEY SHARE", [job_id])
+        asked = Asked(faultline, job_id)
+    assert asked.code == "locked"
+    for holder in (conn, crew):
+        assert f"pg_terminate_backend({holder.info.backend_pid})" in asked.advice
+
+
+def test_a_lock_below_a_savepoint_is_found_too(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    with conn.transaction(), conn.transaction():
+        conn.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job_id])
+        asked = Asked(faultline, job_id)
+    assert asked.code == "locked"
+
+
+def test_a_lock_that_was_let_go_is_no_answer(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    job_id = enqueue(conn)
+    with conn.transaction(), crew.transaction():
+        for holder in (conn, crew):
+            holder.execute("SELECT FROM faultline.jobs WHERE id = %s FOR KEY SHARE", [job_id])
+    assert Asked(faultline, job_id).code == "no_worker"
+
+
+def test_a_prepared_transaction_holds_its_row(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    gid = f"it's {job_id}"
+    quoted = gid.replace("'", "''")
+    conn.execute("BEGIN")
+    conn.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job_id])
+    conn.execute(f"PREPARE TRANSACTION '{quoted}'")
+    try:
+        asked = Asked(faultline, job_id)
+        doctor = faultline("doctor", "--json").json["checks"]
+    finally:
+        conn.execute(f"ROLLBACK PREPARED '{quoted}'")
+    assert asked.code == "locked"
+    assert f"the prepared transaction {gid!r}" in asked.answer
+    assert f"ROLLBACK PREPARED '{quoted}'" in asked.advice
+    [seen] = [check for check in doctor if check["name"] == "prepared transaction"]
+    assert seen["level"] == "problem"
+    assert gid in seen["says"]
+
+
+def test_its_lease_ran_out_and_a_session_holds_its_row(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    register(crew, "w")
+    job_id = enqueue(conn)
+    claimed = claim(conn)
+    with conn.transaction():
+        run(conn, protocol.assert_fence(claimed))
+        expire(crew, job_id)
+        asked = Asked(faultline, job_id)
+    assert asked.code == "locked"
+    assert "its lease ran out 1 min 30 s ago, and its row is locked by session" in asked.answer
+
+
+def test_asking_changes_nothing(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+    register(crew, "w")
+    job_id = enqueue(conn)
+    before = conn.execute("SELECT ctid, * FROM faultline.jobs").fetchall()
+    faultline("why", str(job_id))
+    assert conn.execute("SELECT ctid, * FROM faultline.jobs").fetchall() == before
+    assert claim(conn, "w").job_id == job_id
+
+
+def test_a_locked_table_is_reported_rather_than_waited_for(
+    faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faultline.cli.session.LOCK_TIMEOUT_SECONDS", 0.01)
+    job_id = enqueue(conn)
+    with conn.transaction():
+        conn.execute("LOCK TABLE faultline.jobs IN ACCESS EXCLUSIVE MODE")
+        error = faultline("why", str(job_id)).refused("database_refused")
+    assert "lock timeout" in error.message

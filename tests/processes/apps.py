@@ -1,0 +1,231 @@
+"""The application of these tests: handlers that say where they are, and wait where they are told to.
+
+They leave marks and look at gates in the database, so that a test can act between two steps of a
+handler in another process, and never has to guess how long one takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psycopg
+
+from faultline import Faultline, Job, RetryPolicy
+
+WAIT_SECONDS = 120.0
+LOOK_SECONDS = 0.02
+SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.2)
+
+app = Faultline()
+
+_PAY = "INSERT INTO stage.payments (job_id, token) VALUES (%s, %s)"
+_MARK = "INSERT INTO stage.marks (job_id, token, pid, what) VALUES (%s, %s, %s, %s)"
+_GATE = "SELECT FROM stage.gates WHERE name = %s"
+
+
+def mark(job: Job, what: str, pid: int | None = None) -> None:
+    with psycopg.connect(app.database_url, autocommit=True) as conn:
+        conn.execute(_MARK, [job.id, job.token, pid or os.getpid(), what])
+
+
+async def mark_async(job: Job, what: str) -> None:
+    async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
+        await conn.execute(_MARK, [job.id, job.token, os.getpid(), what])
+
+
+def wait_at(gate: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    with psycopg.connect(app.database_url, autocommit=True) as conn:
+        while conn.execute(_GATE, [gate]).fetchone() is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(gate)
+            time.sleep(LOOK_SECONDS)
+
+
+async def wait_at_async(gate: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
+        while await (await conn.execute(_GATE, [gate])).fetchone() is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(gate)
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def pay_now(job: Job) -> None:
+    async with job.transaction() as conn:
+        await conn.execute(_PAY, [job.id, job.token])
+
+
+# ── payments: the first attempt waits at a gate, if there is one, and later attempts do not ─────────
+
+
+@app.task(retry=SOON)
+async def pay(job: Job, gate: str | None = None) -> None:
+    await mark_async(job, "started")
+    if gate and job.attempt == 1:
+        await wait_at_async(gate)
+    await pay_now(job)
+
+
+@app.task(retry=SOON)
+def pay_plain(job: Job, gate: str | None = None) -> None:
+    mark(job, "started")
+    if gate and job.attempt == 1:
+        wait_at(gate)
+    with job.transaction() as conn:
+        conn.execute(_PAY, [job.id, job.token])
+
+
+@app.task(retry=SOON)
+async def pay_slowly(job: Job, gate: str | None = None) -> None:
+    """Waits inside its transaction, when the payment has been written."""
+    async with job.transaction() as conn:
+        await conn.execute(_PAY, [job.id, job.token])
+        await mark_async(job, "started")
+        if gate and job.attempt == 1:
+            await wait_at_async(gate)
+
+
+@app.task(retry=SOON)
+def pay_slowly_plain(job: Job, gate: str | None = None) -> None:
+    with job.transaction() as conn:
+        conn.execute(_PAY, [job.id, job.token])
+        mark(job, "started")
+        if gate and job.attempt == 1:
+            wait_at(gate)
+
+
+@app.task(retry=SOON, max_attempts=20)
+async def pay_in_the_database(job: Job, seconds: float) -> None:
+    """Its transaction is open for a while, so an outage finds some in every phase."""
+    async with job.transaction() as conn:
+        await conn.execute(_PAY, [job.id, job.token])
+        await conn.execute("SELECT pg_sleep(%s)", [seconds])
+
+
+@app.task(retry=SOON, max_attempts=20)
+async def pay_own(job: Job) -> None:
+    """Its transaction is its own, on a connection of its own."""
+    async with await psycopg.AsyncConnection.connect(app.database_url) as conn:
+        await conn.execute(_PAY, [job.id, job.token])
+        await job.commit(conn)
+
+
+@app.task()
+async def answer(job: Job) -> int:
+    """Writes nothing: the worker commits it together with others."""
+    return 42
+
+
+# ── handlers that misbehave ─────────────────────────────────────────────────────────────────────────
+
+
+@app.task(retry=SOON)
+async def block_the_loop(job: Job, seconds: float) -> None:
+    await mark_async(job, "started")
+    time.sleep(seconds)  # noqa: ASYNC251 - the point
+    await pay_now(job)
+
+
+@app.task(retry=SOON)
+def hold_the_gil(job: Job, seconds: float) -> None:
+    """No thread of this process runs meanwhile: neither heartbeat nor sentinel."""
+    mark(job, "started")
+    if job.attempt == 1:
+        libc = ctypes.PyDLL(None)  # unlike CDLL it keeps the lock during the call
+        libc.usleep(int(seconds * 1_000_000))
+    with job.transaction() as conn:
+        conn.execute(_PAY, [job.id, job.token])
+
+
+@app.task(retry=SOON)
+def cannot_be_interrupted(job: Job, *, in_transaction: bool) -> None:
+    if job.attempt > 1 or job.token > 1:
+        with job.transaction() as conn:
+            conn.execute(_PAY, [job.id, job.token])
+    elif in_transaction:
+        with job.transaction() as conn:
+            conn.execute(_PAY, [job.id, job.token])
+            mark(job, "started")
+            time.sleep(WAIT_SECONDS)
+    else:
+        mark(job, "started")
+        time.sleep(WAIT_SECONDS)
+
+
+@app.task(retry=SOON)
+async def will_not_be_cancelled(job: Job) -> None:
+    await mark_async(job, "started")
+    while True:
+        try:
+            await asyncio.sleep(WAIT_SECONDS)
+        except asyncio.CancelledError:
+            await mark_async(job, "refused to be cancelled")
+
+
+@app.task(max_attempts=3)
+async def die(job: Job, how: str) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    await mark_async(job, "started")
+    if how == "exit":
+        os._exit(3)
+    elif how == "segfault":
+        ctypes.string_at(0)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(retry=SOON)
+async def leave_a_child(job: Job, kind: str, gate: str) -> None:
+    """Starts a process that outlives this one, then waits at the gate."""
+    if job.attempt == 1:
+        mark(job, "child", _CHILDREN[kind]())
+        await mark_async(job, "started")
+        await wait_at_async(gate)
+    await pay_now(job)
+
+
+@app.task(retry=SOON)
+def leave_a_child_plain(job: Job, kind: str, gate: str) -> None:
+    if job.attempt == 1:
+        mark(job, "child", _CHILDREN[kind]())
+        mark(job, "started")
+        wait_at(gate)
+    with job.transaction() as conn:
+        conn.execute(_PAY, [job.id, job.token])
+
+
+def _forked() -> int:
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(WAIT_SECONDS)
+        os._exit(0)
+    return pid
+
+
+def _forked_by_multiprocessing() -> int:
+    context: Any = multiprocessing.get_context("fork")
+    child = context.Process(target=time.sleep, args=(WAIT_SECONDS,))
+    child.start()
+    return int(child.pid)
+
+
+def _subprocess() -> int:
+    program = f"import time; time.sleep({WAIT_SECONDS})"
+    return subprocess.Popen([sys.executable, "-c", program], close_fds=False).pid
+
+
+_CHILDREN = {
+    "fork": _forked,
+    "multiprocessing": _forked_by_multiprocessing,
+    "subprocess": _subprocess,
+}

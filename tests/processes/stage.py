@@ -1,0 +1,150 @@
+"""What the tests see of the world: jobs, payments, and the marks that handlers leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from faultline.database import run
+from faultline.reconciler.audit import INVARIANTS, check
+from faultline.task import Task
+
+BOUND_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+TABLES = """
+    CREATE SCHEMA stage;
+    CREATE TABLE stage.payments (job_id uuid, token bigint);
+    CREATE TABLE stage.gates (name text PRIMARY KEY);
+    CREATE TABLE stage.marks (
+        job_id uuid, token bigint, pid integer, what text, at timestamptz DEFAULT clock_timestamp());
+"""
+# A lock that a trigger takes: whoever holds it decides when the statement behind it goes on.
+HELD_BACK = 4711
+
+
+class JobView(NamedTuple):
+    state: str
+    attempts: int
+    failed_reason: str | None
+    fencing_token: int
+
+
+class Stage:
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self.conn = conn
+
+    @classmethod
+    def build(cls, conn: psycopg.Connection[Any]) -> Stage:
+        conn.execute(TABLES)
+        return cls(conn)
+
+    # ── acting ───────────────────────────────────────────────────────────────────────────────────
+
+    def enqueue(self, task: Task[Any, Any], **arguments: Any) -> UUID:
+        return task.enqueue(**arguments, conn=self.conn).job_id
+
+    def open(self, gate: str) -> None:
+        self.conn.execute("INSERT INTO stage.gates VALUES (%s)", [gate])
+
+    @contextmanager
+    def held_back(self, when: str) -> Iterator[None]:
+        """Inside the block, the statement that fires this trigger waits; see `wait_until_held`."""
+        self.conn.execute(
+            "CREATE OR REPLACE FUNCTION stage.hold_back() RETURNS trigger LANGUAGE plpgsql AS $$"
+            f" BEGIN PERFORM pg_advisory_xact_lock_shared({HELD_BACK}); RETURN NULL; END $$"
+        )
+        self.conn.execute(f"CREATE {when} EXECUTE FUNCTION stage.hold_back()")
+        self.conn.execute("SELECT pg_advisory_lock(%s)", [HELD_BACK])
+        try:
+            yield
+        finally:
+            self.conn.execute("SELECT pg_advisory_unlock(%s)", [HELD_BACK])
+
+    def wait_until_held(self) -> int:
+        """The process id of the backend that waits in `held_back`."""
+        query = (
+            "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+        )
+        return int(self.wait_for_row(query, [HELD_BACK], "nobody is held back")[0])
+
+    # ── seeing ───────────────────────────────────────────────────────────────────────────────────
+
+    def job(self, job_id: UUID) -> JobView:
+        row = self.conn.execute(
+            "SELECT state, attempts, failed_reason, fencing_token FROM faultline.jobs WHERE id = %s",
+            [job_id],
+        ).fetchone()
+        assert row is not None
+        return JobView(*row)
+
+    def payments(self, job_id: UUID) -> int:
+        return self.count("FROM stage.payments WHERE job_id = %s", [job_id])
+
+    def count(self, rest: str, params: list[Any] | None = None) -> int:
+        row = self.conn.execute(f"SELECT count(*) {rest}", params).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def registered(self) -> int:
+        return self.count("FROM faultline.workers WHERE lost_at IS NULL")
+
+    def outcomes(self, job_id: UUID) -> list[str]:
+        """How the attempts that did not end in the ledger ended."""
+        query = "SELECT outcome FROM faultline.attempts_log WHERE job_id = %s ORDER BY id"
+        return [outcome for (outcome,) in self.conn.execute(query, [job_id])]
+
+    # ── waiting, always for something and never for a time ───────────────────────────────────────
+
+    def wait_until(self, condition: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + BOUND_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"{otherwise}: {self.summary()}"
+            time.sleep(POLL_SECONDS)
+
+    def wait_for_row(self, query: str, params: list[Any], otherwise: str) -> tuple[Any, ...]:
+        rows: list[tuple[Any, ...]] = []
+
+        def found() -> bool:
+            rows.extend(self.conn.execute(query, params).fetchall())
+            return bool(rows)
+
+        self.wait_until(found, otherwise)
+        return rows[0]
+
+    def wait_for_mark(self, job_id: UUID, what: str = "started", *, token: int = 1) -> int:
+        """The process id that came with the mark."""
+        query = "SELECT pid FROM stage.marks WHERE job_id = %s AND what = %s AND token >= %s"
+        return int(self.wait_for_row(query, [job_id, what, token], f"no mark {what!r}")[0])
+
+    def wait_for_state(self, job_id: UUID, *states: str) -> JobView:
+        wanted = states or ("succeeded",)
+        self.wait_until(lambda: self.job(job_id).state in wanted, f"the job is not {wanted}")
+        return self.job(job_id)
+
+    def wait_for_all(self, count: int) -> None:
+        rest = "FROM faultline.jobs WHERE state = 'succeeded'"
+        self.wait_until(lambda: self.count(rest) == count, f"not all {count} have succeeded")
+
+    def summary(self) -> str:
+        states = (
+            "SELECT state, attempts, count(*), max(last_error) FROM faultline.jobs GROUP BY 1, 2"
+        )
+        marks = "SELECT what, token, pid FROM stage.marks ORDER BY at DESC LIMIT 10"
+        return f"{self.conn.execute(states).fetchall()} {self.conn.execute(marks).fetchall()}"
+
+    # ── judging ──────────────────────────────────────────────────────────────────────────────────
+
+    def assert_paid_once_each(self, jobs: int) -> None:
+        query = "SELECT count(*), count(DISTINCT job_id) FROM stage.payments"
+        assert self.conn.execute(query).fetchone() == (jobs, jobs)
+        self.assert_in_order()
+
+    def assert_in_order(self) -> None:
+        findings = {each.name: run(self.conn, check(each)) for each in INVARIANTS}
+        assert not any(findings.values()), findings

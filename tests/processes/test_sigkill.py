@@ -1,0 +1,154 @@
+"""A worker that is killed is missed at once: its job runs elsewhere, and takes effect once.
+
+The leases last a minute, so that nothing but the worker's lost sessions can explain the recovery.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from faultline.task import Task
+from tests.processes import apps
+from tests.processes.fleet import Fleet, Process
+from tests.processes.stage import Stage
+
+LONG_LEASE = ("--lease-seconds", "60")
+
+
+def assert_recovered_by(witness: Process, killed: Process, job_id: object) -> None:
+    reaped = witness.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert reaped["cause"] == "worker_lost"
+    assert reaped["lost_worker"] == killed.wait_for_event("worker_started")["worker"]
+
+
+@pytest.mark.parametrize(
+    "task", [apps.pay, apps.pay_plain, apps.pay_slowly, apps.pay_slowly_plain], ids=lambda t: t.name
+)
+def test_the_job_of_a_killed_worker_runs_on_another_one_and_takes_effect_once(
+    fleet: Fleet, stage: Stage, task: Task[..., Any]
+) -> None:
+    job_id = stage.enqueue(task, gate="never")
+    killed = fleet.started(*LONG_LEASE, name="killed")
+    stage.wait_for_mark(job_id)
+    other = fleet.started(*LONG_LEASE, name="other")
+
+    killed.kill()
+
+    assert_recovered_by(other, killed, job_id)
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    other.wait_for_event("commit_ok", job_id=job_id, token=2)
+    assert stage.payments(job_id) == 1
+    assert stage.outcomes(job_id) == ["worker_lost"]
+    stage.assert_in_order()
+
+
+def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_not(
+    fleet: Fleet, stage: Stage
+) -> None:
+    done = [stage.enqueue(apps.pay) for _ in range(5)]
+    open_jobs = [stage.enqueue(apps.pay, gate="never") for _ in range(5)]
+    killed = fleet.started(*LONG_LEASE, name="killed")
+    for job_id in done:
+        stage.wait_for_state(job_id)
+    for job_id in open_jobs:
+        stage.wait_for_mark(job_id)
+    other = fleet.started(*LONG_LEASE, name="other")
+
+    killed.kill()
+
+    stage.wait_for_all(10)
+    stage.assert_paid_once_each(10)
+    assert {stage.job(job_id).attempts for job_id in done} == {1}
+    assert {stage.job(job_id).attempts for job_id in open_jobs} == {2}
+    assert len(other.heard("worker_lost")) == 1
+
+
+def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_run_it(
+    fleet: Fleet, stage: Stage
+) -> None:
+    other = fleet.started(*LONG_LEASE, "--queues", "elsewhere", name="other")
+    killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed")
+    claim = "TRIGGER held AFTER UPDATE ON faultline.jobs FOR EACH ROW WHEN (NEW.state = 'running')"
+    with stage.held_back(claim):
+        job_id = stage.enqueue(apps.pay)
+        stage.wait_until_held()
+        killed.send(signal.SIGSTOP)  # it will not read the answer to its claim
+    stage.wait_for_state(job_id, "running")
+
+    killed.kill()
+
+    assert_recovered_by(other, killed, job_id)
+    assert not killed.heard("lease_acquired")
+    fleet.started(*LONG_LEASE, name="third")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.count("FROM stage.marks WHERE what = 'started'") == 1
+    assert stage.payments(job_id) == 1
+
+
+def test_a_worker_killed_while_its_claim_is_under_way_leaves_the_job_untouched(
+    fleet: Fleet, stage: Stage
+) -> None:
+    killed = fleet.started(*LONG_LEASE, name="killed")
+    claim = "TRIGGER held AFTER UPDATE ON faultline.jobs FOR EACH ROW WHEN (NEW.state = 'running')"
+    with stage.held_back(claim):
+        job_id = stage.enqueue(apps.pay)
+        backend = stage.wait_until_held()
+        killed.kill()
+        gone = "FROM pg_stat_activity WHERE pid = %s"
+        stage.wait_until(lambda: stage.count(gone, [backend]) == 0, "its session lives on")
+        assert stage.job(job_id) == ("queued", 0, None, 0)
+    fleet.started(*LONG_LEASE, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)
+    assert stage.payments(job_id) == 1
+
+
+def test_a_worker_killed_while_its_commit_is_under_way_has_either_paid_or_not(
+    fleet: Fleet, stage: Stage
+) -> None:
+    killed = fleet.started(*LONG_LEASE, name="killed")
+    deferred = (
+        "CONSTRAINT TRIGGER held AFTER INSERT ON stage.payments DEFERRABLE INITIALLY DEFERRED"
+    )
+    with stage.held_back(f"{deferred} FOR EACH ROW"):
+        job_id = stage.enqueue(apps.pay)
+        stage.wait_until_held()
+        other = fleet.started(*LONG_LEASE, name="other")
+        killed.kill()
+        # The backend sees that its client is gone, and undoes the commit that had begun.
+        assert_recovered_by(other, killed, job_id)
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(job_id) == 1
+    stage.assert_in_order()
+
+
+@pytest.mark.parametrize("kind", ["fork", "multiprocessing", "subprocess"])
+@pytest.mark.parametrize(
+    "task", [apps.leave_a_child, apps.leave_a_child_plain], ids=["async", "plain"]
+)
+def test_a_killed_worker_is_missed_at_once_although_a_child_of_its_handler_lives_on(
+    fleet: Fleet, stage: Stage, task: Task[..., Any], kind: str
+) -> None:
+    job_id = stage.enqueue(task, kind=kind, gate="never")
+    killed = fleet.started(*LONG_LEASE, name="killed")
+    stage.wait_for_mark(job_id)
+    child = stage.wait_for_mark(job_id, "child")
+    other = fleet.started(*LONG_LEASE, name="other")
+
+    killed.kill()
+
+    assert_recovered_by(other, killed, job_id)
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(job_id) == 1
+    assert is_running(child), "the child was to outlive its parent"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
