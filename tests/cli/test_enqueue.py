@@ -57,39 +57,39 @@ def test_run_at_is_a_moment_with_its_zone(faultline: Faultline, conn: Connection
     assert stored(conn, done.out.strip()).next_run_at.isoformat() == "2030-01-31T08:00:00+00:00"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["send_mail", "{"],
-        ["send_mail", "[1]"],
-        ["send_mail", "7"],
-        ["send_mail", '{"n": NaN}'],
-        ["send_mail", '{"n": 123456789012345678901234567890}'],
-        ["send_mail", '{"n": 1e999}'],
-        ["send_mail", '{"n": "\\u0000"}'],
-        ["send_mail", "[" * 100_000],
-        ["send_mail", '{"a":' * 100 + "1" + "}" * 100],
-        ["send mail; DROP TABLE faultline.jobs"],
-        ["\x1b[31mred"],
-        [""],
-        ["send_mail", "--queue", "no such/queue"],
-        ["send_mail", "--priority", "10"],
-        ["send_mail", "--max-attempts", "0"],
-        ["send_mail", "--key", ""],
-        ["send_mail", "--key", "k" * 256],
-        ["send_mail", "--run-at", "tomorrow"],
-        ["send_mail", "--run-at", "2030-01-31T09:00:00"],
-        ["send_mail", "--delay", "-1"],
-        ["send_mail", "--delay", "nan"],
-        ["send_mail", "--delay", "1e300"],
-        ["send_mail", "--delay", "1", "--run-at", "2030-01-31T09:00:00Z"],
-    ],
-)
+BAD_INPUT = [
+    ["send_mail", "{"],
+    ["send_mail", "[1]"],
+    ["send_mail", "7"],
+    ["send_mail", '{"n": NaN}'],
+    ["send_mail", '{"n": 123456789012345678901234567890}'],
+    ["send_mail", '{"n": 1e999}'],
+    ["send_mail", '{"n": "\\u0000"}'],
+    ["send_mail", "[" * 100_000],
+    ["send_mail", '{"a":' * 100 + "1" + "}" * 100],
+    ["send mail; DROP TABLE faultline.jobs"],
+    ["\x1b[31mred"],
+    [""],
+    ["send_mail", "--queue", "no such/queue"],
+    ["send_mail", "--priority", "10"],
+    ["send_mail", "--max-attempts", "0"],
+    ["send_mail", "--key", ""],
+    ["send_mail", "--key", "k" * 256],
+    ["send_mail", "--run-at", "tomorrow"],
+    ["send_mail", "--run-at", "2030-01-31T09:00:00"],
+    ["send_mail", "--delay", "-1"],
+    ["send_mail", "--delay", "nan"],
+    ["send_mail", "--delay", "1e300"],
+    ["send_mail", "--delay", "1", "--run-at", "2030-01-31T09:00:00Z"],
+]
+
+
 def test_bad_input_is_refused_and_nothing_is_written(
-    faultline: Faultline, conn: Connection, words: list[str]
+    faultline: Faultline, conn: Connection
 ) -> None:
-    error = faultline("enqueue", *words).refused("invalid_input")
-    assert "\x1b" not in str(error)
+    for words in BAD_INPUT:
+        error = faultline("enqueue", *words).refused("invalid_input")
+        assert "\x1b" not in str(error)
     assert conn.execute("SELECT count(*) FROM faultline.jobs").fetchone() == (0,)
 
 

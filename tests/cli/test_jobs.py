@@ -11,7 +11,7 @@ from faultline.cli.output import duration
 from faultline.database import run
 from faultline.errors import StaleLease
 
-from .conftest import Connection, Faultline, claim, enqueue, expire, register
+from .conftest import Connection, Faultline, claim, enqueue, expire, invoke, register
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,20 +156,16 @@ def test_cancel_does_not_wait_for_ever_behind_an_open_transaction(
 
 
 @pytest.mark.parametrize("words", [["show"], ["retry"], ["cancel"], ["list", "--before"]])
-def test_what_is_no_id_is_refused_before_the_database_is_asked(
-    faultline: Faultline, words: list[str]
-) -> None:
-    done = faultline("jobs", *words, "\x1b[31m' OR 1=1")
+def test_what_is_no_id_is_refused_before_the_database_is_asked(words: list[str]) -> None:
+    done = invoke("postgresql://127.0.0.1:1/never-asked", "jobs", *words, "\x1b[31m' OR 1=1")
     assert done.code == 2
     assert "is not a valid UUID" in done.out
     assert "\x1b" not in done.out
 
 
 def test_an_account_that_may_only_look_can_look_and_is_refused_to_act(
-    faultline: Faultline, conn: Connection, database_url: str
+    conn: Connection, database_url: str
 ) -> None:
-    from .conftest import invoke
-
     invoke(database_url, "migrate", "--roles")
     job_id = str(enqueue(conn))
     register(conn, "w")

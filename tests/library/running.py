@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from io import StringIO
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import psycopg
@@ -20,7 +20,7 @@ from faultline.events import Event
 from faultline.workers import Worker
 
 Connection = psycopg.Connection[Any]
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 15.0
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
 
 
@@ -28,6 +28,8 @@ def until(condition: Callable[[], Any], what: str = "it") -> Any:
     """Wait until the condition holds, and return what it returned."""
     give_up_at = time.monotonic() + LIMIT_SECONDS
     while not (answer := condition()):
+        for service in Background.under_way:
+            assert service.died_of is None, f"the service died: {service.died_of!r}"
         assert time.monotonic() < give_up_at, f"{what} did not happen in {LIMIT_SECONDS:g} s"
         time.sleep(0.01)
     return answer
@@ -35,6 +37,8 @@ def until(condition: Callable[[], Any], what: str = "it") -> Any:
 
 class Background:
     """A coroutine under way in a thread of its own. What its loop complains of is remembered."""
+
+    under_way: ClassVar[set[Background]] = set()
 
     def __init__(self, service: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._service = service
@@ -93,6 +97,7 @@ def background(
     """Run it until the block ends; then it must stop by itself, without a complaint."""
     running = Background(service)
     running.start()
+    Background.under_way.add(running)
     try:
         yield running
     except BaseException:
@@ -111,6 +116,7 @@ def _end(running: Background, stop: Callable[[], object] | None, *, hurry: bool)
         running.call(stop)
         if hurry:
             running.call(stop)
+    Background.under_way.discard(running)
     running.join()
 
 
@@ -179,11 +185,22 @@ def expire(conn: Connection, job_id: UUID) -> None:
     )
 
 
+def wait_for_the_first_heartbeat(conn: Connection) -> None:
+    """From here on the next one is a quarter of the lease away."""
+    beaten = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'faultline heartbeat'"
+        " AND state = 'idle' AND query ~ 'faultline.heartbeat'"
+    )
+    until(lambda: value(conn, beaten) == 1, "the first heartbeat")
+
+
 def take_over(conn: Connection, job_id: UUID, *, queue: str = "default") -> int:
-    """The lease runs out and somebody else claims the job; returns their token."""
-    expire(conn, job_id)
+    """The lease runs out and somebody else, nobody in between, claims the job; returns their token."""
     call = "SELECT job_id, fencing_token FROM faultline.claim('usurper', %s, 1, '1 hour')"
-    row = conn.execute(call, [[queue]]).fetchone()
+    with conn.transaction():
+        expire(conn, job_id)
+        row = conn.execute(call, [[queue]]).fetchone()
     assert row is not None
     assert row[0] == job_id
     return int(row[1])

@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.processes.apps:app"
-BOUND_SECONDS = 60.0
+BOUND_SECONDS = 45.0
 
 Event = dict[str, Any]
 

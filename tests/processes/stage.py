@@ -14,7 +14,7 @@ from faultline.database import run
 from faultline.reconciler.audit import INVARIANTS, check
 from faultline.task import Task
 
-BOUND_SECONDS = 60.0
+BOUND_SECONDS = 45.0
 POLL_SECONDS = 0.02
 
 TABLES = """

@@ -1,6 +1,6 @@
 """A worker that is killed is missed at once: its job runs elsewhere, and takes effect once.
 
-The leases last a minute, so that nothing but the worker's lost sessions can explain the recovery.
+The leases last ten minutes, so that nothing but the worker's lost sessions can explain the recovery.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage
 
-LONG_LEASE = ("--lease-seconds", "60")
+LONG_LEASE = ("--lease-seconds", "600")
 
 
 def assert_recovered_by(witness: Process, killed: Process, job_id: object) -> None:

@@ -116,6 +116,15 @@ def test_a_lock_in_another_database_keeps_no_worker_alive(
         assert vanished(conn) == ["first"]
 
 
+def test_somebody_elses_lock_of_the_same_number_keeps_no_worker_alive(
+    conn: Connection, connect: Connect
+) -> None:
+    session = connect()
+    conn.execute("SELECT pg_advisory_lock(42, %s)", [register(session)])
+    end_session(conn, session)
+    assert vanished(conn) == ["first"]
+
+
 def test_two_workers_never_share_a_lock(conn: Connection) -> None:
     assert register(conn, "first") != register(conn, "second")
 

@@ -1,0 +1,236 @@
+"""Claims about `faultline doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import embedded
+from faultline.cli import checks, diagnosis
+from faultline.database import Session, open_session
+from faultline.migrate import migrate
+
+from .conftest import Connection, Faultline, Outcome, claim, enqueue, expire, invoke, register
+
+
+def found(outcome: Outcome, name: str) -> list[dict[str, Any]]:
+    return [check for check in outcome.json["checks"] if check["name"] == name]
+
+
+def level(outcome: Outcome, name: str) -> str:
+    [check] = found(outcome, name)
+    return str(check["level"])
+
+
+@pytest.fixture
+def configure(conn: Connection, database_url: str) -> Callable[[str], None]:
+    def set_for_the_database(setting: str) -> None:
+        name = database_url.rsplit("/", 1)[1]
+        conn.execute(f"ALTER DATABASE {name} SET {setting}")
+
+    return set_for_the_database
+
+
+# ── a healthy server ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def healthy_url() -> Iterator[str]:
+    """A server with PostgreSQL's own settings: the one that other tests share gave up durability."""
+    with embedded.temporary_server() as server:
+        migrate(server.url)
+        yield server.url
+
+
+def test_a_healthy_server_has_no_problems_and_no_warnings(healthy_url: str) -> None:
+    done = invoke(healthy_url, "doctor", "--json")
+    assert [check for check in done.json["checks"] if check["level"] != "ok"] == []
+    assert done.code == 0
+    assert done.json["ok"] is True
+    shown = invoke(healthy_url, "doctor").out
+    assert shown.endswith("0 problems, 0 warnings\n")
+    password = healthy_url.split(":")[2].split("@")[0]
+    assert password not in shown
+
+
+def test_without_the_schema_it_says_how_to_get_it(healthy_url: str) -> None:
+    with psycopg.connect(healthy_url, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE bare")
+    done = invoke(f"{healthy_url.rsplit('/', 1)[0]}/bare", "doctor", "--json")
+    assert done.code == 1
+    [schema] = found(done, "schema")
+    assert (schema["level"], schema["advice"]) == ("problem", "faultline migrate")
+    assert level(done, "fsync") == "ok"
+
+
+# ── weak settings ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_server_without_fsync_is_a_problem_said_loudly(faultline: Faultline) -> None:
+    done = faultline("doctor", "--json")
+    assert done.code == 1
+    assert level(done, "fsync") == "problem"
+    assert level(done, "full_page_writes") == "problem"
+    assert level(done, "synchronous_commit") == "ok"
+    assert "PROBLEM" in faultline("doctor").out
+    assert "CORRUPT" in faultline("doctor").out
+
+
+def test_commits_that_are_not_waited_for_are_a_problem(
+    faultline: Faultline, configure: Callable[[str], None]
+) -> None:
+    configure("synchronous_commit = off")
+    assert level(faultline("doctor", "--json"), "synchronous_commit") == "problem"
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "expected"),
+    [
+        ("default_transaction_isolation = 'serializable'", "isolation", "warning"),
+        ("default_transaction_read_only = on", "primary", "problem"),
+        ("statement_timeout = '2s'", "statement_timeout", "warning"),
+        ("lock_timeout = '100ms'", "lock_timeout", "warning"),
+        ("idle_session_timeout = '1h'", "idle_session_timeout", "warning"),
+        (
+            "idle_in_transaction_session_timeout = '5s'",
+            "idle_in_transaction_session_timeout",
+            "warning",
+        ),
+    ],
+)
+def test_a_default_that_would_hurt_is_seen_though_our_own_sessions_override_it(
+    faultline: Faultline,
+    configure: Callable[[str], None],
+    setting: str,
+    name: str,
+    expected: str,
+) -> None:
+    configure(setting)
+    assert level(faultline("doctor", "--json"), name) == expected
+
+
+def test_limits_that_leave_room_are_no_warning(
+    faultline: Faultline, configure: Callable[[str], None]
+) -> None:
+    configure("statement_timeout = '10min'")
+    assert level(faultline("doctor", "--json"), "timeouts") == "ok"
+
+
+def test_a_setting_of_another_account_is_named_with_it(
+    faultline: Faultline, conn: Connection, database_url: str
+) -> None:
+    name = database_url.rsplit("/", 1)[1]
+    conn.execute(f"CREATE ROLE worker_{name}")
+    try:
+        conn.execute(f"ALTER ROLE worker_{name} IN DATABASE {name} SET statement_timeout = '1s'")
+        done = faultline("doctor", "--json")
+    finally:
+        conn.execute(f"DROP ROLE worker_{name}")
+    said = [check["says"] for check in found(done, "settings of a role")]
+    assert f"worker_{name} has statement_timeout=1s" in said
+
+
+def test_functions_of_another_release_are_noticed(faultline: Faultline, conn: Connection) -> None:
+    conn.execute("COMMENT ON SCHEMA faultline IS 'functions of old'")
+    assert level(faultline("doctor", "--json"), "functions") == "warning"
+
+
+def test_a_newer_schema_is_a_problem(faultline: Faultline, conn: Connection) -> None:
+    conn.execute("INSERT INTO faultline.migrations (version, name) VALUES (9999, 'future')")
+    assert level(faultline("doctor", "--json"), "schema") == "problem"
+
+
+# ── daily life ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_workers_are_counted_and_a_queue_without_one_is_named(
+    faultline: Faultline, conn: Connection
+) -> None:
+    register(conn, "w", "mail")
+    enqueue(conn, queue="mail")
+    enqueue(conn, queue="reports")
+    done = faultline("doctor", "--json")
+    assert found(done, "workers")[0]["says"] == "1 alive"
+    [unserved] = found(done, "unserved queue")
+    assert "queue reports" in unserved["says"]
+
+
+def test_a_worker_that_went_silent_is_a_warning(faultline: Faultline, conn: Connection) -> None:
+    register(conn, "w")
+    conn.execute("UPDATE faultline.workers SET last_heartbeat_at = now() - interval '1 hour'")
+    [check] = found(faultline("doctor", "--json"), "workers")
+    assert (check["level"], check["says"]) == ("warning", "1 silent")
+    assert "w" in check["advice"]
+
+
+def test_expired_leases_are_a_problem_when_nobody_is_alive_and_a_warning_otherwise(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id = enqueue(conn)
+    claim(conn)
+    expire(conn, job_id)
+    assert level(faultline("doctor", "--json"), "leases") == "problem"
+    register(conn, "w")
+    assert level(faultline("doctor", "--json"), "leases") == "warning"
+
+
+def test_an_old_transaction_that_holds_back_vacuum_is_a_warning(
+    faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faultline.cli.upkeep.LONG_TRANSACTION_SECONDS", 0.0)
+    with conn.transaction():
+        conn.execute("SELECT pg_current_xact_id()")
+        done = faultline("doctor", "--json")
+    [check] = found(done, "long transaction")
+    assert f"session {conn.info.backend_pid}" in check["says"]
+    assert f"pg_terminate_backend({conn.info.backend_pid})" in check["advice"]
+
+
+def test_the_clock_is_compared_and_said_not_to_matter(faultline: Faultline) -> None:
+    [check] = found(faultline("doctor", "--json"), "clock")
+    assert check["level"] == "ok"
+    assert "correctness does not depend on it" in check["says"]
+
+
+def test_a_pooler_in_between_is_a_warning_that_names_its_cost(
+    faultline: Faultline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def behind_a_pooler(url: str, *, application_name: str) -> tuple[Any, Session]:
+        conn, _ = open_session(url, application_name=application_name)
+        return conn, Session(is_pooled=True, settings=None)
+
+    monkeypatch.setattr(diagnosis, "open_session", behind_a_pooler)
+    [check] = found(faultline("doctor", "--json"), "pooler")
+    assert check["level"] == "warning"
+    assert "only when its lease runs out" in check["says"]
+
+
+def test_a_check_that_is_not_allowed_does_not_stop_the_others(
+    faultline: Faultline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def _forbidden(conn: Connection) -> Iterator[checks.Check]:
+        conn.execute("SET ROLE pg_monitor")
+        conn.execute("SELECT * FROM faultline.jobs")
+        yield checks.ok("never", "reached")
+
+    def _back(conn: Connection) -> Iterator[checks.Check]:
+        conn.execute("RESET ROLE")
+        yield checks.ok("back", "again")
+
+    monkeypatch.setattr(diagnosis, "SERVER", (_forbidden, _back))
+    done = faultline("doctor", "--json")
+    [check] = found(done, "forbidden")
+    assert check["level"] == "warning"
+    assert "permission denied" in check["says"]
+    assert level(done, "back") == "ok"
+
+
+def test_a_server_that_is_away_is_one_problem_without_the_password() -> None:
+    done = invoke("postgresql://ada:hunter2@127.0.0.1:1/db", "doctor", "--json")
+    assert done.code == 1
+    assert [check["name"] for check in done.json["checks"]] == ["connection"]
+    assert "hunter2" not in done.out
+    assert "127.0.0.1" in done.out

@@ -1,0 +1,102 @@
+"""Claims about `faultline verify`: it finds damage that the database itself would have refused."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from faultline import protocol
+from faultline.database import run
+from faultline.reconciler.audit import INVARIANTS
+
+from .conftest import Connection, Faultline, claim, enqueue
+
+ENTRY = (
+    "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id)"
+    " VALUES ((SELECT id FROM faultline.jobs), 1, gen_random_uuid())"
+)
+DAMAGE = {
+    "one_effect": [
+        "ALTER TABLE faultline.ledger DROP CONSTRAINT ledger_pkey",
+        "ALTER TABLE faultline.ledger DROP CONSTRAINT ledger_job_id_fencing_token_key",
+        ENTRY,
+        ENTRY,
+    ],
+    "succeeded_is_in_the_ledger": ["UPDATE faultline.jobs SET state = 'succeeded'"],
+    "the_ledger_means_succeeded": [ENTRY],
+    "running_means_leased": [
+        "UPDATE faultline.jobs SET state = 'running', lease_id = gen_random_uuid(),"
+        " lease_owner = 'w', lease_expires_at = now()"
+    ],
+    "attempts_are_bounded": ["UPDATE faultline.jobs SET attempts = max_attempts + 1"],
+    "refusals_were_right": [
+        ENTRY,
+        "INSERT INTO faultline.rejections (job_id, worker, stale_token, reason, overlap)"
+        " SELECT id, 'w', 1, 'token_mismatch', '0' FROM faultline.jobs",
+    ],
+    "tokens_only_rise": [
+        "INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)"
+        " SELECT id, 1, 99, 'failed' FROM faultline.jobs"
+    ],
+    "the_fence_is_up": ["ALTER TABLE faultline.ledger DISABLE TRIGGER enter_ledger"],
+}
+
+
+def test_records_left_by_the_protocol_hold(faultline: Faultline, conn: Connection) -> None:
+    for _ in range(3):
+        enqueue(conn)
+    run(conn, protocol.commit(claim(conn)))
+    run(conn, protocol.fail(claim(conn), error="boom"))
+    claim(conn)
+    done = faultline("verify")
+    assert done.code == 0
+    assert f"{len(INVARIANTS)} of {len(INVARIANTS)} invariants hold" in done.out
+    assert faultline("verify", "--json").json["ok"] is True
+
+
+def test_every_invariant_has_its_damage_here() -> None:
+    assert set(DAMAGE) == {invariant.name for invariant in INVARIANTS}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_planted_damage_is_found_with_evidence(
+    faultline: Faultline, conn: Connection, name: str
+) -> None:
+    job_id = enqueue(conn)
+    conn.execute("SET session_replication_role = replica")  # as a superuser may: no trigger fires
+    for statement in DAMAGE[name]:
+        conn.execute(statement)
+    done = faultline("verify", "--json")
+    assert done.code == 1
+    assert done.json["ok"] is False
+    [found] = [one for one in done.json["invariants"] if one["name"] == name]
+    assert found["ok"] is False
+    assert found["violations"] == 1
+    assert found["evidence"][0]["job_id"] in (str(job_id), "-")
+
+    shown = faultline("verify")
+    assert shown.code == 1
+    assert "VIOLATED" in shown.out
+    assert found["evidence"][0]["evidence"] in shown.out
+
+
+def test_much_damage_is_cut_short(faultline: Faultline, conn: Connection) -> None:
+    conn.execute("SET session_replication_role = replica")
+    conn.execute(
+        "INSERT INTO faultline.jobs (id, task, state, failed_reason, attempts)"
+        " SELECT gen_random_uuid(), 't', 'failed', 'x', 99 FROM generate_series(1, 50)"
+    )
+    assert "and at least 17 more" in faultline("verify").out
+
+
+def test_an_entry_for_a_job_that_retention_removed_is_no_damage(
+    faultline: Faultline, conn: Connection
+) -> None:
+    conn.execute("SET session_replication_role = replica")
+    conn.execute(
+        "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id)"
+        " VALUES (%s, 1, gen_random_uuid())",
+        [uuid4()],
+    )
+    assert faultline("verify").code == 0
