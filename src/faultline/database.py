@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -118,17 +117,44 @@ def is_serialization_conflict(error: BaseException) -> bool:
 
 
 def redact(url: str) -> str:
-    """The URL or DSN without its password, fit for logs and error messages."""
-    without_url_password = re.sub(r"(//[^:/@\s]*):[^@\s]*@", r"\1:***@", url)
-    return re.sub(r"(password\s*=\s*)('[^']*'|[^\s&]+)", r"\1***", without_url_password)
+    """Where a URL or DSN leads, fit for logs and error messages: built from its parts, so that there
+    is no place for a password to slip through."""
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "(a connection string that cannot be read)"
+    user = f"{parts['user']}@" if parts.get("user") else ""
+    port = f":{parts['port']}" if parts.get("port") else ""
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    return f"postgresql://{user}{host}{port}/{parts.get('dbname') or ''}"
 
 
 def _unavailable(url: str, error: Exception) -> errors.DatabaseUnavailable:
-    reason = " ".join(redact(str(error)).split())
     return errors.DatabaseUnavailable(
-        f"cannot reach PostgreSQL at {redact(url)}: {reason}",
+        f"cannot reach PostgreSQL at {redact(url)}: {' '.join(str(error).split())}",
         hint="check DATABASE_URL and that the server is running: faultline doctor",
     )
+
+
+def spoken(error: psycopg.Error) -> errors.FaultlineError:
+    """Any error of the driver's in words that help, for whoever has no better answer to it."""
+    if known := translate(error):
+        return known
+    said = error.diag.message_primary or " ".join(str(error).split())
+    if is_connection_lost(error):
+        return errors.DatabaseUnavailable(
+            f"PostgreSQL ended the session: {said}", hint="run it again; see faultline doctor"
+        )
+    match error.sqlstate:
+        case "42501":
+            hint = "use an account with a role that may: faultline_worker, faultline_operator or the owner"
+        case "25006":
+            hint = "this is a standby, or a session that only reads: connect to the primary"
+        case "55P03":
+            hint = "a transaction holds the lock: faultline why JOB names it; then try again"
+        case _:
+            hint = "see faultline doctor, and the server's log"
+    return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {said}", hint=hint)
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────
@@ -145,8 +171,13 @@ class Session:
 def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
     try:
         given = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise errors.InvalidInput(f"not a database URL: {redact(str(error).strip())}") from None
+    except psycopg.ProgrammingError:
+        given = {"host": "@"}
+    if "@" in str(given.get("host", "")):
+        raise errors.InvalidInput(
+            "not a database URL (not shown here, since it may hold a password)",
+            hint="postgresql://user:password@host:5432/database, with %40 for an @ in the password",
+        )
     return {**NETWORK_DEFAULTS, "application_name": application_name, **given, "autocommit": True}
 
 

@@ -22,7 +22,8 @@ class FaultlineError(Exception):
 class StaleLease(FaultlineError):
     """The database refused a write by a worker whose lease was superseded or ran out.
 
-    The transaction it was raised in is doomed: swallowing this error commits nothing.
+    The transaction it was raised in is doomed: swallowing this error commits nothing, and a
+    connection of yours on which a job's own methods met it is cut, savepoints or not.
     """
 
     code = "stale_lease"
@@ -128,6 +129,12 @@ class DatabaseUnavailable(FaultlineError):
     """PostgreSQL cannot be reached or refuses connections."""
 
     code = "database_unavailable"
+
+
+class DatabaseRefused(FaultlineError):
+    """PostgreSQL was reached and refused a command: rights, a lock, or a server that only reads."""
+
+    code = "database_refused"
 
 
 class SchemaMismatch(FaultlineError):

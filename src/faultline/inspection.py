@@ -103,20 +103,19 @@ def workers() -> Statement[list[WorkerSighting]]:
     """Every registered worker. Lost is what faultline.vanished_workers() says, asked without calling
     it: that function is for workers alone."""
     return Statement(
-        "SELECT w.id, CASE WHEN w.lost_at IS NOT NULL OR (w.holds_locks"
-        "   AND w.server_started_at = pg_postmaster_start_time() AND NOT EXISTS ("
-        "     SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
-        "     AND l.classid = %s AND l.objid = w.lock_key::oid AND l.objsubid = 2"
-        "     AND l.database = (SELECT d.oid FROM pg_database AS d"
-        "       WHERE d.datname = current_database()))) THEN 'lost'"
-        "  WHEN seen.seconds_ago > greatest(%s, held.longest_lease) THEN 'silent'"
+        "WITH held AS (SELECT lease_owner, count(*) AS jobs, max(lease_seconds) AS longest_lease"
+        "  FROM faultline.jobs WHERE state = 'running' GROUP BY lease_owner)"
+        " SELECT w.id, CASE WHEN w.lost_at IS NOT NULL OR (w.holds_locks"
+        "   AND w.server_started_at = pg_postmaster_start_time() AND w.lock_key::oid NOT IN ("
+        "     SELECT l.objid FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
+        "     AND l.classid = %s AND l.objsubid = 2 AND l.database = (SELECT d.oid"
+        "       FROM pg_database AS d WHERE d.datname = current_database()))) THEN 'lost'"
+        "  WHEN seen.seconds_ago > greatest(%s, h.longest_lease) THEN 'silent'"
         "  WHEN w.draining THEN 'draining' ELSE 'alive' END,"
-        " w.queues, w.holds_locks, seen.seconds_ago, held.jobs"
-        " FROM faultline.workers AS w"
+        " w.queues, w.holds_locks, seen.seconds_ago, coalesce(h.jobs, 0)"
+        " FROM faultline.workers AS w LEFT JOIN held AS h ON h.lease_owner = w.id"
         " CROSS JOIN LATERAL (SELECT"
         "  extract(epoch FROM clock_timestamp() - w.last_heartbeat_at)::float8) AS seen (seconds_ago)"
-        " CROSS JOIN LATERAL (SELECT count(*), max(j.lease_seconds) FROM faultline.jobs AS j"
-        "  WHERE j.state = 'running' AND j.lease_owner = w.id) AS held (jobs, longest_lease)"
         " ORDER BY w.id",
         (LOCK_CLASS, SILENCE_SECONDS),
         lambda rows: [WorkerSighting(row[0], WorkerStatus(row[1]), *row[2:]) for row in rows],

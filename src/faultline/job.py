@@ -15,7 +15,7 @@ from psycopg import IsolationLevel
 
 from faultline import protocol
 from faultline.database import AsyncConnection, AsyncPool, Connection, Pool, run, run_async
-from faultline.errors import InvalidInput, NotCommitted
+from faultline.errors import InvalidInput, NotCommitted, StaleLease
 from faultline.model import Claim
 from faultline.payload import encode_json
 
@@ -116,8 +116,7 @@ class Job:
     ) -> Awaitable[None] | None:
         """Make this job's success part of a transaction that you own, as its last statement.
 
-        Your COMMIT then decides. Do not wrap it in a savepoint of its own: rolling back to one would
-        keep the rest of a transaction that the fence has refused.
+        Your COMMIT then decides. If it raises StaleLease, the connection is cut.
         """
         text = None if result is None else encode_json(result, what="result")
         self._phase = CommitPhase.FENCED
@@ -140,19 +139,38 @@ class Job:
         conn: Connection | AsyncConnection, statement: protocol.Statement[None]
     ) -> Awaitable[None] | None:
         if isinstance(conn, psycopg.AsyncConnection):
-            return run_async(conn, statement)
-        return run(conn, statement)
+            return _run_or_cut_async(conn, statement)
+        with _cut_if_stale(conn):
+            return run(conn, statement)
 
     def _cut_connections(self) -> None:
-        """End the attempt's sessions from outside, so that a thread waiting in one of them returns.
-
-        The socket is shut down rather than closed: closing would pull it from under that thread.
-        """
+        """End the attempt's sessions from outside, so that a thread waiting in one of them returns."""
         for conn in tuple(self._connections):
-            with contextlib.suppress(OSError, psycopg.Error):
-                duplicate = socket.socket(fileno=os.dup(conn.fileno()))
-                with duplicate:
-                    duplicate.shutdown(socket.SHUT_RDWR)
+            _cut(conn)
+
+
+def _cut(conn: Connection | AsyncConnection) -> None:
+    """Shut the socket down rather than close it: closing would pull it from under its user."""
+    with contextlib.suppress(OSError, psycopg.Error):
+        duplicate = socket.socket(fileno=os.dup(conn.fileno()))
+        with duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def _cut_if_stale(conn: Connection | AsyncConnection) -> Iterator[None]:
+    """A refused transaction must not be saved by rolling back to a savepoint, which is all that a
+    user who swallows StaleLease could still do."""
+    try:
+        yield
+    except StaleLease:
+        _cut(conn)
+        raise
+
+
+async def _run_or_cut_async(conn: AsyncConnection, statement: protocol.Statement[None]) -> None:
+    with _cut_if_stale(conn):
+        await run_async(conn, statement)
 
 
 class FencedBlock:
@@ -206,7 +224,8 @@ class FencedBlock:
             stack.callback(self._job._connections.discard, conn)
             sealed = False
             with conn.transaction():
-                run(conn, self._job._fence())
+                with _cut_if_stale(conn):
+                    run(conn, self._job._fence())
                 yield conn
                 if self._completes_job:
                     run(conn, self._seal())
@@ -231,7 +250,7 @@ class FencedBlock:
             stack.callback(self._job._connections.discard, conn)
             sealed = False
             async with conn.transaction():
-                await run_async(conn, self._job._fence())
+                await _run_or_cut_async(conn, self._job._fence())
                 yield conn
                 if self._completes_job:
                     await run_async(conn, self._seal())

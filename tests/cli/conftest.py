@@ -76,6 +76,23 @@ def home() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@pytest.fixture
+def crew(connect: Callable[[], Connection]) -> Connection:
+    """A session that a worker is registered with."""
+    return connect()
+
+
+class Asked:
+    def __init__(self, faultline: Faultline, job_id: UUID) -> None:
+        told = faultline("why", str(job_id), "--json").json
+        assert set(told) == {"answer", "code", "facts", "advice"}
+        self.code, self.answer = told["code"], told["answer"]
+        self.facts, self.advice = told["facts"], " ".join(told["advice"])
+        shown = faultline("why", str(job_id)).out.splitlines()
+        self.first_line, self.last_line = shown[0], shown[-1]
+        assert self.last_line.startswith("→ ")
+
+
 # ── situations ───────────────────────────────────────────────────────────────────────────────────
 
 

@@ -74,7 +74,7 @@ def test_a_tasks_own_lease_is_what_the_row_says(
         until(lambda: abs(job.lease_remaining - own) < 2, "the worker's own view of it")
         relied_on.extend((job.lease_remaining, value(conn, left, job.id)))
 
-    record = work_off(app, patient.enqueue().job_id, lease_seconds=30, heartbeat_seconds=3)
+    record = work_off(app, patient.enqueue().job_id, lease_seconds=30, heartbeat_seconds=2)
     assert record.last_error is None
     worker, database = relied_on
     assert worker <= database + 1
@@ -88,7 +88,6 @@ def test_a_tasks_own_lease_is_what_the_row_says(
         {"factor": 0.5},
         {"jitter": 1.5},
         {"jitter": -0.1},
-        {"base_seconds": float("nan")},
     ],
 )
 def test_a_retry_policy_that_makes_no_sense_is_refused(policy: dict[str, float]) -> None:

@@ -229,7 +229,9 @@ def test_a_swallowed_refusal_is_no_success_even_if_the_lease_comes_back_to_life(
     job_id = deaf.enqueue().job_id
     with working(app, self_fencing=False, concurrency=1, lease_seconds=60):
         until(
-            lambda: rejections(conn, job_id)
-            or app.get(job_id).state in (JobState.SUCCEEDED, JobState.FAILED)
+            lambda: (
+                rejections(conn, job_id)
+                or app.get(job_id).state in (JobState.SUCCEEDED, JobState.FAILED)
+            )
         )
     assert (count(conn, effects), count(conn, "faultline.ledger")) == (0, 0)

@@ -14,6 +14,7 @@ import pytest
 from faultline import embedded
 from tests.conftest import TEST_SETTINGS
 from tests.processes.fleet import Fleet
+from tests.processes.proxy import Proxy, proxy_to
 from tests.processes.stage import Stage
 
 
@@ -27,6 +28,13 @@ def fleet(database_url: str, stage: Stage) -> Iterator[Fleet]:
     fleet = Fleet(database_url)
     yield fleet
     fleet.end()
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    """A way to the test's database that can be disturbed."""
+    with proxy_to(database_url) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The leases last ten minutes, so that nothing but the worker's lost sessions can 
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Any
 
@@ -123,32 +122,3 @@ def test_a_worker_killed_while_its_commit_is_under_way_has_either_paid_or_not(
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert stage.payments(job_id) == 1
     stage.assert_in_order()
-
-
-@pytest.mark.parametrize("kind", ["fork", "multiprocessing", "subprocess"])
-@pytest.mark.parametrize(
-    "task", [apps.leave_a_child, apps.leave_a_child_plain], ids=["async", "plain"]
-)
-def test_a_killed_worker_is_missed_at_once_although_a_child_of_its_handler_lives_on(
-    fleet: Fleet, stage: Stage, task: Task[..., Any], kind: str
-) -> None:
-    job_id = stage.enqueue(task, kind=kind, gate="never")
-    killed = fleet.started(*LONG_LEASE, name="killed")
-    stage.wait_for_mark(job_id)
-    child = stage.wait_for_mark(job_id, "child")
-    other = fleet.started(*LONG_LEASE, name="other")
-
-    killed.kill()
-
-    assert_recovered_by(other, killed, job_id)
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
-    assert is_running(child), "the child was to outlive its parent"
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

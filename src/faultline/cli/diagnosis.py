@@ -30,13 +30,13 @@ from faultline.cli.output import (
     count,
     duration,
     one_line,
-    plain,
     print_json,
     print_table,
 )
-from faultline.cli.session import impatient, session, spoken
-from faultline.cli.upkeep import UPKEEP
-from faultline.database import Connection, is_connection_lost, open_session, run
+from faultline.cli.plain import plain
+from faultline.cli.session import impatient, session
+from faultline.cli.upkeep import RECORDS, SESSIONS
+from faultline.database import Connection, is_connection_lost, open_session, run, spoken
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.inspection import LockHolder, WorkerStatus
 from faultline.reconciler.audit import INVARIANTS, Finding, Invariant, check
@@ -109,7 +109,7 @@ def _say(answer: Answer) -> None:
             name = name.replace("_seconds", "")
             value = duration(value) if value >= 0 else f"-{duration(-value)}"
         for line in value if isinstance(value, list) else [value]:
-            click.echo(f"  {name.replace('_', ' '):18}{one_line(line)}")
+            click.echo(f"  {name.replace('_', ' '):22}{one_line(line)}")
     for line in answer.advice:
         click.echo(f"→ {plain(line)}")
 
@@ -195,18 +195,19 @@ def _examine(url: str) -> list[Check]:
     with conn:
         checks = list(connection_checks(conn, found))
         installed = _guarded(schema, conn)
-        upkeep = UPKEEP if installed[0].level is Level.OK else ()
-        for examination in (*SERVER, *upkeep):
+        checks += installed
+        records = RECORDS if installed[0].level is Level.OK else ()
+        for examination in (*SERVER, *SESSIONS, *records):
             checks += _guarded(examination, conn)
-        return [*checks, *installed]
+        return checks
 
 
 def _guarded(examination: Examination, conn: Connection) -> list[Check]:
     name = examination.__name__.removeprefix("_").replace("_", " ")
     try:
         return list(examination(conn))
-    except psycopg.Error as error:
-        said = spoken(error)
+    except (psycopg.Error, FaultlineError) as error:
+        said = spoken(error) if isinstance(error, psycopg.Error) else error
         if is_connection_lost(error):
             return [problem(name, said.message, said.hint)]
         return [warning(name, f"could not be checked: {said.message}", said.hint or "")]

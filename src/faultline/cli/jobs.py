@@ -15,7 +15,8 @@ import click
 from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.enqueue import enqueue
-from faultline.cli.output import duration, one_line, plain, print_json, print_table
+from faultline.cli.output import duration, one_line, print_json, print_table
+from faultline.cli.plain import plain
 from faultline.cli.session import impatient, session, spoken_errors
 from faultline.cli.timeline import Moment, timeline
 from faultline.database import run

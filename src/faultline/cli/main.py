@@ -6,9 +6,12 @@ import importlib
 import sys
 
 import click
+import psycopg
 
 from faultline import __version__
 from faultline.cli.context import Context
+from faultline.cli.plain import plain
+from faultline.database import spoken
 from faultline.errors import FaultlineError
 from faultline.events import log
 
@@ -78,9 +81,17 @@ def main() -> None:
         click.echo("aborted", err=True)
         sys.exit(130)
     except FaultlineError as error:
-        click.echo(
-            f"{click.style('error', fg='red', bold=True)} [{error.code}] {error.message}", err=True
-        )
-        if error.hint:
-            click.echo(f"  try: {error.hint}", err=True)
+        _complain(error)
         sys.exit(1)
+    except psycopg.Error as error:
+        _complain(spoken(error))
+        sys.exit(1)
+
+
+def _complain(error: FaultlineError) -> None:
+    click.echo(
+        f"{click.style('error', fg='red', bold=True)} [{error.code}] {plain(error.message)}",
+        err=True,
+    )
+    if error.hint:
+        click.echo(f"  try: {plain(error.hint)}", err=True)

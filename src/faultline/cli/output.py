@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from faultline.cli.plain import plain
+
 _WIDTH_OF_A_PIPE = 200  # a job's id is never folded where nobody looks
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 LEVEL_COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -18,14 +20,6 @@ LEVEL_COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 def print_json(value: Any) -> None:
     click.echo(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2))
-
-
-def plain(value: object) -> str:
-    """Text of unknown origin: a job's error, say, must not move the cursor or colour the screen."""
-    return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
-        for char in str(value)
-    )
 
 
 def one_line(value: object, limit: int = 200) -> str:

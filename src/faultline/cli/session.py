@@ -8,16 +8,9 @@ from contextlib import contextmanager
 import psycopg
 
 from faultline.cli.context import Context
-from faultline.database import Connection, is_connection_lost, translate
-from faultline.errors import DatabaseUnavailable, FaultlineError
+from faultline.database import Connection, spoken
 
 LOCK_TIMEOUT_SECONDS = 5
-
-
-class DatabaseRefused(FaultlineError):
-    """PostgreSQL was reached and refused a command: rights, a lock, or a server that only reads."""
-
-    code = "database_refused"
 
 
 @contextmanager
@@ -41,23 +34,3 @@ def spoken_errors() -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise spoken(error) from error
-
-
-def spoken(error: psycopg.Error) -> FaultlineError:
-    if known := translate(error):
-        return known
-    said = error.diag.message_primary or " ".join(str(error).split())
-    if is_connection_lost(error):
-        return DatabaseUnavailable(
-            f"PostgreSQL ended the session: {said}", hint="run it again; see faultline doctor"
-        )
-    match error.sqlstate:
-        case "42501":
-            hint = "use an account with the role faultline_operator, or the schema's owner"
-        case "25006":
-            hint = "this is a standby, or a session that only reads: connect to the primary"
-        case "55P03":
-            hint = "a transaction holds the lock: faultline why JOB names it; then try again"
-        case _:
-            hint = "see faultline doctor, and the server's log"
-    return DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {said}", hint=hint)

@@ -121,12 +121,5 @@ def _roles(conn: Connection) -> Iterator[Check]:
         yield ok("account", f"{account.account}, not a superuser")
 
 
-UPKEEP: tuple[Examination, ...] = (
-    _connections,
-    _long_transactions,
-    _prepared_transactions,
-    _workers,
-    _leases,
-    _wal_position,
-    _roles,
-)
+SESSIONS: tuple[Examination, ...] = (_connections, _long_transactions, _wal_position)
+RECORDS: tuple[Examination, ...] = (_prepared_transactions, _workers, _leases, _roles)

@@ -176,10 +176,11 @@ def temporary_server(
     *,
     binaries: Path | None = None,
     settings: Mapping[str, str] | None = None,
+    parent: Path | None = None,
     timeout_seconds: float = 30,
 ) -> Iterator[Server]:
     """A server that exists inside the `with` block, and leaves neither process nor file."""
-    root = Path(tempfile.gettempdir())
+    root = parent or Path(tempfile.gettempdir())
     if not can_enter(root):  # root's own, say
         root = Path("/tmp")  # noqa: S108 - the directory made in it has a name of its own
     with tempfile.TemporaryDirectory(prefix="faultline-postgres-", dir=root) as home:

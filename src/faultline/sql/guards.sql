@@ -1,6 +1,7 @@
 -- What the database refuses from anyone who writes to these tables by hand, whatever client they use.
 -- The happy path pays for the WHEN clauses and nothing else: the functions below only ever raise.
--- Not defended: a superuser, session_replication_role = replica, a trigger that its owner disabled.
+-- Not defended: a superuser, session_replication_role = replica, an owner of these tables who disables a trigger, adds
+-- one, or sets faultline.verb or faultline.batch by hand. roles.sql makes nobody an owner; `faultline verify` finds traces.
 --
 -- `faultline.verb` is set by the SET clause of the few functions that may do a guarded thing, for as long as they run.
 -- It is a setting and not pg_trigger_depth(), because a user's own trigger has depth too.

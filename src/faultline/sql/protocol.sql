@@ -9,7 +9,8 @@
 --   1. Every claim raises the job's fencing_token by one and draws a new lease_id. Nobody else ever has that pair.
 --   2. Whoever ends or moves a lease first locks the job's row FOR UPDATE, and only then looks at it.
 --   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
---      FL001 when they do not hold, which dooms the caller's whole transaction, user writes included.
+--      FL001 when they do not hold, which dooms the caller's transaction, user writes included. (A caller that rolls back
+--      to a savepoint has asked PostgreSQL to forget the refusal: a ledger entry belongs at the end, outside of any.)
 -- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql.
 -- Parameters are written as function.parameter where a column has the same name.
 
@@ -94,6 +95,7 @@ BEGIN
                          faultline.fence_violation(j, e.fencing_token, e.lease_id) AS violation
                   FROM entries AS e LEFT JOIN faultline.jobs AS j ON j.id = e.job_id) AS judged
             WHERE judged.violation IS DISTINCT FROM 'already_committed'; -- those are the ones just entered
+            PERFORM faultline.refuse_stale('already_committed', NULL, NULL, NULL);
         END IF;
     END IF;
     RETURN NULL;
@@ -149,7 +151,7 @@ BEGIN
             RAISE EXCEPTION 'idempotency key % was freed meanwhile', other.key USING ERRCODE = 'serialization_failure';
         ELSIF FOUND THEN
             RAISE EXCEPTION 'idempotency key % belongs to another task or payload', quote_literal(other.key) USING
-                ERRCODE = 'FL004', DETAIL = json_build_object('job_id', other.id)::text,
+                ERRCODE = 'FL004', DETAIL = json_build_object('job_id', CASE WHEN other.id <> ALL (ids) THEN other.id END)::text,
                 HINT = 'Use a new key for new work, or send exactly what was sent before.';
         END IF;
         RETURN QUERY
@@ -168,9 +170,8 @@ CREATE OR REPLACE FUNCTION faultline.enqueue(
 RETURNS TABLE (job_id uuid, existing boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN QUERY SELECT * FROM faultline.enqueue_many(
-        enqueue.task, ARRAY[enqueue.payload], enqueue.queue, enqueue.priority, enqueue.run_at,
-        CASE WHEN enqueue.idempotency_key IS NOT NULL THEN ARRAY[enqueue.idempotency_key] END, enqueue.max_attempts);
+    RETURN QUERY SELECT * FROM faultline.enqueue_many(task, ARRAY[payload], queue, priority, run_at,
+        CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END, max_attempts);
 END $$;
 
 -- ── Workers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,9 +179,9 @@ END $$;
 -- Safe because each row is locked before it is changed and locked rows are skipped, so no two claims take one job, and
 -- the token it returns has never been returned before. The attempt is counted here, not at its end: a job that kills
 -- its worker still runs out of attempts. A claim that finds too little takes back what has expired in its queues and
--- looks once more, so that a client with nothing but this function needs no reconciler.
--- Priorities are read one index range at a time: as one range, a million jobs for later at a better priority would be
--- walked by every claim. Queues of one priority are read in random order, so that none of them starves.
+-- looks once more, so a client with nothing but this function needs no reconciler. Priorities are read one index range
+-- at a time: as one range, a million jobs for later at a better priority would be walked by every claim. Queues of one
+-- priority are read in random order, so that none of them starves.
 CREATE OR REPLACE FUNCTION faultline.claim(
     worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds')
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
@@ -192,9 +193,9 @@ DECLARE
     wanted  integer := batch_size;
     claimed integer;
 BEGIN
-    IF batch_size NOT BETWEEN 1 AND 10000 OR lease <= '0' THEN
-        RAISE EXCEPTION 'cannot claim % jobs for %', batch_size, lease USING ERRCODE = 'FL005',
-            HINT = 'batch_size is 1 to 10000, and a lease is longer than nothing.';
+    IF (batch_size BETWEEN 1 AND 10000 AND lease > '0' AND queues IS NOT NULL) IS NOT TRUE THEN
+        RAISE EXCEPTION 'cannot claim % jobs of % for %', batch_size, queues, lease USING ERRCODE = 'FL005',
+            HINT = 'batch_size is 1 to 10000, queues is a list, and a lease is longer than nothing.';
     END IF;
     FOR look IN 1..2 LOOP
         RETURN QUERY
@@ -234,7 +235,11 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     renewed uuid[];
 BEGIN
-    UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), lost_at = NULL WHERE id = worker;
+    IF (lease > '0') IS NOT TRUE THEN
+        RAISE EXCEPTION 'a lease is longer than nothing, not %', lease USING ERRCODE = 'FL005';
+    END IF;
+    UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), lost_at = NULL
+    WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED);
     WITH free AS MATERIALIZED (
         SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),
     held AS (
@@ -333,8 +338,7 @@ BEGIN
         FROM unnest(job_ids, verdicts, tokens) AS mine (job_id, verdict, token);
 END $$;
 
--- Lock the job for its holder to give up. An expired lease may still be given up: until somebody else claims the job,
--- this caller is the last one who had it.
+-- Lock the job for its holder to give up: an expired lease too, until somebody else claims the job.
 CREATE OR REPLACE FUNCTION faultline.lock_own(job_id uuid, fencing_token bigint, lease_id uuid) RETURNS faultline.jobs
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -349,8 +353,8 @@ BEGIN
     RETURN job;
 END $$;
 
--- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, one is refused.
--- With a reason the job is dead at once; without one it runs again after retry_in while attempts are left.
+-- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, one is refused. With a
+-- reason the job is dead at once; without one it runs again after retry_in while attempts are left.
 CREATE OR REPLACE FUNCTION faultline.fail(
     job_id uuid, fencing_token bigint, lease_id uuid, error text DEFAULT NULL,
     retry_in interval DEFAULT '10 seconds', reason text DEFAULT NULL)
@@ -416,7 +420,7 @@ BEGIN
         lost := ARRAY(
             SELECT j.id FROM faultline.jobs AS j
             WHERE j.state = 'running' AND (j.lease_owner = ANY (dead_workers) OR j.lease_id = ANY (lapsed_leases))
-            ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+            ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);
     END IF;
     IF cardinality(expired || lost) = 0 THEN
         RETURN;

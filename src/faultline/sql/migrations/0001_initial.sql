@@ -41,7 +41,7 @@ CREATE TABLE faultline.jobs (
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
     CONSTRAINT max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
     CONSTRAINT payload_is_an_object CHECK (jsonb_typeof(payload) = 'object'),
-    CONSTRAINT payload_is_at_most_4_mib CHECK (pg_column_size(payload) <= 4194304),
+    CONSTRAINT payload_is_at_most_8_mib CHECK (pg_column_size(payload) <= 8388608),
     CONSTRAINT idempotency_key_is_1_to_255_characters CHECK (length(idempotency_key) BETWEEN 1 AND 255),
     CONSTRAINT state_is_known CHECK (state IN ('queued', 'running', 'succeeded', 'failed')),
     CONSTRAINT failed_has_a_reason CHECK ((state = 'failed') = (failed_reason IS NOT NULL)),

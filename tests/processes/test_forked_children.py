@@ -1,0 +1,73 @@
+"""A killed worker is missed at once, although a child that its handler started lives on.
+
+A forked child inherits every socket. Were one of them left to it, the server would believe the
+worker alive until the lease runs out; and the leases here last ten minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from faultline.task import Task
+from tests.processes import apps
+from tests.processes.fleet import Fleet, Process
+from tests.processes.proxy import Proxy
+from tests.processes.stage import Stage
+
+LONG_LEASE = ("--lease-seconds", "600")
+
+
+def assert_missed_although_the_child_lives(
+    fleet: Fleet, stage: Stage, killed: Process, job_id: UUID
+) -> None:
+    stage.wait_for_mark(job_id)
+    child = stage.wait_for_mark(job_id, "child")
+    other = fleet.started(*LONG_LEASE, name="other")
+
+    killed.kill()
+
+    reaped = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert reaped["cause"] == "worker_lost"
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(job_id) == 1
+    os.kill(child, 0)  # raises, had it not outlived its parent
+
+
+def wait_for_session(stage: Stage, application: str) -> None:
+    query = "FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
+    query += " AND state = 'idle' AND query NOT LIKE 'SET %%'"
+    stage.wait_until(lambda: stage.count(query, [application]) > 0, f"no {application}")
+
+
+@pytest.mark.parametrize("kind", ["fork", "multiprocessing", "subprocess"])
+@pytest.mark.parametrize(
+    "task", [apps.leave_a_child, apps.leave_a_child_plain], ids=["async", "plain"]
+)
+def test_a_child_keeps_no_session_of_its_dead_parent(
+    fleet: Fleet, stage: Stage, task: Task[..., Any], kind: str
+) -> None:
+    killed = fleet.started(*LONG_LEASE, name="killed")
+    killed.wait_for_event("reconciler_leading")
+    for service in ("heartbeat", "listener"):
+        wait_for_session(stage, f"faultline {service}")
+    job_id = stage.enqueue(task, kind=kind, gate="never")
+
+    assert_missed_although_the_child_lives(fleet, stage, killed, job_id)
+
+
+@pytest.mark.parametrize("kind", ["fork", "multiprocessing", "subprocess"])
+def test_a_child_forked_while_a_session_is_being_opened_does_not_keep_it(
+    fleet: Fleet, stage: Stage, proxy: Proxy, kind: str
+) -> None:
+    proxy.stall("faultline heartbeat")
+    killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed", url=proxy.url)
+    job_id = stage.enqueue(apps.leave_a_child, kind=kind, gate="never")
+    stage.wait_for_mark(job_id, "child")
+    proxy.flow()
+    killed.wait_for_event("lease_renewed", job_id=job_id)
+
+    assert_missed_although_the_child_lives(fleet, stage, killed, job_id)
