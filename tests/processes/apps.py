@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -130,19 +131,21 @@ async def answer(job: Job) -> int:
 
 
 @app.task(retry=SOON)
-async def block_the_loop(job: Job, seconds: float) -> None:
+async def block_the_loop(job: Job, fifo: str) -> None:
+    """Nothing else happens on the event loop until the test writes into the fifo."""
     await mark_async(job, "started")
-    time.sleep(seconds)  # noqa: ASYNC251 - the point
+    if job.attempt == 1:
+        Path(fifo).read_bytes()  # noqa: ASYNC240 - the point
     await pay_now(job)
 
 
 @app.task(retry=SOON)
-def hold_the_gil(job: Job, seconds: float) -> None:
-    """No thread of this process runs meanwhile: neither heartbeat nor sentinel."""
+def hold_the_gil(job: Job, fifo: str) -> None:
+    """No thread of this process runs until the test opens the fifo: no heartbeat, no sentinel."""
     mark(job, "started")
     if job.attempt == 1:
         libc = ctypes.PyDLL(None)  # unlike CDLL it keeps the lock during the call
-        libc.usleep(int(seconds * 1_000_000))
+        os.close(libc.open(fifo.encode(), os.O_RDONLY))
     with job.transaction() as conn:
         conn.execute(_PAY, [job.id, job.token])
 

@@ -45,7 +45,7 @@ class Success:
 class Failure:
     """An exception as plain values: not every exception can be sent to another process."""
 
-    kind: str  # stale, reject, invalid or error
+    kind: str  # stale, reject or error
     message: str
     trace: str = ""
     sqlstate: str | None = None
@@ -124,15 +124,17 @@ def _answer(
         job = ChildJob(request.claim, lease, pool, pipe)
         arguments = task.bind(job, request.claim.payload)
         value = task.handler(*arguments.args, **arguments.kwargs)
-        return Success(encode_json(value, what="the result"))
     except StaleLease as error:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     except BaseException as error:
         kind = "reject" if isinstance(error, Reject) else "error"
-        kind = "invalid" if isinstance(error, InvalidInput) else kind
         trace = "".join(traceback.format_exception(error))[-8_000:]
         message = f"{type(error).__name__}: {_text(error)}"[:2_000]
         return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))
+    try:
+        return Success(encode_json(value, what="the result"))
+    except InvalidInput as error:
+        return Failure("reject", str(error))
 
 
 def _text(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from faultline.errors import FaultlineError, InvalidInput, Reject, StaleLease
+from faultline.errors import FaultlineError, Reject, StaleLease
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.task import Task
@@ -154,7 +154,5 @@ def _unpack(answer: Success | Failure) -> Any:
             raise StaleLease(answer.reason, current_token=answer.current_token)
         case "reject":
             raise Reject(answer.message)
-        case "invalid":
-            raise InvalidInput(answer.message)
         case _:
             raise RemoteError(answer.message, trace=answer.trace, sqlstate=answer.sqlstate)

@@ -1,0 +1,83 @@
+"""Tasks that run in child processes: importable by name, as such tasks must be."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from faultline import Faultline, Job, Reject, RetryPolicy
+
+app = Faultline()
+SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
+
+
+@app.task(process=True)
+def pid_of(job: Job) -> dict[str, Any]:
+    return {"pid": os.getpid(), "token": job.token, "has_lease": job.lease_remaining > 0}
+
+
+@app.task(process=True)
+def pay(job: Job, amount: int) -> None:
+    with job.transaction() as tx:
+        tx.execute("INSERT INTO effects (job_id, amount) VALUES (%s, %s)", [job.id, amount])
+        job.result = {"paid": amount}
+
+
+@app.task(process=True, max_attempts=2, retry=SOON)
+def pay_and_die(job: Job) -> None:
+    """Dies right after its commit, before it could tell anyone."""
+    with job.transaction() as tx:
+        tx.execute("INSERT INTO effects (job_id, amount) VALUES (%s, 1)", [job.id])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(process=True, max_attempts=3, retry=SOON)
+def die_before_committing(job: Job) -> None:
+    with job.transaction() as tx:
+        tx.execute("INSERT INTO effects (job_id, amount) VALUES (%s, 1)", [job.id])
+        if job.attempt < 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(process=True, max_attempts=2, retry=SOON)
+def crash_in_native_code(job: Job) -> None:
+    ctypes.string_at(0)
+
+
+@app.task(process=True, max_attempts=1, timeout_seconds=1)
+def loop_for_ever(job: Job) -> None:
+    while True:
+        pass
+
+
+@app.task(process=True, max_attempts=1)
+def exit_the_process(job: Job) -> None:
+    sys.exit(3)
+
+
+@app.task(process=True, max_attempts=1)
+def raise_something(job: Job) -> None:
+    raise KeyError("the key that was missing")
+
+
+@app.task(process=True, max_attempts=5)
+def reject(job: Job) -> None:
+    raise Reject("of no use")
+
+
+@app.task(process=True, max_attempts=5)
+def return_no_json(job: Job) -> object:
+    return object()
+
+
+@app.task(process=True, max_attempts=5)
+def wait_for_the_end(job: Job) -> None:
+    """Says that it has begun, and then goes on until it is ended."""
+    with job.fenced() as conn:
+        conn.execute("INSERT INTO effects (job_id, amount) VALUES (%s, %s)", [job.id, os.getpid()])
+    while True:
+        time.sleep(0.05)

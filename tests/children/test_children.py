@@ -1,0 +1,151 @@
+"""Handlers in child processes: they can be killed, and may die, without harm to anyone else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import Faultline, InvalidInput, Job, JobState
+from tests.children import jobs
+from tests.library.running import ended, until, work_off, working
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def app(
+    database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Faultline]:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    conn.execute("CREATE TABLE effects (job_id uuid, amount int)")
+    yield jobs.app
+    jobs.app.close()
+
+
+def effects(conn: Connection) -> list[Any]:
+    return [amount for (amount,) in conn.execute("SELECT amount FROM effects").fetchall()]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_handler_runs_in_another_process_which_ends_with_the_worker(app: Faultline) -> None:
+    job = work_off(app, jobs.pid_of.enqueue().job_id)
+
+    assert job.state is JobState.SUCCEEDED
+    assert job.result["pid"] != os.getpid()
+    assert job.result["token"] == 1
+    assert job.result["has_lease"]
+    until(lambda: not is_alive(job.result["pid"]), "the end of the child")
+
+
+def test_a_child_is_used_again(app: Faultline) -> None:
+    first, second = jobs.pid_of.enqueue(), jobs.pid_of.enqueue()
+    with working(app, concurrency=1):
+        pids = {ended(app, job.job_id).result["pid"] for job in (first, second)}
+
+    assert len(pids) == 1
+
+
+def test_its_transaction_commits_under_the_fence(app: Faultline, conn: Connection) -> None:
+    job = work_off(app, jobs.pay.enqueue(5).job_id)
+
+    assert job.state is JobState.SUCCEEDED
+    assert job.result == {"paid": 5}
+    assert effects(conn) == [5]
+
+
+def test_a_child_that_dies_after_its_commit_has_done_the_job(
+    app: Faultline, conn: Connection
+) -> None:
+    job = work_off(app, jobs.pay_and_die.enqueue().job_id)
+
+    assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
+    assert effects(conn) == [1]
+
+
+def test_a_child_that_dies_before_its_commit_leaves_nothing(
+    app: Faultline, conn: Connection
+) -> None:
+    job = work_off(app, jobs.die_before_committing.enqueue().job_id)
+
+    assert (job.state, job.attempts) == (JobState.SUCCEEDED, 3)
+    assert effects(conn) == [1]
+
+
+@pytest.mark.parametrize(
+    ("task", "reason", "says"),
+    [
+        (jobs.crash_in_native_code, "attempts_spent", "died (exit code -11)"),
+        (jobs.loop_for_ever, "attempts_spent", "ran longer than 1 s"),
+        (jobs.exit_the_process, "attempts_spent", "SystemExit: 3"),
+        (jobs.raise_something, "attempts_spent", "KeyError: 'the key that was missing'"),
+        (jobs.reject, "rejected", "of no use"),
+        (jobs.return_no_json, "rejected", "the result is a object, which JSON cannot hold"),
+    ],
+)
+def test_whatever_a_handler_does_to_its_process_the_worker_runs_the_next_job(
+    app: Faultline, task: Any, reason: str, says: str
+) -> None:
+    with working(app):
+        job = ended(app, task.enqueue().job_id)
+        after = ended(app, jobs.pid_of.enqueue().job_id)
+
+    assert (job.state, job.failed_reason) == (JobState.FAILED, reason)
+    assert says in (job.last_error or "")
+    assert after.state is JobState.SUCCEEDED
+
+
+def test_the_traceback_of_the_child_is_kept(app: Faultline) -> None:
+    job = work_off(app, jobs.raise_something.enqueue().job_id)
+
+    assert "in raise_something" in (job.last_error or "")
+
+
+def test_a_cancelled_job_is_killed(app: Faultline, conn: Connection) -> None:
+    with working(app, lease_seconds=0.4):
+        job_id = jobs.wait_for_the_end.enqueue().job_id
+        (pid,) = until(lambda: effects(conn), "its beginning")
+        app.cancel(job_id)
+        until(lambda: not is_alive(pid), "its end")
+
+    assert app.get(job_id).failed_reason == "cancelled"
+
+
+def test_draining_kills_what_does_not_end_and_hands_the_job_back(
+    app: Faultline, conn: Connection
+) -> None:
+    with working(app, drain_seconds=0.1):
+        job_id = jobs.wait_for_the_end.enqueue().job_id
+        (pid,) = until(lambda: effects(conn), "its beginning")
+
+    job = app.get(job_id)
+    assert (job.state, job.attempts) == (JobState.QUEUED, 0)
+    assert not is_alive(pid)
+
+
+def test_a_handler_that_cannot_be_imported_is_refused_when_it_is_defined() -> None:
+    app = Faultline()
+
+    with pytest.raises(InvalidInput, match="imported by name"):
+
+        @app.task(process=True)
+        def local(job: Job) -> None: ...
+
+
+def test_a_coroutine_is_refused() -> None:
+    app = Faultline()
+
+    async def handler(job: Job) -> None: ...
+
+    with pytest.raises(InvalidInput, match="plain `def`"):
+        app.task(process=True)(handler)

@@ -1,0 +1,108 @@
+"""One reconciler leads. When it stands still another one leads, and the dead are still noticed."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.processes import apps
+from tests.processes.fleet import Fleet
+from tests.processes.stage import Stage
+
+LONG_LEASE = ("--lease-seconds", "600")
+
+
+def test_a_leader_that_stands_still_is_replaced_and_a_killed_worker_is_still_missed(
+    fleet: Fleet, stage: Stage
+) -> None:
+    leader = fleet.started(*LONG_LEASE, "--queues", "elsewhere", name="leader")
+    leader.wait_for_event("reconciler_leading")
+    job_id = stage.enqueue(apps.pay, gate="never")
+    killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed")
+    stage.wait_for_mark(job_id)
+    heir = fleet.started(*LONG_LEASE, name="heir")
+
+    leader.send(signal.SIGSTOP)
+    heir.wait_for_event("reconciler_leading")
+    killed.kill()
+
+    reaped = heir.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert reaped["cause"] == "worker_lost"
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(job_id) == 1
+
+    # the old leader comes back as one of many, and leads again when its turn comes
+    leader.send(signal.SIGCONT)
+    heir.kill()
+    leader.wait_for_event("reconciler_leading", times=2)
+    heirs_name = heir.wait_for_event("worker_started")["worker"]
+    leader.wait_for_event("worker_lost", worker=heirs_name)
+
+
+def test_a_leader_that_is_killed_is_replaced_and_its_own_job_is_recovered(
+    fleet: Fleet, stage: Stage
+) -> None:
+    job_id = stage.enqueue(apps.pay, gate="never")
+    leader = fleet.started(*LONG_LEASE, name="leader")
+    leader.wait_for_event("reconciler_leading")
+    stage.wait_for_mark(job_id)
+    heir = fleet.started(*LONG_LEASE, name="heir")
+    assert not heir.heard("reconciler_leading")
+
+    leader.kill()
+
+    heir.wait_for_event("reconciler_leading")
+    assert heir.wait_for_event("lease_reaped", job_id=job_id)["cause"] == "worker_lost"
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(job_id) == 1
+
+
+def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
+    fleet: Fleet, stage: Stage
+) -> None:
+    """The more workers there are, the less often each asks; but not so seldom that the server takes
+    the silence for death."""
+    stage.conn.execute(
+        "INSERT INTO faultline.workers (id, host, pid, queues, holds_locks)"
+        " SELECT 'w' || n, 'host', n, '{}', false FROM generate_series(1, 1000) AS n"
+    )
+    leader = fleet.reconciler("leader")
+    leader.wait_for_event("reconciler_leading")
+    waiting = fleet.reconciler("waiting")
+    session = (
+        "SELECT pid, query_start FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'faultline reconciler' AND query LIKE '%%pg_try_advisory_lock%%'"
+    )
+    pid, first = stage.wait_for_row(session, [], "nobody waits to lead")
+
+    later = f"{session} AND query_start > %s"
+    again, second = stage.wait_for_row(later, [first], "it asked once only")
+    third, _ = stage.wait_for_row(later, [second], "it asked twice only")
+
+    assert (again, third) == (pid, pid)
+    assert not waiting.heard("database_unavailable")
+
+
+def test_when_most_workers_vanish_at_once_their_leases_decide(fleet: Fleet, stage: Stage) -> None:
+    reconciler = fleet.reconciler()
+    reconciler.wait_for_event("reconciler_leading")
+    options = ("--lease-seconds", "3", "--no-reconciler", "--concurrency", "1")
+    jobs, killed = [], []
+    for number in range(3):
+        jobs.append(stage.enqueue(apps.pay, gate="never"))
+        killed.append(fleet.started(*options, name=f"killed {number}"))
+        stage.wait_for_mark(jobs[-1])
+
+    reconciler.send(signal.SIGSTOP)  # it is to see them all at once
+    for worker in killed:
+        worker.kill()
+    sessions = "FROM pg_stat_activity WHERE application_name = 'faultline heartbeat'"
+    sessions += " AND datname = current_database()"
+    stage.wait_until(lambda: stage.count(sessions) == 0, "their sessions live on")
+    reconciler.send(signal.SIGCONT)
+
+    reconciler.wait_for_event("degraded")
+    fleet.started(name="other")
+    stage.wait_for_all(3)
+    assert {outcome for job_id in jobs for outcome in stage.outcomes(job_id)} == {"expired"}
+    assert not reconciler.heard("lease_reaped", cause="worker_lost")
+    stage.assert_paid_once_each(3)

@@ -1,0 +1,122 @@
+"""Workers that stand still, or are cut off: what they hold goes to others, and takes effect once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultline.task import Task
+from tests.processes import apps
+from tests.processes.fleet import Fleet
+from tests.processes.proxy import Proxy
+from tests.processes.stage import Stage
+
+SHORT_LEASE = ("--lease-seconds", "1")
+WORTH_OF_A_LEASE = 6  # renewals: a lease is renewed four times while it lasts
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+def let_go(stage: Stage, fifo: Path) -> None:
+    """Let the handler that reads from the fifo go on."""
+
+    def somebody_reads() -> bool:
+        try:
+            os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+
+    stage.wait_until(somebody_reads, "nobody reads from the fifo")
+
+
+@pytest.mark.parametrize(
+    "task", [apps.pay, apps.pay_plain, apps.pay_slowly, apps.pay_slowly_plain], ids=lambda t: t.name
+)
+def test_a_worker_stopped_past_its_lease_gives_up_the_attempt_when_it_comes_back(
+    fleet: Fleet, stage: Stage, task: Task[..., Any]
+) -> None:
+    job_id = stage.enqueue(task, gate="never")
+    stopped = fleet.started(*SHORT_LEASE, name="stopped")
+    stage.wait_for_mark(job_id)
+    stopped.send(signal.SIGSTOP)
+    other = fleet.started(*SHORT_LEASE, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    other.wait_for_event("commit_ok", job_id=job_id, token=2)
+
+    stopped.send(signal.SIGCONT)
+
+    stopped.wait_for_event("lease_lost", job_id=job_id, token=1)
+    stopped.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
+    assert not stopped.heard("commit_ok")
+    assert stage.payments(job_id) == 1
+    stage.assert_in_order()
+    # and it goes on to work
+    other.kill()
+    later = stage.enqueue(apps.pay)
+    stopped.wait_for_event("commit_ok", job_id=later, token=1)
+
+
+def test_a_handler_that_holds_the_interpreter_past_its_lease_is_refused(
+    fleet: Fleet, stage: Stage, fifo: Path
+) -> None:
+    job_id = stage.enqueue(apps.hold_the_gil, fifo=str(fifo))
+    stalled = fleet.started(*SHORT_LEASE, name="stalled")
+    stage.wait_for_mark(job_id)
+    fleet.started(*SHORT_LEASE, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+
+    let_go(stage, fifo)
+
+    stalled.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
+    assert not stalled.heard("commit_ok")
+    assert stage.payments(job_id) == 1
+    stage.assert_in_order()
+
+
+def test_a_handler_that_blocks_the_event_loop_past_its_lease_keeps_the_lease(
+    fleet: Fleet, stage: Stage, fifo: Path
+) -> None:
+    job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    blocked = fleet.started(*SHORT_LEASE, name="blocked")
+    stage.wait_for_mark(job_id)
+    other = fleet.started(*SHORT_LEASE, name="other")
+    blocked.wait_for_event("lease_renewed", job_id=job_id, times=WORTH_OF_A_LEASE)
+
+    let_go(stage, fifo)
+
+    blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
+    assert stage.job(job_id)[:2] == ("succeeded", 1)
+    assert stage.payments(job_id) == 1
+    assert not other.heard("lease_reaped")
+
+
+@pytest.mark.parametrize("task", [apps.pay, apps.pay_slowly_plain], ids=lambda t: t.name)
+def test_a_worker_that_is_cut_off_gives_up_by_its_own_clock_before_others_take_over(
+    fleet: Fleet, stage: Stage, proxy: Proxy, task: Task[..., Any]
+) -> None:
+    """Its connections neither work nor break: nobody tells it anything."""
+    job_id = stage.enqueue(task, gate="never")
+    lonely = fleet.started("--lease-seconds", "3", name="lonely", url=proxy.url)
+    stage.wait_for_mark(job_id)
+    proxy.stall()
+    lost = lonely.wait_for_event("lease_lost", job_id=job_id, token=1)
+    assert lost["cause"] == "deadline"
+    assert stage.job(job_id).attempts == 1  # so far nobody else has it
+
+    fleet.started(*SHORT_LEASE, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    proxy.flow()
+
+    lonely.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
+    assert stage.payments(job_id) == 1
+    stage.assert_in_order()
