@@ -9,7 +9,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format migrate lease-race lease-race-log lock clean
+.PHONY: help demo test lint format migrate lease-race lease-race-log recovery lock clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ lease-race: $(READY) ## the deterministic two-worker race, as a test
 
 lease-race-log: $(READY) ## the same race with its structured log, one JSON object per line
 	@$(BIN)/faultline demo --log-only
+
+recovery: $(READY) ## kill workers, and see how long their job takes to run elsewhere
+	@$(BIN)/faultline drill recovery
 
 lock: ## refresh requirements.lock (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev --upgrade pyproject.toml -o requirements.lock

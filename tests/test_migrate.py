@@ -25,11 +25,12 @@ from faultline.migrate import (
 
 Conn = psycopg.Connection[Any]
 
-# Stops a migration of an empty database in its middle, for as long as somebody holds lock 42.
-STOP_AT_THE_LEDGER = """
+# Stops a migration of an empty database when the tables are there and the functions are being made,
+# for as long as somebody holds lock 42.
+STOP_AT_THE_FENCE = """
     CREATE FUNCTION stop() RETURNS event_trigger LANGUAGE plpgsql AS $$
     BEGIN
-        IF to_regclass('faultline.ledger') IS NOT NULL THEN
+        IF to_regproc('faultline.refuse_stale') IS NOT NULL THEN
             PERFORM pg_advisory_xact_lock_shared(42);
         END IF;
     END $$;
@@ -130,7 +131,7 @@ def test_a_run_with_nothing_to_do_passes_a_table_that_is_locked(database_url: st
 
 def test_two_migrators_at_once_make_one_schema(empty_database_url: str) -> None:
     with session(empty_database_url) as watcher, ThreadPoolExecutor(2) as threads:
-        watcher.execute(STOP_AT_THE_LEDGER.encode())
+        watcher.execute(STOP_AT_THE_FENCE.encode())
         watcher.execute("SELECT pg_advisory_lock(42)")
         first = threads.submit(migrate, empty_database_url)
         wait_until(lambda: migrators(watcher, waiting=True) == 1)
@@ -159,7 +160,7 @@ def test_a_first_migration_killed_half_way_leaves_nothing_and_can_be_run_again(
     empty_database_url: str,
 ) -> None:
     with session(empty_database_url) as watcher:
-        watcher.execute(STOP_AT_THE_LEDGER.encode())
+        watcher.execute(STOP_AT_THE_FENCE.encode())
         watcher.execute("SELECT pg_advisory_lock(42)")
         kill_a_migration_in_its_middle(empty_database_url, watcher)
 

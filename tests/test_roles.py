@@ -46,11 +46,12 @@ def acting_as(conn: Conn, role: str) -> Iterator[Conn]:
 
 def refused(conn: Conn, role: str, work: str | Statement[Any]) -> bool:
     """Whether the role is not allowed to; nothing that was allowed is kept."""
-    statement = Statement(work, (), lambda rows: rows) if isinstance(work, str) else work  # type: ignore[arg-type]
+    if isinstance(work, str):
+        work = Statement(work, (), list)
     with conn.transaction(force_rollback=True):
         conn.execute(f"SET LOCAL ROLE {role}".encode())
         try:
-            run(conn, statement)
+            run(conn, work)
         except InsufficientPrivilege:
             return True
         return False

@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from faultline import (
-    DatabaseUnavailable,
     Faultline,
     IllegalTransition,
     InvalidInput,
@@ -58,7 +57,7 @@ def test_an_id_that_no_job_has_is_unknown(app: Faultline, verb: str, colour: str
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("malformed", [*MALFORMED, 5, None])
+@pytest.mark.parametrize("malformed", [*MALFORMED, None])
 def test_what_is_not_an_id_is_invalid(app: Faultline, verb: str, malformed: Any) -> None:
     with pytest.raises(InvalidInput, match="is not a job id"):
         call(app, verb, malformed, "plain")
@@ -98,17 +97,6 @@ def test_a_missing_schema_is_an_error_with_its_remedy(empty_database_url: str) -
     try:
         with pytest.raises(SchemaMismatch, match="run: faultline migrate"):
             application.get(uuid4())
-    finally:
-        application.close()
-
-
-def test_an_unreachable_server_is_an_error_without_the_password() -> None:
-    application = Faultline("postgresql://me:hunter2@127.0.0.1:1/db?connect_timeout=1")
-    application.task(name="t")(lambda job: None)
-    try:
-        with pytest.raises(DatabaseUnavailable, match="cannot reach PostgreSQL") as caught:
-            application.get(uuid4())
-        assert "hunter2" not in str(caught.value)
     finally:
         application.close()
 

@@ -117,11 +117,15 @@ def test_a_row_that_somebody_holds_is_committed_once_it_is_free(
     conn: Connection, database_url: str
 ) -> None:
     claims = claimed(conn, 3)
-    answers = Answers()
+    answers, two = Answers(), asyncio.Event()
+
+    def flushed() -> None:
+        if len(answers.verdicts) == 2:
+            two.set()
 
     async def main() -> None:
         link = Link(database_url, purpose="committer")
-        committer = Committer(link, batch_size=10, on_flushed=answers.flushed)
+        committer = Committer(link, batch_size=10, on_flushed=flushed)
         service = asyncio.create_task(committer.run())
         with psycopg.connect(database_url) as holder:
             holder.execute(
@@ -130,8 +134,7 @@ def test_a_row_that_somebody_holds_is_committed_once_it_is_free(
             for claim in claims:
                 committer.submit(answers.entry(claim))
             async with asyncio.timeout(15):
-                while len(answers.verdicts) < 2:
-                    await asyncio.sleep(0)
+                await two.wait()
             assert claims[0].job_id not in answers.verdicts
             holder.rollback()
         await asyncio.wait_for(committer.drained(), 15)

@@ -20,7 +20,7 @@ JOBS = "faultline.jobs"
 
 
 @pytest.fixture
-def charge(app: Faultline) -> Task[..., None]:
+def charge(app: Faultline) -> Task[..., Any]:
     @app.task(name="charge", queue="billing", priority=3, max_attempts=7)
     async def charge(job: Job, invoice: int, note: str = "") -> None: ...
 
@@ -38,7 +38,7 @@ def in_async(app: Faultline, call: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def test_a_job_carries_its_tasks_options_and_its_arguments_by_name(
-    app: Faultline, charge: Task[..., None]
+    app: Faultline, charge: Task[..., Any]
 ) -> None:
     record = app.get(charge.enqueue(7, note="hi").job_id)
     assert (record.task, record.queue, record.priority) == ("charge", "billing", 3)
@@ -47,7 +47,7 @@ def test_a_job_carries_its_tasks_options_and_its_arguments_by_name(
 
 
 def test_options_given_with_a_job_win_over_its_tasks(
-    app: Faultline, charge: Task[..., None]
+    app: Faultline, charge: Task[..., Any]
 ) -> None:
     later = datetime(2030, 1, 1, tzinfo=UTC)
     job = charge.enqueue(invoice=1, queue="red", priority=0, run_at=later, idempotency_key="k")
@@ -56,7 +56,7 @@ def test_options_given_with_a_job_win_over_its_tasks(
     assert record.next_run_at == later
 
 
-def test_enqueue_async_does_the_same(app: Faultline, charge: Task[..., None]) -> None:
+def test_enqueue_async_does_the_same(app: Faultline, charge: Task[..., Any]) -> None:
     async def call() -> tuple[Any, Any]:
         job = await charge.enqueue_async(7, note="hi", idempotency_key="k")
         return job, await app.get_async(job.job_id)
@@ -67,14 +67,14 @@ def test_enqueue_async_does_the_same(app: Faultline, charge: Task[..., None]) ->
 
 
 def test_many_coroutines_may_enqueue_at_once(
-    app: Faultline, charge: Task[..., None], conn: Connection
+    app: Faultline, charge: Task[..., Any], conn: Connection
 ) -> None:
     in_async(app, lambda: asyncio.gather(*(charge.enqueue_async(invoice=n) for n in range(50))))
     assert count(conn, JOBS) == 50
 
 
 def test_enqueue_many_keeps_the_order_and_knows_the_keys(
-    app: Faultline, charge: Task[..., None]
+    app: Faultline, charge: Task[..., Any]
 ) -> None:
     first = charge.enqueue(invoice=2, idempotency_key="two")
     payloads = [{"invoice": 1}, {"invoice": 2}, {"invoice": 3}]
@@ -92,7 +92,7 @@ def test_enqueue_many_keeps_the_order_and_knows_the_keys(
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_job_exists_if_the_callers_transaction_commits(
-    charge: Task[..., None], conn: Connection, database_url: str, effects: str, commits: bool
+    charge: Task[..., Any], conn: Connection, database_url: str, effects: str, commits: bool
 ) -> None:
     with psycopg.connect(database_url) as own:
         own.execute("INSERT INTO effects VALUES ('order')")
@@ -105,7 +105,7 @@ def test_a_job_exists_if_the_callers_transaction_commits(
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_job_exists_if_the_callers_async_transaction_commits(
-    app: Faultline, charge: Task[..., None], conn: Connection, database_url: str, commits: bool
+    app: Faultline, charge: Task[..., Any], conn: Connection, database_url: str, commits: bool
 ) -> None:
     async def call() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as own:
@@ -119,23 +119,23 @@ def test_a_job_exists_if_the_callers_async_transaction_commits(
 
 
 def test_the_callers_row_factory_makes_no_difference(
-    charge: Task[..., None], database_url: str
+    charge: Task[..., Any], database_url: str
 ) -> None:
     with psycopg.connect(database_url, row_factory=psycopg.rows.dict_row) as own:
         assert isinstance(charge.enqueue(invoice=1, conn=own).job_id, UUID)
 
 
 def test_a_connection_of_the_wrong_colour_is_a_clear_error(
-    app: Faultline, charge: Task[..., None], conn: Connection, database_url: str
+    app: Faultline, charge: Task[..., Any], conn: Connection, database_url: str
 ) -> None:
     async def call() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as own:
             with pytest.raises(InvalidInput, match="AsyncConnection: use the _async method"):
-                charge.enqueue(invoice=1, conn=own)  # type: ignore[arg-type]
+                charge.enqueue(invoice=1, conn=own)
         with pytest.raises(InvalidInput, match="conn is a Connection: it must be async here"):
-            await charge.enqueue_async(invoice=1, conn=conn)  # type: ignore[arg-type]
+            await charge.enqueue_async(invoice=1, conn=conn)
         with pytest.raises(InvalidInput, match="conn is a str"):
-            await charge.enqueue_async(invoice=1, conn="postgresql://")  # type: ignore[arg-type]
+            await charge.enqueue_async(invoice=1, conn="postgresql://")
 
     in_async(app, call)
     assert count(conn, JOBS) == 0
@@ -144,7 +144,7 @@ def test_a_connection_of_the_wrong_colour_is_a_clear_error(
 # ── idempotency ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_same_key_for_the_same_work_is_the_same_job(charge: Task[..., None]) -> None:
+def test_the_same_key_for_the_same_work_is_the_same_job(charge: Task[..., Any]) -> None:
     first = charge.enqueue(invoice=1, idempotency_key="k")
     again = charge.enqueue(invoice=1, idempotency_key="k")
     assert (first.existing, again.existing) == (False, True)
@@ -152,7 +152,7 @@ def test_the_same_key_for_the_same_work_is_the_same_job(charge: Task[..., None])
 
 
 def test_the_same_key_for_other_work_is_a_conflict_that_names_the_job(
-    app: Faultline, charge: Task[..., None], conn: Connection
+    app: Faultline, charge: Task[..., Any], conn: Connection
 ) -> None:
     first = charge.enqueue(invoice=1, idempotency_key="k")
     with pytest.raises(IdempotencyConflict) as caught:
@@ -175,7 +175,6 @@ WRONG: dict[str, dict[str, Any]] = {
     "nul": {"invoice": 1, "note": "\x00"},
     "surrogate": {"invoice": 1, "note": "\udc80"},
     "naive_run_at": {"invoice": 1, "run_at": datetime(2030, 1, 1)},  # noqa: DTZ001
-    "run_at_of_another_type": {"invoice": 1, "run_at": "tomorrow"},
     "delay_for_run_at": {"invoice": 1, "run_at": timedelta(hours=1)},
     "empty_key": {"invoice": 1, "idempotency_key": ""},
     "long_key": {"invoice": 1, "idempotency_key": "k" * 256},
@@ -184,8 +183,6 @@ WRONG: dict[str, dict[str, Any]] = {
     "priority_10": {"invoice": 1, "priority": 10},
     "priority_below_0": {"invoice": 1, "priority": -1},
     "half_a_priority": {"invoice": 1, "priority": 1.5},
-    "priority_of_another_type": {"invoice": 1, "priority": "high"},
-    "queue_of_another_type": {"invoice": 1, "queue": 5},
     **{
         f"queue {name!r}": {"invoice": 1, "queue": name}
         for name in ["", "a b", "a\n", "-a", "x" * 64, "é", "a;DROP", "a\x00", "a'", "%s", "{a}"]
@@ -195,7 +192,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_a_job_is_refused_at_once(
-    app: Faultline, charge: Task[..., None], conn: Connection, name: str
+    app: Faultline, charge: Task[..., Any], conn: Connection, name: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
         charge.enqueue(**WRONG[name])
@@ -205,7 +202,7 @@ def test_what_cannot_be_a_job_is_refused_at_once(
     assert count(conn, JOBS) == 0
 
 
-def test_a_payload_over_the_limit_is_refused(charge: Task[..., None], conn: Connection) -> None:
+def test_a_payload_over_the_limit_is_refused(charge: Task[..., Any], conn: Connection) -> None:
     with pytest.raises(PayloadTooLarge, match="the limit is 1,048,576"):
         charge.enqueue(invoice=1, note="x" * 1_048_576)
     assert count(conn, JOBS) == 0
@@ -215,7 +212,6 @@ MANY: list[tuple[Any, dict[str, Any]]] = [
     ([{"invoice": 1}, {}], {}),
     ([{"invoice": 1}, {"invoice": 1, "amount": 2}], {}),
     ([{"invoice": 1}, 5], {}),
-    ([{"invoice": 1}, "ab"], {}),
     ([{1: 2}], {}),
     ([{"invoice": 1}], {"idempotency_keys": ["a", "b"]}),
     ([{"invoice": 1}], {"idempotency_keys": [""]}),
@@ -226,7 +222,7 @@ MANY: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("payloads", "options"), MANY)
 def test_one_wrong_job_of_many_refuses_them_all(
-    charge: Task[..., None], conn: Connection, payloads: Any, options: dict[str, Any]
+    charge: Task[..., Any], conn: Connection, payloads: Any, options: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput):
         charge.enqueue_many(payloads, **options)

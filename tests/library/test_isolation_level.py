@@ -10,7 +10,16 @@ from psycopg import IsolationLevel
 
 from faultline import Faultline, FenceNotHeld, Job, JobState
 
-from .running import Connection, EventTap, count, until, value, work_off, working
+from .running import (
+    Connection,
+    EventTap,
+    count,
+    until,
+    value,
+    wait_for_the_first_heartbeat,
+    work_off,
+    working,
+)
 
 LEVELS = [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
 WRITE = "INSERT INTO effects VALUES (current_setting('transaction_isolation'))"
@@ -77,6 +86,7 @@ def test_heartbeats_before_and_during_the_transaction_do_not_fail_its_commit(
 
     @app.task()
     def slow(job: Job) -> None:
+        wait_for_the_first_heartbeat(conn)
         wait_for_a_beat()
         with job.transaction(isolation=level) as tx:
             tx.execute(WRITE)

@@ -105,6 +105,15 @@ def pay_slowly_plain(job: Job, gate: str | None = None) -> None:
             wait_at(gate)
 
 
+@app.task(retry=SOON, process=True)
+def pay_in_a_child(job: Job, gate: str | None = None) -> None:
+    """Like `pay_slowly_plain`, in a process of its own."""
+    pay_slowly_plain(job, gate)
+
+
+PAYING = (pay, pay_plain, pay_slowly, pay_slowly_plain, pay_in_a_child)
+
+
 @app.task(retry=SOON, max_attempts=20)
 async def pay_in_the_database(job: Job, seconds: float) -> None:
     """Its transaction is open for a while, so an outage finds some in every phase."""
@@ -167,12 +176,12 @@ def cannot_be_interrupted(job: Job, *, in_transaction: bool) -> None:
 
 @app.task(retry=SOON)
 async def will_not_be_cancelled(job: Job) -> None:
-    await mark_async(job, "started")
+    mark(job, "started")
     while True:
         try:
             await asyncio.sleep(WAIT_SECONDS)
         except asyncio.CancelledError:
-            await mark_async(job, "refused to be cancelled")
+            mark(job, "refused to be cancelled")
 
 
 @app.task(max_attempts=3)

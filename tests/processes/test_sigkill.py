@@ -24,9 +24,7 @@ def assert_recovered_by(witness: Process, killed: Process, job_id: object) -> No
     assert reaped["lost_worker"] == killed.wait_for_event("worker_started")["worker"]
 
 
-@pytest.mark.parametrize(
-    "task", [apps.pay, apps.pay_plain, apps.pay_slowly, apps.pay_slowly_plain], ids=lambda t: t.name
-)
+@pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)
 def test_the_job_of_a_killed_worker_runs_on_another_one_and_takes_effect_once(
     fleet: Fleet, stage: Stage, task: Task[..., Any]
 ) -> None:

@@ -39,9 +39,7 @@ def let_go(stage: Stage, fifo: Path) -> None:
     stage.wait_until(somebody_reads, "nobody reads from the fifo")
 
 
-@pytest.mark.parametrize(
-    "task", [apps.pay, apps.pay_plain, apps.pay_slowly, apps.pay_slowly_plain], ids=lambda t: t.name
-)
+@pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)
 def test_a_worker_stopped_past_its_lease_gives_up_the_attempt_when_it_comes_back(
     fleet: Fleet, stage: Stage, task: Task[..., Any]
 ) -> None:
@@ -100,7 +98,9 @@ def test_a_handler_that_blocks_the_event_loop_past_its_lease_keeps_the_lease(
     assert not other.heard("lease_reaped")
 
 
-@pytest.mark.parametrize("task", [apps.pay, apps.pay_slowly_plain], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "task", [apps.pay, apps.pay_slowly_plain], ids=lambda task: task.handler.__name__
+)
 def test_a_worker_that_is_cut_off_gives_up_by_its_own_clock_before_others_take_over(
     fleet: Fleet, stage: Stage, proxy: Proxy, task: Task[..., Any]
 ) -> None:

@@ -18,7 +18,9 @@ COMMIT_OF_PAYMENT = AT_COMMIT.format("stage.payments")
 BOTH_HANDLERS = pytest.mark.parametrize("task", [apps.pay, apps.pay_plain], ids=["async", "plain"])
 
 
-@pytest.mark.parametrize("task", [apps.pay, apps.pay_plain, apps.pay_own], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "task", [apps.pay, apps.pay_plain, apps.pay_own], ids=lambda task: task.handler.__name__
+)
 def test_a_commit_that_the_server_breaks_off_is_undone_and_the_next_attempt_pays(
     fleet: Fleet, stage: Stage, task: Task[..., Any]
 ) -> None:

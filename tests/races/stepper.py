@@ -43,8 +43,9 @@ class Actor:
 
     def start(self, work: str | Statement[Any], params: tuple[Any, ...] = ()) -> None:
         assert self._running is None, "the last statement's result was not taken"
-        statement = Statement(work, params, list) if isinstance(work, str) else work  # type: ignore[arg-type]
-        self._running = self._thread.submit(run, self._conn, statement)
+        if isinstance(work, str):
+            work = Statement(work, params, list)
+        self._running = self._thread.submit(run, self._conn, work)
 
     def is_blocked(self) -> bool:
         """Whether the statement waits for a lock; False once it has finished."""

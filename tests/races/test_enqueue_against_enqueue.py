@@ -104,7 +104,7 @@ def test_other_keys_do_not_wait(conn: Conn, connect: Connect) -> None:
 def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(
     conn: Conn, connect: Connect
 ) -> None:
-    """A third producer holds `b`: without an order of their own the two would meet in the middle."""
+    """A third producer holds `b`: without an order of their own both would meet in the middle."""
     holder, rising, falling = Actor(connect), Actor(connect), Actor(connect)
     holder.begin()
     holder.run(enqueue("b"))

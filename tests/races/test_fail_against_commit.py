@@ -9,6 +9,7 @@ import pytest
 
 from faultline import protocol
 from faultline.errors import StaleLease
+from faultline.model import Claim
 from faultline.protocol import Statement
 
 from .stepper import Actor, Connect, assert_settled, claimed, state_of
@@ -17,7 +18,7 @@ Conn = psycopg.Connection[Any]
 GIVE_UPS = ["fail", "release"]
 
 
-def give_up(claim: protocol.Claim, how: str) -> Statement[Any]:
+def give_up(claim: Claim, how: str) -> Statement[Any]:
     return protocol.release(claim) if how == "release" else protocol.fail(claim, error="boom")
 
 

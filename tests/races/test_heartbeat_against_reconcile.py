@@ -1,4 +1,4 @@
-"""A renewal in flight keeps the job; one that comes after it was taken back learns that it is lost."""
+"""A renewal in flight keeps the job; one that comes too late learns that it is lost."""
 
 from __future__ import annotations
 

@@ -12,11 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from faultline.cli.context import Context
+from faultline.cli.playground import playground
 from faultline.drills.race import RaceEvent, RaceReport, RaceSettings, run_race
 from faultline.drills.race.timeline import lanes, moments
-from faultline.drills.scratch import scratch_database
-from faultline.drills.subjects import Subject, install
-from faultline.embedded import temporary_server
 
 # The milestones of the race, for the progress display: (worker, event).
 _STEPS = {
@@ -52,7 +50,7 @@ def demo(context: Context, log_only: bool, lease_seconds: float) -> None:
                 "[bold]The stale-worker race[/bold]: a worker stalls in the middle of a job, its lease"
                 " runs out,\na second worker takes over, and the first one comes back. What happens?\n"
             )
-        url = stack.enter_context(_database(context, None if log_only else console))
+        url = stack.enter_context(playground(context, None if log_only else console))
         show = stack.enter_context(_display(console, log_only))
         report = run_race(url, settings, show)
     if log_only:
@@ -60,22 +58,6 @@ def demo(context: Context, log_only: bool, lease_seconds: float) -> None:
     else:
         _explain(console, report)
     sys.exit(0 if report.holds else 1)
-
-
-@contextmanager
-def _database(context: Context, console: Console | None) -> Iterator[str]:
-    with ExitStack() as stack:
-        server = context.given_url
-        if server is None:
-            own = stack.enter_context(temporary_server())
-            server = own.url
-            if console is not None:
-                console.print(
-                    f"[dim]started an embedded PostgreSQL {own.version} for this demo[/dim]"
-                )
-        url = stack.enter_context(scratch_database(server))
-        install(Subject.FAULTLINE, url)
-        yield url
 
 
 @contextmanager

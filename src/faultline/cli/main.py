@@ -27,6 +27,7 @@ COMMANDS = {
     "verify": "faultline.cli.diagnosis",
     "doctor": "faultline.cli.diagnosis",
     "db": "faultline.cli.database",
+    "drill": "faultline.cli.drill",
 }
 
 

@@ -12,8 +12,9 @@ from typing import LiteralString
 from uuid import UUID
 
 from faultline.database import Connection, connect
-from faultline.drills.race.app import charge
-from faultline.drills.race.witness import RaceEvent, Stopwatch, Witness
+from faultline.drills.race.app import ROLE_VARIABLE, charge
+from faultline.drills.race.timeline import RaceEvent
+from faultline.drills.witness import Witness
 from faultline.errors import FaultlineError
 
 _TABLES = """
@@ -91,12 +92,12 @@ class _Race:
         self.conn = conn
         self.events: list[RaceEvent] = []
         self._on_event = on_event
-        self._watch = Stopwatch()
+        self._began = time.monotonic()
         self._lock = threading.Lock()
 
     def say(self, worker: str, event: str, fields: dict[str, object] | None = None) -> None:
         with self._lock:
-            seen = RaceEvent(self._watch.elapsed(), worker, event, dict(fields or {}))
+            seen = RaceEvent(time.monotonic() - self._began, worker, event, dict(fields or {}))
             self.events.append(seen)
             self._on_event(seen)
 
@@ -104,7 +105,14 @@ class _Race:
         lease = str(self.settings.lease_seconds)
         options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
         options += ["--lease-seconds", lease, "--no-self-fencing"]
-        return Witness(name, role, self.url, options, self.say)
+        return Witness(
+            name,
+            app="faultline.drills.race.app:app",
+            url=self.url,
+            options=options,
+            environment={ROLE_VARIABLE: role},
+            report=self.say,
+        )
 
     def wait_until(self, query: LiteralString, what: str, witness: Witness | None = None) -> None:
         """Poll the database until `query` returns a row."""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-from faultline.drills.race.witness import RaceEvent
+from dataclasses import dataclass, field
+from typing import Any
 
 LANE_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEvent:
+    """Something that happened: `at` seconds after the race began."""
+
+    at: float
+    worker: str  # "A", "B", or "-" for the referee
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

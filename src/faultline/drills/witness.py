@@ -1,4 +1,4 @@
-"""Watches the workers of a race: starts them, reads their events, and never leaves one behind."""
+"""Watches the worker processes of a drill: starts them, reads their events, leaves none behind."""
 
 from __future__ import annotations
 
@@ -9,36 +9,29 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from faultline.drills.race.app import ROLE_VARIABLE
-
-
-@dataclass(frozen=True, slots=True)
-class RaceEvent:
-    """Something that happened: `at` seconds after the race began."""
-
-    at: float
-    worker: str  # "A", "B", or "-" for the referee
-    event: str
-    fields: dict[str, Any] = field(default_factory=dict)
 
 
 class Witness:
     """One worker process under observation."""
 
     def __init__(
-        self, name: str, role: str, url: str, options: list[str], report: Callable[..., None]
+        self,
+        name: str,
+        *,
+        app: str,
+        url: str,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        report: Callable[[str, str, dict[str, Any]], None] = lambda name, event, fields: None,
     ) -> None:
         self.name = name
         self._report = report
-        command = [sys.executable, "-m", "faultline", "--app", "faultline.drills.race.app:app"]
-        command += ["--log-format", "json", "--verbose", "worker", *options]
-        environment = {**os.environ, "DATABASE_URL": url, ROLE_VARIABLE: role}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        command = [sys.executable, "-m", "faultline", "--app", app, "--log-format", "json"]
+        command += ["--verbose", "worker", *options]
+        variables = {**os.environ, **(environment or {}), "DATABASE_URL": url}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
         self.events: list[str] = []
         self.stray_lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -76,11 +69,3 @@ class Witness:
         self._reader.join(10)
         if self.process.stderr is not None:
             self.process.stderr.close()
-
-
-class Stopwatch:
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-
-    def elapsed(self) -> float:
-        return time.monotonic() - self._started

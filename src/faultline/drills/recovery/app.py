@@ -1,0 +1,19 @@
+"""A job that says where it runs, and then runs until its worker is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from faultline import Faultline, Job
+
+app = Faultline()
+
+
+@app.task(name="recovery.linger", max_attempts=1000)
+async def linger(job: Job) -> None:
+    async with job.fenced() as conn:
+        await conn.execute(
+            "INSERT INTO recovery.starts (token, pid) VALUES (%s, %s)", [job.token, os.getpid()]
+        )
+    await asyncio.Event().wait()

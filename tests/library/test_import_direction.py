@@ -1,0 +1,73 @@
+"""The shape of the source: imports point one way, one module opens connections, files stay small."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import faultline
+
+PACKAGE = Path(faultline.__file__).parent
+ROOT = PACKAGE.parent.parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "base", "misc"}
+CONNECT = re.compile(r"psycopg\.connect\(|Connection\.connect\(|ConnectionPool\(")
+# Drills play the part of a user, who opens connections of their own.
+MAY_CONNECT = {"database.py", "drills/race/app.py", "drills/scratch.py"}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def test_imports_point_one_way() -> None:
+    executable = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    if executable is None or not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("import-linter, or the contracts in pyproject.toml, are not here")
+    command = [executable, "--no-cache"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 broken" in ran.stdout
+
+
+def test_connections_are_opened_in_one_place() -> None:
+    found = {relative(path) for path in SOURCES if CONNECT.search(path.read_text())}
+    assert found <= MAY_CONNECT
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_file_is_short_enough_to_be_read(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 500
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    parts = {part.removesuffix(".py") for path in SOURCES for part in relative(path).split("/")}
+    assert parts & VAGUE == set()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_every_file_begins_with_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_driver_is_not_imported_by_what_has_no_need_of_it() -> None:
+    pure = ["protocol", "model", "config", "payload", "errors", "events"]
+    for name in pure:
+        tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+        imported = {
+            alias.name.split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        } | {
+            (node.module or "").split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+        }
+        assert imported.isdisjoint({"psycopg", "psycopg_pool"}), name

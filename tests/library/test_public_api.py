@@ -1,0 +1,150 @@
+"""What users import, pinned: a change here is a change for them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import inspect
+from typing import Any
+
+import pytest
+
+import faultline
+from faultline import Faultline, Job, RetryPolicy, Task
+
+NAMES = [
+    "AttemptTimeout",
+    "DatabaseUnavailable",
+    "Enqueued",
+    "Faultline",
+    "FaultlineError",
+    "FenceNotHeld",
+    "IdempotencyConflict",
+    "IllegalTransition",
+    "InvalidInput",
+    "InvalidSettings",
+    "Job",
+    "JobRecord",
+    "JobState",
+    "NotCommitted",
+    "PayloadTooLarge",
+    "Reject",
+    "RetryPolicy",
+    "SchemaMismatch",
+    "StaleLease",
+    "StaleReason",
+    "Task",
+    "UnknownJob",
+    "UnknownTask",
+]
+SIGNATURES = {
+    Faultline: "(database_url: 'str | None' = None) -> 'None'",
+    Faultline.task: (
+        "(self, *, name: 'str | None' = None, queue: 'str' = 'default', priority: 'int' = 5,"
+        " max_attempts: 'int' = 5, retry: 'RetryPolicy' = RetryPolicy(base_seconds=1.0, factor=2.0,"
+        " cap_seconds=300.0, jitter=0.5), lease_seconds: 'float | None' = None,"
+        " timeout_seconds: 'float | None' = None, process: 'bool' = False)"
+        " -> 'Callable[[Handler[P, R]], Task[P, R]]'"
+    ),
+    Faultline.get: "(self, job_id: 'UUID | str') -> 'JobRecord'",
+    Faultline.get_async: "(self, job_id: 'UUID | str') -> 'JobRecord'",
+    Faultline.cancel: "(self, job_id: 'UUID | str', reason: 'str | None' = None) -> 'JobState'",
+    Faultline.cancel_async: (
+        "(self, job_id: 'UUID | str', reason: 'str | None' = None) -> 'JobState'"
+    ),
+    Faultline.retry: "(self, job_id: 'UUID | str') -> 'JobState'",
+    Faultline.retry_async: "(self, job_id: 'UUID | str') -> 'JobState'",
+    Faultline.close: "(self) -> 'None'",
+    Faultline.aclose: "(self) -> 'None'",
+    Faultline.find_task: "(self, name: 'str') -> 'Task[Any, Any]'",
+    Task.__call__: "(self, job: 'Job', /, *args: 'P.args', **kwargs: 'P.kwargs') -> 'R'",
+    Task.enqueue: "(self, *args: 'Any', **kwargs: 'Any') -> 'Enqueued'",
+    Task.enqueue_async: "(self, *args: 'Any', **kwargs: 'Any') -> 'Enqueued'",
+    Task.enqueue_many: (
+        "(self, payloads: 'Iterable[Mapping[str, Any]]', *,"
+        " idempotency_keys: 'Sequence[str | None] | None' = None,"
+        " run_at: 'datetime | None' = None, conn: 'Connection | None' = None) -> 'list[Enqueued]'"
+    ),
+    Task.enqueue_many_async: (
+        "(self, payloads: 'Iterable[Mapping[str, Any]]', *,"
+        " idempotency_keys: 'Sequence[str | None] | None' = None,"
+        " run_at: 'datetime | None' = None, conn: 'AsyncConnection | None' = None)"
+        " -> 'list[Enqueued]'"
+    ),
+    Job.transaction: "(self, *, isolation: 'IsolationLevel | None' = None) -> 'FencedBlock'",
+    Job.fenced: "(self, conn: 'Connection | AsyncConnection | None' = None) -> 'FencedBlock'",
+    Job.commit: (
+        "(self, conn: 'Connection | AsyncConnection', *, result: 'Any' = None)"
+        " -> 'Awaitable[None] | None'"
+    ),
+    Job.assert_fence: ("(self, conn: 'Connection | AsyncConnection') -> 'Awaitable[None] | None'"),
+    RetryPolicy: (
+        "(base_seconds: 'float' = 1.0, factor: 'float' = 2.0, cap_seconds: 'float' = 300.0,"
+        " jitter: 'float' = 0.5) -> None"
+    ),
+}
+CODES = {
+    "AttemptTimeout": "attempt_timeout",
+    "DatabaseUnavailable": "database_unavailable",
+    "FaultlineError": "faultline_error",
+    "FenceNotHeld": "fence_not_held",
+    "IdempotencyConflict": "idempotency_conflict",
+    "IllegalTransition": "illegal_transition",
+    "InvalidInput": "invalid_input",
+    "InvalidSettings": "invalid_settings",
+    "NotCommitted": "not_committed",
+    "PayloadTooLarge": "payload_too_large",
+    "Reject": "rejected",
+    "SchemaMismatch": "schema_mismatch",
+    "StaleLease": "stale_lease",
+    "UnknownJob": "unknown_job",
+    "UnknownTask": "unknown_task",
+}
+
+
+def test_the_names_are_exactly_these() -> None:
+    assert faultline.__all__ == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_says_what_it_is(name: str) -> None:
+    assert vars(getattr(faultline, name)).get("__doc__")
+
+
+@pytest.mark.parametrize("member", SIGNATURES, ids=lambda member: str(member.__qualname__))
+def test_the_signatures_are_exactly_these(member: Any) -> None:
+    assert str(inspect.signature(member)) == SIGNATURES[member]
+
+
+def test_what_a_job_says_of_itself_is_exactly_this() -> None:
+    properties = {name for name, value in vars(Job).items() if isinstance(value, property)}
+    assert properties == {
+        "attempt",
+        "id",
+        "idempotency_key",
+        "lease_lost",
+        "lease_remaining",
+        "max_attempts",
+        "queue",
+        "task",
+        "token",
+    }
+
+
+def test_every_error_has_a_stable_code_and_one_root() -> None:
+    errors = {
+        name: getattr(faultline, name)
+        for name in NAMES
+        if isinstance(getattr(faultline, name), type)
+        and issubclass(getattr(faultline, name), BaseException)
+    }
+    assert {name: error.code for name, error in errors.items()} == CODES
+    assert all(issubclass(error, faultline.FaultlineError) for error in errors.values())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert faultline.__version__ == importlib.metadata.version("faultline")
+
+
+def test_the_types_are_shipped() -> None:
+    assert importlib.resources.files("faultline").joinpath("py.typed").is_file()
