@@ -236,3 +236,18 @@ def test_a_fence_undone_by_a_savepoint_does_not_count(
         session.execute(COMMIT, fence)
 
     assert refusal.value.sqlstate == "FL007"
+
+
+def test_one_transaction_may_commit_two_jobs_that_it_has_locked(
+    conn: Conn, session: Conn, fence: Fence
+) -> None:
+    conn.execute("SELECT faultline.enqueue('task')")
+    other = claim(conn)
+
+    with session.transaction():
+        session.execute(FENCE, fence)
+        session.execute(FENCE, other)
+        session.execute(COMMIT, fence)
+        session.execute(COMMIT, other)
+
+    assert conn.execute("SELECT count(*) FROM faultline.ledger").fetchone() == (2,)

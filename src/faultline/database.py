@@ -119,14 +119,23 @@ def is_serialization_conflict(error: BaseException) -> bool:
 def redact(url: str) -> str:
     """Where a URL or DSN leads, fit for logs and error messages: built from its parts, so that there
     is no place for a password to slip through."""
-    try:
-        parts = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
+    parts = _parts(url)
+    if parts is None:
         return "(a connection string that cannot be read)"
     user = f"{parts['user']}@" if parts.get("user") else ""
     port = f":{parts['port']}" if parts.get("port") else ""
     host = parts.get("host") or parts.get("hostaddr") or "localhost"
     return f"postgresql://{user}{host}{port}/{parts.get('dbname') or ''}"
+
+
+def _parts(url: str) -> dict[str, Any] | None:
+    """None when it cannot be read, or when part of a password seems to be read as something else."""
+    try:
+        parts = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return None
+    misread = any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname"))
+    return None if misread else dict(parts)
 
 
 def _unavailable(url: str, error: Exception) -> errors.DatabaseUnavailable:
@@ -169,14 +178,11 @@ class Session:
 
 
 def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
-    try:
-        given = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        given = {"host": "@"}
-    if "@" in str(given.get("host", "")):
+    given = _parts(url)
+    if given is None:
         raise errors.InvalidInput(
             "not a database URL (not shown here, since it may hold a password)",
-            hint="postgresql://user:password@host:5432/database, with %40 for an @ in the password",
+            hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
         )
     return {**NETWORK_DEFAULTS, "application_name": application_name, **given, "autocommit": True}
 

@@ -76,7 +76,8 @@ def migrate(
         try:
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
             report = _apply(conn)
-            if roles:
+            # Once there are roles, a function that is new must not stay open to everyone.
+            if roles or (report.functions_replaced and _has_roles(conn)):
                 conn.execute(roles_sql())
         except psycopg.errors.LockNotAvailable as error:
             raise DatabaseUnavailable(
@@ -110,6 +111,15 @@ def installed_version(conn: Connection) -> int:
         return 0
     row = conn.execute("SELECT coalesce(max(version), 0) FROM faultline.migrations").fetchone()
     return int(row[0]) if row else 0
+
+
+def _has_roles(conn: Connection) -> bool:
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_namespace, aclexplode(nspacl) AS granted"
+        " JOIN pg_roles ON pg_roles.oid = granted.grantee"
+        " WHERE nspname = 'faultline' AND rolname = 'faultline_worker')"
+    ).fetchone()
+    return bool(row and row[0])
 
 
 def _installed_fingerprint(conn: Connection) -> str | None:

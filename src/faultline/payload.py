@@ -51,13 +51,13 @@ def _check(value: Any, where: str, *, depth: int) -> None:
                 raise InvalidInput(f"{where} is {value}, which JSON cannot hold")
         case str():
             _check_text(value, where)
-        case Mapping():
+        case dict():
             for key, item in value.items():
-                if not isinstance(key, str):
-                    raise InvalidInput(f"{where} has the key {key!r}; JSON keys are strings")
+                if type(key) is not str:
+                    raise InvalidInput(f"{where} has the key {key!r:.80}; JSON keys are strings")
                 _check_text(key, f"a key of {where}")
-                _check(item, f"{where}.{key}", depth=depth + 1)
-        case list() | tuple():
+                _check(item, f"{where}.{key:.80}", depth=depth + 1)
+        case list() | tuple() if type(value) in (list, tuple):
             for position, item in enumerate(value):
                 _check(item, f"{where}[{position}]", depth=depth + 1)
         case _:
@@ -78,18 +78,18 @@ def _check_text(text: str, where: str) -> None:
 
 
 def check_task_name(name: str) -> str:
-    if not _TASK_NAME.match(name):
+    if not isinstance(name, str) or not _TASK_NAME.match(name):
         raise InvalidInput(
-            f"{name[:80]!r} is not a task name",
+            f"{str(name)[:80]!r} is not a task name",
             hint="1 to 200 letters, digits, _ . : -, beginning with a letter or _",
         )
     return name
 
 
 def check_queue_name(name: str) -> str:
-    if not _QUEUE_NAME.match(name):
+    if not isinstance(name, str) or not _QUEUE_NAME.match(name):
         raise InvalidInput(
-            f"{name[:80]!r} is not a queue name",
+            f"{str(name)[:80]!r} is not a queue name",
             hint="1 to 63 letters, digits, _ . : -, beginning with a letter, digit or _",
         )
     return name

@@ -175,7 +175,7 @@ def test_a_job_for_later_is_not_claimed_until_it_is_due(conn: Connection) -> Non
         ({"payload": []}, "payload_is_an_object"),
         ({"payload": "text"}, "payload_is_an_object"),
         ({"payload": 1}, "payload_is_an_object"),
-        ({"payload": {"blob": "x" * 4_194_304}}, "payload_is_at_most_4_mib"),
+        ({"payload": {"blob": "x" * 8_388_608}}, "payload_is_at_most_8_mib"),
     ],
     ids=lambda part: str(part)[:40],
 )
@@ -198,7 +198,7 @@ def test_what_cannot_be_stored_is_refused_by_a_rule_with_a_name(
         {"max_attempts": 1},
         {"max_attempts": 1000},
         {"idempotency_key": "k" * 255},
-        {"payload": {"blob": "x" * 4_194_000}},
+        {"payload": {"blob": "x" * 8_388_000}},
     ],
     ids=lambda given: str(given)[:40],
 )

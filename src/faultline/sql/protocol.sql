@@ -11,8 +11,8 @@
 --   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
 --      FL001 when they do not hold, which dooms the caller's transaction, user writes included. (A caller that rolls back
 --      to a savepoint has asked PostgreSQL to forget the refusal: a ledger entry belongs at the end, outside of any.)
--- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql.
--- Parameters are written as function.parameter where a column has the same name.
+-- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql. Parameters are
+-- written as function.parameter where a column has the same name.
 
 -- ── The fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -33,14 +33,12 @@ CREATE OR REPLACE FUNCTION faultline.refuse_stale(reason text, job_id uuid, stal
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'stale lease: %', reason USING
-        ERRCODE = 'FL001',
-        DETAIL = json_build_object('reason', reason, 'job_id', job_id,
+        ERRCODE = 'FL001', DETAIL = json_build_object('reason', reason, 'job_id', job_id,
                                    'stale_token', stale_token, 'current_token', current_token)::text,
         HINT = 'This worker no longer holds the job. Roll back; whoever holds it now will finish it.';
 END $$;
 
--- Safe because the row stays locked until the caller's transaction ends: a lease that runs out between this check and
--- the COMMIT cannot be given to anyone else in between.
+-- Safe because the row stays locked until the transaction ends: a lease that runs out before COMMIT goes to nobody else.
 CREATE OR REPLACE FUNCTION faultline.enter_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'commit' AS $$
 DECLARE
@@ -49,7 +47,7 @@ DECLARE
 BEGIN
     -- Above READ COMMITTED a single heartbeat since the snapshot would fail a perfectly live lease with 40001.
     IF current_setting('transaction_isolation') <> 'read committed'
-       AND current_setting('faultline.held_job', true) IS DISTINCT FROM NEW.job_id::text THEN
+       AND NOT NEW.job_id::text = ANY (string_to_array(coalesce(current_setting('faultline.held_jobs', true), ''), ' ')) THEN
         RAISE EXCEPTION 'job % is not locked, and this transaction is %',
             NEW.job_id, current_setting('transaction_isolation') USING ERRCODE = 'FL007',
             HINT = 'Call faultline.assert_fence(job_id, fencing_token, lease_id) as its first statement.';
@@ -70,9 +68,9 @@ WHEN (current_setting('faultline.batch', true) IS DISTINCT FROM 'on')
 EXECUTE FUNCTION faultline.enter_ledger();
 
 -- Runs after every INSERT or MERGE into the ledger, whatever it did. Nothing entered means that the caller believes it
--- committed and did not (ON CONFLICT DO NOTHING, WHERE NOT EXISTS): its other writes must not stand.
--- For commit_many it is the fence itself; so whoever forges faultline.batch meets the same check one trigger later.
--- The CASE keeps the planner on the primary key: as a plain condition, state = 'running' draws it to another index.
+-- committed and did not (ON CONFLICT DO NOTHING, WHERE NOT EXISTS): its other writes must not stand. For commit_many it
+-- is the fence itself, so setting faultline.batch by hand leads to the same check one trigger later. The CASE keeps the
+-- planner on the primary key: as a plain condition, state = 'running' draws it to another index.
 CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'commit'
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -275,7 +273,8 @@ BEGIN
         SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = assert_fence.job_id FOR KEY SHARE;
     ELSE
         SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = assert_fence.job_id FOR NO KEY UPDATE;
-        PERFORM set_config('faultline.held_job', assert_fence.job_id::text, true);
+        PERFORM set_config('faultline.held_jobs',
+                           concat_ws(' ', current_setting('faultline.held_jobs', true), assert_fence.job_id), true);
     END IF;
     violation := faultline.fence_violation(job, assert_fence.fencing_token, assert_fence.lease_id);
     IF violation IS NOT NULL THEN
@@ -287,8 +286,8 @@ BEGIN
     END IF;
 END $$;
 
--- Safe because it is the insert: the trigger decides. It raises for a job that is in the ledger already, even by this
--- very caller: answering "done" would let a transaction that is sent twice apply its other writes twice.
+-- Safe because it is the insert: the trigger decides. It raises for a job that is in the ledger already, even by its own
+-- entry: answering "done" would let a transaction that is sent twice apply its other writes twice.
 CREATE OR REPLACE FUNCTION faultline.commit(
     job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -312,7 +311,8 @@ DECLARE
     verdicts text[];
     tokens   bigint[];
 BEGIN
-    SELECT array_agg(CASE WHEN judged.violation IS NOT NULL THEN judged.violation
+    SELECT array_agg(CASE WHEN judged.violation <> 'lease_expired' OR (judged.is_free AND judged.violation IS NOT NULL)
+                              THEN judged.violation -- a lease that looks expired may just be being renewed
                           WHEN judged.is_free THEN 'committed' ELSE 'locked' END ORDER BY judged.ordinal),
            array_agg(judged.fencing_token ORDER BY judged.ordinal)
     INTO verdicts, tokens
@@ -367,9 +367,7 @@ DECLARE
 BEGIN
     INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
     VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'failed', left(fail.error, 10000), job.claimed_at);
-    IF dead IS NULL AND retry_in <= '0' THEN
-        PERFORM faultline.wake(job.queue);
-    END IF;
+    PERFORM faultline.wake(job.queue) WHERE dead IS NULL AND retry_in <= '0';
     RETURN QUERY
         UPDATE faultline.jobs AS j
         SET state = CASE WHEN dead IS NULL THEN 'queued' ELSE 'failed' END,
@@ -447,7 +445,7 @@ BEGIN
         FROM held AS h JOIN moved AS m ON m.id = h.id, (SELECT count(*) FROM woken) AS all_woken;
 END $$;
 
--- Safe because it waits for the row: a commit in flight decides first, and what it decided stands.
+-- Safe because it waits for the row: a commit in flight decides first, and that stands.
 CREATE OR REPLACE FUNCTION faultline.cancel(job_id uuid, reason text DEFAULT NULL) RETURNS text -- the state it is in now
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -496,8 +494,7 @@ DECLARE
 BEGIN
     SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006',
-            HINT = 'It may have been purged after its retention time; see faultline jobs list.';
+        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006', HINT = 'See: faultline jobs list';
     END IF;
     RETURN job;
 END $$;
