@@ -36,7 +36,12 @@ NETWORK_DEFAULTS = {
 }
 
 _PROBE = "SELECT pg_backend_pid(), version() ~* 'linux'"
-_SESSION = "SET default_transaction_isolation = 'read committed'; SET timezone = 'UTC'"
+# What an account's own settings must not decide: the level that the protocol is made for, and that a
+# session which listens, or waits for its next heartbeat, is not idle.
+_SESSION = (
+    "SET default_transaction_isolation = 'read committed'; SET timezone = 'UTC';"
+    " SET idle_session_timeout = 0"
+)
 # A backend inside a query does not look at its socket, and would hide its client's death.
 _LINUX_SESSION = _SESSION + "; SET client_connection_check_interval = '200ms'"
 

@@ -8,7 +8,7 @@ import socket
 
 import psycopg
 
-from faultline import protocol
+from faultline import protocol, server_inspection
 from faultline.config import WorkerSettings
 from faultline.database import AsyncConnection, Session, run_async
 from faultline.errors import FaultlineError, StaleLease
@@ -17,6 +17,8 @@ from faultline.link import Link, is_transient
 from faultline.protocol import Statement
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
+
+_DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 
 
 class Registration:
@@ -40,6 +42,7 @@ class Registration:
         if not self._heartbeat.is_started:
             self._heartbeat.start(lock_key=lock_key)
             self._say_started()
+            await self._say_weak_durability(conn)
         # A claim whose answer was lost left us leases that we do not know of.
         for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
             if claim not in self._book:
@@ -57,6 +60,15 @@ class Registration:
             recovery_after_crash_seconds=round(settings.recovery_after_crash_seconds, 3),
             recovery_after_silence_seconds=round(settings.recovery_after_silence_seconds, 3),
         )
+
+    @staticmethod
+    async def _say_weak_durability(conn: AsyncConnection) -> None:
+        found = await run_async(conn, server_inspection.settings(_DURABILITY))
+        if weak := [name for name in _DURABILITY if found.get(name) == "off"]:
+            emit(
+                Event.DEGRADED,
+                reason=f"{' and '.join(weak)} off: a crash of the server may lose committed jobs",
+            )
 
     async def mark_draining(self, link: Link) -> None:
         await self._if_possible(link, protocol.drain_worker(self._settings.worker_id))
