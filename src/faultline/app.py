@@ -19,8 +19,10 @@ from faultline.database import (
     AsyncPool,
     Connection,
     Pool,
+    connect,
     make_async_pool,
     make_pool,
+    open_session_async,
     pool_errors,
     run,
     run_async,
@@ -44,6 +46,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 PRODUCER_CONNECTIONS = 10
+# Pools of a parent process, kept for ever: their threads do not exist here, and closing them would
+# wait for those.
+_inherited: list[Pool] = []
 
 
 class Faultline:
@@ -58,6 +63,7 @@ class Faultline:
         self._embedded_url: str | None = None
         self._tasks: dict[str, Task[Any, Any]] = {}
         self._pool: Pool | None = None
+        self._pool_owner = 0  # the process that opened it: a forked child needs its own
         self._opening = threading.Lock()
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = (
             weakref.WeakKeyDictionary()
@@ -150,14 +156,22 @@ class Faultline:
                 raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
             return run(conn, statement)
         url = self.database_url
+        with pool_errors(url), self._open_pool(url).connection() as pooled:
+            return run(pooled, statement)
+
+    def _open_pool(self, url: str) -> Pool:
         with self._opening:
+            if self._pool is not None and self._pool_owner != os.getpid():
+                _inherited.append(self._pool)
+                self._pool = None
             if self._pool is None:
+                connect(url).close()  # a pool would only say, and late, that it could not connect
                 self._pool = make_pool(
                     url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
                 )
                 self._pool.open()
-        with pool_errors(url), self._pool.connection() as pooled:
-            return run(pooled, statement)
+                self._pool_owner = os.getpid()
+            return self._pool
 
     async def execute_async(
         self, statement: Statement[T], conn: AsyncConnection | None = None
@@ -169,6 +183,7 @@ class Faultline:
         loop = asyncio.get_running_loop()
         url = self.database_url
         if loop not in self._async_pools:
+            await (await open_session_async(url, application_name="faultline"))[0].close()
             pool = make_async_pool(
                 url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
             )
@@ -199,7 +214,7 @@ def _default_name(handler: Callable[..., Any]) -> str:
 def _uuid(job_id: UUID | str) -> UUID:
     try:
         return job_id if isinstance(job_id, UUID) else UUID(job_id)
-    except ValueError:
+    except (ValueError, TypeError, AttributeError):
         raise InvalidInput(f"{str(job_id)[:80]!r} is not a job id") from None
 
 

@@ -44,11 +44,13 @@ class WorkerSettings:
         if not self.fence_margin_seconds:
             object.__setattr__(self, "fence_margin_seconds", self.lease_seconds / 10)
         self._require(bool(self.queues), "a worker needs at least one queue")
+        self._require(not isinstance(self.queues, str), "queues is a tuple of queue names")
         self._require(
             1 <= self.concurrency <= MAX_CONCURRENCY,
             f"concurrency is 1 to {MAX_CONCURRENCY:,}, not {self.concurrency}",
         )
         self._require(self.lease_seconds >= 0.1, "lease_seconds is at least 0.1")
+        self._require(self.fence_margin_seconds > 0, "fence_margin_seconds is not negative")
         self._require(self.poll_seconds > 0, "poll_seconds is more than 0")
         self._require(1 <= self.commit_batch <= 10_000, "commit_batch is 1 to 10,000")
         self._require(self.drain_seconds >= 0, "drain_seconds is not negative")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import weakref
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
@@ -200,7 +200,11 @@ def open_session(url: str, *, application_name: str) -> tuple[Connection, Sessio
     options = connect_options(url, application_name=application_name)
     try:
         conn = psycopg.connect(**options)
-        return conn, configure(conn)
+        try:
+            return conn, configure(conn)
+        except BaseException:
+            conn.close()
+            raise
     except psycopg.OperationalError as error:
         raise _unavailable(url, error) from None
 
@@ -209,14 +213,18 @@ async def open_session_async(url: str, *, application_name: str) -> tuple[AsyncC
     options = connect_options(url, application_name=application_name)
     try:
         conn = await psycopg.AsyncConnection.connect(**options)
-        return conn, await configure_async(conn)
+        try:
+            return conn, await configure_async(conn)
+        except BaseException:
+            await conn.close()
+            raise
     except psycopg.OperationalError as error:
         raise _unavailable(url, error) from None
 
 
 def configure(conn: Connection) -> Session:
     """Make a fresh connection ours: JSON by orjson, READ COMMITTED, a watch on its own socket."""
-    _sessions.add(conn)
+    _remember_server(conn)
     set_json_loads(orjson.loads, conn)
     with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         session = _describe(conn, cursor.execute(_PROBE).fetchone())
@@ -228,7 +236,7 @@ def configure(conn: Connection) -> Session:
 
 
 async def configure_async(conn: AsyncConnection) -> Session:
-    _sessions.add(conn)
+    _remember_server(conn)
     set_json_loads(orjson.loads, conn)
     async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(_PROBE)
@@ -250,17 +258,30 @@ def _describe(conn: Connection | AsyncConnection, probe: tuple[Any, ...] | None)
 
 # ── forked children ──────────────────────────────────────────────────────────────────────────────
 
-_sessions: weakref.WeakSet[Connection | AsyncConnection] = weakref.WeakSet()
+_servers: set[Any] = set()  # the addresses that we have sessions with
+
+
+def _remember_server(conn: Connection | AsyncConnection) -> None:
+    with socket.socket(fileno=os.dup(conn.fileno())) as duplicate:
+        _servers.add(duplicate.getpeername())
 
 
 def _leave_sessions_to_the_parent() -> None:
     """A forked child inherits our sockets, and would keep them open after the parent has died: the
     server would believe the worker alive. Each is replaced by /dev/null under its own number, so that
-    nothing, not even a goodbye to the server, can be sent on it."""
+    nothing, not even a goodbye to the server, can be sent on it.
+
+    Found by where they lead, and not from a list of sessions: one that is being opened is on no list.
+    """
+    if not _servers:
+        return
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for conn in tuple(_sessions):
-        with contextlib.suppress(psycopg.Error, OSError):
-            os.dup2(nowhere, conn.fileno())
+    for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - numbers, not paths
+        with contextlib.suppress(OSError):  # not a socket, or not connected, or closed by now
+            with socket.socket(fileno=os.dup(number)) as duplicate:
+                leads_to_server = duplicate.getpeername() in _servers
+            if leads_to_server:
+                os.dup2(nowhere, number)
     os.close(nowhere)
 
 

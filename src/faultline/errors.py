@@ -106,6 +106,13 @@ class HandlerExit(FaultlineError):
 
     code = "handler_exit"
 
+    @classmethod
+    def of(cls, error: BaseException) -> HandlerExit:
+        try:
+            return cls(f"the handler raised {error!r}")
+        except Exception:  # it cannot even be shown
+            return cls(f"the handler raised {type(error).__name__}")
+
 
 class AttemptTimeout(FaultlineError):
     """An attempt ran longer than its task's `timeout_seconds`."""

@@ -6,6 +6,8 @@ that a busy worker does not spend its time talking.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import sys
 from enum import StrEnum
@@ -93,17 +95,24 @@ class EventLog:
     def emit(self, event: Event, **fields: Any) -> None:
         if self._logger is None or (event in ROUTINE and not self.is_verbose):
             return
-        if event in ROUTINE:
-            self._logger.debug(event.value, **fields)
-        elif event in WARNINGS:
-            self._logger.warning(event.value, **fields)
-        else:
-            self._logger.info(event.value, **fields)
+        # A log that nobody can read any more must not end the work it is about.
+        with contextlib.suppress(OSError, ValueError):
+            if event in ROUTINE:
+                self._logger.debug(event.value, **fields)
+            elif event in WARNINGS:
+                self._logger.warning(event.value, **fields)
+            else:
+                self._logger.info(event.value, **fields)
 
 
 def _dump(fields: dict[str, Any], **_: Any) -> str:
     ordered = {"event": fields.pop("event"), **fields}
-    return orjson.dumps(ordered, default=str).decode()
+    try:
+        return orjson.dumps(ordered, default=str).decode()
+    except (
+        TypeError
+    ):  # a lone surrogate, or a number that is too large: the standard library escapes
+        return json.dumps(ordered, default=str)
 
 
 log = EventLog()

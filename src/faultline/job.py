@@ -48,6 +48,9 @@ class Job:
         self._async_pool = async_pool
         self._connections: set[Connection | AsyncConnection] = set()
         self._phase = CommitPhase.UNCOMMITTED
+        self._refusal: StaleLease | None = (
+            None  # a handler that swallows it has still not succeeded
+        )
         self.result: Any = None
         """Stored in the ledger by `transaction()`; JSON, at most 1 MiB."""
 
@@ -134,14 +137,28 @@ class Job:
     def _fence(self) -> protocol.Statement[None]:
         return protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
 
-    @staticmethod
     def _run(
-        conn: Connection | AsyncConnection, statement: protocol.Statement[None]
+        self, conn: Connection | AsyncConnection, statement: protocol.Statement[None]
     ) -> Awaitable[None] | None:
         if isinstance(conn, psycopg.AsyncConnection):
-            return _run_or_cut_async(conn, statement)
-        with _cut_if_stale(conn):
+            return self._run_async(conn, statement)
+        with self._heeding_refusal(conn):
             return run(conn, statement)
+
+    async def _run_async(self, conn: AsyncConnection, statement: protocol.Statement[None]) -> None:
+        with self._heeding_refusal(conn):
+            await run_async(conn, statement)
+
+    @contextlib.contextmanager
+    def _heeding_refusal(self, conn: Connection | AsyncConnection) -> Iterator[None]:
+        """A refused transaction must not be saved by rolling back to a savepoint, which is all that a
+        user who swallows StaleLease could still do."""
+        try:
+            yield
+        except StaleLease as error:
+            self._refusal = error
+            _cut(conn)
+            raise
 
     def _cut_connections(self) -> None:
         """End the attempt's sessions from outside, so that a thread waiting in one of them returns."""
@@ -155,22 +172,6 @@ def _cut(conn: Connection | AsyncConnection) -> None:
         duplicate = socket.socket(fileno=os.dup(conn.fileno()))
         with duplicate:
             duplicate.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def _cut_if_stale(conn: Connection | AsyncConnection) -> Iterator[None]:
-    """A refused transaction must not be saved by rolling back to a savepoint, which is all that a
-    user who swallows StaleLease could still do."""
-    try:
-        yield
-    except StaleLease:
-        _cut(conn)
-        raise
-
-
-async def _run_or_cut_async(conn: AsyncConnection, statement: protocol.Statement[None]) -> None:
-    with _cut_if_stale(conn):
-        await run_async(conn, statement)
 
 
 class FencedBlock:
@@ -212,6 +213,8 @@ class FencedBlock:
     def _block(self) -> Iterator[Connection]:
         with contextlib.ExitStack() as stack:
             if self._conn is None:
+                if self._job._async_pool is not None:
+                    raise InvalidInput("this handler is async: use `async with`")
                 conn = stack.enter_context(self._job._pool().connection())
                 if self._isolation is not None:
                     conn.isolation_level = self._isolation
@@ -224,11 +227,10 @@ class FencedBlock:
             stack.callback(self._job._connections.discard, conn)
             sealed = False
             with conn.transaction():
-                with _cut_if_stale(conn):
-                    run(conn, self._job._fence())
+                self._job._run(conn, self._job._fence())
                 yield conn
                 if self._completes_job:
-                    run(conn, self._seal())
+                    self._job._run(conn, self._seal())
                 sealed = True
             self._finish(sealed)
 
@@ -250,10 +252,10 @@ class FencedBlock:
             stack.callback(self._job._connections.discard, conn)
             sealed = False
             async with conn.transaction():
-                await _run_or_cut_async(conn, self._job._fence())
+                await self._job._run_async(conn, self._job._fence())
                 yield conn
                 if self._completes_job:
-                    await run_async(conn, self._seal())
+                    await self._job._run_async(conn, self._seal())
                 sealed = True
             self._finish(sealed)
 

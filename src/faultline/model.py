@@ -18,6 +18,8 @@ DEFAULT_MAX_ATTEMPTS = 5
 
 
 class JobState(StrEnum):
+    """Where a job is. Jobs for later, and those that wait for another attempt, are queued too."""
+
     QUEUED = "queued"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -67,7 +69,7 @@ class Claim:
     lease_id: UUID
     task: str
     queue: str
-    payload: Mapping[str, Any]
+    payload_json: str  # decoded when the job is run: one that cannot be is that job's problem alone
     attempt: int
     max_attempts: int
 
@@ -114,6 +116,8 @@ class RetryPolicy:
 
     def delay_seconds(self, attempt: int) -> float:
         """The wait after `attempt` (1 for the first), never more than the cap."""
-        growth = self.factor ** min(attempt - 1, 64)  # beyond that every policy has met its cap
-        longest = min(self.cap_seconds, self.base_seconds * growth)
+        try:
+            longest = min(self.cap_seconds, self.base_seconds * self.factor ** (attempt - 1))
+        except OverflowError:
+            longest = self.cap_seconds
         return longest * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,18 @@ MAX_KEY_LENGTH = 255
 
 _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}\Z")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}\Z")
+
+
+def decode_payload(text: str) -> Any:
+    """What PostgreSQL stored, which may be more than we would have: any SQL client can enqueue."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the payload cannot be read by Python: {error}") from None
 
 
 def encode_payload(payload: Mapping[str, Any]) -> str:
@@ -96,6 +109,8 @@ def check_queue_name(name: str) -> str:
 
 
 def check_idempotency_key(key: str) -> str:
+    if not isinstance(key, str):
+        raise InvalidInput(f"an idempotency key is a string, not a {type(key).__name__}")
     _check_text(key, "the idempotency key")
     if not 1 <= len(key) <= MAX_KEY_LENGTH:
         raise InvalidInput(
@@ -105,12 +120,12 @@ def check_idempotency_key(key: str) -> str:
 
 
 def check_priority(priority: int) -> int:
-    if not 0 <= priority <= 9:
+    if type(priority) is not int or not 0 <= priority <= 9:
         raise InvalidInput(f"priority {priority} is not within 0 (first) to 9 (last)")
     return priority
 
 
 def check_max_attempts(max_attempts: int) -> int:
-    if not 1 <= max_attempts <= 1000:
+    if type(max_attempts) is not int or not 1 <= max_attempts <= 1000:
         raise InvalidInput(f"max_attempts {max_attempts} is not within 1 to 1000")
     return max_attempts

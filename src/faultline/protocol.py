@@ -126,7 +126,7 @@ def claim(
     worker: str, queues: Sequence[str], *, batch_size: int, lease_seconds: float
 ) -> Statement[list[Claim]]:
     return Statement(
-        "SELECT job_id, fencing_token, lease_id, task, queue, payload, attempts, max_attempts"
+        "SELECT job_id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts"
         " FROM faultline.claim(%s, %s, %s, %s)",
         (worker, list(queues), batch_size, _seconds(lease_seconds)),
         lambda rows: [Claim(*row) for row in rows],
@@ -179,8 +179,8 @@ def fail(
     )
 
 
-def release(claim: Claim) -> Statement[None]:
-    return Statement("SELECT faultline.release(%s, %s, %s)", _fence(claim), _nothing)
+def release(claim: Claim) -> Statement[bool]:
+    return Statement("SELECT faultline.release(%s, %s, %s)", _fence(claim), lambda rows: True)
 
 
 def record_rejection(
@@ -207,7 +207,7 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
     """Everything the database believes this worker to hold; after a lost answer to a claim it may be
     more than the worker knows of."""
     return Statement(
-        "SELECT id, fencing_token, lease_id, task, queue, payload, attempts, max_attempts"
+        "SELECT id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts"
         " FROM faultline.jobs WHERE state = 'running' AND lease_owner = %s",
         (worker,),
         lambda rows: [Claim(*row) for row in rows],

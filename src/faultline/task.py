@@ -25,6 +25,7 @@ from faultline.payload import (
     check_priority,
     check_queue_name,
     check_task_name,
+    decode_payload,
 )
 
 P = ParamSpec("P")
@@ -67,6 +68,8 @@ class TaskOptions:
 
 
 class Task(Generic[P, R]):
+    """What `@app.task()` makes of a function: something to enqueue, and to run."""
+
     def __init__(
         self, app: Executes, handler: Handler[P, R], name: str, options: TaskOptions
     ) -> None:
@@ -96,6 +99,10 @@ class Task(Generic[P, R]):
     def enqueue(self, *args: Any, run_at: datetime | None, **kwargs: Any) -> Enqueued: ...
     @overload
     def enqueue(self, *args: Any, conn: Connection | None, **kwargs: Any) -> Enqueued: ...
+    @overload
+    def enqueue(self, *args: Any, priority: int, **kwargs: Any) -> Enqueued: ...
+    @overload
+    def enqueue(self, *args: Any, queue: str, **kwargs: Any) -> Enqueued: ...
     def enqueue(self, *args: Any, **kwargs: Any) -> Enqueued:
         """Enqueue one job: the handler's arguments, and any of idempotency_key, run_at, priority,
         queue and conn (your own transaction: the job exists if it commits)."""
@@ -116,6 +123,10 @@ class Task(Generic[P, R]):
     async def enqueue_async(
         self, *args: Any, conn: AsyncConnection | None, **kwargs: Any
     ) -> Enqueued: ...
+    @overload
+    async def enqueue_async(self, *args: Any, priority: int, **kwargs: Any) -> Enqueued: ...
+    @overload
+    async def enqueue_async(self, *args: Any, queue: str, **kwargs: Any) -> Enqueued: ...
     async def enqueue_async(self, *args: Any, **kwargs: Any) -> Enqueued:
         statement, conn = self._enqueue(args, kwargs)
         return await self._app.execute_async(statement, conn)
@@ -142,8 +153,9 @@ class Task(Generic[P, R]):
         statement = self._enqueue_many(payloads, idempotency_keys, run_at)
         return await self._app.execute_async(statement, conn)
 
-    def bind(self, job: Job, payload: Mapping[str, Any]) -> inspect.BoundArguments:
+    def bind(self, job: Job, payload_json: str) -> inspect.BoundArguments:
         """The handler's arguments for this payload, or InvalidInput if they do not fit."""
+        payload = decode_payload(payload_json)
         try:
             return self._signature.bind(job, **payload)
         except TypeError as error:
@@ -172,9 +184,14 @@ class Task(Generic[P, R]):
         idempotency_keys: Sequence[str | None] | None,
         run_at: datetime | None,
     ) -> protocol.Statement[list[Enqueued]]:
-        arguments = [self._payload((), dict(payload)) for payload in payloads]
+        given = list(payloads)
+        if not all(isinstance(payload, Mapping) for payload in given):
+            raise InvalidInput("each payload holds one job's arguments by name: a dict")
+        arguments = [self._payload((), dict(payload)) for payload in given]
         if len(arguments) > MAX_BATCH:
             raise InvalidInput(f"{len(arguments):,} jobs at once; the limit is {MAX_BATCH:,}")
+        if isinstance(idempotency_keys, str) or not isinstance(idempotency_keys, Sequence | None):
+            raise InvalidInput("idempotency_keys is a list: one key, or None, for each payload")
         for key in idempotency_keys or ():
             if key is not None:
                 check_idempotency_key(key)
@@ -229,6 +246,8 @@ def _check_importable(handler: Callable[..., Any], *, is_async: bool) -> None:
 
 
 def _check_aware(run_at: datetime | None) -> datetime | None:
+    if run_at is not None and not isinstance(run_at, datetime):
+        raise InvalidInput(f"run_at is a datetime, not a {type(run_at).__name__}")
     if run_at is not None and run_at.tzinfo is None:
         raise InvalidInput("run_at needs a time zone", hint="datetime.now(timezone.utc) + …")
     return run_at

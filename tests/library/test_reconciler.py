@@ -12,7 +12,7 @@ import pytest
 from faultline import protocol
 from faultline.protocol import LeaseSighting, Survey
 from faultline.reconciler import Reconciler
-from faultline.reconciler.liveness import LeaseObserver, dead_workers, is_mass_disappearance
+from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 
 from .running import Connection, EventTap, background, expire, until, value
 
@@ -84,8 +84,17 @@ def test_when_most_of_a_crowd_vanishes_at_once_nobody_counts_as_dead(
 ) -> None:
     names = [f"worker {number}" for number in range(vanished)]
     survey = Survey(registered, names, None)
-    assert is_mass_disappearance(survey) is is_mass
-    assert dead_workers(survey) == ([] if is_mass else names)
+    judge = DeathJudge()
+    assert judge.dead_workers(survey) == ([] if is_mass else names)
+    assert judge.spared == (set(names) if is_mass else set())
+
+
+def test_who_vanished_with_the_crowd_is_spared_until_seen_again() -> None:
+    judge = DeathJudge()
+    assert judge.dead_workers(Survey(4, ["a", "b", "c"], None)) == []
+    assert judge.dead_workers(Survey(4, ["b", "c"], None)) == []  # a is back, or buried
+    assert judge.dead_workers(Survey(4, ["b", "d"], None)) == ["d"]
+    assert judge.dead_workers(Survey(4, ["c"], None)) == ["c"]  # it had been back meanwhile
 
 
 # ── a reconciler at work ─────────────────────────────────────────────────────────────────────────

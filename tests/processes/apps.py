@@ -196,6 +196,13 @@ async def die(job: Job, how: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.task(max_attempts=3)
+async def pay_beside(job: Job, seconds: float) -> None:
+    """Needs a while, and has as many attempts as the one that dies."""
+    await asyncio.sleep(seconds)
+    await pay_now(job)
+
+
 @app.task(retry=SOON)
 async def leave_a_child(job: Job, kind: str, gate: str) -> None:
     """Starts a process that outlives this one, then waits at the gate."""

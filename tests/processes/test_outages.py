@@ -69,7 +69,32 @@ def test_a_restart_under_load_costs_no_job_and_repeats_no_effect(
         assert worker.is_alive
 
 
-def test_a_worker_registers_again_after_a_restart_so_that_its_death_is_noticed_at_once(
+def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_although_it_was_busy(
+    own_server: embedded.Server, own_fleet: Fleet, url: str
+) -> None:
+    """It has no free slot, so it claims nothing that would tell it of the restart."""
+    options = ("--lease-seconds", "600", "--heartbeat-seconds", "0.5", "--concurrency", "1")
+    killed = own_fleet.started(*options, name="killed")
+    with looking_at(url) as stage:
+        job_id = stage.enqueue(apps.cannot_be_interrupted, in_transaction=False)
+        stage.wait_for_mark(job_id)
+    own_server.stop()
+    killed.wait_for_event("database_unavailable", purpose="heartbeat")
+    own_server.start()
+    so_far = len(killed.heard("lease_renewed"))
+    killed.wait_for_event("lease_renewed", times=so_far + 1)
+    with looking_at(url) as stage:
+        other = own_fleet.started(*options, name="other")
+
+        killed.kill()
+
+        reaped = other.wait_for_event("lease_reaped", job_id=job_id)
+        assert reaped["cause"] == "worker_lost"
+        assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+        assert stage.payments(job_id) == 1
+
+
+def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_that_it_was_idle_in(
     own_server: embedded.Server, own_fleet: Fleet, url: str
 ) -> None:
     options = ("--lease-seconds", "600", "--concurrency", "2")

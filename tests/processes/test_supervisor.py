@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +90,32 @@ def test_a_job_that_kills_its_workers_is_buried_and_the_queue_goes_on(
     for job_id in others:
         assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)
     stage.assert_paid_once_each(5)
+
+
+def test_a_job_that_kills_its_workers_does_not_take_its_neighbours_with_it(
+    fleet: Fleet, stage: Stage
+) -> None:
+    neighbours = [stage.enqueue(apps.pay_beside, seconds=1) for _ in range(4)]
+    poison = stage.enqueue(apps.die, how="kill")
+    fleet.worker(*TWO, "--concurrency", "5", name="supervisor")
+
+    assert stage.wait_for_state(poison, "failed").failed_reason == "poison"
+    for job_id in neighbours:
+        assert stage.wait_for_state(job_id, "succeeded", "failed").state == "succeeded"
+    stage.assert_paid_once_each(4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for the first child in /proc")
+def test_a_supervisor_that_is_told_to_stop_while_it_starts_its_workers_stops_them_too(
+    fleet: Fleet, stage: Stage
+) -> None:
+    for _ in range(3):  # the moment cannot be hit every time
+        supervisor = fleet.worker(*TWO, name="supervisor")
+        children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
+        stage.wait_until(lambda: bool(children.read_text()), "it starts nothing")  # noqa: B023
+        supervisor.send(signal.SIGTERM)
+        assert supervisor.wait() == 0, supervisor.last_words()
+    assert stage.registered() == 0
 
 
 def is_alive(pid: int) -> bool:

@@ -78,17 +78,18 @@ def worker(
         sys.exit(Supervisor(_single_process_command(), count=processes).run())
     companions = [] if no_reconciler else [Reconciler(context.database_url).run]
     _require_schema(context.database_url)
-    clean = asyncio.run(_run_worker(Worker(context.app, settings, companions=companions)))
-    if not clean:  # a thread that cannot be interrupted would keep the process alive for ever
-        sys.stderr.flush()
-        os._exit(1)
+    asyncio.run(_run_worker(Worker(context.app, settings, companions=companions)))
 
 
-async def _run_worker(worker: Worker) -> bool:
+async def _run_worker(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    return await worker.run()
+    if not await worker.run():
+        # A handler that cannot be ended would keep the process alive for ever: its thread is joined
+        # when Python exits, its task when the event loop is closed.
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _single_process_command() -> list[str]:

@@ -12,20 +12,26 @@ _CROWD = 3
 _GRACE_SECONDS = 1.0
 
 
-def dead_workers(survey: Survey) -> list[str]:
-    """The vanished workers that may be taken for dead.
+class DeathJudge:
+    """Tells the dead from those that are merely out of sight.
 
     When most of a crowd vanishes at once, it is rather the way to them that is cut (a pooler or a
     proxy restarted, say): giving all their jobs away would double the load for nothing. They keep
-    them until the leases run out.
+    them until the leases run out, or they are seen again.
     """
-    if is_mass_disappearance(survey):
-        return []
-    return survey.vanished
 
+    def __init__(self) -> None:
+        self.spared: frozenset[str] = frozenset()
 
-def is_mass_disappearance(survey: Survey) -> bool:
-    return len(survey.vanished) >= _CROWD and 2 * len(survey.vanished) > survey.registered
+    def dead_workers(self, survey: Survey) -> list[str]:
+        """The vanished workers that may be taken for dead."""
+        vanished = frozenset(survey.vanished)
+        fresh = vanished - self.spared
+        if len(fresh) >= _CROWD and 2 * len(vanished) > survey.registered:
+            self.spared = vanished
+        else:
+            self.spared &= vanished
+        return [worker for worker in survey.vanished if worker not in self.spared]
 
 
 class LeaseObserver:

@@ -21,7 +21,7 @@ from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.link import Link, is_transient
 from faultline.model import JobState
-from faultline.reconciler.liveness import LeaseObserver, dead_workers, is_mass_disappearance
+from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 
 _MAX_JOBS = 500
 _OBSERVED_LEASES = 10_000
@@ -40,7 +40,8 @@ class Reconciler:
         self._observer = LeaseObserver()
         self._observed_at = 0.0
         self._known_dead: set[str] = set()
-        self._said_mass = False
+        self._judge = DeathJudge()
+        self._said_spared = False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -59,8 +60,6 @@ class Reconciler:
 
     async def _prepare(self, conn: AsyncConnection, session: Session) -> None:
         self._is_pooled = session.is_pooled
-        if not session.is_pooled:
-            await conn.execute(_SILENCE_LIMIT)
 
     async def _wait_to_lead(self) -> None:
         """Try again and again rather than block on the lock: a blocked session holds back vacuum, and
@@ -69,6 +68,7 @@ class Reconciler:
         while not self._is_pooled:  # behind a pooler a session lock means nothing: everyone acts
             leads, workers = await self._link.run(protocol.try_to_lead())
             if leads:
+                await (await self._link.connection()).execute(_SILENCE_LIMIT)
                 emit(Event.RECONCILER_LEADING)
                 return
             # The more of them wait, the less often each asks; one of them is soon enough.
@@ -85,14 +85,14 @@ class Reconciler:
     async def _look(self) -> float:
         """Look once, act on it, and say how long to wait before the next look."""
         survey = await self._link.run(protocol.survey())
-        dead = dead_workers(survey)
+        dead = self._judge.dead_workers(survey)
         for worker in dead:
             if worker not in self._known_dead:
                 emit(Event.WORKER_LOST, worker=worker)
         self._known_dead = set(dead)
-        if is_mass_disappearance(survey) and not self._said_mass:
+        if self._judge.spared and not self._said_spared:
             emit(Event.DEGRADED, reason="most workers vanished at once: waiting for their leases")
-        self._said_mass = is_mass_disappearance(survey)
+        self._said_spared = bool(self._judge.spared)
 
         lapsed = await self._observe()
         is_due = survey.next_expiry_seconds is not None and survey.next_expiry_seconds <= 0

@@ -86,7 +86,9 @@ class Attempt:
 
     async def run(self, tools: Tools) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
-        arguments = self.task.bind(self.job, self.claim.payload)
+        if (aborted := self._aborted()) is not None:
+            return aborted  # between two tries of the same attempt
+        arguments = self.task.bind(self.job, self.claim.payload_json)
         try:
             if self.task.is_async:
                 value = await self._run_on_loop(
@@ -156,9 +158,13 @@ async def _contained(handler: Coroutine[Any, Any, Any]) -> Any:
     """An event loop lets SystemExit and its kind end the whole process: here they end one attempt."""
     try:
         return await handler
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
         raise _as_exception(error) from error
 
 
 def _as_exception(error: BaseException) -> Exception:
-    return error if isinstance(error, Exception) else HandlerExit(f"the handler raised {error!r}")
+    if isinstance(error, Exception):
+        return error
+    return HandlerExit.of(error)

@@ -122,7 +122,7 @@ def _answer(
     try:
         task = find_task(request.module, request.qualname)
         job = ChildJob(request.claim, lease, pool, pipe)
-        arguments = task.bind(job, request.claim.payload)
+        arguments = task.bind(job, request.claim.payload_json)
         value = task.handler(*arguments.args, **arguments.kwargs)
     except StaleLease as error:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
@@ -131,6 +131,10 @@ def _answer(
         trace = "".join(traceback.format_exception(error))[-8_000:]
         message = f"{type(error).__name__}: {_text(error)}"[:2_000]
         return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))
+    if (refusal := job._refusal) is not None:  # swallowed, but not forgotten
+        return Failure(
+            "stale", str(refusal), reason=refusal.reason, current_token=refusal.current_token
+        )
     try:
         return Success(encode_json(value, what="the result"))
     except InvalidInput as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 import psycopg
 
@@ -18,6 +18,7 @@ from faultline.errors import (
 )
 from faultline.events import Event, log
 from faultline.job import CommitPhase, Job
+from faultline.model import StaleReason
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.leases import Lease
 from faultline.workers.settlement import Settlement, describe
@@ -57,7 +58,7 @@ class Executor:
         task = self._app.find_task(claim.task)
         async_pool = self._tools.async_pool if task.is_async else None
         job = Job(claim, lease, self._tools.pool, async_pool)
-        task.bind(job, claim.payload)
+        task.bind(job, claim.payload_json)  # a payload that does not fit is known before it runs
         attempt = Attempt(claim, task, job, lease)
         lease.on_lost = lambda cause: self._lost(attempt, cause)
         return attempt
@@ -89,12 +90,12 @@ class Executor:
 
     async def _settle(self, attempt: Attempt, ending: Ending) -> None:
         settlement, lease, phase = self._settlement, attempt.lease, attempt.job._phase
-        error = ending.error if isinstance(ending, Raised) else None
+        error = ending.error if isinstance(ending, Raised) else attempt.job._refusal
         if phase is CommitPhase.COMMITTED:
             if error is not None:
                 settlement.say(Event.HANDLER_ERROR_AFTER_COMMIT, lease, error=describe(error))
             settlement.committed(lease)
-        elif isinstance(error, StaleLease) and error.job_id in (None, str(lease.claim.job_id)):
+        elif _is_refusal(error, lease):
             await settlement.stale(lease, error)
         elif phase is CommitPhase.FENCED:
             await settlement.resolve(lease, error)
@@ -125,3 +126,12 @@ class Executor:
                 await self._settlement.release(attempt.lease)
             case _:
                 assert_never(cause)
+
+
+def _is_refusal(error: Exception | None, lease: Lease) -> TypeGuard[StaleLease]:
+    """Whether the database refused this very job, for another reason than its own second commit."""
+    return (
+        isinstance(error, StaleLease)
+        and error.job_id in (None, str(lease.claim.job_id))
+        and error.reason != StaleReason.ALREADY_COMMITTED
+    )

@@ -37,7 +37,7 @@ class Lease:
         return 0.0 if self.is_lost else self.deadline - steady_now()
 
     def renew(self, *, sent_at: float) -> None:
-        self.deadline = max(self.deadline, sent_at + self.lease_seconds)
+        self.deadline = sent_at + self.lease_seconds
         if self.mirror is not None:
             self.mirror.value = self.deadline
 

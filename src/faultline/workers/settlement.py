@@ -159,21 +159,17 @@ class Settlement:
     async def release(self, lease: Lease) -> None:
         """Hand the job back without using up an attempt."""
         try:
-            await self._persist(self._desk, protocol.release(lease.claim), lease)
+            released = await self._persist(self._desk, protocol.release(lease.claim), lease)
         except StaleLease as stale:
             await self.stale(lease, stale)
             return
-        self.say(Event.JOB_RELEASED, lease)
+        if released:
+            self.say(Event.JOB_RELEASED, lease)
         self.finish(lease, exit_reason="released")
 
     async def stale(self, lease: Lease, error: StaleLease) -> None:
         """The database refused this worker: put that on record, and stand aside."""
         claim = lease.claim
-        if error.reason == StaleReason.ALREADY_COMMITTED and await self._persist(
-            self._desk, protocol.in_ledger(claim), lease
-        ):
-            self.committed(lease)  # the handler committed twice; the first one counts
-            return
         record = protocol.record_rejection(
             claim.job_id,
             stale_token=claim.fencing_token,
@@ -181,6 +177,8 @@ class Settlement:
             reason=error.reason,
         )
         overlap = await self._persist(self._desk, record, lease)
+        if error.reason == StaleReason.LEASE_EXPIRED:
+            await self._give_up(lease, error)
         emit(
             Event.STALE_WRITE_BLOCKED,
             job_id=str(claim.job_id),
@@ -191,6 +189,13 @@ class Settlement:
             worker=self._worker_id,
         )
         self.finish(lease, exit_reason="stale")
+
+    async def _give_up(self, lease: Lease, error: StaleLease) -> None:
+        """Nobody else has the job yet, and this attempt is over: let somebody have it now."""
+        delay = self._retry_seconds(lease.claim)
+        statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
+        with contextlib.suppress(StaleLease):
+            await self._persist(self._desk, statement, lease)
 
     # ── shared by all ends ───────────────────────────────────────────────────────────────────────
 

@@ -5,6 +5,7 @@ Best effort: a thread inside a C call cannot be interrupted. The fence is what p
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import threading
 from collections.abc import Callable
@@ -37,9 +38,14 @@ class InterruptibleCall:
             self._thread_id = ident
         try:
             return self._function(*self._args, **self._kwargs)
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            # Let through, it would be raised again on the event loop, and end the whole process.
-            raise HandlerExit(f"the handler raised {error!r}") from error
+        except (Exception, AttemptAborted, asyncio.CancelledError) as error:
+            if isinstance(error, StopIteration):  # a future cannot carry it
+                raise HandlerExit("the handler raised StopIteration") from error
+            raise
+        except BaseException as error:
+            # Let through, SystemExit and its kind would be raised again on the event loop, and end
+            # the whole process.
+            raise HandlerExit.of(error) from error
         finally:
             with self._lock:
                 self._thread_id = None

@@ -196,6 +196,7 @@ class Worker:
         own = None if task is None else task.options.lease_seconds
         if own is not None and own != lease.lease_seconds:
             lease.lease_seconds = own
+            lease.deadline = min(lease.deadline, sent_at + own)
             self._heartbeat.beat_now()
         self._book.add(lease)
         if log.is_verbose:
