@@ -72,6 +72,13 @@ class Claim:
     payload_json: str  # decoded when the job is run: one that cannot be is that job's problem alone
     attempt: int
     max_attempts: int
+    crashes: int
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether this job may be what kills its workers: it was there when two of them were lost, or
+        one, and this is its last chance."""
+        return self.crashes >= 2 or (self.crashes == 1 and self.attempt >= self.max_attempts)
 
 
 @dataclass(frozen=True, slots=True)

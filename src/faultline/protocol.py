@@ -126,8 +126,8 @@ def claim(
     worker: str, queues: Sequence[str], *, batch_size: int, lease_seconds: float
 ) -> Statement[list[Claim]]:
     return Statement(
-        "SELECT job_id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts"
-        " FROM faultline.claim(%s, %s, %s, %s)",
+        "SELECT job_id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts,"
+        " crashes FROM faultline.claim(%s, %s, %s, %s)",
         (worker, list(queues), batch_size, _seconds(lease_seconds)),
         lambda rows: [Claim(*row) for row in rows],
     )
@@ -207,7 +207,7 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
     """Everything the database believes this worker to hold; after a lost answer to a claim it may be
     more than the worker knows of."""
     return Statement(
-        "SELECT id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts"
+        "SELECT id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts, crashes"
         " FROM faultline.jobs WHERE state = 'running' AND lease_owner = %s",
         (worker,),
         lambda rows: [Claim(*row) for row in rows],
@@ -251,12 +251,16 @@ def survey() -> Statement[Survey]:
     )
 
 
-def try_to_lead() -> Statement[tuple[bool, int]]:
-    """Whether this session leads now, and how many workers there are to compete with."""
+def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
+    """Whether this session leads now, and how many workers there are to compete with.
+
+    In the same breath a leader accepts that the server ends its session when it falls silent.
+    """
     return Statement(
-        "SELECT pg_try_advisory_lock(%s, %s),"
+        "SELECT CASE WHEN pg_try_advisory_lock(%s, %s)"
+        " THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END,"
         " (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)",
-        (LOCK_CLASS, LEADER_KEY),
+        (LOCK_CLASS, LEADER_KEY, silence_limit),
         lambda rows: (bool(rows[0][0]), int(rows[0][1])),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -81,6 +82,13 @@ class Task(Generic[P, R]):
         self._signature = _signature(handler)
         if options.process:
             _check_importable(handler, is_async=self.is_async)
+
+    @property
+    def is_importable(self) -> bool:
+        """Whether another process can find this task by the name of its handler."""
+        handler: Any = self.handler
+        module, qualname = sys.modules.get(handler.__module__), handler.__qualname__
+        return module is not None and getattr(module, qualname, None) is self
 
     def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The handler itself, for tests and for other handlers."""

@@ -85,7 +85,7 @@ def test_a_child_that_dies_before_its_commit_leaves_nothing(
 @pytest.mark.parametrize(
     ("task", "reason", "says"),
     [
-        (jobs.crash_in_native_code, "attempts_spent", "died (exit code -11)"),
+        (jobs.crash_in_native_code, "poison", "died (exit code -11)"),
         (jobs.loop_for_ever, "attempts_spent", "ran longer than 1 s"),
         (jobs.exit_the_process, "attempts_spent", "SystemExit: 3"),
         (jobs.raise_something, "attempts_spent", "KeyError: 'the key that was missing'"),

@@ -30,7 +30,7 @@ _LONGEST_WAIT_TO_LEAD_SECONDS = 5.0
 _WORKERS_PER_WAIT = 10
 # A leader that is stopped in its tracks keeps its session, and with it the leadership. The server
 # ends a session that has been silent for this long; a living leader speaks ten times a second.
-_SILENCE_LIMIT = "SET idle_session_timeout = '2s'"
+_SILENCE_LIMIT = "2s"
 
 
 class Reconciler:
@@ -66,9 +66,9 @@ class Reconciler:
         would not notice that its own client has died."""
         await self._link.connection()
         while not self._is_pooled:  # behind a pooler a session lock means nothing: everyone acts
-            leads, workers = await self._link.run(protocol.try_to_lead())
+            statement = protocol.try_to_lead(silence_limit=_SILENCE_LIMIT)
+            leads, workers = await self._link.run(statement)
             if leads:
-                await (await self._link.connection()).execute(_SILENCE_LIMIT)
                 emit(Event.RECONCILER_LEADING)
                 return
             # The more of them wait, the less often each asks; one of them is soon enough.

@@ -183,7 +183,7 @@ END $$;
 CREATE OR REPLACE FUNCTION faultline.claim(
     worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds')
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
-               payload jsonb, attempts integer, max_attempts integer)
+               payload jsonb, attempts integer, max_attempts integer, crashes integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
@@ -211,7 +211,8 @@ BEGIN
                       AND w.next_run_at <= statement_timestamp()
                     ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
                 LIMIT wanted))
-            RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task, j.queue, j.payload, j.attempts, j.max_attempts;
+            RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task, j.queue, j.payload,
+                      j.attempts, j.max_attempts, j.crashes;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         wanted := wanted - claimed;
         EXIT WHEN wanted = 0 OR look = 2;
@@ -222,7 +223,7 @@ END $$;
 
 -- Safe because it renews only the caller's own token and lease, and never waits: a row that somebody holds is reported
 -- as locked, which is not lost. A heartbeat that waited lost every other lease behind one open transaction.
--- An expired lease that nobody has taken back may still be renewed: the token is still the newest.
+-- An expired lease that nobody has taken back is renewed: its token is still the newest.
 CREATE OR REPLACE FUNCTION faultline.heartbeat(
     worker text, job_ids uuid[] DEFAULT '{}', fencing_tokens bigint[] DEFAULT '{}', lease_ids uuid[] DEFAULT '{}',
     lease interval DEFAULT '15 seconds')
@@ -236,7 +237,7 @@ BEGIN
     IF (lease > '0') IS NOT TRUE THEN
         RAISE EXCEPTION 'a lease is longer than nothing, not %', lease USING ERRCODE = 'FL005';
     END IF;
-    UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), lost_at = NULL
+    UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), server_started_at = pg_postmaster_start_time(), lost_at = NULL
     WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED);
     WITH free AS MATERIALIZED (
         SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),
@@ -280,10 +281,8 @@ BEGIN
     IF violation IS NOT NULL THEN
         PERFORM faultline.refuse_stale(violation, assert_fence.job_id, assert_fence.fencing_token, job.fencing_token);
     END IF;
-    IF idle_limit IS NOT NULL THEN
-        PERFORM set_config('idle_in_transaction_session_timeout',
-                           ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true);
-    END IF;
+    PERFORM set_config('idle_in_transaction_session_timeout', ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true)
+    WHERE idle_limit IS NOT NULL;
 END $$;
 
 -- Safe because it is the insert: the trigger decides. It raises for a job that is in the ledger already, even by its own
@@ -353,8 +352,7 @@ BEGIN
     RETURN job;
 END $$;
 
--- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, one is refused. With a
--- reason the job is dead at once; without one it runs again after retry_in while attempts are left.
+-- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, one is refused.
 CREATE OR REPLACE FUNCTION faultline.fail(
     job_id uuid, fencing_token bigint, lease_id uuid, error text DEFAULT NULL,
     retry_in interval DEFAULT '10 seconds', reason text DEFAULT NULL)
@@ -436,6 +434,7 @@ BEGIN
             SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,
                 failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,
                 finished_at = CASE WHEN h.attempts >= h.max_attempts THEN clock_timestamp() END,
+                crashes = j.crashes + 1,
                 last_error = format('worker %s stopped before attempt %s ended (%s)', h.lease_owner, h.attempts, h.cause),
                 lease_owner = NULL, lease_expires_at = NULL
             FROM held AS h WHERE j.id = h.id
@@ -479,7 +478,8 @@ BEGIN
         INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)
         VALUES (job.id, job.attempts, job.fencing_token, 'retried');
         UPDATE faultline.jobs
-        SET state = 'queued', failed_reason = NULL, finished_at = NULL, attempts = 0, next_run_at = clock_timestamp()
+        SET state = 'queued', failed_reason = NULL, finished_at = NULL, attempts = 0, crashes = 0,
+            next_run_at = clock_timestamp()
         WHERE id = job.id;
         PERFORM faultline.wake(job.queue);
         RETURN 'queued';

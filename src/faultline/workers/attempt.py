@@ -89,14 +89,15 @@ class Attempt:
         if (aborted := self._aborted()) is not None:
             return aborted  # between two tries of the same attempt
         arguments = self.task.bind(self.job, self.claim.payload_json)
+        in_child = self.task.options.process or (self.claim.is_suspect and self.task.is_importable)
         try:
-            if self.task.is_async:
+            if self.task.is_async and not in_child:
                 value = await self._run_on_loop(
                     self.task.handler(*arguments.args, **arguments.kwargs)
                 )
             else:
                 call: Interruptible
-                if self.task.options.process:
+                if in_child:
                     call = ChildCall(tools.children, self.task, self.job, self.lease)
                 else:
                     call = InterruptibleCall(self.task.handler, *arguments.args, **arguments.kwargs)

@@ -6,6 +6,7 @@ here has to be trusted: a child that outlives its worker is refused like any sta
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import multiprocessing
 import multiprocessing.connection
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from faultline.database import Pool, make_pool
+from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.errors import InvalidInput, Reject, StaleLease
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
@@ -26,6 +27,7 @@ from faultline.task import Task
 from faultline.workers.leases import steady_now
 
 Pipe = multiprocessing.connection.Connection
+_NAME = "faultline handler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,15 @@ class ChildJob(Job):
     """Tells the worker about each phase before entering it, so that it knows what a death may mean."""
 
     def __init__(
-        self, claim: Claim, lease: MirroredLease, pool: Callable[[], Pool], pipe: Pipe
+        self,
+        claim: Claim,
+        lease: MirroredLease,
+        pool: Callable[[], Pool],
+        async_pool: AsyncPool | None,
+        pipe: Pipe,
     ) -> None:
         self._pipe = pipe
-        super().__init__(claim, lease, pool, None)
+        super().__init__(claim, lease, pool, async_pool)
 
     @property
     def _phase(self) -> CommitPhase:
@@ -88,24 +95,51 @@ class ChildJob(Job):
             self._pipe.send(phase)
 
 
+class Desk:
+    """What handlers in this process are given, made when it is first needed."""
+
+    def __init__(self, url: str, pipe: Pipe, deadline: Any) -> None:
+        self._url = url
+        self._pipe = pipe
+        self._deadline = deadline
+        self._pool: Pool | None = None
+
+    def pool(self) -> Pool:
+        if self._pool is None:
+            self._pool = make_pool(self._url, max_size=2, application_name=_NAME)
+            self._pool.open()
+        return self._pool
+
+    def job(self, request: Request, async_pool: AsyncPool | None) -> ChildJob:
+        lease = MirroredLease(self._deadline, request.lease_seconds)
+        return ChildJob(request.claim, lease, self.pool, async_pool, self._pipe)
+
+    async def run_async(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
+        pool = make_async_pool(self._url, max_size=2, application_name=_NAME)
+        async with pool:
+            job = self.job(request, pool)
+            arguments = task.bind(job, request.claim.payload_json)
+            return job, await task.handler(*arguments.args, **arguments.kwargs)
+
+    def run(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
+        if task.is_async:
+            return asyncio.run(self.run_async(request, task))
+        job = self.job(request, None)
+        arguments = task.bind(job, request.claim.payload_json)
+        return job, task.handler(*arguments.args, **arguments.kwargs)
+
+
 def main(pipe: Pipe, deadline: Any, url: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    opened: list[Pool] = []
-
-    def pool() -> Pool:
-        if not opened:
-            opened.append(make_pool(url, max_size=2, application_name="faultline handler"))
-            opened[0].open()
-        return opened[0]
-
+    desk = Desk(url, pipe, deadline)
     while True:
         try:
             request: Request = pipe.recv()
         except EOFError:
             return
-        pipe.send(_answer(request, pipe, MirroredLease(deadline, request.lease_seconds), pool))
+        pipe.send(_answer(request, desk))
 
 
 def _end_with_parent() -> None:
@@ -116,14 +150,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _answer(
-    request: Request, pipe: Pipe, lease: MirroredLease, pool: Callable[[], Pool]
-) -> Success | Failure:
+def _answer(request: Request, desk: Desk) -> Success | Failure:
     try:
-        task = find_task(request.module, request.qualname)
-        job = ChildJob(request.claim, lease, pool, pipe)
-        arguments = task.bind(job, request.claim.payload_json)
-        value = task.handler(*arguments.args, **arguments.kwargs)
+        job, value = desk.run(request, find_task(request.module, request.qualname))
     except StaleLease as error:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     except BaseException as error:

@@ -20,6 +20,7 @@ from faultline.events import Event, log
 from faultline.job import CommitPhase, Job
 from faultline.model import StaleReason
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
+from faultline.workers.children import ChildDied
 from faultline.workers.leases import Lease
 from faultline.workers.settlement import Settlement, describe
 from faultline.workers.tools import Tools
@@ -108,6 +109,11 @@ class Executor:
                 await self._settlement.commit(attempt.lease, value)
             case Raised(error):
                 reason = "rejected" if isinstance(error, Reject) else None
+                if (
+                    isinstance(error, ChildDied)
+                    and attempt.claim.attempt >= attempt.claim.max_attempts
+                ):
+                    reason = "poison"
                 await self._settlement.fail(attempt.lease, error, reason=reason)
             case Aborted(cause):
                 await self._end_aborted(attempt, cause)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -28,23 +27,27 @@ class Supervisor:
         self._started_at = [0.0] * count
         self._retry_at = [0.0] * count
         self._backoffs = [Backoff(shortest=0.2, longest=30.0) for _ in range(count)]
-        self._stopping = threading.Event()
+        self._stopping = False  # a plain flag: a signal may arrive while a lock of an Event is held
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        while not self._stopping.is_set():
+        while not self._stopping:
             for slot in range(len(self._children)):
                 self._keep_alive(slot)
-            self._stopping.wait(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
         codes = [child.wait() for child in self._children if child is not None]
-        return max(codes, default=0)
+        # One that had just been started ends by the signal itself, which is what was asked of it.
+        return max((abs(code) for code in codes if code != -signal.SIGTERM), default=0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping.set()
+        self._stopping = True
         for child in self._children:
             if child is not None and child.poll() is None:
                 child.send_signal(signal.SIGTERM)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _keep_alive(self, slot: int) -> None:
         child, now = self._children[slot], time.monotonic()
@@ -62,7 +65,10 @@ class Supervisor:
                 exit_code=child.returncode,
                 restart_in_seconds=round(pause, 2),
             )
-        if now >= self._retry_at[slot] and not self._stopping.is_set():
+        if now >= self._retry_at[slot] and not self._stopping:
             # A group of its own: a Ctrl-C in the terminal reaches only us, and is passed on once.
-            self._children[slot] = subprocess.Popen(self._command, start_new_session=True)
+            started = subprocess.Popen(self._command, start_new_session=True)
+            self._children[slot] = started
             self._started_at[slot] = now
+            if self._is_stopping():  # the signal came while it was being started, and passed it by
+                started.send_signal(signal.SIGTERM)

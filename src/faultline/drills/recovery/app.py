@@ -14,6 +14,7 @@ app = Faultline()
 async def linger(job: Job) -> None:
     async with job.fenced() as conn:
         await conn.execute(
-            "INSERT INTO recovery.starts (token, pid) VALUES (%s, %s)", [job.token, os.getpid()]
+            "INSERT INTO recovery.starts (job_id, token, pid) VALUES (%s, %s, %s)",
+            [job.id, job.token, os.getpid()],
         )
     await asyncio.Event().wait()

@@ -9,13 +9,18 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from uuid import UUID
 
-from faultline.database import Connection, connect
+from faultline import protocol
+from faultline.database import Connection, connect, run
 from faultline.drills.recovery.app import linger
 from faultline.drills.witness import Witness
 from faultline.errors import FaultlineError
 
-_TABLES = "CREATE SCHEMA recovery; CREATE TABLE recovery.starts (token bigint PRIMARY KEY, pid int)"
+_TABLES = """
+    CREATE SCHEMA recovery;
+    CREATE TABLE recovery.starts (job_id uuid, token bigint, pid int, PRIMARY KEY (job_id, token));
+"""
 _POLL_SECONDS = 0.002
 
 
@@ -54,33 +59,26 @@ def measure_recovery(
     with ExitStack() as stack:
         conn = stack.enter_context(connect(url, application_name="faultline drill"))
         conn.execute(_TABLES)
-        linger.enqueue(conn=conn)
-        workers: dict[int, Witness] = {}
         for _ in range(2):
-            _start_worker(conn, url, workers, stack, timeout_seconds)
+            _start_worker(conn, url, stack, timeout_seconds)
         measured = []
-        token, pid = _next_start(conn, 0, timeout_seconds)
         for _ in range(kills):
-            os.kill(pid, signal.SIGKILL)
+            job_id = linger.enqueue(conn=conn).job_id
+            victim = _wait_for_start(conn, job_id, 1, timeout_seconds)
+            os.kill(victim, signal.SIGKILL)
             killed_at = time.monotonic()
-            token, pid = _next_start(conn, token, timeout_seconds)
+            _wait_for_start(conn, job_id, 2, timeout_seconds)
             measured.append(time.monotonic() - killed_at)
             on_kill(measured[-1])
-            _start_worker(conn, url, workers, stack, timeout_seconds)
+            run(conn, protocol.cancel(job_id))
+            _start_worker(conn, url, stack, timeout_seconds)
         return RecoveryReport(tuple(measured))
 
 
-def _start_worker(
-    conn: Connection,
-    url: str,
-    workers: dict[int, Witness],
-    stack: ExitStack,
-    timeout_seconds: float,
-) -> None:
+def _start_worker(conn: Connection, url: str, stack: ExitStack, timeout_seconds: float) -> None:
     """Start a worker with nothing but default settings, and wait until it is there."""
     witness = Witness("worker", app="faultline.drills.recovery.app:app", url=url)
     stack.callback(witness.end)
-    workers[witness.process.pid] = witness
     deadline = time.monotonic() + timeout_seconds
     query = "SELECT FROM faultline.workers WHERE pid = %s AND last_heartbeat_at > started_at"
     while conn.execute(query, [witness.process.pid]).fetchone() is None:
@@ -90,12 +88,12 @@ def _start_worker(
         time.sleep(_POLL_SECONDS)
 
 
-def _next_start(conn: Connection, token: int, timeout_seconds: float) -> tuple[int, int]:
-    """The next time that the job is seen running, after the one under `token`: token and process."""
+def _wait_for_start(conn: Connection, job_id: UUID, token: int, timeout_seconds: float) -> int:
+    """Wait until the job runs under this token; the process that runs it."""
     deadline = time.monotonic() + timeout_seconds
-    query = "SELECT token, pid FROM recovery.starts WHERE token > %s ORDER BY token DESC LIMIT 1"
-    while (row := conn.execute(query, [token]).fetchone()) is None:
+    query = "SELECT pid FROM recovery.starts WHERE job_id = %s AND token = %s"
+    while (row := conn.execute(query, [job_id, token]).fetchone()) is None:
         if time.monotonic() > deadline:
-            raise DrillNotRun(f"the job did not run again within {timeout_seconds:g} s")
+            raise DrillNotRun(f"the job did not run within {timeout_seconds:g} s")
         time.sleep(_POLL_SECONDS)
-    return int(row[0]), int(row[1])
+    return int(row[0])

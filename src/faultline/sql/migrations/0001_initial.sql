@@ -26,6 +26,7 @@ CREATE TABLE faultline.jobs (
     failed_reason    text,
     next_run_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     attempts         integer     NOT NULL DEFAULT 0,
+    crashes          integer     NOT NULL DEFAULT 0, -- attempts among them whose worker was lost
     fencing_token    bigint      NOT NULL DEFAULT 0,
     lease_id         uuid,
     lease_owner      text,
