@@ -93,7 +93,7 @@ def test_its_worker_is_gone_but_the_lease_still_holds(
     assert asked.code == "worker_lost"
     assert "worker w, which is gone" in asked.answer
     assert "when the lease has run out" in asked.advice
-    run(conn, protocol.try_to_lead())
+    run(conn, protocol.try_to_lead(silence_limit="0"))
     assert "gives it back at once" in Asked(faultline, job_id).advice
 
 
@@ -114,7 +114,7 @@ def test_its_lease_ran_out_and_it_is_about_to_be_taken_back(
     faultline: Faultline, conn: Connection, crew: Connection, rescuer: str
 ) -> None:
     if rescuer == "reconciler":
-        run(crew, protocol.try_to_lead())
+        run(crew, protocol.try_to_lead(silence_limit="0"))
     elif rescuer == "worker":
         register(crew, "w")
     else:
