@@ -103,22 +103,19 @@ class Settlement:
         self._book.remove(lease)  # a heartbeat must not revive what we are about to end
         if error is not None:
             self.say(Event.COMMIT_UNKNOWN, lease, error=summary(error))
-        link = self._make_link("resolve")  # of its own: it may have to wait for the row
         in_ledger = protocol.in_ledger(lease.claim)
+        if await self._persist(self._desk, in_ledger, lease):
+            self.committed(lease)
+            return
+        link = self._make_link("resolve")  # of its own: it may have to wait for the row
+        cause = error or NotCommitted("the handler rolled back the transaction that it had fenced")
         try:
+            await self._fail(lease, cause, reason=None, link=link)
+        except StaleLease as stale:
             if await self._persist(link, in_ledger, lease):
                 self.committed(lease)
-                return
-            cause = error or NotCommitted(
-                "the handler rolled back the transaction that it had fenced"
-            )
-            try:
-                await self._fail(lease, cause, reason=None, link=link)
-            except StaleLease as stale:
-                if await self._persist(link, in_ledger, lease):
-                    self.committed(lease)
-                else:
-                    await self.stale(lease, stale)
+            else:
+                await self.stale(lease, stale)
         finally:
             await link.close()
 
