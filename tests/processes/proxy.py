@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from psycopg import conninfo
 
-BOUND_SECONDS = 45.0
 _APPLICATION = re.compile(rb"application_name\x00([^\x00]*)\x00")
 
 
@@ -25,6 +24,7 @@ class Route:
         self._swallows_answers = False
         self._client_is_cut = False
         self.application = ""
+        self.port_at_server = server.getsockname()[1]
         for pump in (self._to_server, self._to_client):
             threading.Thread(target=pump, daemon=True).start()
 
@@ -83,13 +83,10 @@ class Proxy:
     def flow(self) -> None:
         self._stalls.clear()
 
-    def route_of(self, application: str) -> Route:
-        """The newest connection of that application."""
-        deadline = time.monotonic() + BOUND_SECONDS
-        while not (found := [r for r in self._routes if r.application == application]):
-            assert time.monotonic() < deadline, f"no connection of {application!r}"
-            time.sleep(0.01)
-        return found[-1]
+    def route_of(self, port_at_server: int) -> Route:
+        """The connection that the server knows by this port of its client."""
+        (found,) = [route for route in self._routes if route.port_at_server == port_at_server]
+        return found
 
     def close(self) -> None:
         self.flow()

@@ -73,6 +73,14 @@ class Stage:
         )
         return int(self.wait_for_row(query, [HELD_BACK], "nobody is held back")[0])
 
+    def port_of(self, backend: int) -> int:
+        """The port from which the client of this backend has connected."""
+        row = self.conn.execute(
+            "SELECT client_port FROM pg_stat_activity WHERE pid = %s", [backend]
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
     # ── seeing ───────────────────────────────────────────────────────────────────────────────────
 
     def job(self, job_id: UUID) -> JobView:
