@@ -70,6 +70,7 @@ class Stage:
         """The process id of the backend that waits in `held_back`."""
         query = (
             "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
         return int(self.wait_for_row(query, [HELD_BACK], "nobody is held back")[0])
 
