@@ -1,5 +1,5 @@
 # Everything a newcomer needs is two commands: `make demo` and `make test`.
-# Each one first makes .venv from the hashed lock; nothing is installed outside this folder.
+# Each one first makes .venv from the hashed lock, in this folder.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -57,5 +57,6 @@ recovery: $(READY) ## kill workers, and see how long their job takes to run else
 lock: ## refresh requirements.lock (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev --upgrade pyproject.toml -o requirements.lock
 
-clean: ## remove the virtual environment and caches
+clean: ## stop the embedded server, remove the virtual environment and caches
+	@test ! -x $(BIN)/faultline || $(BIN)/faultline db stop
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

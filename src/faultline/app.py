@@ -65,6 +65,9 @@ class Faultline:
         self._pool: Pool | None = None
         self._pool_owner = 0  # the process that opened it: a forked child needs its own
         self._opening = threading.Lock()
+        self._async_opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            weakref.WeakKeyDictionary()
+        )
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = (
             weakref.WeakKeyDictionary()
         )
@@ -182,13 +185,14 @@ class Faultline:
             return await run_async(conn, statement)
         loop = asyncio.get_running_loop()
         url = self.database_url
-        if loop not in self._async_pools:
-            await (await open_session_async(url, application_name="faultline"))[0].close()
-            pool = make_async_pool(
-                url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
-            )
-            self._async_pools[loop] = pool
-            await pool.open()
+        async with self._async_opening.setdefault(loop, asyncio.Lock()):
+            if loop not in self._async_pools:
+                await (await open_session_async(url, application_name="faultline"))[0].close()
+                pool = make_async_pool(
+                    url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
+                )
+                await pool.open()
+                self._async_pools[loop] = pool
         with pool_errors(url):
             async with self._async_pools[loop].connection() as pooled:
                 return await run_async(pooled, statement)

@@ -29,9 +29,8 @@ class WorkerSettings:
     heartbeat_seconds: float = 0.0  # 0: a quarter of the lease
     fence_margin_seconds: float = 0.0  # 0: a tenth of the lease
     poll_seconds: float = 1.0
-    drain_seconds: float = (
-        25.0  # less than the 30 that orchestrators commonly wait before they kill
-    )
+    # With the graces after it, below the 30 s that orchestrators commonly wait before they kill.
+    drain_seconds: float = 20.0
     commit_batch: int = 500
     # Off, a worker that has lost a lease carries on and meets the database's refusal. For drills:
     # it shows that safety does not rest on the worker noticing anything.

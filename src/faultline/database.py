@@ -189,7 +189,8 @@ def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
             "not a database URL (not shown here, since it may hold a password)",
             hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
         )
-    return {**NETWORK_DEFAULTS, "application_name": application_name, **given, "autocommit": True}
+    ours = {"autocommit": True, "client_encoding": "UTF8"}
+    return {**NETWORK_DEFAULTS, "application_name": application_name, **given, **ours}
 
 
 def connect(url: str, *, application_name: str = "faultline") -> Connection:
@@ -262,7 +263,10 @@ _servers: set[Any] = set()  # the addresses that we have sessions with
 
 
 def _remember_server(conn: Connection | AsyncConnection) -> None:
-    with socket.socket(fileno=os.dup(conn.fileno())) as duplicate:
+    with (
+        contextlib.suppress(OSError),  # reset by now: the next statement will say so
+        socket.socket(fileno=os.dup(conn.fileno())) as duplicate,
+    ):
         _servers.add(duplicate.getpeername())
 
 
@@ -299,7 +303,13 @@ def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
 
     options = connect_options(url, application_name=application_name)
     return ConnectionPool(
-        kwargs=options, min_size=0, max_size=max_size, open=False, configure=prepare, timeout=15.0
+        kwargs=options,
+        min_size=0,
+        max_size=max_size,
+        open=False,
+        configure=prepare,
+        check=ConnectionPool.check_connection,  # one that died while idle is nobody's failed attempt
+        timeout=15.0,
     )
 
 
@@ -309,7 +319,13 @@ def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncP
 
     options = connect_options(url, application_name=application_name)
     return AsyncConnectionPool(
-        kwargs=options, min_size=0, max_size=max_size, open=False, configure=prepare, timeout=15.0
+        kwargs=options,
+        min_size=0,
+        max_size=max_size,
+        open=False,
+        configure=prepare,
+        check=AsyncConnectionPool.check_connection,
+        timeout=15.0,
     )
 
 

@@ -123,7 +123,9 @@ class Job:
         """
         text = None if result is None else encode_json(result, what="result")
         self._phase = CommitPhase.FENCED
-        return self._run(conn, protocol.commit(self._claim, result=text))
+        idle_seconds = self._lease.lease_seconds
+        statement = protocol.commit(self._claim, result=text, idle_seconds=idle_seconds)
+        return self._run(conn, statement)
 
     @overload
     def assert_fence(self, conn: Connection) -> None: ...
@@ -174,6 +176,16 @@ def _cut(conn: Connection | AsyncConnection) -> None:
             duplicate.shutdown(socket.SHUT_RDWR)
 
 
+def _reset_isolation(conn: Connection) -> None:
+    with contextlib.suppress(psycopg.Error):  # it was cut; the pool will drop it
+        conn.isolation_level = None
+
+
+async def _reset_isolation_async(conn: AsyncConnection) -> None:
+    with contextlib.suppress(psycopg.Error):
+        await conn.set_isolation_level(None)
+
+
 class FencedBlock:
     """A transaction that holds the job from its first statement to its COMMIT."""
 
@@ -218,7 +230,7 @@ class FencedBlock:
                 conn = stack.enter_context(self._job._pool().connection())
                 if self._isolation is not None:
                     conn.isolation_level = self._isolation
-                    stack.callback(setattr, conn, "isolation_level", None)
+                    stack.callback(_reset_isolation, conn)
             elif isinstance(self._conn, psycopg.Connection):
                 conn = self._conn
             else:
@@ -243,7 +255,7 @@ class FencedBlock:
                 conn = await stack.enter_async_context(self._job._async_pool.connection())
                 if self._isolation is not None:
                     await conn.set_isolation_level(self._isolation)
-                    stack.push_async_callback(conn.set_isolation_level, None)
+                    stack.push_async_callback(_reset_isolation_async, conn)
             elif isinstance(self._conn, psycopg.AsyncConnection):
                 conn = self._conn
             else:

@@ -31,6 +31,9 @@ LONGEST_PAUSE_SECONDS = 5.0
 def is_transient(error: BaseException) -> bool:
     """Whether waiting and trying again is the right answer: the server is away, full, busy, starting
     up, or a standby that is not (or no longer) to be written to."""
+    sqlstate = getattr(error, "sqlstate", None) or ""
+    if sqlstate.startswith("54"):  # a limit of the server's: sending the same again meets it again
+        return False
     if isinstance(error, DatabaseUnavailable | psycopg.OperationalError | psycopg.InterfaceError):
         return True
     return isinstance(error, psycopg.Error) and error.sqlstate == "25006"

@@ -14,6 +14,15 @@ from faultline.database import Connection, connect
 from faultline.errors import DatabaseUnavailable, SchemaMismatch
 
 MIGRATION_LOCK = 0x6661756C74  # one migrator at a time, whichever process it is in
+TRIGGERS = (
+    ("jobs", "guard_insert"),
+    ("jobs", "guard_update"),
+    ("ledger", "enter_ledger"),
+    ("ledger", "seal_ledger"),
+    ("ledger", "guard_update"),
+    ("ledger", "guard_delete"),
+    ("ledger", "guard_truncate"),
+)
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 
 
@@ -75,6 +84,7 @@ def migrate(
         conn.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_seconds * 1000)}")
         try:
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+            _require_utf8(conn)
             report = _apply(conn)
             # Once there are roles, a function that is new must not stay open to everyone.
             if roles or (report.functions_replaced and _has_roles(conn)):
@@ -87,6 +97,15 @@ def migrate(
     return report
 
 
+def _require_utf8(conn: Connection) -> None:
+    row = conn.execute("SHOW server_encoding").fetchone()
+    if row is not None and row[0] != "UTF8":
+        raise SchemaMismatch(
+            f"the database's encoding is {row[0]}; Faultline needs UTF8",
+            hint="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
 def _apply(conn: Connection) -> MigrationReport:
     current = _require_not_newer(installed_version(conn))
     pending = [migration for migration in migrations() if migration.version > current]
@@ -96,8 +115,12 @@ def _apply(conn: Connection) -> MigrationReport:
             "INSERT INTO faultline.migrations (version, name) VALUES (%s, %s)",
             [migration.version, migration.name],
         )
-    replaced = bool(pending) or _installed_fingerprint(conn) != _fingerprint()
+    replaced = (
+        bool(pending) or _installed_fingerprint(conn) != _fingerprint() or not fence_is_up(conn)
+    )
     if replaced:
+        # In the order in which a job's transaction takes them, or the two would wait for each other.
+        conn.execute("LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE")
         conn.execute(functions_sql())
         conn.execute(f"COMMENT ON SCHEMA faultline IS 'functions {_fingerprint()}'")
     applied = tuple(f"{migration.version:04} {migration.name}" for migration in pending)
@@ -111,6 +134,18 @@ def installed_version(conn: Connection) -> int:
         return 0
     row = conn.execute("SELECT coalesce(max(version), 0) FROM faultline.migrations").fetchone()
     return int(row[0]) if row else 0
+
+
+def fence_is_up(conn: Connection) -> bool:
+    """Whether every trigger that refuses something is there and enabled. A dump that was restored with
+    errors, or by an account without the rights, may lack some and still look complete."""
+    row = conn.execute(
+        "SELECT count(*) FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND (tgrelid, tgname) IN"
+        " (SELECT to_regclass('faultline.' || relation), name FROM unnest(%s::text[], %s::text[])"
+        " AS expected (relation, name))",
+        [list(column) for column in zip(*TRIGGERS, strict=True)],
+    ).fetchone()
+    return row is not None and row[0] == len(TRIGGERS)
 
 
 def _has_roles(conn: Connection) -> bool:
@@ -146,4 +181,14 @@ def require_current_schema(conn: Connection) -> None:
         raise SchemaMismatch(
             f"the database is {found}; this Faultline needs version {latest_version()}",
             hint="run: faultline migrate",
+        )
+
+
+def require_fence(conn: Connection) -> None:
+    """Refuse to run jobs where nothing would refuse a stale one."""
+    require_current_schema(conn)
+    if not fence_is_up(conn):
+        raise SchemaMismatch(
+            "triggers that refuse stale writes are missing or disabled in this database",
+            hint="run: faultline migrate; then faultline verify",
         )

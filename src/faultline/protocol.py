@@ -151,10 +151,15 @@ def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statemen
     )
 
 
-def commit(claim: Claim, *, result: str | None = None) -> Statement[None]:
+def commit(
+    claim: Claim, *, result: str | None = None, idle_seconds: float | None = None
+) -> Statement[None]:
     """`result` is JSON text."""
+    idle_limit = None if idle_seconds is None else _seconds(idle_seconds)
     return Statement(
-        "SELECT faultline.commit(%s, %s, %s, %s::jsonb)", (*_fence(claim), result), _nothing
+        "SELECT faultline.commit(%s, %s, %s, %s::jsonb, %s)",
+        (*_fence(claim), result, idle_limit),
+        _nothing,
     )
 
 

@@ -87,6 +87,8 @@ class Task(Generic[P, R]):
     def is_importable(self) -> bool:
         """Whether another process can find this task by the name of its handler."""
         handler: Any = self.handler
+        if handler.__module__ == "__main__":  # importing it again would run the user's script again
+            return False
         module, qualname = sys.modules.get(handler.__module__), handler.__qualname__
         return module is not None and getattr(module, qualname, None) is self
 

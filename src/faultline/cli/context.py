@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,6 +45,15 @@ class Context:
             yield conn
 
 
+def _broken_app(module_name: str, error: Exception) -> InvalidInput:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return InvalidInput(
+        f"--app: importing {module_name} failed: {type(error).__name__}: {error}{where}",
+        hint=f"python -c 'import {module_name}' shows the whole traceback",
+    )
+
+
 def load_app(path: str) -> Faultline:
     module_name, _, name = path.partition(":")
     if not module_name or not name:
@@ -57,7 +67,9 @@ def load_app(path: str) -> Faultline:
                 f"--app: there is no module {error.name!r}",
                 hint="run it from your project's folder, or install your project",
             ) from None
-        raise
+        raise _broken_app(module_name, error) from error
+    except Exception as error:
+        raise _broken_app(module_name, error) from error
     try:
         app = getattr(module, name)
     except AttributeError:

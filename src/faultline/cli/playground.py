@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -19,6 +20,8 @@ def playground(
 ) -> Iterator[str]:
     """A new database on the server that was given, else on one that is started for it."""
     with ExitStack() as stack:
+        # SIGTERM too must leave nothing behind: no worker that stands still, no database, no server.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         server = context.given_url
         if server is None:
             own = stack.enter_context(temporary_server())

@@ -13,7 +13,7 @@ from faultline.cli.context import Context
 from faultline.config import WorkerSettings
 from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, InvalidSettings
-from faultline.migrate import require_current_schema
+from faultline.migrate import require_fence
 from faultline.payload import check_queue_name
 from faultline.reconciler import Reconciler
 from faultline.workers import Worker
@@ -101,7 +101,7 @@ def _require_schema(url: str) -> None:
     """A wrong schema is an error at once; a server that is away is waited for."""
     try:
         with connect(url) as conn:
-            require_current_schema(conn)
+            require_fence(conn)
     except DatabaseUnavailable:
         return
 

@@ -77,6 +77,7 @@ class Reconciler:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
 
     async def _lead(self) -> None:
+        await self._link.run(protocol.bury_workers([]))
         pause = 0.0
         while True:
             await asyncio.sleep(pause)

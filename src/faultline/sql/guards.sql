@@ -3,8 +3,9 @@
 -- Not defended: a superuser, session_replication_role = replica, an owner of these tables who disables a trigger, adds
 -- one, or sets faultline.verb or faultline.batch by hand. roles.sql makes nobody an owner; `faultline verify` finds traces.
 --
--- `faultline.verb` is set by the SET clause of the few functions that may do a guarded thing, for as long as they run.
--- It is a setting and not pg_trigger_depth(), because a user's own trigger has depth too.
+-- `faultline.verb` is set by the few functions that may do a guarded thing, for that one statement. It is a setting and
+-- not pg_trigger_depth(), because a user's own trigger has depth too; and set in their bodies rather than by a SET clause,
+-- because only a superuser may create a function with a clause like that.
 
 CREATE OR REPLACE FUNCTION faultline.refuse_job_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -35,12 +35,12 @@ BEGIN
     RAISE EXCEPTION 'stale lease: %', reason USING
         ERRCODE = 'FL001', DETAIL = json_build_object('reason', reason, 'job_id', job_id,
                                    'stale_token', stale_token, 'current_token', current_token)::text,
-        HINT = 'This worker no longer holds the job. Roll back; whoever holds it now will finish it.';
+        HINT = 'This caller does not hold the job, or not any more: roll back.';
 END $$;
 
 -- Safe because the row stays locked until the transaction ends: a lease that runs out before COMMIT goes to nobody else.
 CREATE OR REPLACE FUNCTION faultline.enter_ledger() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'commit' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     job       faultline.jobs;
     violation text;
@@ -57,7 +57,9 @@ BEGIN
     IF violation IS NOT NULL THEN
         PERFORM faultline.refuse_stale(violation, NEW.job_id, NEW.fencing_token, job.fencing_token);
     END IF;
+    PERFORM set_config('faultline.verb', 'commit', true);
     UPDATE faultline.jobs SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = NEW.job_id;
+    PERFORM set_config('faultline.verb', '', true);
     NEW.worker := job.lease_owner;
     NEW.committed_at := clock_timestamp();
     RETURN NEW;
@@ -72,7 +74,7 @@ EXECUTE FUNCTION faultline.enter_ledger();
 -- is the fence itself, so setting faultline.batch by hand leads to the same check one trigger later. The CASE keeps the
 -- planner on the primary key: as a plain condition, state = 'running' draws it to another index.
 CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'commit'
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     entered   bigint := (SELECT count(*) FROM entries);
@@ -82,11 +84,13 @@ BEGIN
         PERFORM faultline.refuse_stale('nothing_entered', NULL, NULL, NULL);
     END IF;
     IF current_setting('faultline.batch', true) = 'on' THEN
+        PERFORM set_config('faultline.verb', 'commit', true);
         UPDATE faultline.jobs AS j SET state = 'succeeded', finished_at = clock_timestamp()
         WHERE j.id = ANY (ARRAY(SELECT e.job_id FROM entries AS e))
           AND CASE WHEN (j.id, j.fencing_token, j.lease_id) IN (SELECT e.job_id, e.fencing_token, e.lease_id FROM entries AS e)
                     AND j.state = 'running' AND j.lease_expires_at > clock_timestamp() THEN true ELSE false END;
         GET DIAGNOSTICS committed = ROW_COUNT;
+        PERFORM set_config('faultline.verb', '', true);
         IF committed <> entered THEN
             PERFORM faultline.refuse_stale(judged.violation, judged.job_id, judged.stale_token, judged.fencing_token)
             FROM (SELECT e.job_id, e.fencing_token AS stale_token, j.fencing_token,
@@ -103,16 +107,6 @@ CREATE OR REPLACE TRIGGER seal_ledger AFTER INSERT ON faultline.ledger
 REFERENCING NEW TABLE AS entries FOR EACH STATEMENT EXECUTE FUNCTION faultline.seal_ledger();
 
 -- ── Producers ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
--- A notification wakes a worker and carries no meaning: losing one costs a poll. It takes a lock shared by the whole
--- cluster at COMMIT and cannot be prepared, so it can be switched off: SET faultline.notify = 'off'.
-CREATE OR REPLACE FUNCTION faultline.wake(queue text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF current_setting('faultline.notify', true) IS DISTINCT FROM 'off' AND pg_notification_queue_usage() < 0.5 THEN
-        PERFORM pg_notify('faultline', queue);
-    END IF;
-END $$;
 
 -- Safe because the unique index decides who was first: a second caller with the same key waits for the first one's
 -- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0, and any order of keys, are equal.
@@ -191,9 +185,9 @@ DECLARE
     wanted  integer := batch_size;
     claimed integer;
 BEGIN
-    IF (batch_size BETWEEN 1 AND 10000 AND lease > '0' AND queues IS NOT NULL) IS NOT TRUE THEN
+    IF (batch_size BETWEEN 1 AND 10000 AND lease > '0' AND lease <= '7 days' AND queues IS NOT NULL) IS NOT TRUE THEN
         RAISE EXCEPTION 'cannot claim % jobs of % for %', batch_size, queues, lease USING ERRCODE = 'FL005',
-            HINT = 'batch_size is 1 to 10000, queues is a list, and a lease is longer than nothing.';
+            HINT = 'batch_size is 1 to 10000, queues is a list, and a lease is at most 7 days.';
     END IF;
     FOR look IN 1..2 LOOP
         RETURN QUERY
@@ -234,8 +228,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     renewed uuid[];
 BEGIN
-    IF (lease > '0') IS NOT TRUE THEN
-        RAISE EXCEPTION 'a lease is longer than nothing, not %', lease USING ERRCODE = 'FL005';
+    IF (lease > '0' AND lease <= '7 days') IS NOT TRUE THEN
+        RAISE EXCEPTION 'a lease lasts more than nothing and at most 7 days, not %', lease USING ERRCODE = 'FL005';
     END IF;
     UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), server_started_at = pg_postmaster_start_time(), lost_at = NULL
     WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED);
@@ -248,11 +242,11 @@ BEGIN
         WHERE j.id = mine.job_id AND j.id = ANY (ARRAY(SELECT f.id FROM free AS f))
           AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'
               THEN true ELSE false END
-        RETURNING j.id)
-    SELECT array_agg(h.id) INTO renewed FROM held AS h;
+        RETURNING j.lease_id)
+    SELECT array_agg(h.lease_id) INTO renewed FROM held AS h;
     RETURN QUERY
         SELECT mine.job_id,
-               CASE WHEN mine.job_id = ANY (renewed) THEN 'renewed'
+               CASE WHEN mine.lease_id = ANY (renewed) AND mine.token = j.fencing_token THEN 'renewed'
                     WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running' THEN 'locked'
                     ELSE 'lost' END
         FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
@@ -262,7 +256,6 @@ END $$;
 -- Safe in the middle of a job because the row stays locked until the caller's transaction ends: heartbeats pass, and
 -- whoever wants to take the job over waits or skips it. Above READ COMMITTED the lock keeps heartbeats out as well,
 -- because one of them would make the commit fail; such a transaction has to be shorter than its lease.
--- With idle_limit a client that freezes inside its transaction is ended by its own backend and sets the job free.
 CREATE OR REPLACE FUNCTION faultline.assert_fence(
     job_id uuid, fencing_token bigint, lease_id uuid, idle_limit interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -281,16 +274,16 @@ BEGIN
     IF violation IS NOT NULL THEN
         PERFORM faultline.refuse_stale(violation, assert_fence.job_id, assert_fence.fencing_token, job.fencing_token);
     END IF;
-    PERFORM set_config('idle_in_transaction_session_timeout', ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true)
-    WHERE idle_limit IS NOT NULL;
+    PERFORM faultline.limit_idling(idle_limit);
 END $$;
 
 -- Safe because it is the insert: the trigger decides. It raises for a job that is in the ledger already, even by its own
 -- entry: answering "done" would let a transaction that is sent twice apply its other writes twice.
 CREATE OR REPLACE FUNCTION faultline.commit(
-    job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL, idle_limit interval DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM faultline.limit_idling(idle_limit);
     INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)
     VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);
 END $$;
@@ -301,7 +294,7 @@ END $$;
 CREATE OR REPLACE FUNCTION faultline.commit_many(
     job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], results jsonb[] DEFAULT NULL)
 RETURNS TABLE (job_id uuid, outcome text, reason text, current_token bigint) -- committed | already_yours | locked | stale
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.batch = 'on'
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -322,11 +315,13 @@ BEGIN
           LEFT JOIN unnest(free) AS f (id) ON f.id = mine.job_id) AS judged;
 
     IF 'committed' = ANY (verdicts) THEN
+        PERFORM set_config('faultline.batch', 'on', true);
         INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, worker, result)
         SELECT DISTINCT ON (mine.job_id) mine.job_id, mine.token, mine.lease_id, j.lease_owner, mine.result
         FROM unnest(job_ids, fencing_tokens, lease_ids, results, verdicts) AS mine (job_id, token, lease_id, result, verdict)
         JOIN faultline.jobs AS j ON j.id = mine.job_id
         WHERE mine.verdict = 'committed';
+        PERFORM set_config('faultline.batch', '', true);
     END IF;
     RETURN QUERY
         SELECT mine.job_id,
@@ -466,7 +461,7 @@ END $$;
 
 -- Safe because only a failed job is moved, and its token goes on from where it was: whoever held it before stays stale.
 CREATE OR REPLACE FUNCTION faultline.retry(job_id uuid) RETURNS text -- the state it is in now
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET faultline.verb = 'retry' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     job faultline.jobs := faultline.lock_job(retry.job_id);
@@ -477,10 +472,11 @@ BEGIN
     ELSIF job.state = 'failed' THEN
         INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)
         VALUES (job.id, job.attempts, job.fencing_token, 'retried');
-        UPDATE faultline.jobs
-        SET state = 'queued', failed_reason = NULL, finished_at = NULL, attempts = 0, crashes = 0,
-            next_run_at = clock_timestamp()
+        PERFORM set_config('faultline.verb', 'retry', true);
+        UPDATE faultline.jobs SET state = 'queued', failed_reason = NULL, finished_at = NULL,
+                                  attempts = 0, crashes = 0, next_run_at = clock_timestamp()
         WHERE id = job.id;
+        PERFORM set_config('faultline.verb', '', true);
         PERFORM faultline.wake(job.queue);
         RETURN 'queued';
     END IF;

@@ -1,5 +1,25 @@
--- What is written down beside the protocol: which worker processes there are, and which writes were refused.
+-- What stands beside the protocol: how workers are woken, which there are, which writes were refused.
 -- Nothing here guards a job. The registry only lets the dead be noticed before their leases run out.
+
+-- A notification wakes a worker and carries no meaning: losing one costs a poll. It takes a lock shared by the whole
+-- cluster at COMMIT and cannot be prepared, so it can be switched off: SET faultline.notify = 'off'.
+CREATE OR REPLACE FUNCTION faultline.wake(queue text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('faultline.notify', true) IS DISTINCT FROM 'off' AND pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify('faultline', queue);
+    END IF;
+END $$;
+
+-- A client that freezes inside its transaction is ended by its own backend, and sets the job free.
+CREATE OR REPLACE FUNCTION faultline.limit_idling(idle_limit interval) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF idle_limit IS NOT NULL THEN
+        PERFORM set_config('idle_in_transaction_session_timeout',
+                           ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true);
+    END IF;
+END $$;
 
 -- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
 -- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is
@@ -45,14 +65,15 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
--- Close the book on workers that have nothing left to give back; forget those lost a day ago.
+-- Close the book on workers that have nothing left to give back; forget those lost, or silent, for a day.
 CREATE OR REPLACE FUNCTION faultline.bury_workers(workers text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE faultline.workers AS w SET lost_at = clock_timestamp()
     WHERE w.id = ANY (bury_workers.workers)
       AND NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = w.id);
-    DELETE FROM faultline.workers AS w WHERE w.lost_at < clock_timestamp() - interval '1 day';
+    DELETE FROM faultline.workers AS w
+    WHERE w.lost_at < clock_timestamp() - interval '1 day' OR w.last_heartbeat_at < clock_timestamp() - interval '1 day';
 END $$;
 
 -- Safe to record late, or never: it is a record, not a guard. Called after the refused transaction was rolled back.

@@ -7,10 +7,11 @@ DECLARE
     name text;
 BEGIN
     FOREACH name IN ARRAY ARRAY['faultline_producer', 'faultline_worker', 'faultline_inspector', 'faultline_operator'] LOOP
+        CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = name); -- they belong to the whole cluster
         BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', name);
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL; -- roles belong to the whole cluster: another database, or another migrator, has made it
+            NULL; -- another migrator was faster
         END;
     END LOOP;
 END $$;
@@ -32,7 +33,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.claim(text, text[], integer, interval),
     faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
     faultline.assert_fence(uuid, bigint, uuid, interval),
-    faultline.commit(uuid, bigint, uuid, jsonb),
+    faultline.commit(uuid, bigint, uuid, jsonb, interval),
     faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
     faultline.fail(uuid, bigint, uuid, text, interval, text),
     faultline.release(uuid, bigint, uuid),

@@ -45,6 +45,7 @@ CREATE TABLE faultline.jobs (
     CONSTRAINT payload_is_an_object CHECK (jsonb_typeof(payload) = 'object'),
     CONSTRAINT payload_is_at_most_8_mib CHECK (pg_column_size(payload) <= 8388608),
     CONSTRAINT idempotency_key_is_1_to_255_characters CHECK (length(idempotency_key) BETWEEN 1 AND 255),
+    CONSTRAINT next_run_at_is_a_date CHECK (next_run_at BETWEEN '0001-01-01' AND '9999-01-01'),
     CONSTRAINT state_is_known CHECK (state IN ('queued', 'running', 'succeeded', 'failed')),
     CONSTRAINT failed_has_a_reason CHECK ((state = 'failed') = (failed_reason IS NOT NULL)),
     CONSTRAINT running_has_a_lease CHECK (

@@ -18,7 +18,7 @@ from faultline.workers.leases import Lease
 from faultline.workers.threads import AttemptAborted, InterruptibleCall
 from faultline.workers.tools import Tools
 
-_THREAD_GRACE_SECONDS = 1.0
+_GRACE_SECONDS = 1.0
 
 
 class AbortCause(StrEnum):
@@ -60,6 +60,7 @@ class Attempt:
         self.lease = lease
         self._loop = asyncio.get_running_loop()
         self._aborting = asyncio.Event()
+        self._ended = asyncio.Event()  # the handler is over, or has had its grace
         self._abort_cause: AbortCause | None = None
         self._handler_task: asyncio.Task[Any] | None = None
         self._call: Interruptible | None = None
@@ -83,9 +84,14 @@ class Attempt:
         self._aborting.set()
         if self._handler_task is not None:
             self._handler_task.cancel()
+            self._loop.call_later(_GRACE_SECONDS, self._ended.set)
+
+    def _over(self, handler_task: asyncio.Task[Any]) -> None:
+        self._ended.set()
 
     async def run(self, tools: Tools) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
+        self._ended.clear()
         if (aborted := self._aborted()) is not None:
             return aborted  # between two tries of the same attempt
         arguments = self.task.bind(self.job, self.claim.payload_json)
@@ -116,14 +122,20 @@ class Attempt:
 
     async def _run_on_loop(self, handler: Coroutine[Any, Any, Any]) -> Any:
         self._handler_task = asyncio.create_task(_contained(handler))
+        self._handler_task.add_done_callback(self._over)
         limit = self.task.options.timeout_seconds
         timer = (
             None if limit is None else self._loop.call_later(limit, self.abort, AbortCause.TIMEOUT)
         )
         try:
-            return await self._handler_task
-        finally:
+            await self._ended.wait()
+            if not self._handler_task.done():
+                raise AttemptAborted  # it will not be cancelled; the attempt is over all the same
+            return self._handler_task.result()
+        except asyncio.CancelledError:
             self._handler_task.cancel()  # when the worker itself is being torn down
+            raise
+        finally:
             if timer is not None:
                 timer.cancel()
 
@@ -140,19 +152,26 @@ class Attempt:
             if not self._thread.done() and not aborting.done():
                 self.abort(AbortCause.TIMEOUT)
             if not self._thread.done():
-                await asyncio.wait({self._thread}, timeout=_THREAD_GRACE_SECONDS)
+                await asyncio.wait({self._thread}, timeout=_GRACE_SECONDS)
             if not self._thread.done():
                 raise AttemptAborted
             return self._thread.result()
         finally:
             aborting.cancel()
 
-    async def thread_ended(self) -> None:
-        """Wait for a thread that could not be interrupted: until then it keeps its slot."""
-        if self._thread is not None and not self._thread.done():
-            await asyncio.wait({self._thread})
-        if self._thread is not None and not self._thread.cancelled():
-            self._thread.exception()  # seen; it came too late to matter
+    @property
+    def outlives_its_end(self) -> bool:
+        """A handler that could not be interrupted, or would not be cancelled."""
+        handler = self._thread or self._handler_task
+        return handler is not None and not handler.done()
+
+    async def handler_ended(self) -> None:
+        """Wait for one that outlives its attempt: until then it keeps its slot."""
+        handler = self._thread or self._handler_task
+        if handler is not None:
+            await asyncio.wait({handler})
+            if not handler.cancelled():
+                handler.exception()  # seen; it came too late to matter
 
 
 async def _contained(handler: Coroutine[Any, Any, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import threading
 from typing import Any
 
@@ -61,8 +62,11 @@ class Children:
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._lock = threading.Lock()
+        self._room = threading.BoundedSemaphore(max(4, os.cpu_count() or 1))
 
     def borrow(self) -> Child:
+        """Waits while all of them are busy: more processes than processors help nobody."""
+        self._room.acquire()
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
@@ -76,6 +80,12 @@ class Children:
     def give_back(self, child: Child) -> None:
         with self._lock:
             self._idle.append(child)
+        self._room.release()
+
+    def lose(self, child: Child) -> None:
+        """It died, or was killed, while it was borrowed."""
+        self.discard(child)
+        self._room.release()
 
     def discard(self, child: Child) -> None:
         with self._lock:
@@ -122,7 +132,7 @@ class ChildCall:
             if child.process.is_alive() and not self._interrupted:
                 self._children.give_back(child)
             else:
-                self._children.discard(child)
+                self._children.lose(child)
         return _unpack(answer)
 
     def _listen(self, pipe: Pipe) -> Success | Failure:

@@ -20,7 +20,7 @@ from faultline.link import Link, is_transient
 from faultline.model import Claim, CommitOutcome
 from faultline.protocol import CommitVerdict
 
-_LOCKED_PAUSE_SECONDS = 0.005
+_LOCKED_PAUSE_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ class Committer:
                 self._in_flight = len(batch)
                 locked = await self._commit(batch)
                 self._in_flight = 0
-                self._on_flushed()
+                if len(locked) < len(batch):
+                    self._on_flushed()
                 if locked:
                     self._waiting.extendleft(reversed(locked))
                     await asyncio.sleep(_LOCKED_PAUSE_SECONDS)

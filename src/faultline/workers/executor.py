@@ -44,13 +44,20 @@ class Executor:
             try:
                 attempt = self._prepare(lease)
             except (UnknownTask, InvalidInput) as error:
-                await self._settlement.fail(lease, error, reason="rejected")
+                # Not for good: in a rolling deploy a newer worker may know what this one does not.
+                await self._settlement.fail(lease, error)
                 return
             self.attempts.add(attempt)
             try:
                 ending = await self._run_handler(attempt)
                 await self._settle(attempt, ending)
-                await attempt.thread_ended()
+                if attempt.outlives_its_end:
+                    self._settlement.say(
+                        Event.DEGRADED,
+                        lease,
+                        reason="a handler cannot be ended, and keeps its slot",
+                    )
+                    await attempt.handler_ended()
             finally:
                 self.attempts.discard(attempt)
 

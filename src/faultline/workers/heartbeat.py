@@ -15,7 +15,6 @@ import psycopg
 from faultline import protocol
 from faultline.config import WorkerSettings
 from faultline.database import Connection, open_session, run
-from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.link import Backoff
 from faultline.model import Renewal
@@ -56,20 +55,24 @@ class Heartbeat:
     def _run(self) -> None:
         # A failed beat is tried again well before the next one is due.
         backoff = Backoff(longest=max(0.1, self._settings.heartbeat_seconds / 2))
+        said = False  # once per outage
         while not self._stopping:
             self._wake.clear()
             pause = self._settings.heartbeat_seconds
             try:
                 self._beat()
                 backoff.reset()
-            except (psycopg.Error, FaultlineError) as error:
+                said = False
+            except Exception as error:  # whatever it is, a worker without heartbeats is a zombie
                 self._drop()
                 pause = backoff.next_pause()
-                emit(
-                    Event.DATABASE_UNAVAILABLE,
-                    purpose="heartbeat",
-                    error=" ".join(str(error).split()),
-                )
+                if not said:
+                    said = True
+                    emit(
+                        Event.DATABASE_UNAVAILABLE,
+                        purpose="heartbeat",
+                        error=" ".join(str(error).split()),
+                    )
             if not self._stopping:
                 self._wake.wait(pause)
         self._drop()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from faultline import protocol
+from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease
 from faultline.events import Event, emit, log
 from faultline.link import Link, is_transient
@@ -32,7 +33,7 @@ class Settlement:
         *,
         book: LeaseBook,
         committer: Committer,
-        make_link: Callable[[str], Link],
+        make_link: Callable[..., Link],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         retry_seconds: Callable[[Claim], float],
         wake_in: Callable[[float], None],
@@ -44,7 +45,8 @@ class Settlement:
         self._spawn = spawn
         self._retry_seconds = retry_seconds
         self._wake_in = wake_in
-        self._desk = make_link("desk")  # everything that is not the happy path
+        # Everything that is not the happy path. One job's locked row must not hold up the others'.
+        self._desk = make_link("desk", on_connect=_be_impatient)
 
     async def close(self) -> None:
         await self._desk.close()
@@ -230,6 +232,11 @@ class Settlement:
             **fields,
             worker=self._worker_id,
         )
+
+
+async def _be_impatient(conn: AsyncConnection, session: Session) -> None:
+    if not session.is_pooled:
+        await conn.execute("SET lock_timeout = '1s'")
 
 
 def summary(error: BaseException) -> str:

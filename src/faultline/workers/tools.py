@@ -9,6 +9,7 @@ from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.workers.children import Children
 
 _NAME = "faultline handler"
+_PER_SLOT = 2  # a handler may open fenced() inside transaction()
 
 
 class Tools:
@@ -22,7 +23,7 @@ class Tools:
         self.children = Children(url)
         self.threads = ThreadPoolExecutor(concurrency, thread_name_prefix="faultline-handler")
         self.async_pool: AsyncPool = make_async_pool(
-            url, max_size=concurrency, application_name=_NAME
+            url, max_size=_PER_SLOT * concurrency, application_name=_NAME
         )
 
     async def open(self) -> None:
@@ -33,7 +34,7 @@ class Tools:
         with self._opening:
             if self._pool is None:
                 self._pool = make_pool(
-                    self._url, max_size=self._concurrency, application_name=_NAME
+                    self._url, max_size=_PER_SLOT * self._concurrency, application_name=_NAME
                 )
                 self._pool.open()
             return self._pool

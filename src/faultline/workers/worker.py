@@ -17,6 +17,7 @@ from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.link import Link, OnConnect, is_transient
 from faultline.model import Claim
+from faultline.task import DEFAULT_RETRY
 from faultline.workers.attempt import AbortCause
 from faultline.workers.committer import Committer
 from faultline.workers.executor import Executor
@@ -31,7 +32,7 @@ from faultline.workers.tools import Tools
 Companion = Callable[[], Coroutine[Any, Any, None]]
 
 _CLAIM_BATCH = 500
-_ABORT_GRACE_SECONDS = 5.0
+_ABORT_GRACE_SECONDS = 3.0
 
 
 class Worker:
@@ -92,7 +93,8 @@ class Worker:
 
     def _retry_seconds(self, claim: Claim) -> float:
         task = self._app.tasks.get(claim.task)
-        return 0.0 if task is None else task.options.retry.delay_seconds(claim.attempt)
+        policy = DEFAULT_RETRY if task is None else task.options.retry
+        return policy.delay_seconds(claim.attempt)
 
     def stop(self) -> None:
         if self._stopping.is_set():
@@ -197,8 +199,9 @@ class Worker:
         if own is not None and own != lease.lease_seconds:
             lease.lease_seconds = own
             lease.deadline = min(lease.deadline, sent_at + own)
-            self._heartbeat.beat_now()
         self._book.add(lease)
+        if lease.lease_seconds != self._settings.lease_seconds:
+            self._heartbeat.beat_now()
         if log.is_verbose:
             self._settlement.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
         return lease
@@ -248,7 +251,7 @@ class Worker:
         await self._finish_running(_ABORT_GRACE_SECONDS)
         stuck = len(self._executor.attempts)
         with contextlib.suppress(TimeoutError):  # the database is away: what is left will run again
-            await asyncio.wait_for(self._committer.drained(), self._settings.lease_seconds)
+            await asyncio.wait_for(self._committer.drained(), _ABORT_GRACE_SECONDS)
         await self._finish_running(0 if stuck else _ABORT_GRACE_SECONDS)
         for task in tuple(self._running):
             task.cancel()
