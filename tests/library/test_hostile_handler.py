@@ -11,7 +11,7 @@ import pytest
 from faultline import Faultline, Job, JobRecord, JobState, RetryPolicy
 from faultline.errors import AttemptTimeout
 
-from .running import Connection, EventTap, count, ended, working
+from .running import Connection, EventTap, count, ended, until, working
 
 ONCE = {"max_attempts": 1}
 
@@ -133,10 +133,10 @@ def test_a_result_that_cannot_be_stored_fails_the_job_and_says_why(
 def test_a_task_that_this_app_does_not_have_fails_the_job_and_says_so(
     app: Faultline, conn: Connection
 ) -> None:
-    call = "SELECT job_id FROM faultline.enqueue('from.another.release')"
+    call = "SELECT job_id FROM faultline.enqueue('from.another.release', max_attempts => 1)"
     [(job_id,)] = conn.execute(call).fetchall()
     record = then_the_next(app, job_id)
-    assert (record.state, record.failed_reason) == (JobState.FAILED, "rejected")
+    assert (record.state, record.failed_reason) == (JobState.FAILED, "attempts_spent")
     assert "no task is named 'from.another.release'" in str(record.last_error)
 
 
@@ -149,11 +149,19 @@ def test_a_payload_that_does_not_fit_the_handler_fails_the_job_and_says_so(
     @app.task(name="mail")
     async def mail(job: Job, to: str) -> None: ...
 
-    call = "SELECT job_id FROM faultline.enqueue('mail', %s)"
+    call = "SELECT job_id FROM faultline.enqueue('mail', %s, max_attempts => 1)"
     [(job_id,)] = conn.execute(call, [payload]).fetchall()
     record = then_the_next(app, job_id)
-    assert (record.state, record.failed_reason) == (JobState.FAILED, "rejected")
+    assert (record.state, record.failed_reason) == (JobState.FAILED, "attempts_spent")
     assert "the payload does not fit mail" in str(record.last_error)
+
+
+def test_what_only_a_newer_worker_knows_waits_for_one(app: Faultline, conn: Connection) -> None:
+    call = "SELECT job_id FROM faultline.enqueue('from.another.release')"
+    [(job_id,)] = conn.execute(call).fetchall()
+    with working(app):
+        until(lambda: app.get(job_id).last_error, "the first attempt")
+    assert app.get(job_id).state is JobState.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -165,7 +173,7 @@ def test_a_payload_that_only_the_database_can_read_fails_the_job_and_not_the_wor
     @app.task(name="mail")
     async def mail(job: Job, to: Any) -> None: ...
 
-    call = "SELECT job_id FROM faultline.enqueue('mail', %s)"
+    call = "SELECT job_id FROM faultline.enqueue('mail', %s, max_attempts => 1)"
     [(job_id,)] = conn.execute(call, [f'{{"to": {number}}}']).fetchall()
 
     @app.task(name="next")

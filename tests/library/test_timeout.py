@@ -122,17 +122,17 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
 def test_time_that_runs_out_after_the_commit_changes_nothing(
     app: Faultline, conn: Connection, effects: str, events: EventTap, colour: str
 ) -> None:
-    @app.task(name="async", timeout_seconds=0.1)
+    @app.task(name="async", timeout_seconds=1)
     async def on_loop(job: Job) -> None:
         async with job.transaction() as tx:
             await tx.execute("INSERT INTO effects VALUES ('in time')")
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.5)
 
-    @app.task(name="plain", timeout_seconds=0.1)
+    @app.task(name="plain", timeout_seconds=1)
     def in_thread(job: Job) -> None:
         with job.transaction() as tx:
             tx.execute("INSERT INTO effects VALUES ('in time')")
-        time.sleep(1.5)
+        time.sleep(2.5)
 
     job_id = app.find_task(colour).enqueue().job_id
     with working(app):
