@@ -87,7 +87,7 @@ class EventLog:
         level = logging.DEBUG if verbose else logging.INFO
         self.is_verbose = verbose
         self._logger = structlog.wrap_logger(
-            structlog.PrintLogger(out),
+            structlog.WriteLogger(out),  # line and newline in one write: processes share a stderr
             processors=processors,
             wrapper_class=structlog.make_filtering_bound_logger(level),
         )
