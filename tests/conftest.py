@@ -21,6 +21,8 @@ from psycopg import sql
 
 from faultline import embedded
 
+pytest_plugins = ["tests.proof"]
+
 Connect = Callable[[], psycopg.Connection[Any]]
 
 # Tests may lose a server, never a commit that was reported: so commits stay synchronous.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 import click
@@ -10,12 +9,12 @@ import psycopg
 
 from faultline import __version__
 from faultline.cli.context import Context
+from faultline.cli.lazy import LazyGroup
 from faultline.cli.plain import plain
 from faultline.database import spoken
 from faultline.errors import FaultlineError
 from faultline.events import log
 
-# Where each command lives. Imported when it is called: a worker does not pay for the tables of `why`.
 COMMANDS = {
     "demo": "faultline.cli.demo",
     "migrate": "faultline.cli.database",
@@ -27,23 +26,13 @@ COMMANDS = {
     "verify": "faultline.cli.diagnosis",
     "doctor": "faultline.cli.diagnosis",
     "db": "faultline.cli.database",
-    "drill": "faultline.cli.drill",
+    "drill": "faultline.cli.drill.group",
 }
-
-
-class LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
-        return command
 
 
 @click.group(
     cls=LazyGroup,
+    modules=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="faultline")

@@ -15,13 +15,22 @@ from faultline.embedded import temporary_server
 
 
 @contextmanager
+def ends_cleanly() -> Iterator[None]:
+    """SIGTERM too must leave nothing behind: no worker that stands still, no database, no server."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def playground(
     context: Context, console: Console | None, *, subject: Subject = Subject.FAULTLINE
 ) -> Iterator[str]:
     """A new database on the server that was given, else on one that is started for it."""
     with ExitStack() as stack:
-        # SIGTERM too must leave nothing behind: no worker that stands still, no database, no server.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stack.enter_context(ends_cleanly())
         server = context.given_url
         if server is None:
             own = stack.enter_context(temporary_server())

@@ -1,4 +1,4 @@
-"""A database to break: made for one drill on somebody's server, and dropped afterwards."""
+"""A database to break: made for one drill on somebody's server, and gone afterwards."""
 
 from __future__ import annotations
 
@@ -12,23 +12,48 @@ from psycopg import conninfo, sql
 from faultline.database import connect
 from faultline.errors import InvalidInput
 
+_SCHEMAS = ("faultline", "drill", "race", "recovery")
+
 
 @contextmanager
 def scratch_database(server_url: str, *, prefix: str = "faultline_drill") -> Iterator[str]:
-    """The URL of a new, empty database on the server at `server_url`."""
+    """The URL of a new, empty database on the server at `server_url`.
+
+    An account that may not create databases gets schemas of the drill's own in the database that it
+    named, which are dropped afterwards; unless Faultline is installed there, which is somebody's queue.
+    """
     name = f"{prefix}_{secrets.token_hex(6)}"
-    with connect(server_url, application_name="faultline drill") as admin:
-        try:
-            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        except psycopg.errors.InsufficientPrivilege:
-            raise InvalidInput(
-                "this account may not create databases, and a drill needs one of its own",
-                hint="ALTER ROLE … CREATEDB, or leave DATABASE_URL unset for an embedded server",
-            ) from None
+    try:
+        _administer(server_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    except psycopg.errors.InsufficientPrivilege:
+        with _own_schemas(server_url):
+            yield server_url
+        return
     try:
         yield conninfo.make_conninfo(server_url, dbname=name)
     finally:
-        with connect(server_url, application_name="faultline drill") as admin:
-            admin.execute(
-                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-            )
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        _administer(server_url, drop)
+
+
+@contextmanager
+def _own_schemas(url: str) -> Iterator[None]:
+    with connect(url, application_name="faultline drill") as conn:
+        query = "SELECT nspname FROM pg_namespace WHERE nspname = ANY (%s)"
+        taken = sorted(name for (name,) in conn.execute(query, [list(_SCHEMAS)]))
+    if taken:
+        raise InvalidInput(
+            "this account may not create databases, and a drill needs one of its own: the database"
+            f" that was named already has the schema {' and '.join(taken)}",
+            hint="ALTER ROLE … CREATEDB, name an empty database, or leave the URL out",
+        )
+    try:
+        yield
+    finally:
+        names = sql.SQL(", ").join(map(sql.Identifier, _SCHEMAS))
+        _administer(url, sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(names))
+
+
+def _administer(url: str, statement: sql.Composed) -> None:
+    with connect(url, application_name="faultline drill") as admin:
+        admin.execute(statement)

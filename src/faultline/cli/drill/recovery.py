@@ -1,4 +1,4 @@
-"""`faultline drill`: rehearsed failures, with figures and a verdict."""
+"""`faultline drill recovery`: how long a killed worker's job waits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from faultline.drills.recovery import RecoveryReport, measure_recovery
 _BAR_WIDTH = 40
 
 
-@click.group()
-def drill() -> None:
-    """Rehearse failures on real processes and a real PostgreSQL."""
-
-
-@drill.command()
+@click.command()
 @click.option("--kills", default=10, show_default=True, help="How many workers to kill.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.pass_obj

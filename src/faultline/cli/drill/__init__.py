@@ -1,0 +1,1 @@
+"""`faultline drill`: rehearsed failures, with figures and a verdict."""

@@ -1,0 +1,198 @@
+"""`faultline drill list` and `faultline drill run`: the scenarios, and what became of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from faultline.cli.context import Context
+from faultline.cli.playground import ends_cleanly
+from faultline.drills.checker import Verdict
+from faultline.drills.drill import DrillReport, run_drill
+from faultline.drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
+from faultline.drills.subjects import Subject
+
+DEFAULTS = DrillSettings()
+STYLES = {Verdict.VALID: "green", Verdict.INVALID: "bold red", Verdict.UNKNOWN: "yellow"}
+_SHOWN_FINDINGS = 5
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def list_scenarios(as_json: bool) -> None:
+    """Name the scenarios, with the first sentence of each story."""
+    scenarios = all_scenarios().values()
+    if as_json:
+        facts = [
+            {
+                "name": each.name,
+                "story": each.story,
+                "shows": each.shows,
+                "breaks_naive": each.breaks_naive,
+                "own_server": each.own_server,
+                "lacking": each.lacking(),
+            }
+            for each in scenarios
+        ]
+        print(json.dumps(facts, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for each in scenarios:
+        lacking = each.lacking()
+        note = f" [yellow](not here: {escape(lacking)})[/]" if lacking else ""
+        table.add_row(f"[bold]{each.name}[/]", escape(each.title) + note)
+    Console(highlight=False).print(table)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True)
+@click.option(
+    "--fault-rate",
+    default=DEFAULTS.fault_rate,
+    show_default=True,
+    help="The share of jobs that are struck, where a story strikes by chance.",
+)
+@click.option("--jobs", default=DEFAULTS.jobs, show_default=True)
+@click.option("--workers", default=DEFAULTS.workers, show_default=True)
+@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option(
+    "--subject",
+    type=click.Choice([each.value for each in Subject]),
+    default=Subject.FAULTLINE.value,
+    show_default=True,
+    help="naive: the same worker and tables without the fence, which the drills must find out.",
+)
+@click.option(
+    "--save-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where reports and histories go; those of a drill that found something always go somewhere.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One report per line, for scripts.")
+@click.pass_obj
+def run(
+    context: Context,
+    names: Sequence[str],
+    seed: int,
+    fault_rate: float,
+    jobs: int,
+    workers: int,
+    lease_seconds: float,
+    subject: str,
+    save_to: Path | None,
+    as_json: bool,
+) -> None:
+    """Play scenarios, all of them by default, and judge what happened.
+
+    Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when a story did not take place and
+    so has shown nothing.
+    """
+    settings = DrillSettings(
+        seed=seed,
+        jobs=jobs,
+        workers=workers,
+        fault_rate=fault_rate,
+        lease_seconds=lease_seconds,
+        subject=Subject(subject),
+    )
+    chosen = [find_scenario(name) for name in names] or list(all_scenarios().values())
+    console = Console(highlight=False, stderr=as_json, soft_wrap=True)
+    reports = _play_all(console, chosen, settings, context.given_url, save_to, as_json)
+    if not as_json:
+        _sum_up(console, reports)
+    sys.exit(exit_code([report.judgement.verdict for report in reports]))
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """Of several drills: a broken rule outweighs a story that did not take place."""
+    if Verdict.INVALID in verdicts:
+        return 1
+    return 2 if not verdicts or Verdict.UNKNOWN in verdicts else 0
+
+
+def _play_all(
+    console: Console,
+    chosen: Sequence[Scenario],
+    settings: DrillSettings,
+    server_url: str | None,
+    save_to: Path | None,
+    as_json: bool,
+) -> list[DrillReport]:
+    reports: list[DrillReport] = []
+    with ExitStack() as stack:
+        stack.enter_context(ends_cleanly())
+        progress = stack.enter_context(_progress(console))
+        task = progress.add_task("", total=len(chosen), fault="")
+        for each in chosen:
+            progress.update(task, description=each.name, fault="")
+            if lacking := each.lacking():
+                console.print(f"  [yellow]-[/] {each.name}: not run here, {escape(lacking)}")
+                progress.advance(task)
+                continue
+
+            def show(line: str) -> None:
+                progress.update(task, fault=escape(line))
+
+            report = run_drill(each, settings, server_url=server_url, on_fault=show)
+            reports.append(report)
+            if save_to is not None or report.judgement.verdict is Verdict.INVALID:
+                saved = report.save(save_to or Path("reports", "drills"))
+            else:
+                saved = None
+            if as_json:
+                print(json.dumps(report.facts()), flush=True)
+            else:
+                _tell(console, report, saved)
+            progress.advance(task)
+    return reports
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("[dim]{task.fields[fault]}[/]"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:
+    judgement = report.judgement
+    style = STYLES[judgement.verdict]
+    counted = ", ".join(
+        f"{count} {name.replace('_', ' ')}" for name, count in report.tally.items() if count
+    )
+    console.print(
+        f"  [{style}]{judgement.verdict:<8}[/] {report.scenario:<28} [dim]{counted};"
+        f" {report.seconds:.1f} s[/]"
+    )
+    for finding in judgement.findings[:_SHOWN_FINDINGS]:
+        console.print(f"           [{style}]{finding.rule}[/]: {escape(finding.evidence)}")
+    more = len(judgement.findings) - _SHOWN_FINDINGS
+    if more > 0:
+        console.print(f"           and {more} more")
+    if saved is not None:
+        console.print(f"           [dim]saved: {saved}; again: faultline drill replay {saved}[/]")
+
+
+def _sum_up(console: Console, reports: Sequence[DrillReport]) -> None:
+    found = dict.fromkeys(Verdict, 0)
+    for report in reports:
+        found[report.judgement.verdict] += 1
+    said = ", ".join(
+        f"[{STYLES[verdict]}]{count} {verdict}[/]" for verdict, count in found.items() if count
+    )
+    console.print(f"\n{len(reports)} drills: {said or 'none was run'}")

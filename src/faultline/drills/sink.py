@@ -1,0 +1,90 @@
+"""A system outside of PostgreSQL, for drills: it remembers the highest token per job and refuses lower ones.
+
+Faultline cannot fence what it does not own. An outside store that compares tokens can, and this one
+shows it: a late worker's call arrives, and is turned away. One JSON object per line, one line back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from faultline.drills.world import OutsideCall
+
+ADDRESS_VARIABLE = "FAULTLINE_DRILL_SINK"
+
+
+class Sink:
+    def __init__(self, *, compares_tokens: bool = True) -> None:
+        self._compares_tokens = compares_tokens
+        self._calls: list[OutsideCall] = []
+        self._highest: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._server = _make_server(self._take)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        host, port = self._server.server_address[:2]
+        return f"{host!s}:{port}"
+
+    @property
+    def calls(self) -> tuple[OutsideCall, ...]:
+        with self._lock:
+            return tuple(self._calls)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _take(self, job: str, token: int) -> bool:
+        with self._lock:
+            accepted = not self._compares_tokens or token >= self._highest.get(job, 0)
+            self._calls.append(OutsideCall(len(self._calls) + 1, job, token, accepted))
+            if accepted:
+                self._highest[job] = token
+            return accepted
+
+
+def _make_server(take: Any) -> socketserver.ThreadingTCPServer:
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError, ValueError):  # a caller that dies in the middle
+                for line in self.rfile:
+                    call = json.loads(line)
+                    answer = {"accepted": take(call["job"], call["token"])}
+                    self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        allow_reuse_address = True
+
+    return Server(("127.0.0.1", 0), Handler)
+
+
+@contextlib.contextmanager
+def open_sink(*, compares_tokens: bool = True) -> Iterator[Sink]:
+    sink = Sink(compares_tokens=compares_tokens)
+    try:
+        yield sink
+    finally:
+        sink.close()
+
+
+async def call_outside(address: str, *, job: str, token: int) -> bool:
+    """What a handler does: whether the outside took the call."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(json.dumps({"job": job, "token": token}).encode() + b"\n")
+        await writer.drain()
+        return bool(json.loads(await reader.readline())["accepted"])
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

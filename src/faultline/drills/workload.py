@@ -1,0 +1,189 @@
+"""The jobs of a drill: each pays once, and does to its own worker what its payload tells it to do.
+
+A plan says, by fencing token, which act is committed at which point: `{"1": "kill@half"}`. It is part
+of the payload, so the same seed strikes the same jobs in the same way whatever the subject.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Mapping
+
+import psycopg
+
+from faultline import Faultline, Job
+from faultline.drills.sink import ADDRESS_VARIABLE, call_outside
+from faultline.model import RetryPolicy
+
+APP = "faultline.drills.workload:app"
+POINTS = ("start", "half", "before_commit", "after_commit")
+ACTS = ("kill", "stop", "exit", "segfault", "raise", "block", "hang", "spin", "oom", "abort")
+BLOCK_VARIABLE = "FAULTLINE_DRILL_BLOCK_SECONDS"
+
+app = Faultline()
+SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.2)
+
+
+class PlannedFailure(Exception):
+    """The plan said `raise`."""
+
+
+def act(plan: Mapping[str, str] | None, token: int, point: str) -> None:
+    """Do what the plan says for this token at this point, if it says anything."""
+    what, _, where = (plan or {}).get(str(token), "").partition("@")
+    if not what or where != point:
+        return
+    match what:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)  # every thread: heartbeats, sentinel, all of it
+        case "exit":
+            os._exit(17)
+        case "abort":
+            os.abort()
+        case "segfault":
+            ctypes.string_at(0)
+        case "raise":
+            raise PlannedFailure(f"attempt under token {token}, at {point}")
+        case "block":
+            time.sleep(float(os.environ.get(BLOCK_VARIABLE, "2")))  # the event loop stands still
+        case "spin":
+            while True:
+                pass
+        case "oom":
+            _exhaust_memory()
+        case _:
+            raise ValueError(f"a plan cannot say {what!r}")
+
+
+def _exhaust_memory() -> None:
+    """Ask for ever more, under a limit that keeps the machine out of it, as the kernel's killer would."""
+    import resource
+
+    limit = 2 * 2**30
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    hoard = []
+    try:
+        while True:
+            hoard.append(bytearray(64 * 2**20))
+    except MemoryError:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _hang_if_told(plan: Mapping[str, str] | None, token: int, point: str) -> None:
+    if (plan or {}).get(str(token)) == f"hang@{point}":
+        await asyncio.Event().wait()
+
+
+async def _reach(plan: Mapping[str, str] | None, token: int, point: str) -> None:
+    act(plan, token, point)
+    await _hang_if_told(plan, token, point)
+
+
+@app.task(name="drill.pay", max_attempts=20, retry=SOON)
+async def pay(
+    job: Job,
+    number: int,
+    parts: int = 1,
+    work_seconds: float = 0.0,
+    plan: dict[str, str] | None = None,
+    outside: bool = False,
+) -> None:
+    """Write `parts` rows and succeed, in one transaction of Faultline's own."""
+    await _reach(plan, job.token, "start")
+    if work_seconds:
+        await asyncio.sleep(work_seconds)
+    if outside:
+        await call_outside(os.environ[ADDRESS_VARIABLE], job=str(job.id), token=job.token)
+    async with job.transaction() as conn:
+        for part in range(1, parts + 1):
+            await _write(conn, job, part)
+            if part == 1:
+                await _reach(plan, job.token, "half")
+        await _reach(plan, job.token, "before_commit")
+    await _reach(plan, job.token, "after_commit")
+
+
+@app.task(name="drill.pay_by_hand", max_attempts=20, retry=SOON)
+async def pay_by_hand(
+    job: Job,
+    number: int,
+    parts: int = 1,
+    work_seconds: float = 0.0,
+    plan: dict[str, str] | None = None,
+) -> None:
+    """The same in a transaction that the handler owns, with the fenced commit as its last statement:
+    nothing holds the job before that, so it can be taken over in the middle."""
+    async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
+        await _reach(plan, job.token, "start")
+        if work_seconds:
+            await asyncio.sleep(work_seconds)
+        async with conn.transaction():
+            for part in range(1, parts + 1):
+                await _write(conn, job, part)
+                if part == 1:
+                    await _reach(plan, job.token, "half")
+            await _reach(plan, job.token, "before_commit")
+            await job.commit(conn)
+        await _reach(plan, job.token, "after_commit")
+
+
+@app.task(name="drill.step_and_pay", max_attempts=20, retry=SOON)
+async def step_and_pay(
+    job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
+) -> None:
+    """A fenced step that commits in the middle, then the payment."""
+    async with job.fenced() as conn:
+        await _write(conn, job, 0, is_step=True)
+    await _reach(plan, job.token, "half")
+    async with job.transaction() as conn:
+        for part in range(1, parts + 1):
+            await _write(conn, job, part)
+
+
+@app.task(name="drill.note", max_attempts=20, retry=SOON)
+async def note(job: Job, number: int, plan: dict[str, str] | None = None) -> None:
+    """Nothing of its own to write: it ends in a batch with others."""
+    await _reach(plan, job.token, "start")
+
+
+@app.task(name="drill.time_out", max_attempts=20, retry=SOON, timeout_seconds=0.5)
+async def time_out(
+    job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
+) -> None:
+    """Has half a second; a plan that says `hang` makes it run out of that."""
+    await _reach(plan, job.token, "start")
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.poison", max_attempts=3, retry=SOON)
+async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
+    """Ends its worker, or itself, at every attempt."""
+    act({str(job.token): f"{how}@start"}, job.token, "start")
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.poison_apart", max_attempts=3, retry=SOON, process=True, timeout_seconds=1.0)
+def poison_apart(job: Job, number: int, how: str, parts: int = 1) -> None:
+    """The same in a process of its own, where even an endless loop can be ended."""
+    act({str(job.token): f"{how}@start"}, job.token, "start")
+    with job.transaction() as conn:
+        conn.execute(
+            "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)", [job.id, job.token]
+        )
+
+
+async def _write(
+    conn: psycopg.AsyncConnection[object], job: Job, part: int, *, is_step: bool = False
+) -> None:
+    await conn.execute(
+        "INSERT INTO drill.effects (job_id, token, part, is_step) VALUES (%s, %s, %s, %s)",
+        [job.id, job.token, part, is_step],
+    )

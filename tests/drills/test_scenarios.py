@@ -1,0 +1,40 @@
+"""Every scenario, short, against Faultline; and against the control where that must be found out."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.drills.checker import Verdict
+from faultline.drills.drill import DrillReport, run_drill
+from faultline.drills.scenario import DrillSettings, all_scenarios
+from faultline.drills.subjects import Subject
+from tests.proof import Tally
+
+SCENARIOS = all_scenarios()
+CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
+
+
+def play(name: str, subject: Subject, server_url: str) -> DrillReport:
+    scenario = SCENARIOS[name]
+    if lacking := scenario.lacking():
+        pytest.skip(lacking)
+    settings = DrillSettings(subject=subject, jobs=6)
+    return run_drill(scenario, settings, server_url=server_url)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_drill_finds_nothing_wrong_with_faultline(
+    name: str, server_url: str, tally: Tally
+) -> None:
+    report = play(name, Subject.FAULTLINE, server_url)
+    tally("drill", scenarios=1, **report.tally)
+    assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_the_same_drill_finds_the_queue_without_a_fence_out(
+    name: str, server_url: str, tally: Tally
+) -> None:
+    report = play(name, Subject.NAIVE, server_url)
+    tally("drill on the control", scenarios=1)
+    assert report.judgement.verdict is Verdict.INVALID
