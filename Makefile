@@ -9,7 +9,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format migrate lease-race lease-race-log recovery lock clean
+.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery lock clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,23 @@ else
 endif
 	@touch $@
 
-demo: $(READY) ## the stale-worker race, live, with a verdict
+demo: $(READY) ## the stale-worker race, then both subjects under faults, with a verdict (about a minute)
 	@$(BIN)/faultline demo
 
-test: $(READY) ## the whole suite, on real PostgreSQL
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+test: $(READY) ## the whole suite, on real PostgreSQL, with what it exercised
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --proof
+
+report: $(READY) ## fault rates, recovery times, scenario and kill matrices, as JSON, Markdown and HTML
+	@$(BIN)/faultline drill mutants
+	@$(BIN)/faultline drill report
+
+drills: $(READY) ## every scenario, a long exploration and the whole crash sweep
+	@$(BIN)/faultline drill run
+	@$(BIN)/faultline drill explore
+	@$(BIN)/faultline drill sweep
+
+model: $(READY) ## check the protocol's model with spin, and rewrite the table in docs/model.md
+	@$(BIN)/python model/check.py
 
 lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

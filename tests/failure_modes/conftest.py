@@ -1,15 +1,29 @@
-"""FM_001: duplicate execution caused by retry after timeout. Real processes, real PostgreSQL."""
+"""What the failure modes share: races, crews of real workers, and queues with a guard taken out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
+from faultline import embedded
 from faultline.drills.race import RaceReport, RaceSettings, Role, run_race
 from faultline.drills.subjects import Subject, install
+from faultline.migrate import migrate
+from tests.conftest import TEST_SETTINGS
+from tests.failure_modes.crew import Crew
+from tests.failure_modes.wall_clock import WallClock
+from tests.processes.conftest import home, proxy, stage
+from tests.processes.stage import Stage
+
+__all__ = ["home", "proxy", "stage"]  # fixtures
 
 Race = Callable[..., RaceReport]
+Apply = Callable[[str], None]
 
 # How long the lease lasts, and how long the work of the worker that times out.
 LEASE_AND_WORK = [(1, 2), (1, 3), (2, 3)]
@@ -32,3 +46,51 @@ def race(empty_database_url: str) -> Race:
         return run_race(empty_database_url, settings)
 
     return run
+
+
+@pytest.fixture
+def crew(database_url: str, stage: Stage) -> Iterator[Crew]:
+    """Workers that know the tasks of these tests, all gone when the test ends."""
+    crew = Crew(database_url)
+    yield crew
+    crew.end()
+
+
+@dataclass(frozen=True)
+class ServerWithClock:
+    url: str
+    clock: WallClock
+
+
+@pytest.fixture
+def clock(home: Path) -> WallClock:
+    return WallClock(home)
+
+
+@pytest.fixture
+def server_with_clock(home: Path, clock: WallClock) -> Iterator[ServerWithClock]:
+    """A server of the test's own, with the schema, that goes by a clock which can be set."""
+    server = embedded.Server(home / "data", settings={**TEST_SETTINGS, "max_connections": "40"})
+    server.environment.update(clock.environment)
+    try:
+        server.start()
+        migrate(server.url)
+        yield ServerWithClock(server.url, clock)
+    finally:
+        server.stop(mode="immediate")
+
+
+@pytest.fixture
+def without_fence(database_url: str) -> None:
+    """The test's database becomes the control: the same queue, and no fence."""
+    install(Subject.NAIVE, database_url)
+
+
+@pytest.fixture
+def apply(conn: psycopg.Connection[Any]) -> Apply:
+    """Changes the queue in the test's database, to take one guard out of it."""
+
+    def change(sql: str) -> None:
+        conn.execute(sql.encode())
+
+    return change

@@ -12,10 +12,10 @@ from uuid import UUID
 
 import pytest
 
+from faultline.drills.proxy import Proxy
 from faultline.task import Task
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
-from tests.processes.proxy import Proxy
 from tests.processes.stage import Stage
 
 LONG_LEASE = ("--lease-seconds", "600")
@@ -62,7 +62,7 @@ def test_a_child_keeps_no_session_of_its_dead_parent(
 def test_a_child_forked_while_a_session_is_being_opened_does_not_keep_it(
     fleet: Fleet, stage: Stage, proxy: Proxy
 ) -> None:
-    proxy.stall("faultline heartbeat")
+    proxy.blackhole(application="faultline heartbeat")
     killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed", url=proxy.url)
     job_id = stage.enqueue(apps.leave_a_child, kind="fork", gate="never")
     stage.wait_for_mark(job_id, "child")

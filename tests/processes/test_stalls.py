@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from faultline.drills.proxy import Proxy
 from faultline.task import Task
 from tests.processes import apps
 from tests.processes.fleet import Fleet
-from tests.processes.proxy import Proxy
 from tests.processes.stage import Stage
 
 SHORT_LEASE = ("--lease-seconds", "1")
@@ -108,7 +108,7 @@ def test_a_worker_that_is_cut_off_gives_up_by_its_own_clock_before_others_take_o
     job_id = stage.enqueue(task, gate="never")
     lonely = fleet.started("--lease-seconds", "3", name="lonely", url=proxy.url)
     stage.wait_for_mark(job_id)
-    proxy.stall()
+    proxy.blackhole()
     lost = lonely.wait_for_event("lease_lost", job_id=job_id, token=1)
     assert lost["cause"] == "deadline"
     assert stage.job(job_id).attempts == 1  # so far nobody else has it

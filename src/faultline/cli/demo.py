@@ -1,4 +1,4 @@
-"""`faultline demo`: the stale-worker race, live, with a verdict."""
+"""`faultline demo`: the stale-worker race, live, then both subjects under faults; with a verdict."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from faultline.cli.campaigns import race_on, run_shown, server_to_play_on
 from faultline.cli.context import Context
-from faultline.cli.playground import playground
-from faultline.drills.race import RaceEvent, RaceReport, RaceSettings, run_race
+from faultline.drills.campaign import CampaignSettings
+from faultline.drills.checker import Verdict
+from faultline.drills.race import RaceEvent, RaceReport, RaceSettings
 from faultline.drills.race.timeline import lanes, moments
+from faultline.drills.report.comparison import conclude, pooled
+from faultline.drills.report.plots import NoPlots, draw_duplicates, require_plots, save
+from faultline.drills.report.provenance import provenance
+from faultline.drills.report.summary import summarise
+from faultline.drills.subjects import Subject
+
+FAULT_RATE = 0.1
+EXIT_CODES = {Verdict.VALID: 0, Verdict.INVALID: 1, Verdict.UNKNOWN: 2}
+DEFAULTS = CampaignSettings()
 
 # The milestones of the race, for the progress display: (worker, event).
 _STEPS = {
@@ -35,29 +48,86 @@ _SHOWN = {event for _, event in _STEPS} | {"worker_exit", "lease_reaped", "lease
 @click.option(
     "--lease-seconds", default=1.0, show_default=True, help="How long a lease lasts here."
 )
+@click.option("--no-campaign", is_flag=True, help="The race alone.")
+@click.option("--jobs", default=DEFAULTS.jobs, show_default=True, help="Of each campaign.")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Decides which are struck.")
+@click.option(
+    "--save-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports", "latest"),
+    show_default=True,
+    help="Where the summary and the plot go.",
+)
 @click.pass_obj
-def demo(context: Context, log_only: bool, lease_seconds: float) -> None:
+def demo(
+    context: Context,
+    log_only: bool,
+    lease_seconds: float,
+    no_campaign: bool,
+    jobs: int,
+    seed: int,
+    save_to: Path,
+) -> None:
     """Two workers, one job: A stalls past its lease, B takes over, A comes back and is refused.
 
-    Runs on a PostgreSQL of its own that is gone afterwards, or, with DATABASE_URL, in a database of
-    its own on that server. Exit code 0 only if the job took effect exactly once.
+    Then many jobs, of which one in ten is struck by a fault, on Faultline and on the same queue
+    without its fence: which jobs take effect more than once?
+
+    Runs on a PostgreSQL of its own that is gone afterwards, or, with DATABASE_URL, in databases of
+    its own on that server. Exit code 0 only if every job took effect exactly once and the queue
+    without a fence was found out; 2 if the faults did not strike, so that nothing was shown.
     """
     console = Console(highlight=False, soft_wrap=True)
-    settings = RaceSettings(lease_seconds=lease_seconds)
     with ExitStack() as stack:
         if not log_only:
             console.print(
                 "[bold]The stale-worker race[/bold]: a worker stalls in the middle of a job, its lease"
                 " runs out,\na second worker takes over, and the first one comes back. What happens?\n"
             )
-        url = stack.enter_context(playground(context, None if log_only else console))
-        show = stack.enter_context(_display(console, log_only))
-        report = run_race(url, settings, show)
-    if log_only:
-        print(json.dumps({"event": "verdict", "holds": report.holds, **report.checks}))
-    else:
-        _explain(console, report)
-    sys.exit(0 if report.holds else 1)
+        server_url = stack.enter_context(server_to_play_on(context, None if log_only else console))
+        with _display(console, log_only) as show:
+            report = race_on(server_url, RaceSettings(lease_seconds=lease_seconds), show)
+        if log_only:
+            print(json.dumps({"event": "verdict", "holds": report.holds, **report.checks}))
+        else:
+            _explain(console, report)
+        if log_only or no_campaign or not report.holds:
+            sys.exit(0 if report.holds else 1)
+        code = _compare(console, server_url, jobs, seed, save_to)
+    sys.exit(code)
+
+
+def _compare(console: Console, server_url: str, jobs: int, seed: int, save_to: Path) -> int:
+    """Both subjects under the same faults; the exit code."""
+    settings = [
+        CampaignSettings(jobs=jobs, seed=seed, fault_rate=FAULT_RATE, subject=subject)
+        for subject in Subject
+    ]
+    console.print(
+        f"\n[bold]Under faults[/bold]: {jobs} jobs, {DEFAULTS.workers} workers, {FAULT_RATE:.0%} of"
+        " the jobs are struck: worker killed, killed between two\nwrites, killed at its commit, stalled"
+        " past its lease, retried by 50 at once, submitted by 50 at once.\nThe same faults for Faultline"
+        " and for the same queue without its fence.\n"
+    )
+    cells = pooled(run_shown(console, settings, server_url))
+    conclusion = conclude(cells)
+    command = f"faultline demo --jobs {jobs} --seed {seed}"
+    origin = provenance(command, seed=seed, postgres=cells[0].campaigns[0].postgres)
+    summary = summarise(cells, conclusion, origin)
+    save_to.mkdir(parents=True, exist_ok=True)
+    written = [save_to / "benchmark_summary.json"]
+    written[0].write_text(json.dumps(summary, indent=2) + "\n")
+    try:
+        require_plots()
+        written += save(draw_duplicates(cells, origin.line), save_to, "benchmark_comparison")
+    except NoPlots as missing:
+        console.print(f"[yellow]no plot: {missing.message}; try: {escape(missing.hint or '')}[/]")
+    shown = {name: value for name, value in summary.items() if name != "campaigns"}
+    console.print(json.dumps(shown, indent=2), markup=False)
+    console.print(f"[dim]written: {', '.join(map(str, written))}[/]")
+    for reason in conclusion.reasons:
+        console.print(f"[bold red]{conclusion.verdict}[/]: {escape(reason)}")
+    return EXIT_CODES[conclusion.verdict]
 
 
 @contextmanager

@@ -172,11 +172,19 @@ class Arena:
         return int(self.query(query, params)[0][0])
 
     def wait_until(
-        self, condition: Callable[[], bool], what: str, *, timeout_seconds: float | None = None
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        *,
+        by: Witness | None = None,
+        timeout_seconds: float | None = None,
     ) -> None:
+        """Wait for it, bounded; not at all when the process `by` which it must come is gone."""
         limit = timeout_seconds or self.settings.timeout_seconds
         deadline = time.monotonic() + limit
         while not condition():
+            if by is not None and not by.is_alive and not condition():
+                raise DrillNotRun(f"{what} can no longer happen; {by.last_words()}")
             if time.monotonic() > deadline:
                 words = "\n".join(worker.last_words() for worker in self.workers[-3:])
                 raise DrillNotRun(f"{what} did not happen within {limit:g} s\n{words}")

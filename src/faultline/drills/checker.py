@@ -18,6 +18,8 @@ from faultline.drills.world import EffectFact, JobFact, Transition, World
 
 _EVIDENCE_LIMIT = 20  # per rule: enough to see that it is broken, and how
 _TERMINAL = ("succeeded", "failed")
+# The fence looks at the clock, then the row is changed, then the trail is written: not one moment.
+_WRITING_SECONDS = 0.05
 _LEGAL = {
     (None, "queued"),
     ("queued", "queued"),
@@ -180,6 +182,9 @@ def commit_rights_do_not_overlap(case: Case) -> Iterator[str | int]:
                     )
             if step.after == "running":
                 yield 1
+            late = step.at - (before.lease_expires_at or step.at)
+            if step.after == "succeeded" != before.after and late > _WRITING_SECONDS:
+                yield f"job {job}: committed under token {step.token}, {late:.2f} s after its lease"
 
 
 def terminal_states_absorb(case: Case) -> Iterator[str | int]:
@@ -264,9 +269,11 @@ def attempts_stay_within_their_limit(case: Case) -> Iterator[str | int]:
         yield 1
         if step.attempts > limits.get(step.job, step.attempts):
             yield f"job {step.job}: attempt {step.attempts} of {limits[step.job]}"
-    for job in case.world.jobs:
-        if job.attempts > job.max_attempts:
-            yield f"job {job.id}: attempt {job.attempts} of {job.max_attempts}"
+    for job, steps in case.trail.items():
+        for before, step in pairwise(steps):
+            is_claim = (before.after, step.after) == ("queued", "running")
+            if is_claim and step.attempts != before.attempts + 1:
+                yield f"job {job}: claimed, and the attempts went from {before.attempts} to {step.attempts}"
 
 
 def one_job_per_key(case: Case) -> Iterator[str | int]:
@@ -286,7 +293,10 @@ def one_job_per_key(case: Case) -> Iterator[str | int]:
 
 def the_outside_never_steps_back(case: Case) -> Iterator[str | int]:
     highest: dict[str, int] = {}
+    keys: dict[str, str] = {}
     for call in sorted(case.world.outside, key=lambda call: call.order):
+        if call.key != keys.setdefault(call.job, call.key):
+            yield f"job {call.job} went outside under two keys: {keys[call.job]} and {call.key}"
         if not call.accepted:
             continue
         yield 1

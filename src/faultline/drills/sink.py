@@ -42,10 +42,10 @@ class Sink:
         self._server.shutdown()
         self._server.server_close()
 
-    def _take(self, job: str, token: int) -> bool:
+    def _take(self, job: str, token: int, key: str) -> bool:
         with self._lock:
             accepted = not self._compares_tokens or token >= self._highest.get(job, 0)
-            self._calls.append(OutsideCall(len(self._calls) + 1, job, token, accepted))
+            self._calls.append(OutsideCall(len(self._calls) + 1, job, token, key, accepted))
             if accepted:
                 self._highest[job] = token
             return accepted
@@ -57,7 +57,7 @@ def _make_server(take: Any) -> socketserver.ThreadingTCPServer:
             with contextlib.suppress(OSError, ValueError):  # a caller that dies in the middle
                 for line in self.rfile:
                     call = json.loads(line)
-                    answer = {"accepted": take(call["job"], call["token"])}
+                    answer = {"accepted": take(call["job"], call["token"], call["key"])}
                     self.wfile.write(json.dumps(answer).encode() + b"\n")
 
     class Server(socketserver.ThreadingTCPServer):
@@ -76,12 +76,12 @@ def open_sink(*, compares_tokens: bool = True) -> Iterator[Sink]:
         sink.close()
 
 
-async def call_outside(address: str, *, job: str, token: int) -> bool:
+async def call_outside(address: str, *, job: str, token: int, key: str) -> bool:
     """What a handler does: whether the outside took the call."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(json.dumps({"job": job, "token": token}).encode() + b"\n")
+        writer.write(json.dumps({"job": job, "token": token, "key": key}).encode() + b"\n")
         await writer.drain()
         return bool(json.loads(await reader.readline())["accepted"])
     finally:

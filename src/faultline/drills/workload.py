@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import psycopg
 
@@ -21,7 +22,19 @@ from faultline.model import RetryPolicy
 
 APP = "faultline.drills.workload:app"
 POINTS = ("start", "half", "before_commit", "after_commit")
-ACTS = ("kill", "stop", "exit", "segfault", "raise", "block", "hang", "spin", "oom", "abort")
+ACTS = (
+    "kill",
+    "stop",
+    "exit",
+    "segfault",
+    "raise",
+    "block",
+    "hang",
+    "spin",
+    "oom",
+    "abort",
+    "falter",
+)
 BLOCK_VARIABLE = "FAULTLINE_DRILL_BLOCK_SECONDS"
 
 app = Faultline()
@@ -45,14 +58,22 @@ def act(plan: Mapping[str, str] | None, token: int, point: str) -> None:
         case "exit":
             os._exit(17)
         case "abort":
+            _leave_no_core()
             os.abort()
         case "segfault":
+            _leave_no_core()
             ctypes.string_at(0)
         case "raise":
             raise PlannedFailure(f"attempt under token {token}, at {point}")
+        case "falter":  # stand still, and fail on waking up
+            os.kill(os.getpid(), signal.SIGSTOP)
+            raise PlannedFailure(f"attempt under token {token}, late, at {point}")
         case "block":
             time.sleep(float(os.environ.get(BLOCK_VARIABLE, "2")))  # the event loop stands still
+        case "hang":
+            pass  # only a coroutine can wait without holding up the others: see _hang_if_told
         case "spin":
+            os.write(2, b'{"event": "endless_loop"}\n')  # from here on it cannot say anything
             while True:
                 pass
         case "oom":
@@ -61,16 +82,24 @@ def act(plan: Mapping[str, str] | None, token: int, point: str) -> None:
             raise ValueError(f"a plan cannot say {what!r}")
 
 
+def _leave_no_core() -> None:
+    """A crash on purpose is no news: nobody needs an image of it on the disk."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def _exhaust_memory() -> None:
     """Ask for ever more, under a limit that keeps the machine out of it, as the kernel's killer would."""
     import resource
 
-    limit = 2 * 2**30
+    has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limit = has + 256 * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     hoard = []
     try:
         while True:
-            hoard.append(bytearray(64 * 2**20))
+            hoard.append(bytearray(16 * 2**20))
     except MemoryError:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -99,7 +128,9 @@ async def pay(
     if work_seconds:
         await asyncio.sleep(work_seconds)
     if outside:
-        await call_outside(os.environ[ADDRESS_VARIABLE], job=str(job.id), token=job.token)
+        address = os.environ[ADDRESS_VARIABLE]
+        key = job.idempotency_key
+        await call_outside(address, job=str(job.id), token=job.token, key=key)
     async with job.transaction() as conn:
         for part in range(1, parts + 1):
             await _write(conn, job, part)
@@ -107,6 +138,12 @@ async def pay(
                 await _reach(plan, job.token, "half")
         await _reach(plan, job.token, "before_commit")
     await _reach(plan, job.token, "after_commit")
+
+
+@app.task(name="drill.pay_or_die", max_attempts=2, retry=SOON)
+async def pay_or_die(job: Job, number: int, plan: dict[str, str] | None = None) -> None:
+    """A payment with few chances: what is dead can be retried."""
+    await pay.handler(job, number, plan=plan)
 
 
 @app.task(name="drill.pay_by_hand", max_attempts=20, retry=SOON)
@@ -170,10 +207,20 @@ async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
         await _write(conn, job, 1)
 
 
-@app.task(name="drill.poison_apart", max_attempts=3, retry=SOON, process=True, timeout_seconds=1.0)
+@app.task(name="drill.poison_apart", max_attempts=2, retry=SOON, process=True, timeout_seconds=1.0)
 def poison_apart(job: Job, number: int, how: str, parts: int = 1) -> None:
     """The same in a process of its own, where even an endless loop can be ended."""
     act({str(job.token): f"{how}@start"}, job.token, "start")
+    _pay_plainly(job)
+
+
+@app.task(name="drill.pay_apart", max_attempts=20, retry=SOON, process=True)
+def pay_apart(job: Job, number: int, parts: int = 1) -> None:
+    """A payment in a process of its own, which is kept for the next one."""
+    _pay_plainly(job)
+
+
+def _pay_plainly(job: Job) -> None:
     with job.transaction() as conn:
         conn.execute(
             "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)", [job.id, job.token]

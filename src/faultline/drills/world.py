@@ -58,6 +58,7 @@ class OutsideCall:
     order: int
     job: str
     token: int
+    key: str  # what the outside knows repeated calls of one job by
     accepted: bool
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import IO, Any
 
@@ -33,8 +33,11 @@ def child_options() -> dict[str, Any]:
     return options
 
 
-def spawn(command: list[str], log: IO[bytes], *, dies_with_us: bool) -> subprocess.Popen[bytes]:
+def spawn(
+    command: list[str], log: IO[bytes], environment: Mapping[str, str], *, dies_with_us: bool
+) -> subprocess.Popen[bytes]:
     options = {**child_options(), "stdout": log, "stderr": log}
+    options["env"] = {**options["env"], **environment}
     if dies_with_us and sys.platform == "linux":
         return _spawn_mortal(command, options)
     return subprocess.Popen(command, **options)

@@ -45,6 +45,7 @@ class Server:
         self.data_dir = data_dir.resolve()
         self.log_path = self.data_dir.with_name(f"{self.data_dir.name}.log")
         self.ephemeral = ephemeral
+        self.environment: dict[str, str] = {}  # for the server alone; read by each `start`
         self._binaries = binaries
         self._port = port
         self._settings = {**_DEFAULTS, **(settings or {}), **_LOOPBACK_ONLY}
@@ -97,17 +98,21 @@ class Server:
     def stop(
         self, timeout_seconds: float = 10, mode: Literal["fast", "immediate"] = "fast"
     ) -> None:
-        """Stop the server: each time that `timeout_seconds` pass, with more force.
+        """Stop the server; the data of an ephemeral one goes with it."""
+        self.shut_down(timeout_seconds, mode)
+        if self.ephemeral:
+            data_directory.remove(self.data_dir, timeout_seconds)
+            self.log_path.unlink(missing_ok=True)
 
-        Committed data is safe even then.
-        """
+    def shut_down(
+        self, timeout_seconds: float = 10, mode: Literal["fast", "immediate"] = "fast"
+    ) -> None:
+        """Stop the server, for `start` to bring back: each time that `timeout_seconds` pass, with more
+        force. Committed data is safe even then."""
         first = signal.SIGINT if mode == "fast" else signal.SIGQUIT
         for wanted in (first, signal.SIGQUIT, signal.SIGKILL):
             if self._signal(wanted, timeout_seconds):
                 break
-        if self.ephemeral:
-            data_directory.remove(self.data_dir, timeout_seconds)
-            self.log_path.unlink(missing_ok=True)
 
     def kill(self, timeout_seconds: float = 10) -> None:
         """SIGKILL the postmaster, as a crash would; `start` brings the server back."""
@@ -141,7 +146,7 @@ class Server:
         command = [str(binaries / "postgres"), "-D", str(self.data_dir), *options]
         with self.log_path.open("ab") as log:
             log_start = log.tell()
-            process = spawn(command, log, dies_with_us=self.ephemeral)
+            process = spawn(command, log, self.environment, dies_with_us=self.ephemeral)
         try:
             while process.poll() is None:
                 seen = PidFile.read(self.data_dir)

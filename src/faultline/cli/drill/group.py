@@ -9,7 +9,13 @@ from faultline.cli.lazy import LazyGroup
 _MODULES = {
     "list": "faultline.cli.drill.run:list_scenarios",
     "run": "faultline.cli.drill.run",
+    "explore": "faultline.cli.drill.explore",
+    "sweep": "faultline.cli.drill.sweep",
+    "soak": "faultline.cli.drill.soak",
+    "mutants": "faultline.cli.drill.mutants",
+    "replay": "faultline.cli.drill.replay",
     "recovery": "faultline.cli.drill.recovery",
+    "report": "faultline.cli.drill.report",
 }
 
 

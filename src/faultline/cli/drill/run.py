@@ -46,6 +46,7 @@ def list_scenarios(as_json: bool) -> None:
         print(json.dumps(facts, indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
     for each in scenarios:
         lacking = each.lacking()
         note = f" [yellow](not here: {escape(lacking)})[/]" if lacking else ""
@@ -65,6 +66,12 @@ def list_scenarios(as_json: bool) -> None:
 @click.option("--jobs", default=DEFAULTS.jobs, show_default=True)
 @click.option("--workers", default=DEFAULTS.workers, show_default=True)
 @click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option(
+    "--timeout-seconds",
+    default=DEFAULTS.timeout_seconds,
+    show_default=True,
+    help="How long any one thing may take before the drill counts as not run.",
+)
 @click.option(
     "--subject",
     type=click.Choice([each.value for each in Subject]),
@@ -87,6 +94,7 @@ def run(
     jobs: int,
     workers: int,
     lease_seconds: float,
+    timeout_seconds: float,
     subject: str,
     save_to: Path | None,
     as_json: bool,
@@ -102,6 +110,7 @@ def run(
         workers=workers,
         fault_rate=fault_rate,
         lease_seconds=lease_seconds,
+        timeout_seconds=timeout_seconds,
         subject=Subject(subject),
     )
     chosen = [find_scenario(name) for name in names] or list(all_scenarios().values())

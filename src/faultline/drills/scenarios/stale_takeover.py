@@ -8,31 +8,47 @@ the database stands between it and a second payment.
 
 from __future__ import annotations
 
+from typing import Any
+
 from faultline.drills.arena import Arena
 from faultline.drills.scenario import scenario
-from faultline.drills.workload import pay
+from faultline.drills.workload import note, pay
+from faultline.task import Task
+
+SHOWS = ("stops", "takeovers", "stale_rejections", "commits")
 
 
-@scenario(shows=("stops", "takeovers", "stale_rejections", "commits"), breaks_naive=True)
+@scenario(shows=SHOWS, breaks_naive=True)
 def stale_takeover(arena: Arena) -> None:
+    _stall_and_come_back(arena, pay)
+
+
+@scenario(shows=SHOWS, breaks_naive=True)
+def stale_batch(arena: Arena) -> None:
+    """A stopped worker comes back with jobs that have no writes of their own, and enters them in a batch.
+
+    Others have finished them long ago. The batch is answered job by job, and what the worker reports
+    must be what it was answered.
+    """
+    _stall_and_come_back(arena, note)
+
+
+def _stall_and_come_back(arena: Arena, task: Task[Any, Any]) -> None:
     jobs = arena.settings.jobs
     for number in range(jobs):
-        arena.submit(pay, number=number, plan={"1": "stop@start"})
+        arena.submit(task, number=number, plan={"1": "stop@start"})
     late = arena.worker("--no-self-fencing", "--concurrency", str(jobs), name="late")
-    arena.wait_until(lambda: late.is_stopped, "the stall")
+    arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
     arena.inject("stop", late.name)
     for number in range(arena.settings.workers):
         arena.worker(name=f"steady-{number + 1}")
     arena.wait_until(
         lambda: arena.count("SELECT count(*) FROM faultline.ledger") == jobs, "the takeover"
     )
-    late.resume()
-    # Its other jobs carry the same plan: it stops itself again until each has had its turn.
-    arena.wait_until(lambda: _woken_to_its_end(arena), "the late worker's end", timeout_seconds=30)
 
+    def has_ended() -> bool:
+        if late.is_stopped:  # its other jobs have the same plan, and stop it again
+            late.resume()
+        return len(late.heard("worker_exit")) >= jobs
 
-def _woken_to_its_end(arena: Arena) -> bool:
-    late = arena.workers[0]
-    if late.is_stopped:
-        late.resume()
-    return len(late.heard("worker_exit")) >= arena.settings.jobs
+    arena.wait_until(has_ended, "the end of the late worker's attempts", by=late)

@@ -1,0 +1,226 @@
+"""PostgreSQL's wire protocol, version 3, as far as a proxy has to follow it. No I/O.
+
+What a client sends is cut into *messages*: a simple query, or everything up to a Sync (or Flush), which
+is what a driver sends in one go for one statement. Numbering those, and not packets or protocol frames,
+gives the same numbers for the same work. What a server sends is cut where it has said all and waits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+PROTOCOL_3 = 3
+SSL_REQUEST = 80877103
+GSSENC_REQUEST = 80877104
+CANCEL_REQUEST = 80877102
+MAX_STARTUP_BYTES = 10_000  # the server's own limit
+TEXT_LENGTH = 60
+
+_HEADER = struct.Struct("!ci")
+_INT = struct.Struct("!i")
+# Authentication requests after which the server waits for the client: passwords, and steps of SASL.
+_AUTHENTICATION_TURNS = frozenset((2, 3, 5, 7, 8, 9, 10, 11))
+
+
+class Kind(StrEnum):
+    STARTUP = "startup"
+    CANCEL = "cancel"
+    PASSWORD = "password"  # noqa: S105 - any answer to a request to authenticate
+    QUERY = "query"  # one simple query
+    STATEMENT = "statement"  # Parse, Bind, Execute, … up to Sync
+    FLUSH = "flush"  # the same up to Flush: a pipeline that goes on
+    COPY_END = "copy end"  # the rows of a COPY themselves are not counted
+    CALL = "call"
+    TERMINATE = "terminate"
+
+
+_ENDS = {
+    b"p": Kind.PASSWORD,
+    b"Q": Kind.QUERY,
+    b"S": Kind.STATEMENT,
+    b"H": Kind.FLUSH,
+    b"c": Kind.COPY_END,
+    b"f": Kind.COPY_END,
+    b"F": Kind.CALL,
+    b"X": Kind.TERMINATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of what a client sent; without a kind it is only carried (the rows of a COPY)."""
+
+    data: bytes
+    kind: Kind | None = None
+    sql: str = ""
+    is_answered: bool = False  # the server will say something and then wait for us
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One numbered message of a client."""
+
+    number: int  # of all that came through the proxy
+    connection: int
+    nth: int  # on its connection
+    kind: Kind
+    sql: str
+    application: str
+    at: float  # seconds since the proxy was made
+
+    @property
+    def text(self) -> str:
+        """Its SQL in one line, cut short."""
+        return " ".join(self.sql.split())[:TEXT_LENGTH]
+
+    def __str__(self) -> str:
+        who = f"{self.connection}.{self.nth}"
+        return f"{self.number:4} {who:>6} {self.application:20} {self.kind}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The first packet of a connection."""
+
+    code: int
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+def read_startup(body: bytes) -> Startup:
+    (code,) = _INT.unpack_from(body)
+    if code >> 16 != PROTOCOL_3:
+        return Startup(code)
+    words = [word.decode("utf-8", "replace") for word in body[4:].split(b"\0")]
+    return Startup(code, dict(zip(words[0::2], words[1::2], strict=False)))
+
+
+class ClientStream:
+    """Cuts what a client sends after its startup packet into parts."""
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+        self._gathered: list[bytes] = []
+        self._sql: list[str] = []
+        self._prepared: dict[bytes, str] = {}
+        self._last_was_simple = False
+
+    def feed(self, data: bytes) -> list[Part]:
+        self._unread += data
+        start = 0
+        parts: list[Part] = []
+        while len(self._unread) - start >= _HEADER.size:
+            code, length = _HEADER.unpack_from(self._unread, start)
+            end = start + 1 + length
+            if len(self._unread) < end:
+                break
+            frame = bytes(self._unread[start:end])
+            start = end
+            if code == b"d":
+                parts.append(Part(frame))
+                continue
+            self._gathered.append(frame)
+            self._note(code, frame[_HEADER.size :])
+            if code in _ENDS:
+                parts.append(self._part(_ENDS[code]))
+        del self._unread[:start]
+        return parts
+
+    @property
+    def rest(self) -> bytes:
+        """What the client had sent of a message that it never finished."""
+        return b"".join(self._gathered) + self._unread
+
+    def _note(self, code: bytes, body: bytes) -> None:
+        """Remember the SQL: of a query, of a statement that is prepared, of one that is used again."""
+        match code:
+            case b"Q":
+                self._sql.append(_text(body.partition(b"\0")[0]))
+            case b"P":
+                name, _, rest = body.partition(b"\0")
+                self._prepared[name] = _text(rest.partition(b"\0")[0])
+                self._sql.append(self._prepared[name])
+            case b"B":
+                name = body.split(b"\0", 2)[1]
+                if (sql := self._prepared.get(name, "")) not in self._sql[-1:]:
+                    self._sql.append(sql)
+
+    def _part(self, kind: Kind) -> Part:
+        data, sql = b"".join(self._gathered), "; ".join(self._sql)
+        self._gathered.clear()
+        self._sql.clear()
+        match kind:
+            case Kind.QUERY | Kind.STATEMENT | Kind.CALL | Kind.PASSWORD:
+                self._last_was_simple = kind is Kind.QUERY
+                is_answered = True
+            case Kind.COPY_END:  # in the extended protocol a Sync follows, and is what is answered
+                is_answered = self._last_was_simple
+            case _:
+                is_answered = False
+        return Part(data, kind, sql, is_answered)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A piece of what a server sent."""
+
+    data: bytes
+    is_complete: bool = False  # the server has said all, and waits for the client
+    transaction_status: str | None = None  # I, T or E, where it said so
+    backend_pid: int | None = None
+
+
+class ServerStream:
+    """Cuts what a server sends wherever it ends its turn. Rows pass without being gathered."""
+
+    def __init__(self) -> None:
+        self._head = b""  # of a frame that has not arrived yet, with the body where it matters
+        self._skip = 0
+
+    def feed(self, data: bytes) -> Iterator[Answer]:
+        start = position = 0
+        while position < len(data):
+            if self._skip:
+                step = min(self._skip, len(data) - position)
+                self._skip -= step
+                position += step
+                continue
+            wanted = self._wanted() - len(self._head)
+            self._head += data[position : position + wanted]
+            position = min(position + wanted, len(data))
+            if len(self._head) < self._wanted():
+                continue
+            if told := self._read(data[start:position]):
+                yield told
+                start = position
+            _, length = _HEADER.unpack_from(self._head)
+            self._skip = 1 + length - len(self._head)
+            self._head = b""
+        if start < len(data):
+            yield Answer(data[start:])
+
+    def _wanted(self) -> int:
+        """How much of the frame has to be seen: of most of them only the header."""
+        if len(self._head) < _HEADER.size:
+            return _HEADER.size
+        code, length = _HEADER.unpack_from(self._head)
+        return 1 + length if code in (b"Z", b"K", b"G", b"R") else _HEADER.size
+
+    def _read(self, data: bytes) -> Answer | None:
+        body = self._head[_HEADER.size :]
+        match self._head[:1]:
+            case b"Z":
+                return Answer(data, is_complete=True, transaction_status=body.decode("ascii"))
+            case b"K":
+                return Answer(data, backend_pid=_INT.unpack_from(body)[0])
+            case b"G":  # it is ready to take the rows of a COPY
+                return Answer(data, is_complete=True)
+            case b"R" if _INT.unpack_from(body)[0] in _AUTHENTICATION_TURNS:
+                return Answer(data, is_complete=True)
+        return None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

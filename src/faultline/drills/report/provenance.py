@@ -1,0 +1,80 @@
+"""Where a file comes from: the command, the commit, the seed, the machine, the versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import faultline
+
+_GIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    command: str
+    commit: str | None  # None when Faultline does not run from a checkout of its own
+    seed: int | None  # None where chance plays no part
+    machine: str
+    cores: int
+    postgres: str
+    python: str
+    faultline: str
+    made_at: str
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def line(self) -> str:
+        """For the foot of a plot."""
+        seed = "" if self.seed is None else f" · seed {self.seed}"
+        return (
+            f"{self.command} · commit {self.commit or 'unknown'}{seed} · {self.cores} cores,"
+            f" {self.machine} · PostgreSQL {self.postgres} · Python {self.python} · {self.made_at}"
+        )
+
+
+def provenance(command: str, *, seed: int | None, postgres: str) -> Provenance:
+    return Provenance(
+        command=command,
+        commit=commit_of(Path(faultline.__file__).parent),
+        seed=seed,
+        machine=f"{platform.system()} {platform.machine()}",
+        cores=os.cpu_count() or 1,
+        postgres=postgres,
+        python=platform.python_version(),
+        faultline=faultline.__version__,
+        made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def commit_of(package: Path) -> str | None:
+    """The commit that this package is at, "+" if it was changed since; None if nobody can say.
+
+    An installed package may lie in somebody else's checkout, whose commit says nothing about it.
+    """
+    git = shutil.which("git")
+    if git is None:
+        return None
+    top = _git(git, package, "rev-parse", "--show-toplevel")
+    if top is None or Path(top, "src", "faultline").resolve() != package.resolve():
+        return None
+    commit = _git(git, package, "rev-parse", "--short=12", "HEAD")
+    changes = _git(git, package, "status", "--porcelain", "--", str(package))
+    return commit and commit + ("+" if changes else "")
+
+
+def _git(git: str, folder: Path, *words: str) -> str | None:
+    command = [git, "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,89 @@
+"""The clock of the database jumps by an hour while jobs run, and it alone decides about leases."""
+
+from __future__ import annotations
+
+from faultline.drills.arena import Arena
+from faultline.drills.clock import lacking
+from faultline.drills.clock.movable import MovableClock
+from faultline.drills.crew import unfinished
+from faultline.drills.lateness import stalled_worker, wake_to_the_end
+from faultline.drills.nemesis.messages import is_fenced_commit
+from faultline.drills.proxy import Action, Match, proxy_to
+from faultline.drills.scenario import scenario
+from faultline.drills.workload import pay, pay_by_hand
+
+_HOUR_SECONDS = 3600
+_LONG_LEASE_SECONDS = "30"  # nothing but the clock ends it while the story lasts
+_NO_CRASH = {"fsync": "off"}  # in these stories; starting anew is quicker
+_ALL_GIVEN_BACK = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
+
+
+@scenario(
+    shows=("clock_jumps", "takeovers", "stale_rejections", "commits"),
+    breaks_naive=True,
+    server_settings=_NO_CRASH,
+    lacking=lacking,
+)
+def database_clock_ahead(arena: Arena) -> None:
+    """The database's clock jumps an hour ahead: every lease there is has run out, all at once.
+
+    All of the running jobs are given to others while their worker is alive, well and unaware, with its
+    work done but for the commit. That wastes work. It does not corrupt anything, because the token that
+    this worker holds is no longer the newest, and it is refused.
+    """
+    clock = _movable_clock(arena)
+    jobs = arena.settings.jobs
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    traps = [proxy.on(Match(where=is_fenced_commit), Action.HOLD) for _ in range(jobs)]
+    for number in range(jobs):
+        arena.submit(pay_by_hand, number=number)
+    lease = ("--lease-seconds", _LONG_LEASE_SECONDS)
+    options = ("--no-self-fencing", "--concurrency", str(jobs), *lease)
+    unaware = arena.worker(*options, name="unaware", url=proxy.url)
+    arena.wait_until(lambda: all(trap.wait(0) is not None for trap in traps), "all jobs half done")
+    clock.move(_HOUR_SECONDS)
+    arena.inject("clock_jump", "postgres", seconds=_HOUR_SECONDS)
+    for number in range(arena.settings.workers):
+        arena.worker(*lease, name=f"steady-{number + 1}")
+    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    proxy.flow()
+    arena.wait_until(lambda: len(unaware.heard("worker_exit")) >= jobs, "the refusal of the late")
+
+
+@scenario(
+    shows=("clock_jumps", "stops", "takeovers", "stale_rejections", "commits"),
+    breaks_naive=True,
+    server_settings=_NO_CRASH,
+    lacking=lacking,
+)
+def database_clock_behind(arena: Arena) -> None:
+    """The database's clock is set back by an hour: the lease of a worker that froze seems good for that long.
+
+    By that clock nobody may have its jobs before an hour has passed. But a reconciler has a steady clock
+    of its own: a lease that was not renewed for longer than it lasts is over, whatever the database's
+    clock says. Then somebody puts the clock right. The worker that froze comes back, and is refused.
+    """
+    clock = _movable_clock(arena)
+    jobs = arena.settings.jobs
+    for number in range(jobs):
+        arena.submit(pay, number=number, plan={"1": "stop@start"})
+    late = stalled_worker(arena)
+    clock.move(-_HOUR_SECONDS)
+    arena.inject("clock_jump", "postgres", seconds=-_HOUR_SECONDS)
+    for number in range(arena.settings.workers):
+        arena.worker(name=f"steady-{number + 1}")
+    arena.wait_for_row(_ALL_GIVEN_BACK, [jobs], "the end of the leases by a steady clock")
+    clock.move(0)
+    arena.inject("clock_jump", "postgres", seconds=_HOUR_SECONDS)
+    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    wake_to_the_end(arena, late, attempts=jobs)
+
+
+def _movable_clock(arena: Arena) -> MovableClock:
+    """Start the server anew, with a clock that can be moved."""
+    clock = MovableClock(arena.server.data_dir.parent)  # where the server's account may look
+    arena.server.shut_down(mode="fast")
+    arena.server.environment.update(clock.environment)
+    arena.server.start()
+    arena.query("SELECT 1")  # a new session of the arena's own, in place of the one that was ended
+    return clock

@@ -1,0 +1,108 @@
+"""The disk that holds the tables is full, and later has room again.
+
+Somebody else's files have taken the last byte. Nothing can be committed any more, a failure cannot be
+recorded and a lease not be taken back, because each of those writes a row (53100). Every one of them
+has to fail whole, and wait. Then room is made, and everything goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from faultline.drills.arena import Arena
+from faultline.drills.crew import unfinished
+from faultline.drills.scenario import scenario
+from faultline.drills.workload import pay, pay_by_hand
+from faultline.embedded.account import hand_over
+
+_DISK_MEGABYTES = 16
+_MOUNT_SECONDS = 10
+_BLOCK_BYTES = 4096
+
+
+def _lacking() -> str | None:
+    if not sys.platform.startswith("linux"):
+        return "needs Linux, to mount a small disk"
+    if os.geteuid() != 0:
+        return "needs root, to mount a small disk"
+    return None if shutil.which("mount") else "needs the program mount"
+
+
+@scenario(
+    shows=("disk_fulls", "outages", "takeovers", "commits"),
+    server_settings={"fsync": "off"},  # no crash in this story, and moving tables is quicker
+    lacking=_lacking,
+)
+def disk_full(arena: Arena) -> None:
+    disk = _mount(arena)
+    _move_tables(arena, disk)
+    workers = [arena.started() for _ in range(arena.settings.workers)]
+    jobs = arena.settings.jobs
+    for number in range(jobs):
+        task = pay if number % 2 else pay_by_hand
+        arena.submit(task, number=number, work_seconds=arena.settings.lease_seconds)
+    arena.wait_until(
+        lambda: sum(len(worker.heard("execution_started")) for worker in workers) >= jobs,
+        "all jobs under way",
+    )
+    ballast = disk / "ballast"
+    _fill(ballast)
+    arena.inject("disk_full", str(disk), megabytes=_DISK_MEGABYTES)
+    arena.wait_until(
+        lambda: any(worker.heard("database_unavailable") for worker in workers), "a refused write"
+    )
+    arena.wait_for_row(
+        "SELECT FROM faultline.jobs WHERE state = 'running' AND lease_expires_at < now()",
+        [],
+        "a lease that nobody can take back",
+    )
+    entered = arena.count("SELECT count(*) FROM faultline.ledger")
+    written = arena.count("SELECT count(DISTINCT job_id) FROM drill.effects")
+    arena.expect(entered == written == 0, "something was committed on a disk that is full")
+    ballast.unlink()
+    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.dismiss(arena.workers)
+    _move_tables_back(arena)
+
+
+def _mount(arena: Arena) -> Path:
+    disk = arena.server.data_dir.parent / "disk"
+    disk.mkdir()
+    options = f"size={_DISK_MEGABYTES}m,mode=0700"
+    _run("mount", "-t", "tmpfs", "-o", options, "faultline-drill", str(disk))
+    # Lazily: should the drill end early, the server still has files open there.
+    arena.stack.callback(_run, "umount", "--lazy", str(disk))
+    space = disk / "tables"
+    space.mkdir(mode=0o700)
+    hand_over(disk, space)
+    return disk
+
+
+def _run(program: str, *arguments: str) -> None:
+    subprocess.run([program, *arguments], check=True, timeout=_MOUNT_SECONDS)
+
+
+def _move_tables(arena: Arena, disk: Path) -> None:
+    """All of them: those that are empty will need their first page when the disk is full."""
+    arena.conn.execute(f"CREATE TABLESPACE small_disk LOCATION '{disk}/tables'".encode())
+    arena.conn.execute("ALTER TABLE ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
+    arena.conn.execute("ALTER INDEX ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
+
+
+def _move_tables_back(arena: Arena) -> None:
+    """So that the disk can be taken away before the server is."""
+    arena.conn.execute("ALTER TABLE ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
+    arena.conn.execute("ALTER INDEX ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
+    arena.conn.execute("DROP TABLESPACE small_disk")
+
+
+def _fill(ballast: Path) -> None:
+    """To the last block."""
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        for _ in range(_DISK_MEGABYTES * 2**20 // _BLOCK_BYTES + 1):
+            file.write(bytes(_BLOCK_BYTES))

@@ -1,0 +1,38 @@
+"""A stalled worker comes back and fails, while another runs its job or has finished it.
+
+A failure is a write like any other: it sets the job's state and puts it back into the queue. Taken
+from a worker that no longer holds the job, it would queue a job that somebody else is running, or one
+that is done, and have it run again. It is fenced like a commit, and refused.
+"""
+
+from __future__ import annotations
+
+from faultline.drills.arena import Arena
+from faultline.drills.lateness import stalled_worker, wake_to_the_end
+from faultline.drills.scenario import scenario
+from faultline.drills.workload import pay
+
+
+@scenario(shows=("stops", "takeovers", "stale_rejections", "commits"), breaks_naive=True)
+def late_failure(arena: Arena) -> None:
+    jobs, slow = arena.settings.jobs, arena.settings.jobs // 2
+    work_seconds = 2 * arena.settings.lease_seconds
+    for number in range(jobs):
+        work = work_seconds if number < slow else 0.0
+        arena.submit(pay, number=number, plan={"1": "falter@start"}, work_seconds=work)
+    late = stalled_worker(arena)
+    for _ in range(arena.settings.workers):
+        arena.worker("--concurrency", str(jobs))
+    arena.wait_until(
+        lambda: (
+            arena.count(
+                "SELECT count(*) FROM faultline.jobs WHERE fencing_token > 1"
+                " AND (state = 'succeeded' OR (state = 'running' AND payload ->> 'work_seconds' <> '0'))"
+            )
+            == jobs
+        ),
+        "the takeover",
+    )
+    wake_to_the_end(arena, late, attempts=jobs)
+    again = arena.count("SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'failed'")
+    arena.expect(again == 0, f"{again} late failures were taken for the holder's")

@@ -1,0 +1,127 @@
+"""The network between a worker and the database fails, in one of the ways in which networks fail."""
+
+from __future__ import annotations
+
+from faultline.drills.arena import Arena
+from faultline.drills.crew import unfinished
+from faultline.drills.nemesis.messages import is_commit
+from faultline.drills.proxy import Action, Direction, Match, Proxy, proxy_to
+from faultline.drills.scenario import scenario
+from faultline.drills.witness import Witness
+from faultline.drills.workload import pay, pay_by_hand
+
+
+@scenario(
+    shows=("partitions", "leases_lost", "takeovers", "stale_rejections", "commits"),
+    breaks_naive=True,
+)
+def partition_blackhole(arena: Arena) -> None:
+    """Two workers are cut off: nothing they send arrives, nothing arrives at them, and nothing says so.
+
+    A query on such a connection may wait for many minutes. One worker watches its own steady clock, and
+    ends its attempts before their leases run out, without asking anybody. The other has that switched
+    off: it carries on, and when the network is back its late commits meet the fence.
+    """
+    jobs = max(2, arena.settings.jobs)
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    for number in range(jobs):
+        # Long enough to be cut off in the middle, short enough to be late at the commit.
+        arena.submit(pay_by_hand, number=number, work_seconds=1.5 * arena.settings.lease_seconds)
+    share = ("--concurrency", str(jobs // 2))
+    careful = arena.worker(*share, name="careful", url=proxy.url)
+    careless = arena.worker("--no-self-fencing", *share, name="careless", url=proxy.url)
+    held = 2 * (jobs // 2)
+    _wait_for_claims(arena, held, careful, careless)
+    proxy.blackhole()
+    arena.inject("partition", "careful, careless", how="blackhole")
+    arena.worker(name="steady-1")
+    # By its own clock, while it hears nothing: the hole is still there.
+    _wait_for_losses(arena, careful)
+    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    proxy.flow()
+    _wait_for_exits(arena, careless, len(careless.heard("lease_acquired")))
+    _works_again(arena, careful)
+
+
+@scenario(shows=("partitions", "leases_lost", "takeovers", "unknown_commits", "commits"))
+def partition_asymmetric(arena: Arena) -> None:
+    """What a worker sends arrives, and no answer comes back: its COMMIT has happened and it never hears so.
+
+    Its other attempts wait for answers to their first statements, until its own clock ends them. Then
+    the connections break. It has to find out which of its commits took effect, and must not repeat one.
+    """
+    jobs = max(2, arena.settings.jobs)
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    deaf = proxy.on(
+        Match(where=is_commit),
+        Action.FORWARD,
+        lambda message: proxy.blackhole(direction=Direction.TO_CLIENT),
+    )
+    arena.submit(pay, number=0, work_seconds=0.3 * arena.settings.lease_seconds)
+    for number in range(1, jobs):
+        arena.submit(pay, number=number, work_seconds=0.6 * arena.settings.lease_seconds)
+    worker = arena.worker("--concurrency", str(jobs), name="deaf", url=proxy.url)
+    arena.wait_until(lambda: deaf.wait(0) is not None, "a COMMIT")
+    arena.inject("partition", worker.name, how="answers lost")
+    arena.worker(name="steady-1")
+    _wait_for_losses(arena, worker)
+    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    proxy.reset_all()
+    proxy.flow()
+    _wait_for_exits(arena, worker, jobs)
+    _works_again(arena, worker)
+
+
+@scenario(shows=("partitions", "leases_lost", "takeovers", "commits"))
+def partition_half_open(arena: Arena) -> None:
+    """The server has seen the end of a worker's connections; the worker believes every one alive.
+
+    So it is after a firewall has forgotten a connection, or a host was cut off and the other side gave
+    up first. The server has freed everything that the worker's sessions held, its death is noticed at
+    once, and its jobs go elsewhere. The worker sends heartbeats to nobody, until its own clock tells it
+    to stop.
+    """
+    jobs = arena.settings.jobs
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    for number in range(jobs):
+        arena.submit(pay, number=number, plan={"1": "hang@start"})
+    worker = arena.worker("--concurrency", str(jobs), name="half-open", url=proxy.url)
+    _wait_for_claims(arena, jobs, worker)
+    _cut_server_side(proxy)
+    arena.inject("partition", worker.name, how="half-open")
+    arena.worker(name="steady-1")
+    _wait_for_losses(arena, worker)
+    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    for route in proxy.routes:
+        route.cut_client()  # at last the worker's own side hears of it
+    _wait_for_exits(arena, worker, jobs)
+    _works_again(arena, worker)
+
+
+def _cut_server_side(proxy: Proxy) -> None:
+    for route in proxy.routes:
+        route.cut_server()
+
+
+def _wait_for_claims(arena: Arena, count: int, *workers: Witness) -> None:
+    arena.wait_until(
+        lambda: sum(len(each.heard("lease_acquired")) for each in workers) >= count, "the claims"
+    )
+
+
+def _wait_for_losses(arena: Arena, worker: Witness) -> None:
+    """Of every lease that it holds and has not sent a COMMIT for."""
+    arena.wait_until(lambda: bool(worker.heard("lease_lost", cause="deadline")), "self-fencing")
+
+
+def _wait_for_exits(arena: Arena, worker: Witness, count: int) -> None:
+    arena.wait_until(
+        lambda: len(worker.heard("worker_exit")) >= count, f"the end of what {worker.name} held"
+    )
+
+
+def _works_again(arena: Arena, worker: Witness) -> None:
+    """Healed, it is as good as before: it alone is left to do one more job."""
+    arena.dismiss([each for each in arena.workers if each is not worker])
+    job = arena.submit(pay, number=arena.settings.jobs)
+    arena.wait_for_state(job, "succeeded")

@@ -1,0 +1,165 @@
+"""The crash sweep: a real process is struck at every message that it sends, in each of six ways."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from faultline.database import connect
+from faultline.drills.arena import DrillNotRun
+from faultline.drills.checker import Verdict
+from faultline.drills.proxy import Message
+from faultline.drills.recorder import install_records
+from faultline.drills.scenario import DrillSettings
+from faultline.drills.subjects import Subject, install
+from faultline.drills.sweep.cast import RECONCILER, WORKER
+from faultline.drills.sweep.migration import Catalogue, MigrationTrial, read_catalogue
+from faultline.drills.sweep.outcome import PointResult, SweepReport
+from faultline.drills.sweep.point import Fault, Point, Target, points_of
+from faultline.drills.sweep.template import Template, template
+from faultline.drills.sweep.trial import Trial, not_run
+
+_DRY_RUNS = 2  # a point that only one of two undisturbed runs passes is not one to be found again
+_TRIES = 2  # a point that was not reached is tried once more
+_CASTS = {Target.WORKER: WORKER, Target.RECONCILER: RECONCILER}
+
+OnPoint = Callable[[PointResult, int], None]  # the result, and how many there will be
+Prepare = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    targets: tuple[Target, ...] = tuple(Target)
+    faults: tuple[Fault, ...] = tuple(Fault)
+    sample: int | None = None  # how many of all points; all of them without it
+    seed: int = 1
+    subject: Subject = Subject.FAULTLINE
+    lease_seconds: float = 0.5
+    timeout_seconds: float = 30.0
+    parallel: int = 2
+    worker_options: tuple[str, ...] = ()
+    patch: str = ""  # SQL on top of the subject: a planted bug
+
+
+class Ground:
+    """Databases for every target on one server, and what the targets send when undisturbed."""
+
+    def __init__(self, server_url: str, settings: SweepSettings, stack: ExitStack) -> None:
+        self.settings = settings
+        self._drill = DrillSettings(
+            seed=settings.seed,
+            lease_seconds=settings.lease_seconds,
+            timeout_seconds=settings.timeout_seconds,
+            subject=settings.subject,
+        )
+        self._whole: Catalogue = []
+        self._installed = stack.enter_context(template(server_url, self._install))
+        self._empty: Template | None = None
+        if Target.MIGRATOR in settings.targets:
+            self._empty = stack.enter_context(template(server_url, lambda url: None))
+
+    def _install(self, url: str) -> None:
+        install(self.settings.subject, url)
+        with connect(url, application_name="faultline drill") as conn:
+            self._whole = read_catalogue(conn)
+            install_records(conn)
+            if self.settings.patch:
+                conn.execute(self.settings.patch.encode())
+
+    @contextmanager
+    def _trial(self, target: Target) -> Iterator[Trial | MigrationTrial]:
+        if self._empty is not None and target is Target.MIGRATOR:
+            with self._empty.copy() as url:
+                bound = self.settings.timeout_seconds
+                yield MigrationTrial(url, self._whole, timeout_seconds=bound)
+        else:
+            with self._installed.copy() as url:
+                options = self.settings.worker_options if target is Target.WORKER else ()
+                yield Trial(url, _CASTS[target], self._drill, options)
+
+    def survey(self, target: Target) -> tuple[tuple[Message, ...], ...]:
+        """The messages of a few runs without a fault."""
+        runs = []
+        for _ in range(_DRY_RUNS):
+            with self._trial(target) as trial:
+                runs.append(trial.dry_run())
+        return tuple(runs)
+
+    def points(self, target: Target) -> list[Point]:
+        return points_of(target, self.survey(target))
+
+    def strike(self, point: Point, fault: Fault) -> PointResult:
+        """At that point, on a database of its own; once more if it was not reached."""
+        began = time.monotonic()
+        for _ in range(_TRIES):
+            try:
+                with self._trial(point.target) as trial:
+                    result = trial.run(point, fault)
+            except DrillNotRun as error:
+                result = not_run(point, fault, error, time.monotonic() - began)
+            if result.verdict is not Verdict.UNKNOWN:
+                break
+        return result
+
+
+@contextmanager
+def ground(server_url: str, settings: SweepSettings) -> Iterator[Ground]:
+    with ExitStack() as stack:
+        yield Ground(server_url, settings, stack)
+
+
+def choose(
+    points: Sequence[Point], faults: Sequence[Fault], *, sample: int | None, seed: int
+) -> list[tuple[Point, Fault]]:
+    """Every point with every fault, or as many of them as asked for: the same for the same seed."""
+    everything = [(point, fault) for point in points for fault in faults if _applies(point, fault)]
+    if sample is None or sample >= len(everything):
+        return everything
+    chosen = random.Random(seed).sample(range(len(everything)), sample)  # noqa: S311 - repeatable
+    return [everything[position] for position in sorted(chosen)]
+
+
+def _applies(point: Point, fault: Fault) -> bool:
+    """A migrator holds no job that another could be at."""
+    return not (point.target is Target.MIGRATOR and fault is Fault.OVERLAP)
+
+
+def sweep(
+    server_url: str,
+    settings: SweepSettings | None = None,
+    *,
+    on_point: OnPoint = lambda result, total: None,
+) -> SweepReport:
+    """On databases of its own on the server at `server_url`, which are gone afterwards."""
+    settings = settings or SweepSettings()
+    began = time.monotonic()
+    messages: dict[Target, int] = {}
+    points: list[Point] = []
+    results: list[PointResult] = []
+    with ground(server_url, settings) as field:
+        for target in settings.targets:
+            runs = field.survey(target)
+            messages[target] = len(runs[0])
+            points += points_of(target, runs)
+        chosen = choose(points, settings.faults, sample=settings.sample, seed=settings.seed)
+        with ThreadPoolExecutor(settings.parallel) as pool:
+            for result in pool.map(lambda strike: field.strike(*strike), chosen):
+                results.append(result)
+                on_point(result, len(chosen))
+    tally: Counter[str] = Counter()
+    for result in results:
+        tally.update(result.tally)
+    return SweepReport(
+        subject=settings.subject,
+        seed=settings.seed,
+        messages=messages,
+        available=len(choose(points, settings.faults, sample=None, seed=settings.seed)),
+        results=tuple(results),
+        seconds=time.monotonic() - began,
+        tally=tally,
+    )

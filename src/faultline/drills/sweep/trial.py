@@ -1,0 +1,159 @@
+"""One process, one point, one fault; then a second worker finishes, and the checker judges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from signal import SIGKILL, SIGTERM
+from typing import LiteralString
+
+from faultline.database import run
+from faultline.drills.arena import Arena, DrillNotRun
+from faultline.drills.checker import Finding, Verdict, judge
+from faultline.drills.proxy import Message, Proxy, proxy_to
+from faultline.drills.scenario import DrillSettings
+from faultline.drills.sweep.cast import Cast, unfinished
+from faultline.drills.sweep.outcome import PointResult
+from faultline.drills.sweep.point import Fault, Point
+from faultline.drills.sweep.strike import Strike
+from faultline.drills.witness import Witness
+from faultline.reconciler.audit import INVARIANTS, check
+
+_LOOK_SECONDS = 0.02
+_LAST_SECONDS = 0.5  # for what it sent before it left
+_LEASES_STOPPED = 2  # how many leases' time a stopped process stands still, at least
+_LEASES_ALONE = 10
+_LONGEST_STOP_SECONDS = 8.0
+_TAKEN_OVER: LiteralString = (
+    "SELECT count(*) FROM faultline.jobs"
+    " WHERE state = 'running' AND fencing_token > 1 AND strpos(lease_owner, %s) > 0"
+)
+_ACKNOWLEDGEMENTS = ("COMMIT", "faultline.commit_many")
+
+
+class Trial:
+    """On a database of its own, which holds nothing but the schema and the drill's records."""
+
+    def __init__(
+        self, url: str, cast: Cast, settings: DrillSettings, options: Sequence[str] = ()
+    ) -> None:
+        self._url = url
+        self._cast = cast
+        self._settings = settings
+        self._options = (*cast.options, *options)
+
+    def dry_run(self) -> tuple[Message, ...]:
+        """What the process sends when nothing happens to it."""
+        with ExitStack() as stack:
+            arena, proxy = self._open(stack)
+            victim = self._start(arena, proxy)
+            arena.wait_until(lambda: self._cast.is_done(arena), "the end of a run without a fault")
+            arena.dismiss([victim])
+            return proxy.log
+
+    def run(self, point: Point, fault: Fault) -> PointResult:
+        began = time.monotonic()
+        with ExitStack() as stack:
+            arena, proxy = self._open(stack)
+            strike = Strike(proxy, point, fault)
+            victim = self._start(arena, proxy)
+            strike.aim(victim)
+            try:
+                is_reached = self._wait_for(strike, arena, victim)
+                if is_reached:
+                    arena.inject(fault.noun, self._cast.target, point=str(point))
+                    if fault.stops:
+                        self._outlast(arena, fault)
+                    elif not fault.kills:
+                        self._watch(arena, victim)
+                strike.end()
+                arena.settle()
+                self._expect(arena, victim, point, fault, is_reached)
+            except DrillNotRun as error:
+                arena.expect(False, error.message)
+            arena.history.abandon()
+            missing = [] if is_reached else [f"{point} was not reached"]
+            judged = judge(arena.history, arena.world(), missing=missing, unmet=arena.unmet)
+            return PointResult(
+                point=point,
+                fault=fault,
+                verdict=judged.verdict,
+                findings=judged.findings,
+                tally=_tally(arena, point, fault, judged.verdict),
+                seconds=time.monotonic() - began,
+            )
+
+    def _open(self, stack: ExitStack) -> tuple[Arena, Proxy]:
+        arena = Arena(self._url, self._settings, server=None, stack=stack)
+        proxy = stack.enter_context(proxy_to(self._url))
+        self._cast.prepare(arena)
+        return arena, proxy
+
+    def _start(self, arena: Arena, proxy: Proxy) -> Witness:
+        command = self._cast.target.value
+        return arena.worker(*self._options, name="struck", url=proxy.url, command=command)
+
+    def _wait_for(self, strike: Strike, arena: Arena, victim: Witness) -> bool:
+        """Until it is struck, or has left: a process that is done is asked to leave, which is a part of
+        its work as well."""
+        deadline = time.monotonic() + self._settings.timeout_seconds
+        is_leaving = False
+        while not strike.wait(_LOOK_SECONDS):
+            if not victim.is_alive:
+                return strike.wait(_LAST_SECONDS)
+            if time.monotonic() > deadline:
+                return False
+            if not is_leaving and self._cast.is_done(arena):
+                is_leaving = True
+                victim.process.terminate()
+        return True
+
+    def _outlast(self, arena: Arena, fault: Fault) -> None:
+        """Let others go to work while it stands still: to the end, or until they are at its jobs."""
+        began = time.monotonic()
+        second = arena.worker(name="second") if unfinished(arena) else None
+        while (stood := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
+            if fault is Fault.OVERLAP and second and arena.count(_TAKEN_OVER, [f"-{second.pid}-"]):
+                return
+            if stood > _LEASES_STOPPED * self._settings.lease_seconds and not unfinished(arena):
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    def _watch(self, arena: Arena, victim: Witness) -> None:
+        """One that has only lost a connection is given time to do its work alone."""
+        deadline = time.monotonic() + _LEASES_ALONE * self._settings.lease_seconds
+        while victim.is_alive and not self._cast.is_done(arena) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def _expect(
+        self, arena: Arena, victim: Witness, point: Point, fault: Fault, is_reached: bool
+    ) -> None:
+        failed = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded'"
+        arena.expect(arena.count(failed) == 0, "not every job has succeeded")
+        ended = victim.process.returncode
+        allowed = _exit_codes(point, fault) if is_reached else {0, -SIGTERM}
+        said = "" if ended in allowed else victim.last_words()
+        arena.expect(ended in allowed, f"the process ended with {ended}: {said}")
+        for invariant in INVARIANTS:
+            for found in run(arena.conn, check(invariant)):
+                arena.expect(False, f"{invariant.claim}: {found.job_id} {found.evidence}")
+
+
+def _exit_codes(point: Point, fault: Fault) -> set[int]:
+    """How the struck process may end: killed, or alive until it is asked to leave. While it starts,
+    whoever has started it is there to see an error."""
+    if fault.kills:
+        return {-SIGKILL}
+    return {0, -SIGTERM, 1} if point.label.purpose == "start" else {0, -SIGTERM}
+
+
+def _tally(arena: Arena, point: Point, fault: Fault, verdict: Verdict) -> dict[str, int]:
+    is_lost = fault is Fault.DROP_REPLY and verdict is not Verdict.UNKNOWN
+    acknowledges = point.label.what in _ACKNOWLEDGEMENTS
+    return {**arena.tally(), "lost_acks": int(is_lost and acknowledges)}
+
+
+def not_run(point: Point, fault: Fault, error: Exception, seconds: float) -> PointResult:
+    finding = Finding("nothing_was_shown", f"{type(error).__name__}: {error}")
+    return PointResult(point, fault, Verdict.UNKNOWN, (finding,), {}, seconds)

@@ -1,0 +1,55 @@
+"""What you need to test your own handlers: a database, an inline worker, time, and zombies."""
+
+from faultline.testing.application import using
+from faultline.testing.attempted import Attempted, HandlerFailed, Outcome
+from faultline.testing.clock import advance
+from faultline.testing.databases import Databases, temporary_database, temporary_databases
+from faultline.testing.inline_worker import (
+    NotIdle,
+    run_one,
+    run_one_async,
+    run_until_idle,
+    run_until_idle_async,
+)
+from faultline.testing.zombies import (
+    ALL_FAULTS,
+    Fault,
+    NotExercised,
+    Outside,
+    Point,
+    PointKind,
+    Run,
+    TokenRefused,
+    Verdict,
+    ZombieEffect,
+    ZombieReport,
+    zombies,
+)
+
+__all__ = [
+    "ALL_FAULTS",
+    "Attempted",
+    "Databases",
+    "Fault",
+    "HandlerFailed",
+    "NotExercised",
+    "NotIdle",
+    "Outcome",
+    "Outside",
+    "Point",
+    "PointKind",
+    "Run",
+    "TokenRefused",
+    "Verdict",
+    "ZombieEffect",
+    "ZombieReport",
+    "advance",
+    "run_one",
+    "run_one_async",
+    "run_until_idle",
+    "run_until_idle_async",
+    "temporary_database",
+    "temporary_databases",
+    "using",
+    "zombies",
+]

@@ -1,0 +1,196 @@
+"""The points of a handler: the steps between which something can happen to it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import sysconfig
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, assert_never
+
+import faultline
+from faultline.database import configure, configure_async
+
+_LONGEST_LABEL = 48
+_OURS = str(Path(faultline.__file__).parent)
+_LIBRARIES = tuple(
+    sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_DATABASE_PACKAGES = ("psycopg", "psycopg_pool", "psycopg_binary", "psycopg_c")
+_FUNCTION = re.compile(r"faultline\.(\w+)\s*\(")
+# Generators of the driver that begin a transaction or a savepoint, change a setting of the connection's
+# object, or wait for messages.
+_NOT_A_CALL = re.compile(r"_set_|_enter_gen|notifies")
+_PREPARATION = (configure.__code__, configure_async.__code__)
+_MAX_DEPTH = 200
+
+
+class PointKind(StrEnum):
+    AWAIT = "await"  # the handler waits for something that is not the database
+    DATABASE = "database"  # the handler is about to send something to the database
+    OUTSIDE = "outside"  # the handler is about to call a service of `Outside`
+    END = "end"  # the handler has returned, and the worker has not written that down yet
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The n-th time that a handler comes to a place."""
+
+    kind: PointKind
+    where: str  # file:line of the user's code
+    what: str
+    nth: int
+
+    def __str__(self) -> str:
+        again = f"  ({self.nth})" if self.nth > 1 else ""
+        return f"{self.where}  {self.what}{again}"
+
+    @property
+    def moment(self) -> str:
+        match self.kind:
+            case PointKind.AWAIT:
+                return f"at {self.where}, in {self.what}"
+            case PointKind.DATABASE | PointKind.OUTSIDE:
+                return f"at {self.where}, before {self.what}"
+            case PointKind.END:
+                return "when its handler has returned"
+            case _:
+                assert_never(self.kind)
+
+
+# ── places ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def _is_users(filename: str) -> bool:
+    if filename.startswith(("<", _OURS)):
+        return False
+    return not any(library and filename.startswith(library) for library in _LIBRARIES)
+
+
+@cache
+def _is_database_code(filename: str) -> bool:
+    return filename.startswith(_OURS) or any(
+        f"/{package}/" in filename for package in _DATABASE_PACKAGES
+    )
+
+
+def place(code: CodeType, line: int | None) -> str:
+    return f"{Path(code.co_filename).name}:{line or code.co_firstlineno}"
+
+
+def handler_code(handler: Any) -> CodeType:
+    code: CodeType = inspect.unwrap(handler).__code__
+    return code
+
+
+def is_preparation(frame: FrameType | None) -> bool:
+    """Whether a new connection is being made ours: that belongs to no step of the handler."""
+    for _ in range(_MAX_DEPTH):
+        if frame is None:
+            return False
+        if frame.f_code in _PREPARATION:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def calling_place(frame: FrameType | None, handler: CodeType) -> str:
+    """The innermost line of the user's own code that led here; the handler's, if it is in a library."""
+    own: str | None = None
+    for _ in range(_MAX_DEPTH):
+        if frame is None:
+            break
+        if _is_users(frame.f_code.co_filename):
+            return place(frame.f_code, frame.f_lineno)
+        if own is None and frame.f_code.co_filename == handler.co_filename:
+            own = place(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return own or place(handler, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Where a coroutine waits, and for what: the same await may suspend many times."""
+
+    where: str
+    what: str
+    awaited: Any
+
+    @classmethod
+    def of(cls, coroutine: Any, handler: CodeType) -> Suspension | None:
+        """None while it waits for the database: those steps are points of their own."""
+        found: tuple[FrameType, Any] | None = None
+        for frame, awaited in _chain(coroutine):
+            if _is_database_code(frame.f_code.co_filename) or _holds_database_code(frame):
+                return None
+            if _is_users(frame.f_code.co_filename) or frame.f_code is handler:
+                found = frame, awaited
+        if found is None:
+            return None
+        frame, awaited = found
+        return cls(place(frame.f_code, frame.f_lineno), f"await {_name(awaited)}", awaited)
+
+
+def _chain(coroutine: Any) -> Iterator[tuple[FrameType, Any]]:
+    """The frames of a suspended coroutine from the outermost to the innermost that can be seen."""
+    for _ in range(_MAX_DEPTH):
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is None:
+            return
+        awaited = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+        yield frame, awaited
+        coroutine = awaited
+
+
+def _holds_database_code(frame: FrameType) -> bool:
+    """`async with pool.connection()`: the generator behind it does not show in the chain."""
+    generator = getattr(frame.f_locals.get("self"), "gen", None)
+    code = getattr(generator, "ag_code", None)
+    return code is not None and _is_database_code(code.co_filename)
+
+
+def _name(awaited: Any) -> str:
+    if asyncio.iscoroutine(awaited):
+        return f"{getattr(awaited, '__qualname__', 'a coroutine')}()"
+    return "a future"
+
+
+# ── calls to the database ────────────────────────────────────────────────────────────────────────
+
+
+def described_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str | None:
+    """What a generator of the driver is about to do; None when it changes nothing: a BEGIN, the end of
+    a transaction where there is none, a setting of the connection's object."""
+    name = getattr(generator, "__name__", "a call")
+    if _NOT_A_CALL.match(name) or (is_idle and name in ("_commit_gen", "_rollback_gen")):
+        return None
+    frame = getattr(generator, "gi_frame", None)
+    given = frame.f_locals if frame is not None else {}
+    match name:
+        case "_exit_gen":
+            return "COMMIT" if given.get("exc_val") is None else "ROLLBACK"
+        case "_commit_gen":
+            return "COMMIT"
+        case "_rollback_gen":
+            return "ROLLBACK"
+    query = given.get("query", given.get("statement"))
+    if query is None:
+        return name.strip("_").removesuffix("_gen").replace("_", " ")
+    return _shortened(query) or None  # a pool asks an empty question to see who is there
+
+
+def _shortened(query: Any) -> str:
+    text = query.decode(errors="replace") if isinstance(query, bytes) else query
+    if not isinstance(text, str):
+        text = text.as_string(None)
+    line = " ".join(text.split())
+    if match := _FUNCTION.search(line):
+        return f"faultline.{match[1]}()"
+    return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"

@@ -1,0 +1,59 @@
+"""The pytest plugin of Faultline: fixtures for testing handlers on a real PostgreSQL.
+
+It stands outside of the package, because pytest loads it in every run of every project in the same
+environment, and importing anything of `faultline` would import a database driver with it. Nothing is
+imported, and no server is started, before a test asks for one of the fixtures.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from faultline import Faultline
+    from faultline.testing import Databases
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "faultline_app", "the application that the fixture faultline_app uses, as module:name"
+    )
+
+
+@pytest.fixture(scope="session")
+def faultline_databases() -> Iterator[Databases]:
+    """Makes databases that have the schema: on the server at FAULTLINE_TEST_DATABASE_URL, else on an
+    embedded one, started for this process and gone with it."""
+    from faultline.testing import temporary_databases
+
+    with temporary_databases() as databases:
+        yield databases
+
+
+@pytest.fixture
+def faultline_database(
+    faultline_databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The URL of a database of the test's own, with the schema; DATABASE_URL is set to it."""
+    url = faultline_databases.make()
+    monkeypatch.setenv("DATABASE_URL", url)
+    yield url
+    faultline_databases.drop(url)
+
+
+@pytest.fixture
+def faultline_app(faultline_database: str, pytestconfig: pytest.Config) -> Iterator[Faultline]:
+    """Your application, on the test's own database: the one that `faultline_app` in pytest's
+    configuration names."""
+    named = str(pytestconfig.getini("faultline_app"))
+    module, colon, attribute = named.partition(":")
+    if not (module and colon and attribute):
+        raise pytest.UsageError('set faultline_app = "module:name" in your pytest configuration')
+    from faultline.testing import using
+
+    with using(getattr(importlib.import_module(module), attribute), faultline_database) as app:
+        yield app

@@ -1,0 +1,56 @@
+"""Claims about a campaign of real workers: Faultline comes through it, the control is found out."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.drills.campaign import CampaignReport, CampaignSettings, FaultKind, run_campaign
+from faultline.drills.campaign.plan import by_kind, draw_all
+from faultline.drills.checker import Verdict
+from faultline.drills.subjects import Subject
+from faultline.errors import InvalidInput
+from tests.proof import Tally
+
+JOBS, FAULT_RATE = 16, 0.5
+SEED = CampaignSettings().seed
+FAULTS = by_kind(draw_all(SEED, JOBS, FAULT_RATE))
+
+
+def campaign(subject: Subject, server_url: str) -> CampaignReport:
+    settings = CampaignSettings(jobs=JOBS, fault_rate=FAULT_RATE, seed=SEED, subject=subject)
+    return run_campaign(settings, server_url)
+
+
+def test_faultline_comes_through_a_campaign_with_every_kind_of_fault(
+    server_url: str, tally: Tally
+) -> None:
+    report = campaign(Subject.FAULTLINE, server_url)
+    tally("campaign job", scenarios=JOBS, **report.tally)
+    assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
+    assert report.duplicates == 0
+    assert report.struck == FAULTS
+    assert set(FAULTS) == set(FaultKind)
+    assert report.tally["stale_rejections"] == report.tally["stops"] > 0
+
+    # and every worker that was killed or stalled was timed
+    redone = FAULTS[FaultKind.CRASH] + FAULTS[FaultKind.PARTIAL_WRITE]
+    assert len(report.crash_seconds) == redone
+    assert len(report.takeover_seconds) == report.tally["stops"]
+    assert min(report.crash_seconds + report.takeover_seconds) >= 0
+
+
+def test_the_queue_without_a_fence_is_found_out_under_the_same_faults(
+    server_url: str, tally: Tally
+) -> None:
+    report = campaign(Subject.NAIVE, server_url)
+    tally("campaign on the control", scenarios=JOBS)
+    assert report.judgement.verdict is Verdict.INVALID
+    assert report.struck == FAULTS
+    assert (
+        report.duplicates == FAULTS[FaultKind.STALE_TAKEOVER] + FAULTS[FaultKind.TIMEOUT_BURST] > 0
+    )
+
+
+def test_a_campaign_with_too_few_workers_to_take_over_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="workers or more"):
+        CampaignSettings(workers=3)

@@ -1,0 +1,196 @@
+"""Planted bugs: the protocol with one thing changed, for the explorer to find.
+
+Each is a replacement in the text of protocol.sql (or of another file of the schema), applied to a
+scratch database. A text that is no longer there fails loudly: a mutant that changes nothing proves
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from faultline.database import connect
+
+Change = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    changes: Sequence[Change]
+    programs: tuple[str, ...]  # any of them sees it
+    file: str = "protocol.sql"
+    also: str = ""  # further SQL
+
+    def apply(self, url: str) -> None:
+        text = resources.files("faultline.sql").joinpath(self.file).read_text()
+        for before, after in self.changes:
+            assert before in text, f"{self.name}: {before!r} is not in {self.file}"
+            text = text.replace(before, after)
+        with connect(url) as conn, conn.transaction():
+            conn.execute(text)  # type: ignore[arg-type]
+            if self.also:
+                conn.execute(self.also)  # type: ignore[arg-type]
+
+
+ENTER_LOCK = "SELECT * INTO job FROM faultline.jobs WHERE id = NEW.job_id FOR UPDATE;"
+OWN_LOCK = "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_own.job_id FOR UPDATE;"
+JOB_LOCK = "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;"
+FENCE_LOCK = "WHERE j.id = assert_fence.job_id FOR KEY SHARE;"
+RECONCILE_LOCK = "ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);\n    lost"
+CLAIM_LOCK = "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due"
+HEART_FENCE = (
+    "AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'\n"
+    "              THEN true ELSE false END"
+)
+FENCE_TOKEN = (
+    "WHEN job.fencing_token IS DISTINCT FROM token OR job.lease_id IS DISTINCT FROM lease"
+    " THEN 'token_mismatch'"
+)
+FENCE_STATE = "WHEN job.state <> 'running' THEN 'not_running'"
+FENCE_CLOCK = "WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'"
+REFUSE_OWN = (
+    "IF violation <> 'lease_expired' THEN\n"
+    "        PERFORM faultline.refuse_stale(violation, lock_own.job_id"
+)
+RAISE_TOKEN = "attempts = j.attempts + 1, fencing_token = j.fencing_token + 1"
+NO_GUARDS = "ALTER TABLE faultline.jobs DISABLE TRIGGER guard_update;"
+ENTRY = "VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);"
+
+MUTANTS = [
+    Mutant(
+        "the ledger does not lock the job",
+        [(ENTER_LOCK, ENTER_LOCK.replace(" FOR UPDATE", ""))],
+        ("believed-dead", "cancel"),
+    ),
+    Mutant(
+        "the ledger does not compare tokens",
+        [(FENCE_TOKEN, "WHEN false THEN 'token_mismatch'")],
+        ("take-over", "three-workers"),
+    ),
+    Mutant(
+        "the ledger does not ask whether the job is running",
+        [(FENCE_STATE, "WHEN false THEN 'not_running'")],
+        ("cancel", "believed-dead", "late-commit"),
+    ),
+    Mutant(
+        "the ledger does not look at the clock",
+        [(FENCE_CLOCK, "WHEN false THEN 'lease_expired'")],
+        ("take-over",),
+    ),
+    Mutant(
+        "the fence reads a clock that stands still",
+        [("WHEN job.lease_expires_at <= clock_timestamp()", "WHEN job.lease_expires_at <= now()")],
+        ("take-over", "own-transaction"),
+    ),
+    Mutant(
+        "a fenced step does not lock the job",
+        [(FENCE_LOCK, FENCE_LOCK.replace(" FOR KEY SHARE", ""))],
+        ("step-before",),
+    ),
+    Mutant(
+        "reconcile does not lock what it takes back",
+        [(RECONCILE_LOCK, RECONCILE_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
+        ("cancel-of-the-expired",),
+    ),
+    Mutant(
+        "reconcile takes leases that have not run out",
+        [
+            (
+                "WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
+                "WHERE j.state = 'running'",
+            )
+        ],
+        ("take-over", "heartbeat"),
+    ),
+    Mutant(
+        "reconcile takes what is not running",
+        [
+            (
+                "WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
+                "WHERE j.lease_expires_at <= statement_timestamp()",
+            )
+        ],
+        ("take-over", "reconcilers", "three-workers"),
+    ),
+    Mutant(
+        "anybody may report a failure or hand a job back",
+        [(REFUSE_OWN, REFUSE_OWN.replace("violation <> 'lease_expired'", "false"))],
+        ("late-failure", "late-release"),
+    ),
+    Mutant(
+        "a failure does not lock the job",
+        [(OWN_LOCK, OWN_LOCK.replace(" FOR UPDATE", ""))],
+        ("late-commit", "cancel-of-the-expired"),
+    ),
+    Mutant(
+        "anybody may renew a lease",
+        [(HEART_FENCE, "")],
+        ("late-heartbeat",),
+    ),
+    Mutant(
+        "a claim does not raise the token",
+        [(RAISE_TOKEN, "attempts = j.attempts + 1")],
+        ("take-over",),
+        also=NO_GUARDS,
+    ),
+    Mutant(
+        "a claim does not skip what is locked",
+        [(CLAIM_LOCK, CLAIM_LOCK.replace(" SKIP LOCKED", ""))],
+        ("bare-clients", "fair-shares"),
+    ),
+    Mutant(
+        "a claim does not lock what it takes",
+        [(CLAIM_LOCK, CLAIM_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
+        ("bare-clients", "fair-shares"),
+    ),
+    Mutant(
+        "cancel and retry do not lock the job",
+        [(JOB_LOCK, JOB_LOCK.replace(" FOR UPDATE", ""))],
+        ("cancel", "retry"),
+    ),
+    Mutant(
+        "attempts are not counted at the claim",
+        [(RAISE_TOKEN, "fencing_token = j.fencing_token + 1")],
+        ("last-attempt",),
+    ),
+    Mutant(
+        "a conflict in the ledger is hidden, and its keys are weak",
+        [
+            (ENTRY, ENTRY.replace(";", " ON CONFLICT DO NOTHING;")),
+            (FENCE_TOKEN, "WHEN false THEN 'token_mismatch'"),
+            ("WHEN job.state = 'succeeded' THEN 'already_committed'", "WHEN false THEN ''"),
+            (FENCE_STATE, "WHEN false THEN 'not_running'"),
+        ],
+        ("repeated-commit", "take-over"),
+        also="ALTER TABLE faultline.ledger DROP CONSTRAINT ledger_pkey;",
+    ),
+    Mutant(
+        "a key is looked up and then inserted",
+        [
+            (
+                "ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
+                "ON CONFLICT DO NOTHING;",
+            )
+        ],
+        ("one-key",),
+        also="DROP INDEX faultline.jobs_idempotency_key;",
+    ),
+    Mutant(
+        "a batch does not lock its jobs",
+        [("ORDER BY j.id FOR UPDATE SKIP LOCKED);", "ORDER BY j.id);")],
+        ("batch-and-heartbeat",),
+    ),
+    Mutant(
+        "a heartbeat waits for locked rows",
+        [("ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),", "ORDER BY j.id FOR NO KEY UPDATE),")],
+        ("batch-and-heartbeat",),
+    ),
+    Mutant(
+        "retry moves a job in any state",
+        [("ELSIF job.state = 'failed' THEN", "ELSIF true THEN")],
+        ("last-attempt",),
+    ),
+]

@@ -1,0 +1,107 @@
+"""The explorer has been seen to find what it is for: the queue without its fence, and planted bugs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from faultline import protocol
+from faultline.drills.checker import Verdict
+from faultline.drills.explorer import ExploreReport, explore
+from faultline.drills.subjects import Subject, install
+from faultline.workers.leases import Lease
+from faultline.workers.settlement import Settlement
+from tests.explorer.mutants import MUTANTS, Mutant
+from tests.proof import Tally
+
+NAIVE_BOUND = 40  # schedules, for any of the programs below
+MUTANT_BOUND = 80
+STRIKING = [
+    "take-over",
+    "own-transaction",
+    "late-failure",
+    "believed-dead",
+    "repeated-commit",
+    "late-commit",
+]
+
+
+def count(tally: Tally, report: ExploreReport) -> None:
+    counts = report.counts
+    tally(
+        "explorer control",
+        scenarios=report.schedules,
+        takeovers=counts["takeovers"],
+        commits=counts["commits"],
+    )
+
+
+@pytest.mark.parametrize("program", STRIKING)
+def test_the_naive_queue_is_found_out(empty_database_url: str, tally: Tally, program: str) -> None:
+    install(Subject.NAIVE, empty_database_url)
+    report = explore(
+        empty_database_url,
+        [program],
+        max_preemptions=2,
+        max_schedules=NAIVE_BOUND,
+        tells_story=False,
+    )
+    assert report.verdict is Verdict.INVALID
+    count(tally, report)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_planted_bug_is_found(database_url: str, tally: Tally, mutant: Mutant) -> None:
+    mutant.apply(database_url)
+    report = explore(
+        database_url,
+        mutant.programs[:1],
+        max_preemptions=2,
+        max_schedules=MUTANT_BOUND,
+        tells_story=False,
+    )
+    assert report.verdict is Verdict.INVALID
+    count(tally, report)
+
+
+async def takes_absence_for_failure(
+    self: Settlement, lease: Lease, error: Exception | None
+) -> None:
+    """No entry in the ledger: so the commit has failed, has it not?"""
+    if await self._desk.run(protocol.in_ledger(lease.claim)):
+        self.committed(lease)
+    else:
+        self.finish(lease, exit_reason="failed")
+
+
+async def takes_it_for_done(self: Settlement, lease: Lease, error: Exception | None) -> None:
+    """It was sent, and networks are good: so it has arrived, has it not?"""
+    self.committed(lease)
+
+
+@pytest.mark.parametrize("resolve", [takes_absence_for_failure, takes_it_for_done])
+def test_a_worker_that_guesses_what_became_of_its_commit_is_found_out(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, tally: Tally, resolve: Any
+) -> None:
+    """Bugs of the library's own code are seen too, since it is what runs."""
+    monkeypatch.setattr(Settlement, "resolve", resolve)
+    report = explore(
+        database_url,
+        ["late-commit"],
+        max_preemptions=2,
+        max_schedules=MUTANT_BOUND,
+        tells_story=False,
+    )
+    assert report.counterexample is not None
+    assert report.counterexample.outcome.broken_rules & {
+        "failed_attempts_left_nothing",
+        "reported_commits_are_in_the_ledger",
+    }
+    count(tally, report)
+
+
+def test_a_run_in_which_nothing_happened_is_not_a_success(database_url: str) -> None:
+    report = explore(database_url, ["fair-shares"], max_preemptions=0, max_schedules=3)
+    assert report.verdict is Verdict.UNKNOWN
+    assert "no stale rejections" in report.missing

@@ -1,0 +1,135 @@
+"""A violation is told, drawn and saved so that anybody can see it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from faultline.cli.context import Context
+from faultline.cli.drill.explore import explore as explore_command
+from faultline.cli.drill.replay import replay as replay_command
+from faultline.drills.explorer import explore
+from faultline.drills.explorer.explorer import Counterexample
+from faultline.drills.explorer.replay import load, run_again, save
+from faultline.drills.explorer.timeline import draw
+from faultline.drills.scratch import scratch_database
+from faultline.drills.subjects import Subject, install
+from faultline.errors import InvalidInput
+from faultline.events import log
+
+
+@pytest.fixture(scope="module")
+def naive_url(server_url: str) -> Iterator[str]:
+    with scratch_database(server_url) as url:
+        install(Subject.NAIVE, url)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def found(naive_url: str) -> Counterexample:
+    report = explore(naive_url, ["late-commit"], max_preemptions=2, max_schedules=60)
+    assert report.counterexample is not None
+    return report.counterexample
+
+
+@pytest.fixture
+def file(found: Counterexample, tmp_path: Path) -> Path:
+    path = tmp_path / "replays" / "late-commit.json"
+    save(found, path, subject="naive", server_version="18")
+    return path
+
+
+def test_a_violation_is_told_step_by_step(found: Counterexample) -> None:
+    steps = found.outcome.performed.steps
+    assert found.outcome.performed.preemptions == 0  # each goes on until it waits
+    acted = [step.actor for step in steps if step.what != "goes on" and step.actor != "finisher"]
+    assert acted == list(found.vector)
+    assert steps[-1].rows.endswith("2 effects)")
+
+
+def test_a_replay_does_the_same_steps_and_breaks_the_same_rules(
+    naive_url: str, found: Counterexample, file: Path
+) -> None:
+    replayed = run_again(naive_url, load(file))
+    assert replayed.is_reproduced
+    assert replayed.outcome.performed.steps == found.outcome.performed.steps
+    assert replayed.outcome.broken_rules == found.outcome.broken_rules
+
+
+def test_a_replay_on_a_queue_with_its_fence_breaks_nothing(database_url: str, file: Path) -> None:
+    replayed = run_again(database_url, load(file))
+    assert not replayed.is_reproduced
+    assert replayed.outcome.findings == ()
+
+
+def test_the_file_says_all_that_was_known(found: Counterexample, file: Path) -> None:
+    facts = json.loads(file.read_text())
+    assert facts["vector"] == list(found.vector)
+    assert facts["versions"].keys() == {"faultline", "commit", "postgresql", "python", "psycopg"}
+    assert len(facts["history"]) == len(found.outcome.history.entries)
+    assert "at_most_one_effect" in facts["rules"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"program": 1}', "[]"])
+def test_what_is_no_replay_is_refused_in_words(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match="is not a replay"):
+        load(path)
+
+
+def test_the_picture_has_every_actor_and_every_step(found: Counterexample) -> None:
+    steps = found.outcome.performed.steps
+    picture = ElementTree.fromstring(draw(steps, title="a <title>", violation="a & b"))  # noqa: S314
+    texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {step.actor for step in steps} <= set(texts)
+    assert sum(text.split(". ")[0].isdigit() for text in texts) == len(steps)
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def context(server_url: str, monkeypatch: pytest.MonkeyPatch) -> Context:
+    monkeypatch.setattr(log, "_logger", None)  # the commands silence it for good
+    return Context(app_path=None, given_url=server_url, log_format="auto", verbose=False)
+
+
+def test_the_command_shows_saves_and_replays_a_violation(context: Context, tmp_path: Path) -> None:
+    arguments = ["--subject", "naive", "--program", "late-commit", "--save-to", str(tmp_path)]
+    ran = CliRunner().invoke(explore_command, arguments, obj=context)
+    assert ran.exit_code == 1, ran.output
+    assert "at most one effect" in ran.output
+    saved = tmp_path / "naive-late-commit.json"
+    assert saved.with_suffix(".svg").read_text().startswith("<svg")
+
+    again = CliRunner().invoke(replay_command, [str(saved), "--json"], obj=context)
+    assert again.exit_code == 1, again.output
+    assert json.loads(again.stdout)["reproduced"] is True
+    assert json.loads(again.stdout)["same_steps"] is True
+
+
+def test_the_command_says_what_was_explored_and_that_it_holds(
+    context: Context, tmp_path: Path
+) -> None:
+    arguments = ["--program", "take-over", "--bound", "1", "--schedules", "30", "--json"]
+    ran = CliRunner().invoke(explore_command, [*arguments, "--save-to", str(tmp_path)], obj=context)
+    assert ran.exit_code == 0, ran.output
+    facts = json.loads(ran.stdout)
+    assert facts["verdict"] == "valid"
+    (program,) = facts["programs"]
+    assert program["distinct"] == 30
+    assert min(program["takeovers"], program["stale_rejections"], program["lock_waits"]) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_when_nothing_was_shown(context: Context) -> None:
+    arguments = ["--program", "fair-shares", "--bound", "0", "--schedules", "2"]
+    ran = CliRunner().invoke(explore_command, arguments, obj=context)
+    assert ran.exit_code == 2, ran.output
+    assert "nothing was shown" in ran.output

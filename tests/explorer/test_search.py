@@ -1,0 +1,97 @@
+"""The search tries each schedule once, those with the fewest preemptions first, and knows when it is
+through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import comb
+
+import pytest
+
+from faultline.drills.explorer.schedule import Decision, Follow, Performed, Vector
+from faultline.drills.explorer.scheduler import Decide
+from faultline.drills.explorer.search import AtRandom, Frontier
+
+Lengths = dict[str, int]
+
+
+def play(lengths: Lengths, decide: Decide) -> Performed:
+    """Actors that never wait: each can move until its steps are used up."""
+    left, performed, last = Counter(lengths), Performed(), None
+    while runnable := tuple(name for name in lengths if left[name]):
+        current = last if last in runnable else None
+        last = decide(len(performed.decisions), runnable, current)
+        left[last] -= 1
+        performed.decisions.append(Decision(runnable, last, current))
+    return performed
+
+
+def search(lengths: Lengths, *, max_preemptions: int, seed: int = 0) -> list[Performed]:
+    frontier = Frontier(max_preemptions=max_preemptions, seed=seed)
+    found = []
+    while (prefix := frontier.next_prefix()) is not None:
+        performed = play(lengths, Follow(prefix))
+        frontier.add_alternatives(prefix, performed.decisions)
+        found.append(performed)
+    assert frontier.complete_bound == max_preemptions
+    return found
+
+
+def test_without_preemptions_everybody_goes_on_to_the_end() -> None:
+    vectors = {each.vector for each in search({"a": 2, "b": 3}, max_preemptions=0)}
+    assert vectors == {("a", "a", "b", "b", "b"), ("b", "b", "b", "a", "a")}
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 3), (4, 4)])
+def test_with_enough_preemptions_every_interleaving_is_tried_once(first: int, second: int) -> None:
+    vectors = [each.vector for each in search({"a": first, "b": second}, max_preemptions=8)]
+    assert len(vectors) == len(set(vectors)) == comb(first + second, first)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2, 3])
+def test_a_bound_leaves_out_what_needs_more_preemptions_and_nothing_else(bound: int) -> None:
+    lengths = {"a": 3, "b": 3, "c": 2}
+    everything = search(lengths, max_preemptions=20)
+    wanted = {each.vector for each in everything if each.preemptions <= bound}
+    found = [each.vector for each in search(lengths, max_preemptions=bound)]
+    assert sorted(found) == sorted(wanted)
+
+
+def test_fewer_preemptions_come_first() -> None:
+    preemptions = [each.preemptions for each in search({"a": 3, "b": 4}, max_preemptions=3)]
+    assert preemptions == sorted(preemptions)
+    assert preemptions[-1] == 3
+
+
+def test_a_search_that_was_cut_short_says_which_bound_it_completed() -> None:
+    frontier = Frontier(max_preemptions=2, seed=0)
+    assert frontier.complete_bound == -1
+    while frontier.complete_bound < 1:
+        prefix = frontier.next_prefix()
+        assert prefix is not None
+        frontier.add_alternatives(prefix, play({"a": 3, "b": 3}, Follow(prefix)).decisions)
+    assert len(frontier) > 0  # those with two preemptions are still to come
+
+
+def test_the_seed_decides_the_order_and_not_what_is_found() -> None:
+    def vectors(seed: int) -> list[Vector]:
+        found = search({"a": 3, "b": 3, "c": 1}, max_preemptions=2, seed=seed)
+        return [each.vector for each in found]
+
+    assert vectors(1) == vectors(1)
+    assert vectors(1) != vectors(2)
+    assert set(vectors(1)) == set(vectors(2))
+
+
+def test_a_random_schedule_is_the_same_for_the_same_seed() -> None:
+    lengths = {"a": 6, "b": 6, "c": 6}
+    assert play(lengths, AtRandom(7)).vector == play(lengths, AtRandom(7)).vector
+    assert len({play(lengths, AtRandom(seed)).vector for seed in range(20)}) > 10
+
+
+def test_taking_over_from_somebody_who_cannot_go_on_is_no_preemption() -> None:
+    waits = Decision(runnable=("b", "c"), chosen="b", current=None)
+    moves = Decision(runnable=("a", "b"), chosen="b", current="a")
+    assert not waits.preempts("b")
+    assert moves.preempts("b")
+    assert not moves.preempts("a")

@@ -1,0 +1,40 @@
+"""A client with nothing but the protocol: claims a job, and is killed by it. Exits if there is none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from faultline import protocol
+from faultline.database import connect, run
+from tests.processes.fleet import BOUND_SECONDS, ROOT
+from tests.processes.stage import Stage
+
+MAX_ATTEMPTS = 2
+
+
+def main(url: str) -> None:
+    with connect(url) as conn:
+        if run(conn, protocol.claim("bare", ["default"], batch_size=1, lease_seconds=600)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_one(url: str) -> bool:
+    """Start one; whether its job killed it."""
+    command = [sys.executable, "-m", "tests.failure_modes.bare_worker", url]
+    code = subprocess.run(command, cwd=ROOT, timeout=BOUND_SECONDS, check=False).returncode
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def forget_the_lease(stage: Stage) -> None:
+    """Time passes."""
+    stage.conn.execute(
+        "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() WHERE state = 'running'"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

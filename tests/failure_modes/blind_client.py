@@ -1,0 +1,67 @@
+"""A client that takes no answer for a failure, and sends its transaction again."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import run
+from faultline.drills.proxy import Proxy
+from faultline.errors import FaultlineError
+from faultline.model import Claim
+from tests.processes.stage import BOUND_SECONDS, Stage
+
+PAY = "INSERT INTO stage.payments (job_id, token) VALUES (%s, %s)"
+AT_COMMIT = (
+    "CONSTRAINT TRIGGER held AFTER INSERT ON stage.payments"
+    " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+)
+
+
+class BlindClient:
+    def __init__(self, url: str, claim: Claim) -> None:
+        self._url = url
+        self._claim = claim
+        self.tries = 0
+        self.refusal: FaultlineError | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join(BOUND_SECONDS)
+        assert not self._thread.is_alive(), "the client hangs"
+
+    def _run(self) -> None:
+        try:
+            for _ in range(3):
+                self.tries += 1
+                try:
+                    self._pay()
+                except psycopg.OperationalError:
+                    continue  # "it cannot have worked"
+                return
+        except FaultlineError as refusal:
+            self.refusal = refusal
+
+    def _pay(self) -> None:
+        with psycopg.connect(self._url) as conn:
+            conn.execute(PAY, [self._claim.job_id, self._claim.fencing_token])
+            run(conn, protocol.commit(self._claim))
+
+
+def lose_the_answer(client: BlindClient, stage: Stage, proxy: Proxy) -> None:
+    """Start the client; its first COMMIT is carried out, and it never hears of it."""
+    with ExitStack() as holding:
+        holding.enter_context(stage.held_back(AT_COMMIT))
+        client.start()
+        route = proxy.route_of(port_at_server=stage.port_of(stage.wait_until_held()))
+        route.swallow_answers()
+    stage.wait_until(lambda: stage.count("FROM stage.payments") == 1, "nothing was committed")
+    assert client.tries == 1
+    route.close()
+    client.join()

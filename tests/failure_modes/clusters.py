@@ -1,0 +1,98 @@
+"""Two real clusters, a primary and its streaming standby, and the failover that forgets a claim."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from faultline import embedded
+from faultline.database import run
+from faultline.migrate import migrate
+from faultline.model import Claim
+from tests.conftest import TEST_SETTINGS
+from tests.processes import apps
+from tests.processes.stage import Stage
+from tests.races.stepper import claim_as
+
+BOUND_SECONDS = 30.0
+SETTINGS = {**TEST_SETTINGS, "max_connections": "30", "wal_level": "replica"}
+# What there is in both clusters: enqueued before the standby falls behind.
+PREPARE = "CREATE TABLE steps (job_id uuid, worker text)"
+
+
+@dataclass(frozen=True)
+class Failover:
+    """The new primary, and two workers that hold one job under one and the same number."""
+
+    url: str
+    stage: Stage
+    zombie: Claim  # made on the old primary, and never shipped
+    holder: Claim  # made on the new one
+
+
+@contextmanager
+def failover(home: Path, change: str | None = None) -> Iterator[Failover]:
+    """Lose the primary right after a claim; `change` alters the queue, in both clusters."""
+    with (
+        _clusters(home) as (primary, standby),
+        psycopg.connect(primary.url, autocommit=True) as old,
+    ):
+        Stage.build(old)
+        old.execute(PREPARE)
+        if change:
+            old.execute(change.encode())
+        apps.pay.enqueue(conn=old)
+        position = old.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert position is not None
+        with psycopg.connect(standby.url, autocommit=True) as new:
+            _fall_behind(new, position[0])
+            (zombie,) = run(old, claim_as("zombie"))
+            primary.kill()
+            new.execute("SELECT pg_promote()")
+            (holder,) = run(new, claim_as("holder"))
+            yield Failover(standby.url, Stage(new), zombie, holder)
+
+
+@contextmanager
+def _clusters(home: Path) -> Iterator[tuple[embedded.Server, embedded.Server]]:
+    primary = embedded.Server(home / "primary", settings=SETTINGS)
+    standby = embedded.Server(home / "standby", settings=SETTINGS)
+    try:
+        primary.start()
+        migrate(primary.url)
+        primary.stop()
+        copy = ["cp", "-a", str(primary.data_dir), str(standby.data_dir)]  # owners and modes too
+        subprocess.run(copy, check=True, timeout=BOUND_SECONDS)
+        (standby.data_dir / "postmaster.opts").unlink()  # its port is the primary's
+        (standby.data_dir / "standby.signal").touch()
+        primary.start()
+        with (standby.data_dir / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"primary_conninfo = '{primary.url}'\n")
+        standby.start()
+        yield primary, standby
+    finally:
+        for server in (primary, standby):
+            server.stop(mode="immediate")
+
+
+def _fall_behind(standby: psycopg.Connection[Any], position: str) -> None:
+    """Let it catch up to this position, and then hear no more of the primary."""
+    caught_up = "SELECT pg_last_wal_replay_lsn() >= %s"
+    _wait(lambda: standby.execute(caught_up, [position]).fetchone() == (True,))
+    standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
+    standby.execute("SELECT pg_reload_conf()")
+    _wait(lambda: standby.execute("SELECT FROM pg_stat_wal_receiver").fetchone() is None)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BOUND_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the standby does not follow"
+        time.sleep(0.01)

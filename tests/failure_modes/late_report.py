@@ -1,0 +1,27 @@
+"""A worker that stalls past its lease, comes back when another has done its work, and reports failure."""
+
+from __future__ import annotations
+
+import signal
+from uuid import UUID
+
+from tests.failure_modes import apps
+from tests.failure_modes.crew import Crew
+from tests.processes.fleet import Process
+from tests.processes.stage import Stage
+
+GATE = "fail now"
+OPTIONS = ("--lease-seconds", "1", "--no-self-fencing")
+
+
+def report_late(crew: Crew, stage: Stage) -> tuple[UUID, Process]:
+    """The job has been done by another worker; the stale one is about to say that it failed."""
+    job_id = stage.enqueue(apps.fail_late, gate=GATE)
+    stale = crew.started(*OPTIONS, name="stale")
+    stage.wait_for_mark(job_id)
+    stale.send(signal.SIGSTOP)
+    crew.started(*OPTIONS, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    stage.open(GATE)
+    stale.send(signal.SIGCONT)
+    return job_id, stale

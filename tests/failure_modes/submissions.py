@@ -1,0 +1,49 @@
+"""Many submissions at once, each in a session of its own, all under way before the first one is done."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import run
+from faultline.model import Enqueued
+from faultline.protocol import Statement
+from tests.processes.stage import HELD_BACK, Stage
+from tests.races.stepper import Connect
+
+SUBMITTERS = 50
+AT_INSERT = "TRIGGER held BEFORE INSERT ON faultline.jobs FOR EACH STATEMENT"
+WAITING = (
+    "FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def submission(amount: int = 1) -> Statement[Enqueued]:
+    return protocol.enqueue(
+        "charge",
+        {"amount": amount},
+        queue="default",
+        priority=5,
+        max_attempts=5,
+        idempotency_key="invoice-42",
+    )
+
+
+def submit_at_once(stage: Stage, connect: Connect) -> list[Enqueued]:
+    """Everybody has asked, and nobody has inserted, when the way is opened."""
+    sessions = [connect() for _ in range(SUBMITTERS)]
+
+    def submit(session: psycopg.Connection[Any]) -> Enqueued:
+        return run(session, submission())
+
+    with ThreadPoolExecutor(SUBMITTERS) as threads:
+        with stage.held_back(AT_INSERT):
+            answers = [threads.submit(submit, session) for session in sessions]
+            stage.wait_until(
+                lambda: stage.count(WAITING, [HELD_BACK]) == SUBMITTERS, "not all have asked"
+            )
+        return [answer.result(timeout=30) for answer in answers]

@@ -1,0 +1,57 @@
+"""A process that takes back expired leases, by its own clock or by the database's. Prints what it did."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from faultline import protocol
+from faultline.database import connect, run
+from tests.processes.fleet import BOUND_SECONDS, ROOT
+
+OWN_CLOCK, DATABASE_CLOCK = "own clock", "database clock"
+BY_OWN_CLOCK = """
+    UPDATE faultline.jobs SET state = 'queued', lease_owner = NULL, lease_expires_at = NULL
+    WHERE state = 'running' AND lease_expires_at <= %s
+"""
+
+
+@dataclass(frozen=True)
+class Taken:
+    jobs: int
+    clock_error: timedelta
+
+
+def take_back(url: str, judge: str, environment: Mapping[str, str]) -> Taken:
+    """Let a process do it whose environment may set its clock."""
+    command = [sys.executable, "-m", "tests.failure_modes.taker", url, judge]
+    said = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        timeout=BOUND_SECONDS,
+        check=True,
+    ).stdout
+    answer = json.loads(said)
+    error = datetime.fromisoformat(answer["now"]) - datetime.now(UTC)
+    return Taken(answer["jobs"], timedelta(days=round(error / timedelta(days=1))))
+
+
+def main(url: str, judge: str) -> None:
+    now = datetime.now(UTC)
+    with connect(url) as conn:
+        if judge == OWN_CLOCK:
+            jobs = conn.execute(BY_OWN_CLOCK, [now]).rowcount
+        else:
+            jobs = len(run(conn, protocol.reconcile(max_jobs=10)))
+    print(json.dumps({"jobs": jobs, "now": now.isoformat()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

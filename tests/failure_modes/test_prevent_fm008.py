@@ -1,0 +1,75 @@
+"""No worker's clock is ever asked; and when the database's own clock jumps, the fence still decides."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from faultline import StaleLease, protocol
+from faultline.database import run
+from tests.failure_modes.conftest import ServerWithClock
+from tests.failure_modes.crew import Crew
+from tests.failure_modes.taker import DATABASE_CLOCK, take_back
+from tests.failure_modes.wall_clock import DAY_SECONDS, WallClock
+from tests.processes import apps
+from tests.processes.stage import Stage
+from tests.races.stepper import assert_settled, claim_as, claimed, expire, state_of
+
+A_LEASE_AND_A_HALF = 6  # renewals: there are four to a lease
+
+
+@pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
+def test_what_has_expired_is_taken_and_nothing_else_whatever_the_takers_clock_says(
+    stage: Stage, database_url: str, clock: WallClock, days: int
+) -> None:
+    healthy, dead = claimed(stage.conn, 2)
+    expire(stage.conn, dead)
+    clock.set_ahead(days * DAY_SECONDS)
+
+    taken = take_back(database_url, DATABASE_CLOCK, clock.environment)
+
+    assert taken.clock_error == timedelta(days=days)
+    assert taken.jobs == 1
+    assert (state_of(stage.conn, healthy), state_of(stage.conn, dead)) == ("running", "queued")
+
+
+@pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
+def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
+    crew: Crew, stage: Stage, clock: WallClock, days: int
+) -> None:
+    clock.set_ahead(days * DAY_SECONDS)
+    crew.environment = clock.environment
+    worker = crew.started("--lease-seconds", "2")
+    job_id = stage.enqueue(apps.pay, gate="open")
+    renewed = worker.wait_for_event("lease_renewed", job_id=job_id, times=A_LEASE_AND_A_HALF)
+    error = datetime.fromisoformat(renewed["at"]) - datetime.now(UTC)
+    assert round(error / timedelta(days=1)) == days
+
+    stage.open("open")
+
+    worker.wait_for_event("commit_ok", job_id=job_id, token=1)
+    assert stage.job(job_id)[:2] == ("succeeded", 1)
+    assert not worker.heard("lease_lost")
+    assert stage.payments(job_id) == 1
+
+
+def test_when_the_databases_clock_jumps_ahead_every_lease_runs_out_and_only_the_next_one_commits(
+    server_with_clock: ServerWithClock,
+) -> None:
+    with psycopg.connect(server_with_clock.url, autocommit=True) as conn:
+        taken_over, idle = claimed(conn, 2)
+        server_with_clock.clock.set_ahead(DAY_SECONDS)
+
+        with pytest.raises(StaleLease, match="lease_expired"):
+            run(conn, protocol.commit(taken_over))
+        assert len(run(conn, claim_as("second", 1))) == 1
+        for claim in (taken_over, idle):
+            with pytest.raises(StaleLease):
+                run(conn, protocol.commit(claim))
+        assert_settled(conn)
+        ledger = conn.execute(
+            "SELECT min(fencing_token), count(*) FROM faultline.ledger"
+        ).fetchone()
+    assert ledger == (2, 2)

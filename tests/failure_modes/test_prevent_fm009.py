@@ -1,0 +1,33 @@
+"""Heartbeats have a thread and a session of their own: a blocked loop costs nobody a lease."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.failure_modes.blocked_loop import let_go, make_fifo
+from tests.failure_modes.crew import Crew
+from tests.processes import apps
+from tests.processes.stage import Stage
+
+LEASE = ("--lease-seconds", "2")
+A_LEASE_AND_A_HALF = 6  # renewals: there are four to a lease
+
+
+def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
+    crew: Crew, stage: Stage, home: Path
+) -> None:
+    fifo = make_fifo(home)
+    job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    blocked = crew.started(*LEASE, "--no-self-fencing", name="blocked")
+    stage.wait_for_mark(job_id)
+    other = crew.started(*LEASE, name="other")
+    so_far = len(blocked.heard("lease_renewed"))
+    blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + A_LEASE_AND_A_HALF)
+
+    let_go(stage, fifo)
+
+    blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
+    assert stage.job(job_id)[:2] == ("succeeded", 1)
+    assert stage.payments(job_id) == 1
+    assert not other.heard("lease_reaped")
+    stage.assert_in_order()

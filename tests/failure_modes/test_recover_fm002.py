@@ -1,0 +1,34 @@
+"""Wherever the worker died, the next one finds nothing or everything, and the job ends in order."""
+
+from __future__ import annotations
+
+from tests.failure_modes import apps
+from tests.failure_modes.crew import Crew
+from tests.processes.stage import Stage
+
+CRASH_POINTS = ("before", "between", "after")
+
+
+def test_whatever_point_the_crash_came_at_each_write_is_there_once(
+    crew: Crew, stage: Stage
+) -> None:
+    stage.conn.execute(apps.BOOKINGS)
+    jobs = {stop: stage.enqueue(apps.transfer, stop=stop) for stop in CRASH_POINTS}
+    done = stage.enqueue(apps.transfer, stop="nowhere")
+    killed = crew.started("--lease-seconds", "600", name="killed")
+    for stop, job_id in jobs.items():
+        stage.wait_for_mark(job_id, stop)
+    stage.wait_for_state(done)
+    other = crew.started("--lease-seconds", "600", name="other")
+
+    killed.kill()
+
+    stage.wait_for_all(len(jobs) + 1)
+    other.wait_for_event("worker_lost")
+    booked = stage.conn.execute(
+        "SELECT job_id, array_agg(side ORDER BY side), min(token), max(token) FROM bookings GROUP BY 1"
+    )
+    expected = {job_id: (["credit", "debit"], 2, 2) for job_id in jobs.values()}
+    expected[done] = (["credit", "debit"], 1, 1)
+    assert {job_id: tuple(rest) for job_id, *rest in booked} == expected
+    stage.assert_in_order()

@@ -1,0 +1,26 @@
+"""A commit in flight that is broken off sets the job free: it is taken back, and ends well once."""
+
+from __future__ import annotations
+
+from faultline import protocol
+from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit
+from tests.processes.stage import Stage
+from tests.races.stepper import Actor, Connect
+
+
+def test_a_job_whose_commit_was_broken_off_is_taken_back_and_runs_again(
+    stage: Stage, connect: Connect
+) -> None:
+    worker, claim = stalled_commit(stage, connect)
+    reconciler = Actor(connect)
+    assert reconciler.run(protocol.reconcile(max_jobs=10)) == []
+
+    worker.rollback()
+
+    (reaped,) = reconciler.run(protocol.reconcile(max_jobs=10))
+    assert (reaped.job_id, reaped.state, reaped.cause) == (claim.job_id, "queued", "expired")
+    assert stage.payments(claim.job_id) == 0
+    assert run_what_is_queued(stage) == 1
+    assert stage.job(claim.job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(claim.job_id) == 1
+    stage.assert_in_order()

@@ -1,0 +1,31 @@
+"""What is refused to the stale worker is granted to the one that holds the job, and to nobody twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline import StaleLease, protocol
+from faultline.database import run
+from tests.processes.stage import Stage
+from tests.races.stepper import claim_as, claimed, expire
+
+
+def test_after_a_refused_report_the_holder_can_report_its_own_failure_and_the_job_goes_on(
+    stage: Stage,
+) -> None:
+    (stale,) = claimed(stage.conn, worker="stale")
+    expire(stage.conn, stale)
+    (second,) = run(stage.conn, claim_as("second"))
+    with pytest.raises(StaleLease):
+        run(stage.conn, protocol.fail(stale, error="late"))
+
+    verdict = run(stage.conn, protocol.fail(second, error="on time"))
+
+    assert verdict.state == "queued"
+    with pytest.raises(StaleLease, match="not_running"):  # once is enough
+        run(stage.conn, protocol.fail(second, error="again"))
+    (third,) = run(stage.conn, claim_as("third"))
+    run(stage.conn, protocol.commit(third))
+    assert stage.job(third.job_id)[:2] == ("succeeded", 3)
+    assert stage.outcomes(third.job_id) == ["expired", "failed"]
+    stage.assert_in_order()

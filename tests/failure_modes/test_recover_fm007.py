@@ -1,0 +1,45 @@
+"""What the new primary does not know of is not lost: the job is there, runs, and ends once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultline import StaleLease, protocol
+from faultline.database import run
+from faultline.model import Renewal
+from faultline.protocol import Statement
+from tests.failure_modes.clusters import failover
+from tests.failure_modes.crew import Crew
+from tests.failure_modes.two_holders import pay
+from tests.races.stepper import LEASE_SECONDS, expire
+
+
+def test_a_worker_on_the_new_primary_ends_a_job_that_the_zombie_can_neither_keep_nor_give_back(
+    home: Path,
+) -> None:
+    with failover(home) as after:
+        stage, zombie = after.stage, after.zombie
+        beat = protocol.heartbeat("zombie", [zombie], lease_seconds=LEASE_SECONDS)
+        assert run(stage.conn, beat) == {zombie.job_id: Renewal.LOST}
+        verbs: list[Statement[Any]] = [
+            protocol.fail(zombie, error="late"),
+            protocol.release(zombie),
+        ]
+        for verb in verbs:
+            with pytest.raises(StaleLease, match="token_mismatch"):
+                run(stage.conn, verb)
+
+        expire(stage.conn, after.holder)  # which is lost as well
+        crew = Crew(after.url)
+        try:
+            crew.started("--lease-seconds", "600")
+            assert stage.wait_for_state(zombie.job_id) == ("succeeded", 2, None, 2)
+        finally:
+            crew.end()
+        with pytest.raises(StaleLease):
+            pay(stage, zombie)
+        assert stage.payments(zombie.job_id) == 1
+        stage.assert_in_order()

@@ -1,0 +1,59 @@
+"""The database's clock is set back by a day: leases linger by it, and are missed by a steady one.
+
+The worker that stops does not lead the reconcilers: PostgreSQL would end a silent leader's session by a
+timer that goes by the same wall clock, so a day later.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.failure_modes.conftest import ServerWithClock
+from tests.failure_modes.crew import Crew
+from tests.failure_modes.wall_clock import DAY_SECONDS
+from tests.processes import apps
+from tests.processes.stage import Stage
+
+# What had become due before the clock was set back is due again in a day, unless somebody says so.
+MAKE_DUE = """
+    UPDATE faultline.jobs SET next_run_at = clock_timestamp()
+    WHERE state = 'queued' AND next_run_at > clock_timestamp()
+"""
+
+
+@pytest.fixture
+def stage_with_clock(server_with_clock: ServerWithClock) -> Iterator[Stage]:
+    with psycopg.connect(server_with_clock.url, autocommit=True) as conn:
+        yield Stage.build(conn)
+
+
+@pytest.fixture
+def crew_with_clock(server_with_clock: ServerWithClock, stage_with_clock: Stage) -> Iterator[Crew]:
+    crew = Crew(server_with_clock.url)
+    yield crew
+    crew.end()
+
+
+def test_a_stopped_worker_is_missed_although_by_the_database_its_lease_lasts_another_day(
+    server_with_clock: ServerWithClock, stage_with_clock: Stage, crew_with_clock: Crew
+) -> None:
+    stage, crew = stage_with_clock, crew_with_clock
+    job_id = stage.enqueue(apps.pay, gate="never")
+    stopped = crew.started("--lease-seconds", "1", "--no-reconciler", name="stopped")
+    stage.wait_for_mark(job_id)
+    stopped.send(signal.SIGSTOP)
+
+    server_with_clock.clock.set_ahead(-DAY_SECONDS)
+
+    other = crew.started("--lease-seconds", "1", name="other")
+    lingers = "FROM faultline.jobs WHERE lease_expires_at > clock_timestamp() + interval '23 hours'"
+    assert stage.count(lingers) == 1
+    reaped = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert reaped["cause"] == "expired"
+    stage.conn.execute(MAKE_DUE)
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert stage.payments(job_id) == 1

@@ -1,0 +1,34 @@
+"""Should heartbeats stop all the same, another worker finishes the job, and the late one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.failure_modes.blocked_loop import SHORT_LEASE, let_go, make_fifo
+from tests.failure_modes.crew import APP, Crew
+from tests.failure_modes.loop_heartbeat import LOOP_HEARTBEAT_APP
+from tests.processes import apps
+from tests.processes.stage import Stage
+
+
+def test_a_worker_whose_heartbeats_stopped_is_refused_and_goes_on_to_other_jobs(
+    crew: Crew, stage: Stage, home: Path
+) -> None:
+    fifo = make_fifo(home)
+    job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    crew.app = LOOP_HEARTBEAT_APP
+    blocked = crew.started(*SHORT_LEASE, "--no-self-fencing", name="blocked")
+    stage.wait_for_mark(job_id)
+    crew.app = APP
+    other = crew.started(*SHORT_LEASE, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    other.kill()
+
+    let_go(stage, fifo)
+
+    refused = blocked.wait_for_event("stale_write_blocked", job_id=job_id, stale_token=1)
+    assert refused["current_token"] == 2
+    assert stage.payments(job_id) == 1
+    later = stage.enqueue(apps.pay)
+    blocked.wait_for_event("commit_ok", job_id=later, token=1)
+    stage.assert_in_order()

@@ -1,0 +1,25 @@
+"""The COMMIT was carried out, its answer was lost, and the client sends everything again: paid twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.drills.proxy import Proxy
+from tests.failure_modes.blind_client import BlindClient, lose_the_answer
+from tests.processes.stage import Stage
+from tests.races.stepper import claimed
+
+
+@pytest.mark.usefixtures("without_fence")
+def test_without_the_fence_a_commit_that_is_sent_again_pays_twice(
+    stage: Stage, proxy: Proxy
+) -> None:
+    (claim,) = claimed(stage.conn)
+    client = BlindClient(proxy.url, claim)
+
+    lose_the_answer(client, stage, proxy)
+
+    assert client.tries == 2
+    assert client.refusal is None  # it believes that all is well
+    assert stage.payments(claim.job_id) == 2
+    assert stage.count("FROM faultline.ledger") == 2

@@ -1,0 +1,27 @@
+"""A job that kills its worker never reports a failure: if only failures count, it kills for ever.
+
+The guard that is missing is the count at the claim.
+"""
+
+from __future__ import annotations
+
+from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease, run_one
+from tests.failure_modes.conftest import Apply
+from tests.processes.stage import Stage
+from tests.races.stepper import enqueued
+from tests.stateful.mutants import ATTEMPTS_NOT_COUNTED
+
+
+def test_without_a_count_at_the_claim_a_poison_job_kills_one_worker_after_the_other(
+    stage: Stage, database_url: str, apply: Apply
+) -> None:
+    apply(ATTEMPTS_NOT_COUNTED.sql())
+    enqueued(stage.conn, max_attempts=MAX_ATTEMPTS)
+
+    for _ in range(MAX_ATTEMPTS + 1):
+        assert run_one(database_url), "it found nothing to die of"
+        forget_the_lease(stage)
+
+    query = "SELECT state, attempts, fencing_token FROM faultline.jobs"
+    assert stage.conn.execute(query).fetchone() == ("running", 0, MAX_ATTEMPTS + 1)
+    assert run_one(database_url)  # and so on

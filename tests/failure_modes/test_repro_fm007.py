@@ -1,0 +1,39 @@
+"""After a failover that lost a claim, its number is given out again: two workers, one token.
+
+The guard that is missing is the lease id in the fence; in the last test, the whole fence.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from faultline import StaleLease
+from tests.failure_modes.clusters import failover
+from tests.failure_modes.patches import TOKEN_ALONE
+from tests.failure_modes.two_holders import pay, write_step
+
+
+def test_with_the_number_alone_a_zombie_and_the_holder_both_write_and_the_zombie_wins(
+    home: Path,
+) -> None:
+    with failover(home, TOKEN_ALONE) as after:
+        assert after.zombie.fencing_token == after.holder.fencing_token == 1
+        write_step(after.stage, after.zombie, "zombie")
+        write_step(after.stage, after.holder, "holder")
+        pay(after.stage, after.zombie)  # in place of the worker that the job was given to
+
+        assert after.stage.count("FROM steps") == 2
+        with pytest.raises(StaleLease, match="already_committed"):
+            pay(after.stage, after.holder)
+
+
+def test_without_a_fence_the_zombie_and_the_holder_both_commit(home: Path) -> None:
+    naive = resources.files("faultline.drills.subjects").joinpath("naive.sql").read_text()
+    with failover(home, naive) as after:
+        pay(after.stage, after.zombie)
+        pay(after.stage, after.holder)
+
+        assert after.stage.payments(after.holder.job_id) == 2

@@ -1,0 +1,62 @@
+"""Clocks disagree, or jump: a healthy lease is taken, a dead one lingers, and two workers commit.
+
+The guard that is missing is, first, that the database's clock alone decides; then, the fence.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import run
+from faultline.drills.subjects import Subject, install
+from tests.failure_modes.conftest import ServerWithClock
+from tests.failure_modes.taker import OWN_CLOCK, take_back
+from tests.failure_modes.wall_clock import DAY_SECONDS, WallClock
+from tests.processes.stage import Stage
+from tests.races.stepper import claim_as, claimed, expire, state_of
+
+
+def test_a_worker_that_goes_by_its_own_fast_clock_takes_a_job_from_a_healthy_one(
+    stage: Stage, database_url: str, clock: WallClock
+) -> None:
+    (claim,) = claimed(stage.conn)
+    clock.set_ahead(DAY_SECONDS)
+
+    taken = take_back(database_url, OWN_CLOCK, clock.environment)
+
+    assert taken.clock_error == timedelta(days=1)
+    assert taken.jobs == 1
+    assert state_of(stage.conn, claim) == "queued"
+
+
+def test_a_worker_that_goes_by_its_own_slow_clock_leaves_a_dead_lease_for_a_day(
+    stage: Stage, database_url: str, clock: WallClock
+) -> None:
+    (claim,) = claimed(stage.conn)
+    expire(stage.conn, claim)
+    clock.set_ahead(-DAY_SECONDS)
+
+    taken = take_back(database_url, OWN_CLOCK, clock.environment)
+
+    assert taken.clock_error == timedelta(days=-1)
+    assert taken.jobs == 0
+    assert state_of(stage.conn, claim) == "running"
+
+
+def test_without_the_fence_a_jump_of_the_databases_clock_lets_two_workers_commit(
+    server_with_clock: ServerWithClock,
+) -> None:
+    install(Subject.NAIVE, server_with_clock.url)
+    with psycopg.connect(server_with_clock.url, autocommit=True) as conn:
+        (first,) = claimed(conn)
+
+        server_with_clock.clock.set_ahead(DAY_SECONDS)
+
+        (second,) = run(conn, claim_as("second"))
+        for claim in (first, second):
+            run(conn, protocol.commit(claim))
+        entries = conn.execute("SELECT fencing_token FROM faultline.ledger ORDER BY 1").fetchall()
+    assert entries == [(1,), (2,)]

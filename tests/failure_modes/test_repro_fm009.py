@@ -1,0 +1,36 @@
+"""Heartbeats on the event loop stop when a handler blocks it: a healthy worker loses its job.
+
+The guards that are missing are the heartbeat's own thread, by a patch of the worker, and the fence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.failure_modes.blocked_loop import SHORT_LEASE, let_go, make_fifo
+from tests.failure_modes.crew import APP, Crew
+from tests.failure_modes.loop_heartbeat import LOOP_HEARTBEAT_APP
+from tests.processes import apps
+from tests.processes.stage import Stage
+
+
+@pytest.mark.usefixtures("without_fence")
+def test_with_heartbeats_on_the_loop_a_handler_that_blocks_it_is_run_twice(
+    crew: Crew, stage: Stage, home: Path
+) -> None:
+    fifo = make_fifo(home)
+    job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    crew.app = LOOP_HEARTBEAT_APP
+    blocked = crew.started(*SHORT_LEASE, "--no-self-fencing", name="blocked")
+    stage.wait_for_mark(job_id)
+    crew.app = APP
+    crew.started(*SHORT_LEASE, name="other")
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert blocked.is_alive
+
+    let_go(stage, fifo)
+
+    blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
+    assert stage.payments(job_id) == 2

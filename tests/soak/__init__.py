@@ -1,0 +1,1 @@
+"""The soak: a whole system under a nemesis."""

@@ -1,0 +1,70 @@
+"""A short soak of both subjects on a server that others use too, and what a soak must not do."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from faultline.drills.checker import Verdict
+from faultline.drills.nemesis import FAULTS, available_faults, drawn
+from faultline.drills.soak import SoakReport, SoakSettings, run_soak
+from faultline.drills.subjects import Subject
+from faultline.errors import InvalidInput
+from tests.proof import Tally
+
+FAULT_KINDS = ("kill", "stop", "partition", "lost_acknowledgement", "backend_kill")
+
+
+def soak(subject: Subject, server_url: str, **given: Any) -> SoakReport:
+    settings = SoakSettings(
+        seconds=10, workers=3, producers=2, subject=subject, faults=FAULT_KINDS, **given
+    )
+    return run_soak(settings, server_url=server_url)
+
+
+def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally) -> None:
+    report = soak(Subject.FAULTLINE, server_url)
+    tally("soak", scenarios=1, **report.tally)
+    assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
+    assert report.tally["kills"] > 0
+    assert report.tally["takeovers"] > 0
+
+
+def test_the_same_soak_finds_the_queue_without_a_fence_out(server_url: str, tally: Tally) -> None:
+    report = soak(Subject.NAIVE, server_url)
+    tally("soak on the control", scenarios=1)
+    assert report.judgement.verdict is Verdict.INVALID
+    assert {"at_most_one_effect", "effects_carry_the_current_token"} & {
+        finding.rule for finding in report.judgement.findings
+    }
+
+
+def test_a_soak_that_was_too_short_for_its_faults_has_shown_nothing(server_url: str) -> None:
+    settings = SoakSettings(seconds=0.01, workers=1, producers=1, faults=("kill",))
+    report = run_soak(settings, server_url=server_url)
+    assert report.judgement.verdict is Verdict.UNKNOWN
+    assert "kills: none" in {finding.evidence for finding in report.judgement.findings}
+
+
+def test_a_nemesis_uses_every_fault_before_it_repeats_one_and_follows_its_seed() -> None:
+    def first(count: int, seed: int) -> list[str]:
+        endless = drawn(list(FAULTS.values()), random.Random(seed))
+        return [fault.kind for fault in itertools.islice(endless, count)]
+
+    assert set(first(len(FAULTS), 1)) == set(FAULTS)
+    assert first(100, 1) == first(100, 1)
+    assert first(100, 1) != first(100, 2)
+
+
+def test_the_server_of_somebody_else_is_not_harmed() -> None:
+    mild = {fault.kind for fault in available_faults(owns_server=False, moves_clock=True)}
+    assert mild.isdisjoint({"restart", "exhaustion", "clock_jump"})
+    assert "kill" in mild
+
+
+def test_a_fault_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="earthquake"):
+        SoakSettings(faults=("earthquake",))

@@ -1,0 +1,29 @@
+"""The database under the machine; `FAULTLINE_MUTANT_SQL` names a file that is applied to it first."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.stateful.world import World
+
+MUTANT_VARIABLE = "FAULTLINE_MUTANT_SQL"
+
+
+@pytest.fixture
+def world(
+    conn: psycopg.Connection[Any], database_url: str, caplog: pytest.LogCaptureFixture
+) -> Iterator[World]:
+    # Each refusal cuts its session, and the driver says so: a thousand lines around one failure.
+    caplog.set_level(logging.ERROR, logger="psycopg")
+    if mutant := os.environ.get(MUTANT_VARIABLE):
+        conn.execute(Path(mutant).read_bytes())
+    world = World(conn, database_url)
+    yield world
+    world.close()

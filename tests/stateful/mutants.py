@@ -1,0 +1,138 @@
+"""Faultline with one guard taken out at a time: what the machine has to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    old: str  # occurs once in protocol.sql and guards.sql together
+    new: str
+    is_quick: bool = False  # to notice: within the first few examples, whatever the seed
+
+    def sql(self) -> str:
+        """A patch to apply to a database that has the schema."""
+        files = resources.files("faultline.sql")
+        text = "\n".join(
+            files.joinpath(name).read_text() for name in ("protocol.sql", "guards.sql")
+        )
+        assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places to change"
+        return text.replace(self.old, self.new)
+
+
+MISMATCH = "job.fencing_token IS DISTINCT FROM token OR job.lease_id IS DISTINCT FROM lease"
+LOCK_OWN = "faultline.lock_own({0}.job_id, {0}.fencing_token, {0}.lease_id);"
+UNFENCED = "faultline.lock_job({0}.job_id);"
+
+ATTEMPTS_NOT_COUNTED = Mutant(
+    "attempts are not counted at the claim", "attempts = j.attempts + 1,", "", is_quick=True
+)
+
+MUTANTS = (
+    Mutant("the token is not compared", MISMATCH, "job.lease_id IS DISTINCT FROM lease"),
+    Mutant("the lease is not compared", MISMATCH, "job.fencing_token IS DISTINCT FROM token"),
+    Mutant(
+        "neither token nor lease are compared",
+        f"WHEN {MISMATCH} THEN 'token_mismatch'",
+        "WHEN false THEN ''",
+        is_quick=True,
+    ),
+    Mutant(
+        "expiry does not end a lease",
+        "WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'",
+        "WHEN false THEN ''",
+    ),
+    Mutant(
+        "a failure is not fenced", LOCK_OWN.format("fail"), UNFENCED.format("fail"), is_quick=True
+    ),
+    Mutant(
+        "a release is not fenced",
+        LOCK_OWN.format("release"),
+        UNFENCED.format("release"),
+        is_quick=True,
+    ),
+    Mutant(
+        "a heartbeat is not fenced",
+        "AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id"
+        " AND j.state = 'running'\n              THEN true ELSE false END\n        RETURNING",
+        "AND j.state = 'running'\n        RETURNING",
+    ),
+    ATTEMPTS_NOT_COUNTED,
+    Mutant(
+        "a release keeps the attempt",
+        "attempts = attempts - 1, lease_owner",
+        "lease_owner",
+        is_quick=True,
+    ),
+    Mutant(
+        "a finished job can be cancelled",
+        "IF job.state NOT IN ('queued', 'running') THEN\n        RETURN job.state;\n    END IF;",
+        "",
+        is_quick=True,
+    ),
+    Mutant("a queued job can be retried", "ELSIF job.state = 'failed' THEN", "ELSE", is_quick=True),
+    Mutant(
+        "a finished job can be retried",
+        "IF job.state = 'succeeded' THEN\n        RAISE",
+        "IF false THEN\n        RAISE",
+    ),
+    Mutant(
+        "a key may stand for other work",
+        "AND (j.task = enqueue_many.task AND j.payload = given.payload) IS NOT TRUE",
+        "AND false",
+    ),
+    Mutant(
+        "reconciling takes what has not expired",
+        "WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
+        "WHERE j.state = 'running'",
+        is_quick=True,
+    ),
+    Mutant(
+        "reconciling buries nothing",
+        "SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,\n"
+        "                failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,",
+        "SET state = 'queued',",
+    ),
+    Mutant(
+        "a claim takes what is for later",
+        "AND w.next_run_at <= statement_timestamp()",
+        "",
+    ),
+    Mutant(
+        "fenced writes are not fenced",
+        "violation := faultline.fence_violation(job, assert_fence.fencing_token,"
+        " assert_fence.lease_id);",
+        "",
+    ),
+    Mutant(
+        "a batch trusts its caller",
+        "WHEN (current_setting('faultline.batch', true) IS DISTINCT FROM 'on')",
+        "WHEN (false)",
+    ),
+    Mutant(
+        "posing as a batch avoids the fence",
+        "IF committed <> entered THEN",
+        "IF false THEN",
+    ),
+    Mutant(
+        "commit_many does not judge each row",
+        "faultline.fence_violation(j, mine.token, mine.lease_id) AS violation\n"
+        "          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
+        "NULL::text AS violation\n"
+        "          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
+        is_quick=True,
+    ),
+    Mutant(
+        "tokens may go down",
+        "OR NEW.fencing_token < OLD.fencing_token\n",
+        "",
+    ),
+    Mutant(
+        "terminal states do not absorb",
+        "(OLD.state = 'succeeded'\n        AND (NEW.state <> 'succeeded' OR",
+        "(OLD.state = 'succeeded'\n        AND (false OR",
+    ),
+)

@@ -1,0 +1,37 @@
+"""The machine can fail: it notices every guard that is taken out, in the same harness.
+
+Those that take longer to notice are tried when `FAULTLINE_ALL_MUTANTS` is set.
+"""
+
+from __future__ import annotations
+
+import os
+
+import psycopg
+import pytest
+from hypothesis import Phase
+
+from faultline.errors import FaultlineError
+from tests.stateful.mutants import MUTANTS, Mutant
+from tests.stateful.test_stateful import EXAMPLES, play
+from tests.stateful.world import World
+
+# An answer that the model did not give, or a refusal by another guard that the model did not expect.
+# A broken patch is neither: it would raise a syntax error, or one of many others.
+NOTICED = (
+    AssertionError,
+    pytest.fail.Exception,
+    FaultlineError,
+    psycopg.errors.UniqueViolation,
+)
+
+
+CHOSEN = [each for each in MUTANTS if each.is_quick or "FAULTLINE_ALL_MUTANTS" in os.environ]
+
+
+@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant.name)
+def test_the_machine_notices_that_a_guard_is_missing(world: World, mutant: Mutant) -> None:
+    world.conn.execute(mutant.sql().encode())
+    with pytest.raises(NOTICED):
+        play(world, examples=EXAMPLES, phases=[Phase.generate])
+    assert world.tally["examples"] > 0

@@ -1,0 +1,60 @@
+"""Whatever is done to Faultline, in whatever order, it does what its model does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.stateful.conftest import MUTANT_VARIABLE
+from tests.stateful.machine import Machine
+from tests.stateful.world import World
+
+EXAMPLES = 200
+STEPS = 20
+SEED = os.environ.get("FAULTLINE_SEED")
+# A mutant has to be seen; the shortest way to see it is of no use to anybody.
+PHASES = [Phase.generate] if MUTANT_VARIABLE in os.environ else [Phase.generate, Phase.shrink]
+# What a run must have met, or it has shown nothing.
+NEEDED = (
+    *("commits", "stale_refusals", "takeovers", "conflicts", "repeated_submissions", "expiries"),
+    *("reaped", "failures", "releases", "renewals", "fenced_writes", "tampering_refused"),
+)
+
+
+def play(world: World, *, examples: int, phases: list[Phase]) -> None:
+    def machine() -> Machine:
+        return Machine(world)
+
+    if SEED is not None:
+        seed(int(SEED))(machine)
+    options = settings(
+        max_examples=examples,
+        stateful_step_count=STEPS,
+        derandomize=SEED is None,
+        database=None,
+        deadline=None,
+        phases=phases,
+        report_multiple_bugs=False,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(cast(Any, machine), settings=options)  # any callable will do
+
+
+@pytest.mark.timeout(600)  # a failure is reduced to its shortest story, and that takes a while
+def test_faultline_does_what_its_model_does(
+    world: World, record_property: Callable[[str, object], None]
+) -> None:
+    play(world, examples=EXAMPLES, phases=PHASES)
+
+    for what, times in sorted(world.tally.items()):
+        record_property(what, times)
+    print(dict(sorted(world.tally.items())))  # shown by pytest -rP
+    assert world.tally["examples"] >= EXAMPLES
+    missing = [what for what in NEEDED if not world.tally[what]]
+    assert not missing, f"this run has shown nothing about {missing}"

@@ -1,0 +1,64 @@
+"""The sweep finds what is wrong: a queue without a fence, and a fence with a hole in it."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from faultline.cli.main import cli
+from faultline.drills.checker import Verdict
+from faultline.drills.subjects import Subject
+from faultline.drills.sweep import Fault, Label, Point, SweepSettings, Target, ground
+from tests.proof import Tally
+
+BEFORE_THE_TRANSACTION = Point(Target.WORKER, Label("handler", "BEGIN"), 1)
+UNFENCED = ("--no-self-fencing",)
+# "It is running" is not "it is running for you".
+STATE_ALONE = """
+    CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid)
+    RETURNS text LANGUAGE sql VOLATILE AS $$
+        SELECT CASE WHEN job.state = 'succeeded' THEN 'already_committed'
+                    WHEN job.state <> 'running' THEN 'not_running' END $$
+"""
+
+
+def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) -> None:
+    settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
+    with ground(server_url, settings) as naive:
+        result = naive.strike(BEFORE_THE_TRANSACTION, Fault.STOP)
+    assert result.verdict is Verdict.INVALID
+    assert "at_most_one_effect" in {finding.rule for finding in result.findings}
+
+
+def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> None:
+    with ground(server_url, SweepSettings(patch=STATE_ALONE, worker_options=UNFENCED)) as holed:
+        result = holed.strike(BEFORE_THE_TRANSACTION, Fault.OVERLAP)
+    assert result.verdict is Verdict.INVALID
+    assert "effects_carry_the_current_token" in {finding.rule for finding in result.findings}
+
+
+def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
+    server_url: str, tally: Tally
+) -> None:
+    with ground(server_url, SweepSettings(worker_options=UNFENCED)) as whole:
+        results = [
+            whole.strike(BEFORE_THE_TRANSACTION, fault) for fault in (Fault.STOP, Fault.OVERLAP)
+        ]
+    for result in results:
+        assert result.verdict is Verdict.VALID, result.findings
+        assert result.tally["stale_rejections"] > 0
+        assert result.tally["takeovers"] > 0
+    refused = sum(result.tally["stale_rejections"] for result in results)
+    tally("sweep point", scenarios=len(results), stale_rejections=refused)
+
+
+def test_the_command_says_how_many_points_there_are_and_what_became_of_them(
+    server_url: str,
+) -> None:
+    command = ["drill", "sweep", "--target", "migrator", "--fault", "kill-before", "--points", "1"]
+    ran = CliRunner().invoke(cli, ["--database-url", server_url, *command, "--json"])
+    report = json.loads(ran.stdout)
+    assert (report["verdict"], ran.exit_code) == ("valid", 0)
+    assert report["struck"] == 1
+    assert report["available"] == report["messages"]["migrator"] > 10

@@ -1,0 +1,100 @@
+"""Points are named so that they are found again, and chosen so that a seed means the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from faultline.drills.checker import Finding, Verdict
+from faultline.drills.proxy import Kind, Message
+from faultline.drills.subjects import Subject
+from faultline.drills.sweep import (
+    Fault,
+    Label,
+    Point,
+    PointResult,
+    SweepReport,
+    Target,
+    choose,
+)
+from faultline.drills.sweep.point import label_of, points_of
+
+
+def message(
+    sql: str = "", application: str = "faultline worker", kind: Kind = Kind.QUERY
+) -> Message:
+    return Message(1, 1, 1, kind, sql, application, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "label"),
+    [
+        (message("SELECT a FROM faultline.claim($1, $2)"), "worker: faultline.claim"),
+        (message("SELECT id FROM faultline.jobs WHERE x"), "worker: SELECT faultline.jobs"),
+        (message("COMMIT"), "worker: COMMIT"),
+        (message("", "faultline handler"), "handler: check of a pooled session"),
+        (message("SET timezone = 'UTC'; SET x = 1"), "worker: SET timezone"),
+        (message("SELECT pg_backend_pid(), 1", "faultline"), "start: SELECT pg_backend_pid"),
+        (message("-- why\nCREATE SCHEMA faultline; CREATE"), "worker: CREATE SCHEMA faultline"),
+        (message("INSERT INTO t VALUES (1)", "psql"), "handler's own: INSERT INTO t"),
+        (message(kind=Kind.STARTUP), "worker: startup"),
+    ],
+)
+def test_a_message_is_named_by_what_it_does_and_whose_session_it_is(
+    said: Message, label: str
+) -> None:
+    assert str(label_of(said)) == label
+
+
+def test_a_point_is_one_that_every_undisturbed_run_has_passed() -> None:
+    claim, beat = message("SELECT faultline.claim()"), message("SELECT faultline.heartbeat()")
+    points = points_of(Target.WORKER, [[claim, beat, claim, beat, beat], [claim, claim, beat]])
+    assert [str(point) for point in points] == [
+        "worker: faultline.claim #1",
+        "worker: faultline.heartbeat #1",
+        "worker: faultline.claim #2",
+    ]
+
+
+def some_points(count: int, target: Target = Target.WORKER) -> list[Point]:
+    return [Point(target, Label("worker", "COMMIT"), n + 1) for n in range(count)]
+
+
+def test_a_seed_chooses_the_same_strikes_and_another_seed_others() -> None:
+    def chosen(seed: int) -> Sequence[tuple[Point, Fault]]:
+        return choose(some_points(50), list(Fault), sample=20, seed=seed)
+
+    assert chosen(1) == chosen(1) != chosen(2)
+    assert len(set(chosen(1))) == 20
+
+
+def test_without_a_sample_everything_is_struck_in_every_way() -> None:
+    everything = choose(some_points(7), list(Fault), sample=None, seed=1)
+    assert len(set(everything)) == 7 * len(Fault)
+    migrator = choose(some_points(7, Target.MIGRATOR), list(Fault), sample=None, seed=1)
+    assert Fault.OVERLAP not in {fault for _, fault in migrator}
+
+
+def report(*verdicts: Verdict, tally: dict[str, int] | None = None) -> SweepReport:
+    results = tuple(
+        PointResult(point, Fault.KILL_AFTER, verdict, (Finding("rule", "why"),), {}, 1.0)
+        for point, verdict in zip(some_points(len(verdicts)), verdicts, strict=True)
+    )
+    return SweepReport(
+        Subject.FAULTLINE, 1, {}, 100, results, 1.0, {"takeovers": 1} if tally is None else tally
+    )
+
+
+def test_a_sweep_holds_when_a_few_were_not_reached_and_shows_nothing_when_many() -> None:
+    assert report(*[Verdict.VALID] * 99, Verdict.UNKNOWN).verdict is Verdict.VALID
+    assert report(*[Verdict.VALID] * 9, Verdict.UNKNOWN).verdict is Verdict.UNKNOWN
+    assert report().verdict is Verdict.UNKNOWN
+
+
+def test_one_broken_rule_outweighs_everything() -> None:
+    assert report(*[Verdict.VALID] * 99, Verdict.INVALID).verdict is Verdict.INVALID
+
+
+def test_kills_that_nobody_took_over_from_have_shown_nothing() -> None:
+    assert report(*[Verdict.VALID] * 99, tally={}).missing == ["takeovers: none"]

@@ -1,0 +1,50 @@
+"""A sample of the crash sweep: real processes struck at points that a seed has drawn.
+
+The whole of it is `faultline drill sweep`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.drills.checker import Verdict
+from faultline.drills.sweep import Fault, Target, choose
+from tests.proof import Tally
+from tests.sweep.conftest import KnownGround
+
+SEED = 20
+# How many points in the middle of the work, and how many while sessions are opened and closed.
+SHARES = {Target.WORKER: (4, 1), Target.RECONCILER: (1, 1), Target.MIGRATOR: (1, 1)}
+SESSION_WORDS = ("startup", "password", "terminate", "check", "pg_backend_pid", "SET default")
+STRIKES = [
+    (target, fault)
+    for target in Target
+    for fault in Fault
+    if (target, fault) != (Target.MIGRATOR, Fault.OVERLAP)
+]
+
+
+@pytest.mark.timeout(300)  # several real crashes, each with its own bounds
+@pytest.mark.parametrize(("target", "fault"), STRIKES, ids=[f"{t}-{f}" for t, f in STRIKES])
+def test_whatever_it_was_doing_when_struck_everything_ends_with_one_effect_per_job(
+    known_ground: KnownGround, target: Target, fault: Fault, tally: Tally
+) -> None:
+    points = known_ground.points(target)
+    about_sessions = [p for p in points if any(word in p.label.what for word in SESSION_WORDS)]
+    about_work = [point for point in points if point not in about_sessions]
+    chosen = [
+        strike
+        for kind, share in zip((about_work, about_sessions), SHARES[target], strict=True)
+        for strike in choose(kind, [fault], sample=share, seed=SEED)
+    ]
+    results = [known_ground.strike(point, fault) for point, _ in chosen]
+    for result in results:
+        assert result.verdict is not Verdict.INVALID, (str(result.point), result.findings)
+    reached = [result for result in results if result.verdict is Verdict.VALID]
+    assert len(reached) >= len(chosen) - 1, [str(r.point) for r in results if r not in reached]
+    counted = ("kills", "takeovers", "stale_rejections", "commits", "lost_acks", "unknown_commits")
+    tally(
+        "sweep point",
+        scenarios=len(reached),
+        **{name: sum(each.tally.get(name, 0) for each in reached) for name in counted},
+    )

@@ -1,0 +1,66 @@
+"""Time control: what waits for a time comes nearer, and nothing sleeps."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
+from faultline.testing import Outcome, advance, run_one, run_until_idle
+
+
+def test_a_retry_comes_due_when_its_time_has_passed(app: Faultline) -> None:
+    @app.task(name="flaky", retry=RetryPolicy(base_seconds=60, jitter=0))
+    def flaky(job: Job) -> int:
+        if job.attempt == 1:
+            raise ConnectionError
+        return job.attempt
+
+    enqueued = flaky.enqueue()
+    assert run_until_idle(app, raise_errors=False)[0].outcome is Outcome.RETRYING
+    advance(app, 50)
+    assert run_until_idle(app) == []
+    advance(app, 10)
+    assert run_until_idle(app)[0].outcome is Outcome.SUCCEEDED
+    assert app.get(enqueued.job_id).result == 2
+
+
+def test_a_job_for_later_comes_due(app: Faultline) -> None:
+    @app.task(name="later")
+    def later(job: Job) -> None:
+        return None
+
+    later.enqueue(run_at=datetime.now(UTC) + timedelta(days=1))
+    advance(app, timedelta(hours=23))
+    assert run_one(app) is None
+    advance(app, timedelta(hours=1))
+    assert run_one(app) is not None
+
+
+def test_the_lease_of_a_silent_worker_runs_out(app: Faultline) -> None:
+    @app.task(name="noop")
+    def noop(job: Job) -> None:
+        return None
+
+    enqueued = noop.enqueue()
+    with psycopg.connect(app.database_url) as conn:
+        conn.execute("SELECT faultline.claim('silent', '{default}', 1, '15 seconds')")
+    advance(app, 14)
+    assert run_one(app) is None
+    assert app.get(enqueued.job_id).state is JobState.RUNNING
+    advance(app, 1)
+    attempted = run_one(app)
+    assert attempted is not None
+    assert (attempted.token, attempted.outcome) == (2, Outcome.SUCCEEDED)
+
+
+def test_time_does_not_go_backwards(app: Faultline) -> None:
+    with pytest.raises(InvalidInput, match="time goes forward"):
+        advance(app, -1)
+
+
+def test_time_passes_in_test_databases_alone(database_url: str) -> None:
+    with pytest.raises(InvalidInput, match="left alone"):
+        advance(Faultline(database_url), 1)

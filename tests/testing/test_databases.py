@@ -1,0 +1,125 @@
+"""Databases for tests: alike, apart, and gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import Faultline, Job
+from faultline.testing import Databases, Outside, TokenRefused, temporary_database, using
+from faultline.testing.databases import SERVER_VARIABLE, name_of, url_of
+
+
+def exists(server_url: str, name: str) -> bool:
+    with psycopg.connect(server_url) as conn:
+        found = conn.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone()
+    return found is not None
+
+
+def jobs_in(url: str) -> int:
+    with psycopg.connect(url) as conn:
+        row = conn.execute("SELECT count(*) FROM faultline.jobs").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def an_app(url: str | None = None) -> tuple[Faultline, Any]:
+    app = Faultline(url)
+
+    @app.task(name="noop")
+    def noop(job: Job) -> None:
+        return None
+
+    return app, noop
+
+
+def test_each_has_the_schema_and_nothing_of_the_others(databases: Databases) -> None:
+    one, other = databases.make(), databases.make()
+    with psycopg.connect(one) as conn:
+        conn.execute("SELECT faultline.enqueue('task')")
+    assert (jobs_in(one), jobs_in(other)) == (1, 0)
+    databases.drop(one)
+    databases.drop(other)
+    assert not exists(databases.server_url, name_of(one))
+
+
+def test_nothing_is_left_on_a_server_that_was_given(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SERVER_VARIABLE, server_url)
+    with psycopg.connect(server_url) as conn:
+        before = conn.execute(
+            "SELECT datname FROM pg_database WHERE datname ~ '_template$'"
+        ).fetchall()
+    with temporary_database() as url:
+        assert jobs_in(url) == 0
+    assert not exists(server_url, name_of(url))
+    with psycopg.connect(server_url) as conn:
+        after = conn.execute(
+            "SELECT datname FROM pg_database WHERE datname ~ '_template$'"
+        ).fetchall()
+    assert set(after) <= set(before)  # others of this run may have come to their end meanwhile
+
+
+def test_a_connection_string_of_either_form_leads_to_the_new_database() -> None:
+    assert url_of("postgresql://me:x@host:1/old?sslmode=disable", "new") == (
+        "postgresql://me:x@host:1/new?sslmode=disable"
+    )
+    assert name_of(url_of("host=there dbname=old", "new")) == "new"
+
+
+def test_an_application_is_led_to_a_database_and_back(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://the.usual/place")
+    app, noop = an_app()
+    one, other = databases.make(), databases.make()
+    with using(app, one):
+        noop.enqueue()
+        assert os.environ["DATABASE_URL"] == one
+    with using(app, other):  # not through the pool of the first
+        noop.enqueue()
+        noop.enqueue()
+    assert (jobs_in(one), jobs_in(other)) == (1, 2)
+    assert app.database_url == "postgresql://the.usual/place"
+    databases.drop(one)
+    databases.drop(other)
+
+
+def test_an_application_with_a_url_of_its_own_is_led_too(own_url: str) -> None:
+    app, noop = an_app("postgresql://production/do-not-touch")
+    with using(app, own_url):
+        noop.enqueue()
+    assert jobs_in(own_url) == 1
+    assert app.database_url == "postgresql://production/do-not-touch"
+
+
+def test_pools_of_an_event_loop_that_goes_on_are_closed(databases: Databases) -> None:
+    """An event loop for the whole run, as some plugins have it, between two tests."""
+    app, noop = an_app()
+    one, other = databases.make(), databases.make()
+    with asyncio.Runner() as runner:
+        with using(app, one):
+            runner.run(noop.enqueue_async())
+        with using(app, other):
+            runner.run(noop.enqueue_async())
+    assert (jobs_in(one), jobs_in(other)) == (1, 1)
+    databases.drop(one)
+    databases.drop(other)
+
+
+def test_an_outside_service_knows_a_repeated_key_and_a_late_token() -> None:
+    bank = Outside("bank")
+    assert bank.call("charge", key="job-1") is True
+    assert bank.call("charge", key="job-1") is False
+    assert bank.call("charge", key="job-2") is True
+    assert (bank.effects, bank.calls) == (["charge", "charge"], 3)
+    bank.reset()
+    bank.call("write", token=2)
+    with pytest.raises(TokenRefused, match="token 1 is behind 2"):
+        bank.call("write", token=1)
+    assert bank.effects == ["write"]

@@ -1,0 +1,38 @@
+"""The example project runs as it is, and the guide shows its code and its output word for word."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from faultline.testing.databases import SERVER_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "testing"
+GUIDE = (ROOT / "docs" / "testing.md").read_text()
+LIMIT_SECONDS = 100
+
+
+def test_the_guide_shows_the_code_of_the_example() -> None:
+    shown = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", GUIDE, flags=re.DOTALL)
+    assert {name for name, _ in shown} == {"shop.py", "conftest.py", "test_shop.py"}
+    for name, code in shown:
+        assert code in (EXAMPLE / name).read_text()
+
+
+def test_the_example_passes_and_prints_what_the_guide_shows(server_url: str) -> None:
+    options = ["-p", "pytest_faultline", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", "-q", "-s", *options],
+        cwd=EXAMPLE,
+        env={**os.environ, SERVER_VARIABLE: server_url},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+    )
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    (story,) = re.findall(r"```\n(shop\.pay_carelessly: .*?)```", GUIDE, flags=re.DOTALL)
+    assert story in done.stdout

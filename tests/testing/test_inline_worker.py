@@ -1,0 +1,229 @@
+"""The inline worker: the real one, run to where it has nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import Faultline, Job, JobState, Reject, RetryPolicy
+from faultline.testing import (
+    HandlerFailed,
+    NotIdle,
+    Outcome,
+    run_one,
+    run_one_async,
+    run_until_idle,
+    run_until_idle_async,
+)
+
+AT_ONCE = RetryPolicy(base_seconds=0)
+
+
+def test_one_job_is_run_and_committed_under_its_token(app: Faultline) -> None:
+    @app.task(name="double")
+    async def double(job: Job, number: int) -> int:
+        return number * 2
+
+    first, second = double.enqueue(number=1), double.enqueue(number=2)
+    attempted = run_one(app)
+    assert attempted is not None
+    assert (attempted.job_id, attempted.task, attempted.attempt, attempted.token) == (
+        first.job_id,
+        "double",
+        1,
+        1,
+    )
+    assert (attempted.outcome, attempted.result) == (Outcome.SUCCEEDED, 2)
+    assert app.get(first.job_id).state is JobState.SUCCEEDED
+    assert app.get(second.job_id).state is JobState.QUEUED
+
+
+def test_nothing_due_is_nothing_run(app: Faultline) -> None:
+    assert run_one(app) is None
+    assert run_until_idle(app) == []
+
+
+def test_what_a_handler_enqueues_is_run_too_in_whatever_queue(app: Faultline) -> None:
+    seen: list[str] = []
+
+    @app.task(name="first", queue="one")
+    def first(job: Job) -> None:
+        seen.append("first")
+        second.enqueue()
+
+    @app.task(name="second", queue="two")
+    async def second(job: Job) -> None:
+        seen.append("second")
+        await third.enqueue_async()
+
+    @app.task(name="third")
+    def third(job: Job) -> None:
+        seen.append("third")
+
+    first.enqueue(queue="unheard-of")
+    ended = run_until_idle(app)
+    assert seen == ["first", "second", "third"]
+    assert [attempted.outcome for attempted in ended] == [Outcome.SUCCEEDED] * 3
+
+
+def test_named_queues_alone_are_worked(app: Faultline) -> None:
+    @app.task(name="noop")
+    def noop(job: Job) -> None:
+        return None
+
+    noop.enqueue(queue="one")
+    noop.enqueue(queue="two")
+    assert len(run_until_idle(app, queues=["two"])) == 1
+    assert len(run_until_idle(app)) == 1
+
+
+def test_the_handlers_own_exception_is_raised_with_its_job_named(app: Faultline) -> None:
+    @app.task(name="break")
+    def break_(job: Job) -> None:
+        raise ZeroDivisionError("as always")
+
+    enqueued = break_.enqueue()
+    with pytest.raises(ZeroDivisionError, match="as always") as raised:
+        run_until_idle(app)
+    assert raised.traceback[-1].name == "break_"
+    (note,) = raised.value.__notes__
+    assert note == f"attempt 1 of break ended as retrying (job {enqueued.job_id})"
+
+
+def test_a_failed_attempt_is_returned_when_errors_are_not_raised(app: Faultline) -> None:
+    @app.task(name="break", max_attempts=3, retry=AT_ONCE)
+    async def break_(job: Job) -> None:
+        raise ZeroDivisionError(f"attempt {job.attempt}")
+
+    enqueued = break_.enqueue()
+    ended = run_until_idle(app, raise_errors=False)
+    assert [(attempted.attempt, attempted.outcome) for attempted in ended] == [
+        (1, Outcome.RETRYING),
+        (2, Outcome.RETRYING),
+        (3, Outcome.FAILED),
+    ]
+    assert [str(attempted.exception) for attempted in ended] == [
+        "attempt 1",
+        "attempt 2",
+        "attempt 3",
+    ]
+    assert ended[-1].error is not None
+    assert "ZeroDivisionError: attempt 3" in ended[-1].error
+    assert app.get(enqueued.job_id).failed_reason == "attempts_spent"
+
+
+def test_a_rejected_job_has_failed_at_its_first_attempt(app: Faultline) -> None:
+    @app.task(name="refuse")
+    def refuse(job: Job) -> None:
+        raise Reject("no use")
+
+    refuse.enqueue()
+    attempted = run_one(app, raise_errors=False)
+    assert attempted is not None
+    assert attempted.outcome is Outcome.FAILED
+
+
+def test_a_payload_that_no_handler_takes_fails_without_one(app: Faultline) -> None:
+    @app.task(name="noop")
+    def noop(job: Job) -> None:
+        return None
+
+    with psycopg.connect(app.database_url) as conn:
+        conn.execute("SELECT faultline.enqueue('noop', '{\"unheard\": 1}')")
+    with pytest.raises(HandlerFailed, match="does not fit noop"):
+        run_one(app)
+
+
+def test_jobs_for_later_and_waiting_retries_are_left_alone(app: Faultline) -> None:
+    @app.task(name="later")
+    def later(job: Job) -> None:
+        return None
+
+    @app.task(name="break", retry=RetryPolicy(base_seconds=300))
+    def break_(job: Job) -> None:
+        raise ZeroDivisionError
+
+    waiting = later.enqueue(run_at=datetime.now(UTC) + timedelta(hours=1))
+    failed = break_.enqueue()
+    (attempted,) = run_until_idle(app, raise_errors=False)
+    assert attempted.job_id == failed.job_id
+    assert app.get(waiting.job_id).attempts == 0
+    assert app.get(failed.job_id).attempts == 1
+
+
+def test_a_superseded_attempt_is_reported_as_stale(app: Faultline) -> None:
+    @app.task(name="slow", max_attempts=1)
+    def slow(job: Job) -> None:
+        with psycopg.connect(app.database_url, autocommit=True) as conn:
+            conn.execute(
+                "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - '1s'::interval"
+            )
+            conn.execute("SELECT faultline.reconcile()")
+        with job.transaction():
+            pass
+
+    slow.enqueue()
+    attempted = run_one(app, raise_errors=False)
+    assert attempted is not None
+    assert attempted.outcome is Outcome.STALE
+    assert attempted.error == "not_running"
+
+
+def test_work_without_an_end_is_an_error(app: Faultline) -> None:
+    @app.task(name="again")
+    def again(job: Job) -> None:
+        again.enqueue()
+
+    again.enqueue()
+    with pytest.raises(NotIdle, match="3 attempts did not finish"):
+        run_until_idle(app, limit=3)
+
+
+def test_a_handler_that_takes_too_long_is_ended(app: Faultline) -> None:
+    @app.task(name="endless")
+    async def endless(job: Job) -> None:
+        await asyncio.Event().wait()
+
+    enqueued = endless.enqueue()
+    with pytest.raises(NotIdle, match=r"not idle after 0\.1 s"):
+        run_until_idle(app, timeout_seconds=0.1)
+    assert app.get(enqueued.job_id).state is JobState.QUEUED  # handed back
+
+
+def test_an_async_test_shares_its_event_loop_with_the_handler(app: Faultline) -> None:
+    async def test() -> tuple[Any, Any]:
+        news = asyncio.Event()
+
+        @app.task(name="signal")
+        async def signal(job: Job) -> None:
+            news.set()  # bound to this loop: setting it from another one would not wake anybody
+
+        await signal.enqueue_async()
+        waiting = asyncio.ensure_future(news.wait())
+        attempted = await run_one_async(app)
+        await asyncio.wait_for(waiting, 5)
+        nothing = await run_until_idle_async(app)
+        await app.aclose()
+        return attempted, nothing
+
+    attempted, nothing = asyncio.run(test())
+    assert attempted.outcome is Outcome.SUCCEEDED
+    assert nothing == []
+
+
+def test_the_plain_form_can_be_called_while_an_event_loop_is_running(app: Faultline) -> None:
+    @app.task(name="noop")
+    async def noop(job: Job) -> None:
+        return None
+
+    async def test() -> int:
+        await noop.enqueue_async()
+        count = len(run_until_idle(app))
+        await app.aclose()
+        return count
+
+    assert asyncio.run(test()) == 1

@@ -1,0 +1,221 @@
+"""The kit against handlers that are known to be good, and handlers that are known to be bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import Faultline
+from faultline.testing import (
+    ALL_FAULTS,
+    Fault,
+    Outside,
+    PointKind,
+    Verdict,
+    ZombieEffect,
+    ZombieReport,
+    zombies,
+)
+
+from . import handlers
+from .handlers import ARGS, Make, paid_once
+
+
+def violated(app: Faultline, make: Make, *faults: Fault, **options: Any) -> ZombieReport:
+    options.setdefault("invariant", paid_once)
+    with pytest.raises(ZombieEffect) as found:
+        zombies(app, make(app), ARGS, faults=faults, **options)
+    return found.value.report
+
+
+def failing(report: ZombieReport) -> set[tuple[str, str]]:
+    return {(str(run.fault), run.point.what) for run in report.violations}
+
+
+# ── good handlers ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
+    app: Faultline, payments: str
+) -> None:
+    report = zombies(app, handlers.in_a_transaction(app), ARGS, invariant=paid_once)
+    assert [(point.kind, point.what) for point in report.points] == [
+        (PointKind.AWAIT, "await sleep()"),
+        (PointKind.DATABASE, "faultline.assert_fence()"),
+        (PointKind.DATABASE, "INSERT INTO payments VALUES (%s, %s)"),
+        (PointKind.DATABASE, "faultline.commit()"),
+        (PointKind.DATABASE, "COMMIT"),
+        (PointKind.END, "the handler has returned"),
+    ]
+    assert all(report.struck[fault] == 6 for fault in ALL_FAULTS[:-1])
+    assert report.struck[Fault.LOST_ANSWER] == 1
+    # All but those at the end, where the job has succeeded, and the lost answer.
+    assert report.takeovers == 5 * 4
+    assert report.refusals > 0
+
+
+@pytest.mark.parametrize(
+    ("make", "faults"),
+    [
+        (handlers.in_a_transaction_of_a_plain_handler, (Fault.PAUSE, Fault.LOST_ANSWER)),
+        (
+            handlers.on_its_own_connection_with_a_fenced_commit,
+            (Fault.SUPERSEDE, Fault.LOST_ANSWER),
+        ),
+        (handlers.in_fenced_steps, (Fault.CRASH,)),
+        (handlers.that_connects_again, (Fault.PARTITION,)),
+    ],
+)
+def test_other_handlers_survive_the_faults_that_they_can_stand(
+    app: Faultline, payments: str, make: Make, faults: tuple[Fault, ...]
+) -> None:
+    report = zombies(app, make(app), ARGS, invariant=paid_once, faults=faults)
+    assert {run.fault for run in report.runs} == set(faults)
+    assert report.takeovers > 0
+
+
+def test_an_outside_call_under_the_jobs_key_has_one_effect(app: Faultline) -> None:
+    bank = Outside("bank")
+
+    def charged_once(conn: psycopg.Connection[Any]) -> bool:
+        return bank.effects == ["charge 42"]
+
+    report = zombies(
+        app,
+        handlers.by_a_call_with_a_key(bank)(app),
+        ARGS,
+        invariant=charged_once,
+        arrange=lambda conn: bank.reset(),
+        faults=["crash", "pause"],
+    )
+    assert [str(point.kind) for point in report.points] == ["outside", "end"]
+
+
+@pytest.mark.parametrize(
+    "make", [handlers.with_a_cleanup, handlers.with_a_cleanup_in_a_plain_handler]
+)
+def test_after_a_crash_not_even_a_finally_is_run(
+    app: Faultline, make: Callable[[Outside], Make]
+) -> None:
+    bank = Outside("bank")
+
+    report = violated(
+        app,
+        make(bank),
+        Fault.CRASH,
+        invariant=lambda conn: bank.effects == ["clean up"],
+        arrange=lambda conn: bank.reset(),
+    )
+    # Struck at its end, the first attempt has cleaned up, and the second does so again.
+    assert [run.point.kind for run in report.violations] == [PointKind.END]
+    assert len(report.runs) >= 3
+
+
+def test_jobs_that_the_handler_enqueues_are_run_as_well_and_seen_as_its_database_calls(
+    app: Faultline, payments: str
+) -> None:
+    def thanked_once(conn: psycopg.Connection[Any]) -> bool:
+        return conn.execute("SELECT count(*) FROM steps").fetchall() == [(1,)]
+
+    task = handlers.with_a_follow_up_under_a_key(app)
+    report = zombies(app, task, ARGS, invariant=thanked_once, faults=[Fault.CRASH, Fault.PARTITION])
+    assert [point.what for point in report.points] == [
+        "faultline.enqueue()",
+        "faultline.enqueue()",
+        "the handler has returned",
+    ]
+
+
+def test_a_stopped_worker_comes_back_when_another_waits_for_its_lock(
+    app: Faultline, payments: str
+) -> None:
+    with psycopg.connect(app.database_url) as conn:
+        conn.execute("CREATE UNIQUE INDEX ON payments (invoice)")
+    task = handlers.on_its_own_connection_with_a_fenced_commit(app)
+    report = zombies(app, task, ARGS, invariant=paid_once, faults=[Fault.PAUSE])
+    waited = [run for run in report.runs if "B waits for a lock that A holds" in str(run.story)]
+    assert [run.point.what for run in waited] == ["faultline.commit()"]
+    assert all(run.refusals == 1 for run in waited)
+
+
+def test_a_handler_that_is_deaf_to_the_loss_of_its_database_is_ended_by_its_worker(
+    app: Faultline, payments: str
+) -> None:
+    with psycopg.connect(app.database_url) as conn:
+        conn.execute("CREATE UNIQUE INDEX ON payments (invoice)")
+    task = handlers.deaf_to_a_lost_database(app)
+    report = zombies(app, task, ARGS, invariant=paid_once, faults=[Fault.PARTITION])
+    ended = [run for run in report.runs if "ends its attempt" in str(run.story)]
+    assert [run.point.kind for run in ended] == [PointKind.DATABASE] * 3
+    assert all("ends in CancelledError" in str(run.story) for run in ended)
+
+
+# ── bad handlers ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_write_outside_of_the_fence_is_found_and_told_as_a_story(
+    app: Faultline, payments: str
+) -> None:
+    report = violated(app, handlers.outside_of_the_fence, *ALL_FAULTS)
+    insert, end = "INSERT INTO payments VALUES (%s, %s)", "the handler has returned"
+    assert failing(report) == {
+        ("pause", insert),
+        ("supersede", insert),
+        ("pause", "COMMIT"),
+        ("supersede", "COMMIT"),
+        ("lost_answer", "COMMIT"),
+        ("crash", end),
+        ("pause", end),
+        ("supersede", end),
+        ("partition", end),
+    }
+    held = {(run.fault, run.point.what) for run in report.runs if run.verdict is Verdict.HELD}
+    assert (Fault.CRASH, "COMMIT") in held  # nothing was committed: the kit does not cry wolf
+
+    text, line = str(report), report.points[0].where
+    assert text.startswith("pay: 9 violations in 13 runs over 3 points (crash 3, pause 3,")
+    assert f"1. {line}  {insert} ok    FAIL  FAIL      ok        -\n" in text
+    assert "crash when its handler has returned:" in text  # the shortest story of the nine
+    assert text.index("A is killed") < text.index("B token 2  begins") < text.index("violated:")
+    assert text.endswith("violated: invoice 42 was paid 2 times")
+
+
+def test_a_write_after_a_swallowed_refusal_is_found(app: Faultline, payments: str) -> None:
+    report = violated(app, handlers.after_swallowing_the_refusal, Fault.PAUSE)
+    assert ("pause", "faultline.assert_fence()") in failing(report)
+    late = str(report.violations[0].story).rpartition("A comes back")[2].splitlines()
+    assert any("A token 1" in line and "INSERT" in line for line in late)
+
+
+def test_an_effect_in_a_commit_of_its_own_before_the_jobs_is_found(
+    app: Faultline, payments: str
+) -> None:
+    report = violated(app, handlers.with_two_commits, Fault.CRASH)
+    assert ("crash", "INSERT INTO steps VALUES ('told')") in failing(report)
+    assert ("crash", "INSERT INTO payments VALUES (%s, %s)") not in failing(report)
+
+
+def test_an_outside_call_without_a_key_is_found(app: Faultline) -> None:
+    bank = Outside("bank")
+
+    def charged_once(conn: psycopg.Connection[Any]) -> None:
+        assert len(bank.effects) == 1, f"the bank charged {len(bank.effects)} times"
+
+    report = violated(
+        app,
+        handlers.by_a_call_without_a_key(bank),
+        Fault.CRASH,
+        Fault.PARTITION,
+        invariant=charged_once,
+        arrange=lambda conn: bank.reset(),
+    )
+    end = "the handler has returned"
+    # The partition also strikes before the call, which is made nevertheless: it needs no database.
+    assert failing(report) == {
+        ("crash", end),
+        ("partition", end),
+        ("partition", "bank: charge 42"),
+    }
