@@ -13,8 +13,8 @@ from faultline.reconciler.audit import INVARIANTS
 from .conftest import Connection, Faultline, claim, enqueue
 
 ENTRY = (
-    "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id)"
-    " VALUES ((SELECT id FROM faultline.jobs), 1, gen_random_uuid())"
+    "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, worker)"
+    " VALUES ((SELECT id FROM faultline.jobs), 1, gen_random_uuid(), 'w')"
 )
 DAMAGE = {
     "one_effect": [
@@ -33,7 +33,7 @@ DAMAGE = {
     "refusals_were_right": [
         ENTRY,
         "INSERT INTO faultline.rejections (job_id, worker, stale_token, reason, overlap)"
-        " SELECT id, 'w', 1, 'token_mismatch', '0' FROM faultline.jobs",
+        " SELECT job_id, worker, 1, 'token_mismatch', '0' FROM faultline.ledger",
     ],
     "tokens_only_rise": [
         "INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)"
@@ -53,6 +53,19 @@ def test_records_left_by_the_protocol_hold(faultline: Faultline, conn: Connectio
     assert done.code == 0
     assert f"{len(INVARIANTS)} of {len(INVARIANTS)} invariants hold" in done.out
     assert faultline("verify", "--json").json["ok"] is True
+
+
+def test_a_token_that_a_failover_gave_to_another_worker_is_no_contradiction(
+    faultline: Faultline, conn: Connection
+) -> None:
+    enqueue(conn)
+    held = claim(conn)
+    conn.execute(
+        "SELECT faultline.record_rejection(%s, %s, 'from before the failover', 'token_mismatch')",
+        [held.job_id, held.fencing_token],
+    )
+    run(conn, protocol.commit(held))
+    assert faultline("verify").code == 0
 
 
 def test_every_invariant_has_its_damage_here() -> None:

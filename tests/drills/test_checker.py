@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faultline.drills.checker import RULES, Verdict, judge
-from faultline.drills.history import Entry, History, Phase, Verb
-from faultline.drills.measures import quantile, recoveries, wilson_interval
+from faultline.drills.history import History, Phase, Verb
 from faultline.drills.world import (
     EffectFact,
     JobFact,
@@ -441,104 +438,3 @@ def test_evidence_is_limited_however_much_is_wrong() -> None:
     for number in range(1000):
         told.submit(Phase.OK, job=f"ghost-{number}")
     assert len(judge(told.history, told.world).findings) < 100
-
-
-# ── histories ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_history_that_is_written_and_read_again_is_the_same(told: Told, tmp_path: Path) -> None:
-    told.history.saw("w1", Verb.FAULT, job=None, token=None, kind="kill", point="half")
-    told.history.invoke("w9", Verb.ATTEMPT, job=PAID, token=3)  # never ended
-    path = tmp_path / "history.jsonl"
-    told.history.write(path)
-    again = History.read(path)
-    assert again.entries == told.history.entries
-    assert again.operations() == told.history.operations()
-    assert [fault.detail["kind"] for fault in again.faults()] == ["kill"]
-
-
-def test_the_first_end_of_an_operation_counts() -> None:
-    history = History()
-    number = history.invoke("w1", Verb.ATTEMPT, job="j", token=1)
-    history.end(number, Phase.OK)
-    history.end(number, Phase.FAIL)
-    (operation,) = history.operations(Verb.ATTEMPT)
-    assert operation.outcome is Phase.OK
-
-
-def test_what_a_process_had_begun_when_it_ended_is_of_unknown_outcome() -> None:
-    history = History()
-    history.invoke("dies", Verb.ATTEMPT, job="j", token=1)
-    survivor = history.invoke("lives", Verb.ATTEMPT, job="k", token=1)
-    history.abandon("dies")
-    history.end(survivor, Phase.OK)
-    outcomes = {each.process: each.outcome for each in history.operations(Verb.ATTEMPT)}
-    assert outcomes == {"dies": Phase.INFO, "lives": Phase.OK}
-
-
-def test_an_operation_carries_what_was_learned_at_its_end() -> None:
-    history = History()
-    number = history.invoke("producer", Verb.SUBMIT, key="k")
-    history.end(number, Phase.OK, job="j")
-    (operation,) = history.operations(Verb.SUBMIT)
-    assert (operation.job, operation.detail) == ("j", {"key": "k"})
-    assert operation.ended is not None
-    assert operation.ended >= operation.began
-
-
-# ── figures ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def entry(at: float, phase: Phase, verb: Verb, operation: int, job: str = "j") -> Entry:
-    return Entry(at, "w", phase, verb, operation, job, 1)
-
-
-def test_a_recovery_lasts_from_the_loss_of_a_worker_to_the_next_claim() -> None:
-    history = History(
-        [
-            entry(1.0, Phase.INVOKE, Verb.CLAIM, 1),
-            entry(1.0, Phase.OK, Verb.CLAIM, 1),
-            entry(1.0, Phase.INVOKE, Verb.ATTEMPT, 2),
-            entry(2.0, Phase.INFO, Verb.ATTEMPT, 2),  # its worker is gone
-            entry(2.2, Phase.INVOKE, Verb.CLAIM, 3, job="another"),
-            entry(2.2, Phase.OK, Verb.CLAIM, 3, job="another"),
-            entry(2.5, Phase.INVOKE, Verb.CLAIM, 4),
-            entry(2.5, Phase.OK, Verb.CLAIM, 4),
-            entry(2.5, Phase.INVOKE, Verb.ATTEMPT, 5),
-            entry(9.0, Phase.OK, Verb.ATTEMPT, 5),
-        ]
-    )
-    assert recoveries(history) == [0.5]
-
-
-def test_a_worker_that_was_lost_after_its_commit_needs_no_recovery() -> None:
-    history = History(
-        [
-            entry(1.0, Phase.INVOKE, Verb.CLAIM, 1),
-            entry(1.0, Phase.OK, Verb.CLAIM, 1),
-            entry(1.0, Phase.INVOKE, Verb.ATTEMPT, 2),
-            entry(2.0, Phase.INFO, Verb.ATTEMPT, 2),
-        ]
-    )
-    assert recoveries(history) == []
-
-
-@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 5), (0.95, 10), (1.0, 10)])
-def test_a_quantile_is_a_value_that_was_measured(share: float, expected: float) -> None:
-    assert quantile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], share) == expected
-
-
-def test_the_interval_of_a_rate_agrees_with_published_values() -> None:
-    # Newcombe (1998), Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
-    low, high = wilson_interval(81, 263)
-    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
-    low, high = wilson_interval(0, 20)
-    assert (round(low, 4), round(high, 4)) == (0.0, 0.1611)
-
-
-def test_no_hits_in_many_runs_still_leave_room_for_doubt() -> None:
-    low, high = wilson_interval(0, 1000)
-    assert math.isclose(low, 0.0, abs_tol=1e-12)
-    assert math.isclose(high, 0.00383, abs_tol=0.0001)
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert wilson_interval(1000, 1000)[1] == 1.0

@@ -13,7 +13,7 @@ RACE = ("takeovers", "stale_rejections", "commits", "lock_waits")
 HAPPENS = {
     "take-over": RACE,
     "own-transaction": RACE,
-    "three-workers": RACE,
+    "three-workers": ("takeovers", "stale_rejections", "commits"),
     "heartbeat": ("takeovers", "stale_rejections", "commits"),
     "late-heartbeat": RACE,
     "late-failure": RACE,

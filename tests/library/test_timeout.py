@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 
+import psycopg
 import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
@@ -147,3 +148,47 @@ def test_time_that_runs_out_after_the_commit_changes_nothing(
 def test_a_time_limit_is_more_than_nothing(app: Faultline, seconds: float) -> None:
     with pytest.raises(InvalidInput, match="timeout_seconds is more than 0"):
         app.task(timeout_seconds=seconds)
+
+
+@pytest.mark.parametrize("end", ["rollback", "commit"])
+def test_a_handler_that_goes_on_after_its_own_transaction_is_ended_all_the_same(
+    app: Faultline, end: str
+) -> None:
+    seen: list[str] = []
+
+    @app.task(timeout_seconds=0.2, max_attempts=1)
+    async def lingers(job: Job) -> None:
+        async with await psycopg.AsyncConnection.connect(app.database_url) as tx:
+            await job.commit(tx)
+            await (tx.rollback() if end == "rollback" else tx.commit())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("ended")
+            raise
+
+    record = work_off(app, lingers.enqueue().job_id)
+    expected = JobState.FAILED if end == "rollback" else JobState.SUCCEEDED
+    assert record.state is expected
+    until(lambda: seen == ["ended"])
+
+
+def test_a_handler_that_goes_on_after_a_committed_transaction_is_ended_all_the_same(
+    app: Faultline,
+) -> None:
+    seen: list[str] = []
+
+    @app.task(timeout_seconds=0.2, max_attempts=1)
+    async def lingers(job: Job) -> None:
+        async with job.transaction():
+            pass
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("ended")
+            raise
+
+    with working(app):
+        job_id = lingers.enqueue().job_id
+        until(lambda: seen == ["ended"])
+    assert app.get(job_id).state is JobState.SUCCEEDED

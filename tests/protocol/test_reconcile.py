@@ -193,3 +193,11 @@ def test_ten_reconcilers_at_once_give_each_job_back_once(
     )
     assert sorted(job_id for taken in answers for job_id in taken) == given
     assert one(conn, "SELECT count(*) FROM faultline.attempts_log") == (60,)
+
+
+def test_a_job_that_is_taken_back_is_due_even_if_the_clock_has_gone_back(conn: Connection) -> None:
+    lease = claim_new(conn)
+    set_job(conn, lease[0], "next_run_at = clock_timestamp() + interval '1 day'")
+    expire(conn, lease)
+    assert reconcile(conn) == [lease[0]]
+    assert claim(conn)[0] == lease[0]

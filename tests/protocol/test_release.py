@@ -18,6 +18,7 @@ from .steps import (
     make_due,
     reconcile,
     refused,
+    set_job,
     start_and_wait_until_blocked,
     state,
     take_over,
@@ -123,3 +124,10 @@ def test_a_release_that_waited_for_a_takeover_is_refused(
     with refused("FL001", reason="token_mismatch", current_token=2):
         late.result()
     assert job(conn, lease.job_id)["lease_owner"] == "second"
+
+
+def test_a_job_that_is_handed_back_is_due_even_if_the_clock_has_gone_back(conn: Connection) -> None:
+    lease = claim_new(conn)
+    set_job(conn, lease[0], "next_run_at = clock_timestamp() + interval '1 day'")
+    release(conn, lease)
+    assert claim(conn)[0] == lease[0]

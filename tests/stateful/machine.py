@@ -68,7 +68,7 @@ class Machine(RuleBasedStateMachine):
         amount=st.integers(1, 2),
         priority=st.sampled_from([5, 5, 3]),
         day=days,
-        key=st.sampled_from([None, "key-1", "key-2"]),
+        key=st.sampled_from([None, "key-1", "key-1", "key-2"]),
     )
     def enqueue(self, task: str, amount: int, priority: int, day: int, key: str | None) -> None:
         work = (task, amount)
@@ -99,8 +99,8 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(target=handles, tasks=st.lists(tasks, min_size=1, max_size=2))
     def begin_with_claimed_jobs(self, tasks: list[str]) -> MultipleResults[Handle]:
-        for task in tasks:
-            self.enqueue(task, amount=1, priority=5, day=0, key=None)
+        for task, key in zip(tasks, ["key-1", None], strict=False):
+            self.enqueue(task, amount=1, priority=5, day=0, key=key)
         return self._claim("ann", len(tasks))
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────

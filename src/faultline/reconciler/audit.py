@@ -64,6 +64,7 @@ INVARIANTS: tuple[Invariant, ...] = (
         "no refused write is in the ledger after all",
         "SELECT r.job_id, 'refused token ' || r.stale_token FROM faultline.rejections AS r"
         " JOIN faultline.ledger AS l ON l.job_id = r.job_id AND l.fencing_token = r.stale_token"
+        " AND l.worker = r.worker"  # after a failover another one may have been given that token
         " WHERE r.reason = 'token_mismatch'",
     ),
     Invariant(

@@ -381,7 +381,8 @@ DECLARE
 BEGIN
     INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, claimed_at)
     VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released', job.claimed_at);
-    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL
+    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
+                              next_run_at = least(next_run_at, clock_timestamp())
     WHERE id = job.id;
     PERFORM faultline.wake(job.queue);
 END $$;
@@ -429,7 +430,7 @@ BEGIN
             SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,
                 failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,
                 finished_at = CASE WHEN h.attempts >= h.max_attempts THEN clock_timestamp() END,
-                crashes = j.crashes + 1,
+                crashes = j.crashes + 1, next_run_at = least(j.next_run_at, clock_timestamp()), -- the clock may have gone back
                 last_error = format('worker %s stopped before attempt %s ended (%s)', h.lease_owner, h.attempts, h.cause),
                 lease_owner = NULL, lease_expires_at = NULL
             FROM held AS h WHERE j.id = h.id

@@ -62,6 +62,7 @@ class Attempt:
         self._aborting = asyncio.Event()
         self._ended = asyncio.Event()  # the handler is over, or has had its grace
         self._abort_cause: AbortCause | None = None
+        self._commit_had_its_moment = False
         self._handler_task: asyncio.Task[Any] | None = None
         self._call: Interruptible | None = None
         self._thread: asyncio.Future[Any] | None = None
@@ -69,10 +70,19 @@ class Attempt:
     def abort(self, cause: AbortCause) -> None:
         """End the handler; may be called from any thread, and more than once.
 
-        An attempt that has sent its commit is left alone: its row is locked, and the database will
-        say how it ended.
+        An attempt that has sent its commit has nothing to lose with its lease: its row is locked, and
+        the database will say how it ended. But it may not run for ever, and what it sent may have been
+        rolled back: when its time is up, the commit gets a moment, and then it is ended too.
         """
-        if self._abort_cause is not None or self.job._phase is not CommitPhase.UNCOMMITTED:
+        if self._abort_cause is not None:
+            return
+        if self.job._phase is not CommitPhase.UNCOMMITTED and cause is AbortCause.LEASE_LOST:
+            return
+        if self.job._phase is CommitPhase.FENCED and not self._commit_had_its_moment:
+            self._commit_had_its_moment = True
+            self._loop.call_soon_threadsafe(
+                self._loop.call_later, _GRACE_SECONDS / 2, self.abort, cause
+            )
             return
         self._abort_cause = cause
         self.job._cut_connections()

@@ -146,7 +146,7 @@ def draw_recoveries(crash: Sequence[float], takeover: Sequence[float], note: str
             )
     axes.set_yticks([0, 1], [f"{name}\nn = {len(seconds)}" for name, seconds in rows], fontsize=8)
     axes.set_ylim(1.5, -0.7)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.12 * max([*crash, *takeover, 0.1]))
     axes.set_xlabel("seconds", color=INK)
     axes.set_title("How long a job waits for another worker", loc="left", color=INK)
     figure.subplots_adjust(left=0.2, right=0.97, top=0.88, bottom=0.3)

@@ -16,6 +16,7 @@ from faultline.errors import FaultlineError
 
 JOBS = 6
 NOT_RUN = "not run"
+_NOTE_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,17 @@ def _verdict(
     try:
         report = run_drill(scenario, settings, server_url=server_url)
     except (FaultlineError, psycopg.Error) as error:
-        return Verdict.UNKNOWN.value, f"could not be played to its end: {error}"[:300], 0.0
+        return Verdict.UNKNOWN.value, _short(f"could not be played to its end: {error}"), 0.0
     judgement = report.judgement
     if judgement.findings:
-        note = f"{judgement.findings[0].rule}: {judgement.findings[0].evidence}"
+        note = _short(f"{judgement.findings[0].rule}: {judgement.findings[0].evidence}")
     else:
         shown = [(name, report.tally.get(name, 0)) for name in scenario.shows]
         note = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in shown)
     return judgement.verdict.value, note, report.seconds
+
+
+def _short(text: str) -> str:
+    """Evidence may quote a whole traceback; the drill's own report has all of it."""
+    line = " ".join(text.split())
+    return line if len(line) <= _NOTE_LENGTH else line[: _NOTE_LENGTH - 1] + "…"

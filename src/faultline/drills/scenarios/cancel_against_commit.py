@@ -50,7 +50,9 @@ def _at_the_very_moment(arena: Arena) -> None:
     refused = arena.submit(pay_by_hand, number=0, parts=2)
     proxy = arena.stack.enter_context(proxy_to(arena.url))
     trap = proxy.on(Match(text="faultline.commit("), Action.HOLD)
-    worker = arena.worker("--no-self-fencing", "--concurrency", "1", url=proxy.url)
+    # A transaction that idles for longer than its lease is ended: here it has to wait for us.
+    patience = ("--lease-seconds", str(20 * arena.settings.lease_seconds))
+    worker = arena.worker("--no-self-fencing", "--concurrency", "1", *patience, url=proxy.url)
     arena.expect(trap.wait(arena.settings.timeout_seconds) is not None, "a commit came by")
     answer = _cancel(arena, arena.conn, refused)
     arena.inject("late_commit", worker.name)
