@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import re
+import time
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -23,6 +25,7 @@ TRIGGERS = (
     ("ledger", "guard_delete"),
     ("ledger", "guard_truncate"),
 )
+_LOCK_TRY_MILLISECONDS = 100
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 
 
@@ -85,11 +88,11 @@ def migrate(
         try:
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
             _require_utf8(conn)
-            report = _apply(conn)
+            report = _apply(conn, lock_timeout_seconds)
             # Once there are roles, a function that is new must not stay open to everyone.
             if roles or (report.functions_replaced and _has_roles(conn)):
                 conn.execute(roles_sql())
-        except psycopg.errors.LockNotAvailable as error:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             raise DatabaseUnavailable(
                 f"gave up after waiting {lock_timeout_seconds:g} s for a lock; nothing was changed",
                 hint="another migration is running, or a long transaction holds a table; try again",
@@ -106,25 +109,49 @@ def _require_utf8(conn: Connection) -> None:
         )
 
 
-def _apply(conn: Connection) -> MigrationReport:
+def _apply(conn: Connection, lock_timeout_seconds: float) -> MigrationReport:
     current = _require_not_newer(installed_version(conn))
     pending = [migration for migration in migrations() if migration.version > current]
+    replaced = (
+        bool(pending) or _installed_fingerprint(conn) != _fingerprint() or not fence_is_up(conn)
+    )
+    if replaced and current:
+        _lock_tables(conn, lock_timeout_seconds)
     for migration in pending:
         conn.execute(migration.sql)
         conn.execute(
             "INSERT INTO faultline.migrations (version, name) VALUES (%s, %s)",
             [migration.version, migration.name],
         )
-    replaced = (
-        bool(pending) or _installed_fingerprint(conn) != _fingerprint() or not fence_is_up(conn)
-    )
     if replaced:
-        # In the order in which a job's transaction takes them, or the two would wait for each other.
-        conn.execute("LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE")
         conn.execute(functions_sql())
         conn.execute(f"COMMENT ON SCHEMA faultline IS 'functions {_fingerprint()}'")
     applied = tuple(f"{migration.version:04} {migration.name}" for migration in pending)
     return MigrationReport(latest_version(), applied, replaced)
+
+
+def _lock_tables(conn: Connection, lock_timeout_seconds: float) -> None:
+    """Take both tables at once or neither, without standing in anyone's way for long.
+
+    Jobs' transactions take them in either order (a commit begins with the ledger, a handler that
+    enqueues with the jobs), so whoever holds one and waits for the other will meet one that does the
+    reverse. And whoever waits for a table makes everyone wait who comes after, heartbeats included.
+    """
+    deadline = time.monotonic() + lock_timeout_seconds
+    while True:
+        try:
+            with conn.transaction():
+                conn.execute(f"SET LOCAL lock_timeout = {_LOCK_TRY_MILLISECONDS}")
+                conn.execute(
+                    "LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE"
+                )
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - to let others pass
+        else:
+            conn.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_seconds * 1000)}")
+            return
 
 
 def installed_version(conn: Connection) -> int:

@@ -81,3 +81,8 @@ def wait_for_the_end(job: Job) -> None:
         conn.execute("INSERT INTO effects (job_id, amount) VALUES (%s, %s)", [job.id, os.getpid()])
     while True:
         time.sleep(0.05)
+
+
+@app.task(process=True, max_attempts=1, timeout_seconds=2)
+def take_almost_a_second(job: Job) -> None:
+    time.sleep(0.9)

@@ -18,6 +18,7 @@ from tests.failure_modes.wall_clock import DAY_SECONDS
 from tests.processes import apps
 from tests.processes.stage import Stage
 
+
 @pytest.fixture
 def stage_with_clock(server_with_clock: ServerWithClock) -> Iterator[Stage]:
     with psycopg.connect(server_with_clock.url, autocommit=True) as conn:

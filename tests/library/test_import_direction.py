@@ -19,7 +19,13 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "base", "misc"}
 CONNECT = re.compile(r"psycopg\.connect\(|Connection\.connect\(|ConnectionPool\(")
 # Drills play the part of a user, who opens connections of their own.
-MAY_CONNECT = {"database.py", "drills/race/app.py", "drills/workload.py"}
+MAY_CONNECT = {
+    "database.py",
+    "drills/nemesis/faults.py",
+    "drills/race/app.py",
+    "drills/scenarios/connections_exhausted.py",
+    "drills/workload.py",
+}
 
 
 def relative(path: Path) -> str:

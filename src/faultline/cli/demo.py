@@ -93,11 +93,11 @@ def demo(
             _explain(console, report)
         if log_only or no_campaign or not report.holds:
             sys.exit(0 if report.holds else 1)
-        code = _compare(console, server_url, jobs, seed, save_to)
+        code = compare_subjects(console, server_url, jobs, seed, save_to)
     sys.exit(code)
 
 
-def _compare(console: Console, server_url: str, jobs: int, seed: int, save_to: Path) -> int:
+def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, save_to: Path) -> int:
     """Both subjects under the same faults; the exit code."""
     settings = [
         CampaignSettings(jobs=jobs, seed=seed, fault_rate=FAULT_RATE, subject=subject)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,6 +47,8 @@ Ending = Returned | Raised | Aborted
 
 class Interruptible(Protocol):
     """A handler's call, made from a thread, that another thread can end."""
+
+    on_begin: Callable[[], object]  # called in that thread when the handler's time begins
 
     def __call__(self) -> Any: ...
     def interrupt(self) -> None: ...
@@ -151,13 +153,19 @@ class Attempt:
 
     async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:
         self._call = call
+        begun = asyncio.Event()
+        call.on_begin = lambda: self._loop.call_soon_threadsafe(begun.set)
         self._thread = asyncio.ensure_future(self._loop.run_in_executor(threads, call))
         aborting = asyncio.ensure_future(self._aborting.wait())
+        beginning = asyncio.ensure_future(begun.wait())
+        first = asyncio.FIRST_COMPLETED
         try:
+            # Waiting for a thread, or for a process to come up, is not the handler's time.
+            await asyncio.wait({self._thread, aborting, beginning}, return_when=first)
             await asyncio.wait(
                 {self._thread, aborting},
                 timeout=self.task.options.timeout_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
+                return_when=first,
             )
             if not self._thread.done() and not aborting.done():
                 self.abort(AbortCause.TIMEOUT)
@@ -168,6 +176,7 @@ class Attempt:
             return self._thread.result()
         finally:
             aborting.cancel()
+            beginning.cancel()
 
     @property
     def outlives_its_end(self) -> bool:

@@ -39,6 +39,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The child is up and has the request: the handler's time begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Success:
     result: str  # JSON text
 
@@ -139,6 +144,7 @@ def main(pipe: Pipe, deadline: Any, url: str) -> None:
             request: Request = pipe.recv()
         except EOFError:
             return
+        pipe.send(Begun())
         pipe.send(_answer(request, desk))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from faultline.errors import FaultlineError, Reject, StaleLease
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.task import Task
-from faultline.workers.child import Failure, Pipe, Request, Success, main
+from faultline.workers.child import Begun, Failure, Pipe, Request, Success, main
 from faultline.workers.leases import Lease
 
 # Not fork: a forked child would hold the worker's own connections open after its death.
@@ -108,6 +109,7 @@ class ChildCall:
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._interrupted = False
+        self.on_begin: Callable[[], object] = lambda: None
 
     def __call__(self) -> Any:
         child = self._children.borrow()
@@ -137,11 +139,15 @@ class ChildCall:
 
     def _listen(self, pipe: Pipe) -> Success | Failure:
         while True:
-            message = pipe.recv()
-            if not isinstance(message, CommitPhase):
-                answer: Success | Failure = message
-                return answer
-            self._job._phase = message
+            match message := pipe.recv():
+                case Begun():
+                    self.on_begin()
+                case CommitPhase():
+                    self._job._phase = message
+                case Success() | Failure():
+                    return message
+                case _:
+                    raise OSError(f"a child said {message!r}")
 
     def interrupt(self) -> None:
         with self._lock:

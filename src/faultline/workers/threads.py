@@ -29,6 +29,7 @@ class InterruptibleCall:
         self._lock = threading.Lock()
         self._thread_id: int | None = None
         self._interrupted = False
+        self.on_begin: Callable[[], object] = lambda: None
 
     def __call__(self) -> Any:
         ident = threading.get_ident()
@@ -37,6 +38,7 @@ class InterruptibleCall:
                 raise AttemptAborted
             self._thread_id = ident
         try:
+            self.on_begin()
             return self._function(*self._args, **self._kwargs)
         except (Exception, AttemptAborted, asyncio.CancelledError) as error:
             if isinstance(error, StopIteration):  # a future cannot carry it

@@ -1,21 +1,26 @@
-"""`faultline drill replay`: see a violation that the explorer found once more."""
+"""`faultline drill replay`: see once more what a drill, a soak or the explorer found."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
 from faultline.cli.context import Context
+from faultline.cli.drill import run, soak
 from faultline.cli.drill.explore import show_steps, unheard, wide_console
 from faultline.cli.playground import playground
 from faultline.drills.explorer.programs import story_of
 from faultline.drills.explorer.replay import Replayed, load, run_again
+from faultline.drills.scenario import DrillSettings, find_scenario
+from faultline.drills.soak import SoakSettings
 from faultline.drills.subjects import Subject
+from faultline.errors import InvalidInput
 
 
 @click.command()
@@ -23,10 +28,42 @@ from faultline.drills.subjects import Subject
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.pass_obj
 def replay(context: Context, file: Path, as_json: bool) -> None:
-    """Perform the schedule in FILE again, step by step.
+    """Run again what was saved in FILE: a drill, a soak, or a schedule of the explorer.
 
-    Exit code 1 when it breaks a rule that it broke before, 0 when it does not.
+    A schedule is repeated step by step. A drill or a soak has the same seed, the same settings and the
+    same faults, but real processes, whose timing is their own. Exit code 1 when a rule is broken again.
     """
+    saved = _read(file)
+    match saved.get("kind"):
+        case "drill":
+            scenario = find_scenario(saved["scenario"])
+            settings = DrillSettings(**_with_subject(saved["settings"]))
+            sys.exit(run.play(context, [scenario], settings, save_to=None, as_json=as_json))
+        case "soak":
+            given = _with_subject(saved["settings"])
+            soaking = SoakSettings(**{**given, "faults": tuple(given["faults"])})
+            sys.exit(soak.perform(context, soaking, save_to=None, as_json=as_json))
+        case _:
+            sys.exit(_step_through(context, file, as_json))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        saved = json.loads(file.read_text())
+    except ValueError as error:
+        raise InvalidInput(f"{file} is not a report of a drill: {error}") from None
+    if not isinstance(saved, dict):
+        raise InvalidInput(
+            f"{file} is not a report of a drill", hint="give the .json, not the history"
+        )
+    return saved
+
+
+def _with_subject(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "subject": Subject(settings["subject"])}
+
+
+def _step_through(context: Context, file: Path, as_json: bool) -> int:
     console = wide_console(stderr=as_json)
     saved = load(file)
     with (
@@ -38,7 +75,7 @@ def replay(context: Context, file: Path, as_json: bool) -> None:
         print(json.dumps(_facts(replayed), indent=2))
     else:
         _show(console, replayed)
-    sys.exit(1 if replayed.is_reproduced else 0)
+    return 1 if replayed.is_reproduced else 0
 
 
 def _show(console: Console, replayed: Replayed) -> None:

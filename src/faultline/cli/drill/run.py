@@ -114,11 +114,23 @@ def run(
         subject=Subject(subject),
     )
     chosen = [find_scenario(name) for name in names] or list(all_scenarios().values())
+    sys.exit(play(context, chosen, settings, save_to=save_to, as_json=as_json))
+
+
+def play(
+    context: Context,
+    chosen: Sequence[Scenario],
+    settings: DrillSettings,
+    *,
+    save_to: Path | None,
+    as_json: bool,
+) -> int:
+    """Play them and tell of them; the exit code."""
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     reports = _play_all(console, chosen, settings, context.given_url, save_to, as_json)
     if not as_json:
         _sum_up(console, reports)
-    sys.exit(exit_code([report.judgement.verdict for report in reports]))
+    return exit_code([report.judgement.verdict for report in reports])
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:

@@ -97,6 +97,13 @@ def soak(
         jobs_per_second=jobs_per_second,
         faults=faults,
     )
+    sys.exit(perform(context, settings, save_to=save_to, as_json=as_json))
+
+
+def perform(
+    context: Context, settings: SoakSettings, *, save_to: Path | None, as_json: bool
+) -> int:
+    """Soak, live, and tell of it; the exit code."""
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     with ExitStack() as stack:
         stack.enter_context(ends_cleanly())
@@ -116,7 +123,7 @@ def soak(
         print(json.dumps(report.facts()))
     else:
         _tell(console, report, saved)
-    sys.exit(exit_code([verdict]))
+    return exit_code([verdict])
 
 
 class _Board:
