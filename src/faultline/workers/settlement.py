@@ -167,8 +167,16 @@ class Settlement:
         self.finish(lease, exit_reason="released")
 
     async def stale(self, lease: Lease, error: StaleLease) -> None:
-        """The database refused this worker: put that on record, and stand aside."""
+        """The database refused this worker: put that on record, and stand aside.
+
+        A lease that had run out is no last word. It may have been renewed since, and a commit of ours
+        whose answer was lost may have come through: so it is ended first, under the row's lock.
+        """
         claim = lease.claim
+        self._book.remove(lease)  # a heartbeat must not revive what we are about to end
+        if error.reason == StaleReason.LEASE_EXPIRED and not await self._give_up(lease, error):
+            self.committed(lease)
+            return
         record = protocol.record_rejection(
             claim.job_id,
             stale_token=claim.fencing_token,
@@ -176,8 +184,6 @@ class Settlement:
             reason=error.reason,
         )
         overlap = await self._persist(self._desk, record, lease)
-        if error.reason == StaleReason.LEASE_EXPIRED:
-            await self._give_up(lease, error)
         emit(
             Event.STALE_WRITE_BLOCKED,
             job_id=str(claim.job_id),
@@ -189,12 +195,18 @@ class Settlement:
         )
         self.finish(lease, exit_reason="stale")
 
-    async def _give_up(self, lease: Lease, error: StaleLease) -> None:
-        """Nobody else has the job yet, and this attempt is over: let somebody have it now."""
+    async def _give_up(self, lease: Lease, error: StaleLease) -> bool:
+        """Nobody else has the job yet, and this attempt is over: let somebody have it now.
+
+        False when it turns out that the attempt has succeeded.
+        """
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
-        with contextlib.suppress(StaleLease):
+        try:
             await self._persist(self._desk, statement, lease)
+        except StaleLease as stale:  # of "already committed" it is refused by our own entry alone
+            return stale.reason != StaleReason.ALREADY_COMMITTED
+        return True
 
     # ── shared by all ends ───────────────────────────────────────────────────────────────────────
 
