@@ -26,7 +26,14 @@ pytest_plugins = ["tests.proof"]
 Connect = Callable[[], psycopg.Connection[Any]]
 
 # Tests may lose a server, never a commit that was reported: so commits stay synchronous.
-TEST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "400"}
+# A client that is stopped in the middle of logging in holds up every CREATE and DROP DATABASE on the
+# server until its time is up: a minute by default.
+TEST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "400",
+    "authentication_timeout": "10s",
+}
 TEMPLATE_LOCK = 0x464C54  # any number that nothing else on the test server locks
 
 

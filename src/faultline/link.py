@@ -39,6 +39,15 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate == "25006"
 
 
+def heed_cancellation(error: BaseException) -> None:
+    """Raise the cancellation that `error` has taken the place of, if there was one: the driver answers a
+    cancellation by ending its query, and when that fails, the failure is all that is raised. For loops
+    that would go on for ever."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
+
+
 class Backoff:
     """Pauses that grow from short to long, each drawn at random so that a crowd spreads out."""
 

@@ -142,8 +142,8 @@ class Fleet:
         process.wait_for_event("worker_started")
         return process
 
-    def reconciler(self, name: str = "reconciler") -> Process:
-        return self._start(name, None, ["reconciler"])
+    def reconciler(self, name: str = "reconciler", url: str | None = None) -> Process:
+        return self._start(name, url, ["reconciler"])
 
     def end(self) -> None:
         with contextlib.ExitStack() as stack:  # one that resists does not save the others

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from faultline.drills.proxy import Action, Match, Proxy
+from faultline.drills.proxy.wire import Kind
 from faultline.task import Task
 from tests.processes import apps
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.stage import BOUND_SECONDS, Stage
 
 SHORT_LEASE = ("--lease-seconds", "1")
 LONG_LEASE = ("--lease-seconds", "600")
@@ -138,3 +140,23 @@ def test_an_idle_worker_stops_at_once(fleet: Fleet, stage: Stage) -> None:
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0, worker.last_words()
     assert stage.count("FROM faultline.workers") == 0
+
+
+@pytest.mark.parametrize("service", ["worker", "reconciler"])
+def test_a_word_to_leave_that_comes_while_a_connection_breaks_is_not_lost(
+    fleet: Fleet, stage: Stage, proxy: Proxy, service: str
+) -> None:
+    """The driver answers a cancellation by ending its query; when that fails, only the failure shows."""
+    start = fleet.worker if service == "worker" else fleet.reconciler
+    process = start(url=proxy.url)
+    look = proxy.on(Match(text="vanished_workers", nth=3), Action.HOLD)
+    assert look.wait(BOUND_SECONDS), process.last_words()
+
+    process.send(signal.SIGTERM)
+    stage.wait_until(
+        lambda: any(message.kind is Kind.CANCEL for message in proxy.log), "no query is cancelled"
+    )
+    proxy.reset_all()
+    proxy.flow()
+
+    assert process.wait() == 0, process.last_words()

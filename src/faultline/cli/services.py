@@ -8,11 +8,13 @@ import signal
 import sys
 
 import click
+import psycopg
 
 from faultline.cli.context import Context
 from faultline.config import WorkerSettings
 from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.link import is_transient
 from faultline.migrate import require_fence
 from faultline.payload import check_queue_name
 from faultline.reconciler import Reconciler
@@ -104,6 +106,9 @@ def _require_schema(url: str) -> None:
             require_fence(conn)
     except DatabaseUnavailable:
         return
+    except psycopg.Error as error:
+        if not is_transient(error):
+            raise
 
 
 @click.command()

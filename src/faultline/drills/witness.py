@@ -41,6 +41,7 @@ class Witness:
         self.process = subprocess.Popen(
             [*program, "--verbose", command, *options],
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # ours may be somebody's JSON
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {}), "DATABASE_URL": url},

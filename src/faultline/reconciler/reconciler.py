@@ -19,7 +19,7 @@ from faultline.config import LEADERSHIP_SECONDS, LIVENESS_SECONDS
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.link import Link, is_transient
+from faultline.link import Link, heed_cancellation, is_transient
 from faultline.model import JobState
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 
@@ -51,6 +51,7 @@ class Reconciler:
                     await self._wait_to_lead()
                     await self._lead()
                 except (FaultlineError, psycopg.Error) as error:
+                    heed_cancellation(error)
                     if not is_transient(error):
                         raise
                     await self._link.drop()

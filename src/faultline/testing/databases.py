@@ -22,7 +22,13 @@ SERVER_VARIABLE = "FAULTLINE_TEST_DATABASE_URL"
 MARK = "made by faultline.testing"
 _PREFIX = "faultline_test"
 # A test's server may lose everything with the machine, but never a commit that it has reported.
-_SERVER_SETTINGS = {"fsync": "off", "full_page_writes": "off", "max_connections": "200"}
+_SERVER_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    # A zombie that was stopped while it logged in holds up every DROP DATABASE for that long.
+    "authentication_timeout": "10s",
+}
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
 _ROOM_IN_MEMORY_BYTES = 2 * 2**30
 

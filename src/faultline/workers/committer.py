@@ -16,7 +16,7 @@ import psycopg
 
 from faultline import protocol
 from faultline.errors import FaultlineError
-from faultline.link import Link, is_transient
+from faultline.link import Link, heed_cancellation, is_transient
 from faultline.model import Claim, CommitOutcome
 from faultline.protocol import CommitVerdict
 
@@ -84,6 +84,7 @@ class Committer:
                 verdicts = await self._link.run(statement)
                 break
             except (psycopg.Error, FaultlineError) as error:
+                heed_cancellation(error)
                 if is_transient(error):
                     await self._link.pause(error)
                 elif len(batch) > 1:  # one of them is to blame: let it stand alone

@@ -9,7 +9,7 @@ import psycopg
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.link import Link, is_transient
+from faultline.link import Link, heed_cancellation, is_transient
 from faultline.protocol import CHANNEL
 
 _ROUND_SECONDS = 30.0
@@ -32,6 +32,7 @@ class Listener:
                     if notification.payload in self._queues:
                         self._wake()
             except (FaultlineError, psycopg.Error) as error:
+                heed_cancellation(error)
                 if not is_transient(error):
                     raise
                 await self._link.drop()

@@ -73,7 +73,7 @@ def sweep(
 
     A real worker, reconciler or migrator runs through a proxy that numbers its messages; each is struck
     in six ways, on a database of its own. A second worker finishes, and the checker judges. Two are
-    struck at a time; all of them take a quarter of an hour.
+    struck at a time; --points makes it shorter.
 
     Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when too little was reached.
     """

@@ -132,7 +132,7 @@ class Trial:
         failed = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded'"
         arena.expect(arena.count(failed) == 0, "not every job has succeeded")
         ended = victim.process.returncode
-        allowed = _exit_codes(point, fault) if is_reached else {0, -SIGTERM}
+        allowed = _exit_codes(fault) if is_reached else {0, -SIGTERM}
         said = "" if ended in allowed else victim.last_words()
         arena.expect(ended in allowed, f"the process ended with {ended}: {said}")
         for invariant in INVARIANTS:
@@ -140,12 +140,9 @@ class Trial:
                 arena.expect(False, f"{invariant.claim}: {found.job_id} {found.evidence}")
 
 
-def _exit_codes(point: Point, fault: Fault) -> set[int]:
-    """How the struck process may end: killed, or alive until it is asked to leave. While it starts,
-    whoever has started it is there to see an error."""
-    if fault.kills:
-        return {-SIGKILL}
-    return {0, -SIGTERM, 1} if point.label.purpose == "start" else {0, -SIGTERM}
+def _exit_codes(fault: Fault) -> set[int]:
+    """How the struck process may end: killed, or alive until it is asked to leave."""
+    return {-SIGKILL} if fault.kills else {0, -SIGTERM}
 
 
 def _tally(arena: Arena, point: Point, fault: Fault, verdict: Verdict) -> dict[str, int]:

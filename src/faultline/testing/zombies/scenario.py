@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from collections.abc import Callable
 from typing import Any, assert_never
@@ -86,6 +87,8 @@ class Scenario:
         if self.first is not None:
             self.first.ended.wait(_GRACE_SECONDS)
             self.first.drop_connections()
+        # A connection that was being opened is known to nobody, and open until it is collected.
+        gc.collect()
 
     def _inflict(self, strike: Strike, a: Background) -> None:
         match strike.fault:
