@@ -43,7 +43,10 @@ def heed_cancellation(error: BaseException) -> None:
     """Raise the cancellation that `error` has taken the place of, if there was one: the driver answers a
     cancellation by ending its query, and when that fails, the failure is all that is raised. For loops
     that would go on for ever."""
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return  # no event loop: whoever steps through the coroutine by hand does not cancel it
     if task is not None and task.cancelling():
         raise asyncio.CancelledError from error
 

@@ -9,6 +9,7 @@ import pytest
 from tests.processes.fleet import Fleet, Process
 
 APP = "tests.failure_modes.apps:app"
+LOOP_HEARTBEAT_APP = "tests.failure_modes.loop_heartbeat:app"  # named, never imported: it weakens
 
 
 class Crew(Fleet):

@@ -1,6 +1,7 @@
 """The same application in a worker whose heartbeats share the event loop with its handlers.
 
-The guard that is missing is the heartbeat's own thread. Importing this module takes it out.
+The guard that is missing is the heartbeat's own thread. Importing this module takes it out, so it is
+for worker processes alone: a test that imported it would weaken every test after it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from faultline.workers.heartbeat import Heartbeat
 from tests.failure_modes.apps import app
 
 __all__ = ["app"]
-
-LOOP_HEARTBEAT_APP = "tests.failure_modes.loop_heartbeat:app"
 
 _tasks: set[asyncio.Task[None]] = set()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.failure_modes.blocked_loop import SHORT_LEASE, let_go, make_fifo
-from tests.failure_modes.crew import APP, Crew
-from tests.failure_modes.loop_heartbeat import LOOP_HEARTBEAT_APP
+from tests.failure_modes.crew import APP, LOOP_HEARTBEAT_APP, Crew
 from tests.processes import apps
 from tests.processes.stage import Stage
 

@@ -27,7 +27,7 @@ _WORKER_SESSIONS = """
 
 
 @scenario(
-    shows=("exhaustions", "outages", "leases_lost", "takeovers", "commits"),
+    shows=("exhaustions", "outages", "leases_lost", "commits"),
     server_settings={"max_connections": str(_CONNECTIONS), "fsync": "off"},
 )
 def connections_exhausted(arena: Arena) -> None:
