@@ -11,6 +11,8 @@ from faultline.drills.subjects import Subject
 from tests.proof import Tally
 
 SCENARIOS = all_scenarios()
+# These ask the verbs themselves, and nothing takes effect twice while they do.
+JUDGED_BY_THEIR_STORY = ("wrong_papers", "one_guard_down", "edge_of_the_lease")
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 
 
@@ -38,3 +40,5 @@ def test_the_same_drill_finds_the_queue_without_a_fence_out(
     report = play(name, Subject.NAIVE, server_url)
     tally("drill on the control", scenarios=1)
     assert report.judgement.verdict is Verdict.INVALID
+    rules = {finding.rule for finding in report.judgement.findings}
+    assert rules != {"the_story"} or name in JUDGED_BY_THEIR_STORY, rules

@@ -59,7 +59,7 @@ def test_names_are_unique_and_every_drill_that_is_named_exists() -> None:
 def test_a_planted_bug_is_found(name: str, server_url: str, tally: Tally) -> None:
     (mutant,) = [each for each in MUTANTS if each.name == name]
     kill = hunt(mutant, mutant.killed_by, server_url=server_url)
-    tally("mutant", scenarios=1)
+    tally("mutant as a control", scenarios=1)
     assert kill.killed, kill.how
 
 
@@ -73,3 +73,9 @@ def test_an_edit_that_no_longer_fits_is_an_error_and_not_a_kill() -> None:
     stranger = Mutant("gone", "", drill("wrong_papers"), (Edit(PROTOCOL, "no such text", ""),))
     with pytest.raises(MutantNotPlanted, match="0 times"), planted(stranger):
         pass
+
+
+def test_a_copy_that_does_not_even_run_is_no_kill(server_url: str) -> None:
+    broken = Edit("drills/workload.py", "app = Faultline()", "app = Faultline(")
+    kill = hunt(Mutant("typo", "", PAPERS, (broken,)), PAPERS, server_url=server_url)
+    assert not kill.killed, kill.how

@@ -7,8 +7,8 @@ from typing import Any
 
 from faultline.drills.campaign import CampaignReport, CampaignSettings, FaultKind
 from faultline.drills.checker import Finding, Judgement, Verdict
+from faultline.drills.provenance import Provenance
 from faultline.drills.report.comparison import Cell, pooled
-from faultline.drills.report.provenance import Provenance
 from faultline.drills.subjects import Subject
 
 ORIGIN = Provenance(

@@ -17,11 +17,11 @@ from faultline.cli.campaigns import race_on, run_shown, server_to_play_on
 from faultline.cli.context import Context
 from faultline.drills.campaign import CampaignSettings
 from faultline.drills.checker import Verdict
+from faultline.drills.provenance import provenance
 from faultline.drills.race import RaceEvent, RaceReport, RaceSettings
 from faultline.drills.race.timeline import lanes, moments
 from faultline.drills.report.comparison import conclude, pooled
 from faultline.drills.report.plots import NoPlots, draw_duplicates, require_plots, save
-from faultline.drills.report.provenance import provenance
 from faultline.drills.report.summary import summarise
 from faultline.drills.subjects import Subject
 

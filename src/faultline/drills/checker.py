@@ -19,7 +19,7 @@ from faultline.drills.world import EffectFact, JobFact, Transition, World
 _EVIDENCE_LIMIT = 20  # per rule: enough to see that it is broken, and how
 _TERMINAL = ("succeeded", "failed")
 # The fence looks at the clock, then the row is changed, then the trail is written: not one moment.
-_WRITING_SECONDS = 0.05
+_WRITING_SECONDS = 0.5
 _LEGAL = {
     (None, "queued"),
     ("queued", "queued"),

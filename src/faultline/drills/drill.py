@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from faultline.drills.arena import Arena
+from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.checker import Judgement, judge
 from faultline.drills.history import History
 from faultline.drills.measures import quantile, recoveries
+from faultline.drills.provenance import provenance
 from faultline.drills.recorder import install_records
 from faultline.drills.scenario import DrillSettings, Scenario
 from faultline.drills.scratch import scratch_database
@@ -31,6 +32,7 @@ class DrillReport:
     recovery_seconds: tuple[float, ...]
     seconds: float
     history: History
+    is_replay: bool = False
 
     def facts(self) -> dict[str, Any]:
         """For scripts, and for a file that `faultline drill replay` can run again."""
@@ -44,7 +46,11 @@ class DrillReport:
             "kind": "drill",
             "scenario": self.scenario,
             "settings": asdict(self.settings),
-            "postgres": self.postgres,
+            "provenance": provenance(
+                f"faultline drill run {self.scenario}",
+                seed=self.settings.seed,
+                postgres=self.postgres,
+            ).facts(),
             "verdict": self.judgement.verdict,
             "findings": [asdict(finding) for finding in self.judgement.findings],
             "examined": self.judgement.examined,
@@ -57,6 +63,7 @@ class DrillReport:
         """The report and, beside it, the history; the path of the report."""
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"{self.scenario}-{self.settings.subject}-{self.settings.seed}"
+        stem += "-again" if self.is_replay else ""  # what is replayed stays as it was found
         self.history.write(folder / f"{stem}.history.jsonl")
         report = folder / f"{stem}.json"
         report.write_text(json.dumps(self.facts(), indent=2) + "\n")
@@ -69,6 +76,7 @@ def run_drill(
     *,
     server_url: str | None = None,
     on_fault: Callable[[str], None] = lambda line: None,
+    is_replay: bool = False,
 ) -> DrillReport:
     """Play the scenario on a database of its own: on the server at `server_url`, else on a new one.
 
@@ -85,14 +93,14 @@ def run_drill(
         arena = Arena(url, settings, server=server, stack=stack, notify=on_fault)
         install_records(arena.conn)
         version = str(arena.query("SHOW server_version")[0][0])
-        scenario.play(arena)
-        arena.settle()
+        missing = _play(scenario, arena)
         arena.history.abandon()
         tally = arena.tally()
-        missing = [f"{name}: none" for name in scenario.shows if not tally.get(name)]
+        missing += [f"{name}: none" for name in scenario.shows if not tally.get(name)]
         judgement = judge(arena.history, arena.world(), missing=missing, unmet=arena.unmet)
     return DrillReport(
         scenario=scenario.name,
+        is_replay=is_replay,
         settings=settings,
         postgres=version,
         judgement=judgement,
@@ -101,3 +109,18 @@ def run_drill(
         seconds=time.monotonic() - began,
         history=arena.history,
     )
+
+
+def _play(scenario: Scenario, arena: Arena) -> list[str]:
+    """What did not take place. A story that cannot be told has shown nothing; jobs that never end
+    afterwards, with healthy workers there to run them, are a promise broken."""
+    try:
+        scenario.play(arena)
+        told: list[str] = []
+    except DrillNotRun as problem:
+        told = [str(problem)]
+    try:
+        arena.settle()
+    except DrillNotRun as problem:
+        arena.expect(False, str(problem))
+    return told

@@ -19,6 +19,9 @@ from faultline.workers.threads import AttemptAborted, InterruptibleCall
 from faultline.workers.tools import Tools
 
 _GRACE_SECONDS = 1.0
+_START_SECONDS = (
+    300.0  # for a thread or a process to be free and up; then the handler's time runs anyway
+)
 
 
 class AbortCause(StrEnum):
@@ -64,7 +67,7 @@ class Attempt:
         self._aborting = asyncio.Event()
         self._ended = asyncio.Event()  # the handler is over, or has had its grace
         self._abort_cause: AbortCause | None = None
-        self._commit_had_its_moment = False
+        self._commits_moment: asyncio.TimerHandle | None = None
         self._handler_task: asyncio.Task[Any] | None = None
         self._call: Interruptible | None = None
         self._thread: asyncio.Future[Any] | None = None
@@ -80,17 +83,18 @@ class Attempt:
             return
         if self.job._phase is not CommitPhase.UNCOMMITTED and cause is AbortCause.LEASE_LOST:
             return
-        if self.job._phase is CommitPhase.FENCED and not self._commit_had_its_moment:
-            self._commit_had_its_moment = True
-            self._loop.call_soon_threadsafe(
-                self._loop.call_later, _GRACE_SECONDS / 2, self.abort, cause
-            )
+        if self.job._phase is CommitPhase.FENCED and self._commits_moment is None:
+            self._loop.call_soon_threadsafe(self._wait_for_commit, cause)
             return
         self._abort_cause = cause
         self.job._cut_connections()
         if self._call is not None:
             self._call.interrupt()
         self._loop.call_soon_threadsafe(self._abort_on_loop)
+
+    def _wait_for_commit(self, cause: AbortCause) -> None:
+        if self._commits_moment is None:
+            self._commits_moment = self._loop.call_later(_GRACE_SECONDS / 2, self.abort, cause)
 
     def _abort_on_loop(self) -> None:
         self._aborting.set()
@@ -104,6 +108,9 @@ class Attempt:
     async def run(self, tools: Tools) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
         self._ended.clear()
+        if self._commits_moment is not None:  # it was for the try before this one
+            self._commits_moment.cancel()
+            self._commits_moment = None
         if (aborted := self._aborted()) is not None:
             return aborted  # between two tries of the same attempt
         arguments = self.task.bind(self.job, self.claim.payload_json)
@@ -161,7 +168,9 @@ class Attempt:
         first = asyncio.FIRST_COMPLETED
         try:
             # Waiting for a thread, or for a process to come up, is not the handler's time.
-            await asyncio.wait({self._thread, aborting, beginning}, return_when=first)
+            await asyncio.wait(
+                {self._thread, aborting, beginning}, timeout=_START_SECONDS, return_when=first
+            )
             await asyncio.wait(
                 {self._thread, aborting},
                 timeout=self.task.options.timeout_seconds,

@@ -74,7 +74,11 @@ class Children:
                 if child.process.is_alive():
                     return child
                 self._all.discard(child)
-            child = Child(self._url)
+            try:
+                child = Child(self._url)
+            except BaseException:
+                self._room.release()
+                raise
             self._all.add(child)
             return child
 
@@ -124,6 +128,7 @@ class ChildCall:
             child.pipe.send(self._request)
             answer = self._listen(child.pipe)
         except (EOFError, OSError) as error:
+            child.process.kill()  # if it is still there, it is of no use to anyone
             child.process.join()
             code = child.process.exitcode
             raise ChildDied(f"the process of the handler died (exit code {code})") from error

@@ -203,9 +203,11 @@ class Settlement:
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
         try:
-            await self._persist(self._desk, statement, lease)
+            verdict = await self._persist(self._desk, statement, lease)
         except StaleLease as stale:  # of "already committed" it is refused by our own entry alone
             return stale.reason != StaleReason.ALREADY_COMMITTED
+        if verdict is not None:
+            self._say_failed(lease, error, verdict, delay)
         return True
 
     # ── shared by all ends ───────────────────────────────────────────────────────────────────────

@@ -32,10 +32,20 @@ from faultline.errors import InvalidInput
     show_default=True,
     help="Where the kill matrix goes, as mutants.json.",
 )
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the kill matrix as a page.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.pass_obj
 def mutants(
-    context: Context, names: Sequence[str], only_list: bool, save_to: Path, as_json: bool
+    context: Context,
+    names: Sequence[str],
+    only_list: bool,
+    save_to: Path,
+    markdown: Path | None,
+    as_json: bool,
 ) -> None:
     """Plant each bug in a scratch copy of Faultline; the layer that it names must find it.
 
@@ -65,6 +75,8 @@ def mutants(
             kills.append(hunt(mutant, mutant.killed_by, server_url=server_url))
             _tell(console, kills[-1])
     _save(save_to, kills, controls, as_json)
+    if markdown is not None:
+        markdown.write_text(_page(kills))
     found = sum(kill.killed for kill in kills)
     console.print(f"\n{found}/{len(kills)} mutants killed")
     is_sound = not any(control.killed for control in controls)
@@ -111,6 +123,30 @@ def _save(folder: Path, kills: Sequence[Kill], controls: Sequence[Kill], as_json
     (folder / "mutants.json").write_text(json.dumps(facts, indent=2) + "\n")
     if as_json:
         print(json.dumps(facts))
+
+
+def _page(kills: Sequence[Kill]) -> str:
+    """The matrix without what differs from run to run: times, and the ids in the evidence."""
+    bugs = {mutant.name: mutant.bug for mutant in MUTANTS}
+    rows = [
+        f"| {kill.mutant} | {bugs[kill.mutant]} | {kill.layer} |"
+        f" {'killed' if kill.killed else '**survived**'} | {kill.rule} |"
+        for kill in kills
+    ]
+    found = sum(kill.killed for kill in kills)
+    head = [
+        "# Mutants",
+        "",
+        "Written by `faultline drill mutants --markdown`. Each bug is planted in a copy of Faultline, and",
+        "the layer that it names is run on the copy. It is green on Faultline itself, and must find a",
+        "rule broken here. Where the bug keeps a story from being told at all, that is said instead.",
+        "",
+        f"**{found} of {len(kills)} killed.**",
+        "",
+        "| mutant | the bug | layer | | what gave it away |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 @contextmanager

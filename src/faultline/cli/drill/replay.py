@@ -38,11 +38,16 @@ def replay(context: Context, file: Path, as_json: bool) -> None:
         case "drill":
             scenario = find_scenario(saved["scenario"])
             settings = DrillSettings(**_with_subject(saved["settings"]))
-            sys.exit(run.play(context, [scenario], settings, save_to=None, as_json=as_json))
+            sys.exit(
+                run.play(
+                    context, [scenario], settings, save_to=None, as_json=as_json, is_replay=True
+                )
+            )
         case "soak":
             given = _with_subject(saved["settings"])
             soaking = SoakSettings(**{**given, "faults": tuple(given["faults"])})
-            sys.exit(soak.perform(context, soaking, save_to=None, as_json=as_json))
+            folder = file.parent / "again"  # what is replayed stays as it was found
+            sys.exit(soak.perform(context, soaking, save_to=folder, as_json=as_json))
         case _:
             sys.exit(_step_through(context, file, as_json))
 

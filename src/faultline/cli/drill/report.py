@@ -19,12 +19,12 @@ from faultline.cli.context import Context
 from faultline.database import connect
 from faultline.drills.campaign import CampaignSettings
 from faultline.drills.checker import Verdict
+from faultline.drills.provenance import Provenance, provenance
 from faultline.drills.race import RaceReport, RaceSettings
 from faultline.drills.report.comparison import Cell, pooled
 from faultline.drills.report.markdown import as_markdown, headline
 from faultline.drills.report.page import as_page
 from faultline.drills.report.plots import draw_duplicates, draw_recoveries, require_plots, save
-from faultline.drills.report.provenance import Provenance, provenance
 from faultline.drills.report.race_drawing import Race, draw_still, save_moving
 from faultline.drills.report.scenario_matrix import ScenarioRow, count_scenarios, play_all
 from faultline.drills.report.study import read_others, study

@@ -124,10 +124,13 @@ def play(
     *,
     save_to: Path | None,
     as_json: bool,
+    is_replay: bool = False,
 ) -> int:
     """Play them and tell of them; the exit code."""
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
-    reports = _play_all(console, chosen, settings, context.given_url, save_to, as_json)
+    reports = _play_all(
+        console, chosen, settings, context.given_url, save_to, as_json, is_replay=is_replay
+    )
     if not as_json:
         _sum_up(console, reports)
     return exit_code([report.judgement.verdict for report in reports])
@@ -147,6 +150,8 @@ def _play_all(
     server_url: str | None,
     save_to: Path | None,
     as_json: bool,
+    *,
+    is_replay: bool,
 ) -> list[DrillReport]:
     reports: list[DrillReport] = []
     with ExitStack() as stack:
@@ -163,7 +168,9 @@ def _play_all(
             def show(line: str) -> None:
                 progress.update(task, fault=escape(line))
 
-            report = run_drill(each, settings, server_url=server_url, on_fault=show)
+            report = run_drill(
+                each, settings, server_url=server_url, on_fault=show, is_replay=is_replay
+            )
             reports.append(report)
             if save_to is not None or report.judgement.verdict is Verdict.INVALID:
                 saved = report.save(save_to or Path("reports", "drills"))
@@ -206,7 +213,10 @@ def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:
     if more > 0:
         console.print(f"           and {more} more")
     if saved is not None:
-        console.print(f"           [dim]saved: {saved}; again: faultline drill replay {saved}[/]")
+        console.print(
+            f"           [dim]seed {report.settings.seed}, PostgreSQL {report.postgres}; saved: {saved};"
+            f" again: faultline drill replay {saved}[/]"
+        )
 
 
 def _sum_up(console: Console, reports: Sequence[DrillReport]) -> None:

@@ -35,6 +35,7 @@ class Mutant:
     bug: str  # what the programmer got wrong, in a few words
     killed_by: Layer
     edits: tuple[Edit, ...]
+    stops_everything: bool = False  # so much so that the story cannot be told: that is noticed, too
 
 
 def drill(*scenarios: str) -> Layer:
@@ -42,7 +43,7 @@ def drill(*scenarios: str) -> Layer:
     return Layer(f"drill {' '.join(scenarios)}", ("run", *scenarios, *options))
 
 
-EXPLORER = Layer("explorer", ("explore", "--schedules", "40"))
+EXPLORER = Layer("explorer", ("explore", "--schedules", "60"))
 PAPERS = drill("wrong_papers")
 
 _FENCE = (
@@ -52,9 +53,15 @@ _FENCE = (
 _HELD = "CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'\n"
 
 
-def _sql(name: str, bug: str, killed_by: Layer, *changes: tuple[str, str]) -> Mutant:
+def _sql(
+    name: str,
+    bug: str,
+    killed_by: Layer,
+    *changes: tuple[str, str],
+    stops_everything: bool = False,
+) -> Mutant:
     edits = tuple(Edit(PROTOCOL, old, new) for old, new in changes)
-    return Mutant(name, bug, killed_by, edits)
+    return Mutant(name, bug, killed_by, edits, stops_everything)
 
 
 FENCE_MUTANTS = (
@@ -152,6 +159,7 @@ FENCE_MUTANTS = (
                 "CREATE OR REPLACE TRIGGER guard_truncate",
             ),
         ),
+        stops_everything=True,  # no worker starts where the fence is down
     ),
 )
 
@@ -161,6 +169,7 @@ CLAIM_MUTANTS = (
         "a job that is claimed again keeps its token",
         drill("stale_takeover"),
         ("fencing_token = j.fencing_token + 1,", "fencing_token = greatest(j.fencing_token, 1),"),
+        stops_everything=True,  # the guards refuse such a claim, for ever
     ),
     _sql(
         "attempt_not_counted_at_claim",
@@ -410,6 +419,7 @@ WORKER_MUTANTS = (
                 "        (worker, list(queues), batch_size, __import__('time').time() + lease_seconds),\n",
             ),
         ),
+        stops_everything=True,  # a lease that ended a day ago cannot be had
     ),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,9 @@ import faultline
 from faultline.drills.mutants.catalogue import Layer, Mutant
 from faultline.errors import FaultlineError
 
-_LAST_WORDS = 3
+_LONGEST_WORDS = 300
+# A rule and what broke it, or an error; not a row of a timeline.
+_FINDING = re.compile(r"(error \[|[a-z][a-z_ ]+: )(?!reports/|see it again)")
 
 
 class MutantNotPlanted(FaultlineError):
@@ -35,6 +38,11 @@ class Kill:
     killed: bool
     seconds: float
     how: str  # the layer's last words
+
+    @property
+    def rule(self) -> str:
+        """What gave it away, without the evidence."""
+        return self.how.partition(":")[0].replace("_", " ") if self.killed else ""
 
     def facts(self) -> dict[str, object]:
         return {
@@ -74,7 +82,12 @@ def hunt(
     server_url: str | None,
     timeout_seconds: float = 180.0,
 ) -> Kill:
-    """Run the layer's command on the copy. Green is a mutant that got away; anything else has noticed."""
+    """Run the layer's command on the copy: a mutant is killed by a rule that was seen to be broken.
+
+    That a story could not be told (exit code 2) counts for those that are known to stop everything, and
+    for the faithful copy, on which every layer has to be green. A copy that does not even run would
+    look the same.
+    """
     began = time.monotonic()
     with planted(mutant) as folder, tempfile.TemporaryDirectory() as reports:
         environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -92,9 +105,14 @@ def hunt(
                 timeout=timeout_seconds,
                 check=False,
             )
-            killed, how = ran.returncode != 0, _last_words(ran.stdout, ran.stderr)
+            how = _last_words(ran.stdout, ran.stderr)
+            may_stop = mutant is None or mutant.stops_everything
+            killed = ran.returncode == 1 or (ran.returncode == 2 and may_stop)
+            came_to_no_verdict = how.startswith("error [") or "Traceback" in ran.stderr
+            if came_to_no_verdict and mutant is not None:
+                killed = False
         except subprocess.TimeoutExpired:
-            killed, how = True, f"it did not come to an end within {timeout_seconds:g} s"
+            killed, how = mutant is None, f"it did not come to an end in {timeout_seconds:g} s"
     name = mutant.name if mutant else "faultline itself"
     return Kill(name, layer.name, killed, time.monotonic() - began, how)
 
@@ -102,8 +120,8 @@ def hunt(
 def _last_words(*texts: str) -> str:
     """The line that says what is wrong: a rule and its evidence, or an error."""
     lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if ": " in line or line.startswith("error")]
-    return " / ".join((telling or lines)[:_LAST_WORDS])[:400]
+    telling = [line for line in lines if _FINDING.match(line)]
+    return (telling or lines or ["nothing"])[0][:_LONGEST_WORDS]
 
 
 def layers_of(mutants: Sequence[Mutant]) -> list[Layer]:

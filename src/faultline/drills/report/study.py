@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from faultline.drills.campaign.campaign import time_facts
+from faultline.drills.provenance import Provenance
 from faultline.drills.report.comparison import Cell, conclude
-from faultline.drills.report.provenance import Provenance
 from faultline.drills.report.scenario_matrix import ScenarioRow
 from faultline.drills.report.summary import SELF_FENCING_NOTE
 from faultline.drills.subjects import Subject

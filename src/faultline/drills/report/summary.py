@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from faultline.drills.campaign.campaign import rate_facts, time_facts
+from faultline.drills.provenance import Provenance
 from faultline.drills.report.comparison import Cell, Conclusion
-from faultline.drills.report.provenance import Provenance
 from faultline.drills.subjects import Subject
 
 SELF_FENCING_NOTE = (

@@ -7,8 +7,8 @@ there afterwards; what it did not must turn out to be there whole or not at all.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from faultline.drills.arena import Arena
 from faultline.drills.crew import unfinished
@@ -68,10 +68,10 @@ def _restart(arena: Arena, how: str, take_down: Callable[[], None]) -> None:
 
     producer = Producer("producer", arena.url, arena.history)
     arena.stack.callback(producer.close)
-    submitting = threading.Thread(target=_submit, args=(producer, range(before, before + during)))
+    thread = arena.stack.enter_context(ThreadPoolExecutor(1))
     take_down()
     arena.inject("restart", "postgres", how=how)
-    submitting.start()
+    submitting = thread.submit(_submit, producer, range(before, before + during))
     arena.wait_until(lambda: producer.unanswered > 0, "a submission without an answer")
     arena.server.start()
     kept = arena.count("SELECT count(*) FROM faultline.ledger")
@@ -81,7 +81,7 @@ def _restart(arena: Arena, how: str, take_down: Callable[[], None]) -> None:
     )
     proxy.flow()
     proxy.reset_all()  # whoever waits for an answer of the server that is gone is told so
-    submitting.join(arena.settings.timeout_seconds)
+    submitting.result(arena.settings.timeout_seconds)
     arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
 
 

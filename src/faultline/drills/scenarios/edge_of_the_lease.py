@@ -14,6 +14,7 @@ from faultline import protocol
 from faultline.database import run
 from faultline.drills.arena import Arena
 from faultline.drills.scenario import scenario
+from faultline.drills.subjects import Subject, weaken
 from faultline.drills.workload import note
 from faultline.errors import StaleLease
 from faultline.model import Claim
@@ -25,7 +26,7 @@ _CLOCK = """
 """
 
 
-@scenario(shows=("edges", "refusals", "takeovers", "commits"))
+@scenario(shows=("edges", "takeovers", "commits"), breaks_naive=True)
 def edge_of_the_lease(arena: Arena) -> None:
     arena.submit(note, number=1)
     try:
@@ -76,12 +77,18 @@ def _install_clock(arena: Arena) -> None:
     for clock in ("clock_timestamp()", "statement_timestamp()"):
         text = text.replace(clock, "drill.clock()")
     arena.conn.execute(_CLOCK)
-    arena.conn.execute(text.encode())
+    _install(arena, text)
 
 
 def _remove_clock(arena: Arena) -> None:
     _set_clock(arena, "")
-    arena.conn.execute(_protocol().encode())
+    _install(arena, _protocol())
+
+
+def _install(arena: Arena, protocol: str) -> None:
+    arena.conn.execute(protocol.encode())
+    if arena.settings.subject is Subject.NAIVE:
+        weaken(arena.url)
 
 
 def _protocol() -> str:

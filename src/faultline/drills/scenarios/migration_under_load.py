@@ -16,6 +16,7 @@ from faultline.drills.arena import Arena
 from faultline.drills.crowd import all_at_once
 from faultline.drills.history import Phase, Verb
 from faultline.drills.scenario import scenario
+from faultline.drills.subjects import Subject, weaken
 from faultline.drills.workload import note, pay, pay_by_hand
 from faultline.errors import FaultlineError
 from faultline.migrate import migrate
@@ -62,6 +63,8 @@ def _upgrade(arena: Arena) -> None:
     arena.expect(replaced == 1, f"{replaced} of two migrators replaced the functions")
     if replaced:
         arena.inject("migration")
+    if arena.settings.subject is Subject.NAIVE:
+        weaken(arena.url)
 
 
 def _producer(arena: Arena, who: int) -> Callable[[Connection], bool]:

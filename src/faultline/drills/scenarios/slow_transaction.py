@@ -20,7 +20,7 @@ from faultline.errors import StaleLease
 # Further past the end of the lease than the checker allows for writing things down.
 _LAPSED = (
     "SELECT FROM faultline.jobs WHERE id = %s"
-    " AND lease_expires_at < clock_timestamp() - interval '0.2 seconds'"
+    " AND lease_expires_at < clock_timestamp() - interval '0.8 seconds'"
 )
 
 

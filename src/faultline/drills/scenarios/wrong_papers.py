@@ -45,6 +45,8 @@ def wrong_papers(arena: Arena) -> None:
             arena.expect(False, f"the job was ended with {what}")
             return
     _leave_a_running_job_alone(arena, claim)
+    if not _is_running(arena, claim):
+        return
     _commit(arena, claim)
     _leave_a_finished_job_alone(arena, claim)
     _arrive_too_late(arena)
@@ -71,8 +73,7 @@ def _present(arena: Arena, papers: Claim, what: str) -> None:
     for verb, statement in _writes(papers).items():
         _expect_refusal(arena, statement, f"{verb} with {what}")
     # The batch that has no writes of its own beside it answers instead of raising.
-    (verdict,) = run(arena.conn, protocol.commit_many([papers], [None]))
-    _count(arena, verdict.outcome is CommitOutcome.STALE, f"commit_many with {what}")
+    _count(arena, _batch_is_stale(arena, papers), f"commit_many with {what}")
     # Nor does it help to claim that the entry is part of a batch, or to make it look like one.
     entry = Statement(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)",
@@ -81,6 +82,14 @@ def _present(arena: Arena, papers: Claim, what: str) -> None:
     )
     for setting in ("", "on"):
         _expect_refusal(arena, entry, f"a ledger entry with {what}", batch=setting)
+
+
+def _batch_is_stale(arena: Arena, papers: Claim) -> bool:
+    try:
+        (verdict,) = run(arena.conn, protocol.commit_many([papers], [None]))
+    except StaleLease:
+        return True
+    return verdict.outcome is CommitOutcome.STALE
 
 
 def _writes(papers: Claim) -> dict[str, Statement[Any]]:
@@ -137,13 +146,17 @@ def _write(arena: Arena, claim: Claim) -> None:
 def _leave_a_finished_job_alone(arena: Arena, claim: Claim) -> None:
     for verb, statement in _writes(claim).items():
         _expect_refusal(arena, statement, f"{verb} of a finished job")
-    state = run(arena.conn, protocol.cancel(claim.job_id))
+    try:
+        state = run(arena.conn, protocol.cancel(claim.job_id))
+    except IllegalTransition:  # the guard's word: the verb itself has not looked
+        state = None
     _count(arena, state is JobState.SUCCEEDED, "a cancel of a finished job")
     try:
         run(arena.conn, protocol.retry(claim.job_id))
-        _count(arena, False, "a retry of a finished job")
     except IllegalTransition:
-        _count(arena, True, "")
+        arena.injected["refusal"] += 1
+    else:
+        arena.expect(False, "a retry of a finished job was not refused")
 
 
 def _arrive_too_late(arena: Arena) -> None:

@@ -18,6 +18,11 @@ def install(subject: Subject, url: str) -> None:
     """Prepare a scratch database for the subject."""
     migrate(url)
     if subject is Subject.NAIVE:
-        sql = resources.files("faultline.drills.subjects").joinpath("naive.sql").read_text()
-        with connect(url) as conn, conn.transaction():
-            conn.execute(sql)
+        weaken(url)
+
+
+def weaken(url: str) -> None:
+    """Take the fence away; also after something has put it back. Repeatable."""
+    sql = resources.files("faultline.drills.subjects").joinpath("naive.sql").read_text()
+    with connect(url) as conn, conn.transaction():
+        conn.execute(sql)
