@@ -39,6 +39,7 @@ test: $(READY) ## the whole suite, on real PostgreSQL, with what it exercised
 
 report: $(READY) ## fault rates, recovery times, scenario and kill matrices, as JSON, Markdown and HTML
 	@$(BIN)/faultline drill mutants --markdown docs/drills/mutants.md
+	@$(BIN)/faultline drill report
 	@$(BIN)/faultline drill report --gif
 
 drills: $(READY) ## every scenario, a long exploration and the whole crash sweep

@@ -16,12 +16,17 @@ from faultline.embedded import temporary_server
 
 @contextmanager
 def ends_cleanly() -> Iterator[None]:
-    """SIGTERM too must leave nothing behind: no worker that stands still, no database, no server."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM, and a terminal that is closed, must leave nothing behind either: no worker that stands
+    still, no database, no server."""
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ def stalled_worker(arena: Arena, **given: Any) -> Witness:
     """Start a worker that takes every job, and wait until a plan has stopped it."""
     jobs = str(max(1, unfinished(arena)))
     late = arena.worker("--no-self-fencing", "--concurrency", jobs, name="late", **given)
-    arena.wait_until(lambda: late.is_stopped, "the stall")
+    arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
     arena.inject("stop", late.name)
     return late
 
@@ -30,4 +30,4 @@ def wake_to_the_end(arena: Arena, late: Witness, *, attempts: int) -> None:
             late.resume()
         return len(late.heard("worker_exit")) >= attempts
 
-    arena.wait_until(is_over, "the late worker's end")
+    arena.wait_until(is_over, "the late worker's end", by=late)

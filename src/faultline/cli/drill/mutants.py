@@ -15,9 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from faultline.cli.context import Context
+from faultline.cli.drill.run import listing_console
 from faultline.cli.playground import ends_cleanly
 from faultline.drills.mutants.catalogue import MUTANTS, Mutant
 from faultline.drills.mutants.hunt import Kill, hunt, layers_of
+from faultline.drills.provenance import provenance
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
 
@@ -28,9 +30,7 @@ from faultline.errors import InvalidInput
 @click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path("reports", "latest"),
-    show_default=True,
-    help="Where the kill matrix goes, as mutants.json.",
+    help="Where the kill matrix goes, as mutants.json; that of all mutants always goes to reports/latest.",
 )
 @click.option(
     "--markdown",
@@ -43,7 +43,7 @@ def mutants(
     context: Context,
     names: Sequence[str],
     only_list: bool,
-    save_to: Path,
+    save_to: Path | None,
     markdown: Path | None,
     as_json: bool,
 ) -> None:
@@ -55,7 +55,7 @@ def mutants(
     chosen = _chosen(names)
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     if only_list:
-        _list(console, chosen)
+        _list(listing_console(), chosen)
         return
     controls: list[Kill] = []
     kills: list[Kill] = []
@@ -74,7 +74,13 @@ def mutants(
             step(mutant.name)
             kills.append(hunt(mutant, mutant.killed_by, server_url=server_url))
             _tell(console, kills[-1])
-    _save(save_to, kills, controls, as_json)
+    facts = _facts(kills, controls)
+    if save_to is not None or not names:
+        folder = save_to or Path("reports", "latest")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "mutants.json").write_text(json.dumps(facts, indent=2) + "\n")
+    if as_json:
+        print(json.dumps(facts))
     if markdown is not None:
         markdown.write_text(_page(kills))
     found = sum(kill.killed for kill in kills)
@@ -108,21 +114,18 @@ def _tell(console: Console, kill: Kill) -> None:
     )
 
 
-def _save(folder: Path, kills: Sequence[Kill], controls: Sequence[Kill], as_json: bool) -> None:
+def _facts(kills: Sequence[Kill], controls: Sequence[Kill]) -> dict[str, object]:
     bugs = {mutant.name: mutant.bug for mutant in MUTANTS}
-    facts = {
-        "command": "faultline drill mutants",
+    return {
+        **provenance("faultline drill mutants", seed=None, postgres="").facts(),
         "killed": sum(kill.killed for kill in kills),
         "of": len(kills),
+        "in_the_catalogue": len(MUTANTS),
         "mutants": [{**kill.facts(), "bug": bugs[kill.mutant]} for kill in kills],
         "layers_on_faultline_itself": [
             {"layer": control.layer, "green": not control.killed} for control in controls
         ],
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mutants.json").write_text(json.dumps(facts, indent=2) + "\n")
-    if as_json:
-        print(json.dumps(facts))
 
 
 def _page(kills: Sequence[Kill]) -> str:

@@ -17,7 +17,13 @@ _BAR_WIDTH = 40
 
 
 @click.command()
-@click.option("--kills", default=10, show_default=True, help="How many workers to kill.")
+@click.option(
+    "--kills",
+    default=10,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="How many workers to kill.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.pass_obj
 def recovery(context: Context, kills: int, as_json: bool) -> None:

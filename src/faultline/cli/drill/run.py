@@ -20,6 +20,7 @@ from faultline.drills.checker import Verdict
 from faultline.drills.drill import DrillReport, run_drill
 from faultline.drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
 from faultline.drills.subjects import Subject
+from faultline.errors import InvalidInput
 
 DEFAULTS = DrillSettings()
 STYLES = {Verdict.VALID: "green", Verdict.INVALID: "bold red", Verdict.UNKNOWN: "yellow"}
@@ -51,7 +52,7 @@ def list_scenarios(as_json: bool) -> None:
         lacking = each.lacking()
         note = f" [yellow](not here: {escape(lacking)})[/]" if lacking else ""
         table.add_row(f"[bold]{each.name}[/]", escape(each.title) + note)
-    Console(highlight=False).print(table)
+    listing_console().print(table)
 
 
 @click.command()
@@ -114,6 +115,11 @@ def run(
         subject=Subject(subject),
     )
     chosen = [find_scenario(name) for name in names] or list(all_scenarios().values())
+    if save_to is not None:
+        try:
+            save_to.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"--save-to {save_to}: {error.strerror}") from None
     sys.exit(play(context, chosen, settings, save_to=save_to, as_json=as_json))
 
 
@@ -134,6 +140,12 @@ def play(
     if not as_json:
         _sum_up(console, reports)
     return exit_code([report.judgement.verdict for report in reports])
+
+
+def listing_console() -> Console:
+    """For lists: one line each where a program reads them."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=240)
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
@@ -226,4 +238,5 @@ def _sum_up(console: Console, reports: Sequence[DrillReport]) -> None:
     said = ", ".join(
         f"[{STYLES[verdict]}]{count} {verdict}[/]" for verdict, count in found.items() if count
     )
-    console.print(f"\n{len(reports)} drills: {said or 'none was run'}")
+    drills = "1 drill" if len(reports) == 1 else f"{len(reports)} drills"
+    console.print(f"\n{drills}: {said or 'none was run'}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from faultline.drills.arena import Arena
+from faultline.drills.lateness import stalled_worker, wake_to_the_end
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import note, pay
 from faultline.task import Task
@@ -37,18 +38,10 @@ def _stall_and_come_back(arena: Arena, task: Task[Any, Any]) -> None:
     jobs = arena.settings.jobs
     for number in range(jobs):
         arena.submit(task, number=number, plan={"1": "stop@start"})
-    late = arena.worker("--no-self-fencing", "--concurrency", str(jobs), name="late")
-    arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
-    arena.inject("stop", late.name)
+    late = stalled_worker(arena)
     for number in range(arena.settings.workers):
         arena.worker(name=f"steady-{number + 1}")
     arena.wait_until(
         lambda: arena.count("SELECT count(*) FROM faultline.ledger") == jobs, "the takeover"
     )
-
-    def has_ended() -> bool:
-        if late.is_stopped:  # its other jobs have the same plan, and stop it again
-            late.resume()
-        return len(late.heard("worker_exit")) >= jobs
-
-    arena.wait_until(has_ended, "the end of the late worker's attempts", by=late)
+    wake_to_the_end(arena, late, attempts=jobs)
