@@ -127,6 +127,11 @@ def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, sa
     console.print(f"[dim]written: {', '.join(map(str, written))}[/]")
     for reason in conclusion.reasons:
         console.print(f"[bold red]{conclusion.verdict}[/]: {escape(reason)}")
+    if conclusion.verdict is Verdict.VALID:
+        console.print(
+            f"\n[green]Of {jobs} jobs, {summary['faultline_duplicates']} took effect more than once on"
+            f" Faultline[/], and {summary['naive_duplicates']} on the same queue without its fence."
+        )
     return EXIT_CODES[conclusion.verdict]
 
 
@@ -171,7 +176,9 @@ def _explain(console: Console, report: RaceReport) -> None:
         console.print(
             f"  t={moment.at - start:5.2f}  {moment.worker}  [{style}]{moment.mark} {moment.text}[/]"
         )
-    console.print("\n  [dim]█ at work  ░ stalled  ▶ claim  ✓ committed  ✗ refused[/dim]")
+    console.print(
+        "\n  [dim]█ at work  ░ stalled  ▶ claim  ‖ stalls  ▷ is back  ✓ committed  ✗ refused[/dim]"
+    )
     for lane in lanes(report.events):
         console.print(f"  {lane}", markup=False)
     console.print("\n[bold]Verdict[/bold]")

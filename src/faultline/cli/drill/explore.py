@@ -203,14 +203,18 @@ def _show(console: Console, report: ExploreReport, saved: Path | None) -> None:
         complete = "-" if each.complete_bound < 0 else str(each.complete_bound)
         figures = [each.performed, each.schedules, complete, each.most_preemptions]
         figures += [each.counts[name] for name in _COUNTED]
-        verdict = "[green]holds[/]" if each.counterexample is None else "[bold red]violated[/]"
+        verdict = "[green]holds[/]" if each.performed else "not run"
+        if each.counterexample is not None:
+            verdict = "[bold red]violated[/]"
         table.add_row(each.name, *(f"{figure}" for figure in figures), verdict)
     console.print(table)
-    seconds = sum(each.seconds for each in report.programs)
+    performed = [each for each in report.programs if each.performed]
+    seconds = sum(each.seconds for each in performed)
     rate = report.schedules / seconds if seconds else 0.0
     console.print(
-        f"\n{report.schedules:,} different schedules of {len(report.programs)} programs in"
-        f" {seconds:.1f} s ({rate:.0f} per second), seed {report.seed}"
+        f"\n{report.schedules:,} different schedules of {_programs(performed)} in"
+        f" {seconds:.1f} s ({rate:.0f} per second), seed {report.seed}; complete to some bound:"
+        f" {_programs([each for each in performed if each.complete_bound >= 0])}"
     )
     found = report.counterexample
     if found is not None:
@@ -225,6 +229,10 @@ def _show(console: Console, report: ExploreReport, saved: Path | None) -> None:
         console.print(f"\n[yellow]nothing was shown:[/] {', '.join(report.missing)}")
     else:
         console.print("\n[green]no rule was broken[/]")
+
+
+def _programs(some: Sequence[object]) -> str:
+    return "1 program" if len(some) == 1 else f"{len(some)} programs"
 
 
 def show_steps(console: Console, steps: Sequence[Step]) -> None:
