@@ -34,7 +34,8 @@ GATES = {
         "kills": 20,
     },
     "drill": {"scenarios": 35, "kills": 5, "stops": 5, "takeovers": 30, "stale_rejections": 30},
-    "sweep point": {"scenarios": 35, "kills": 10, "takeovers": 15, "unknown_commits": 1},
+    "sweep point": {"scenarios": 35, "kills": 10, "takeovers": 15},
+    "stateful example": {"scenarios": 200, "takeovers": 10, "stale_rejections": 100},
     "soak": {"scenarios": 1, "commits": 50, "takeovers": 1},
     "campaign job": {"scenarios": 10, "takeovers": 1, "stale_rejections": 1},
 }

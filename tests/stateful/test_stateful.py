@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.proof import Tally
 from tests.stateful.conftest import MUTANT_VARIABLE
 from tests.stateful.machine import Machine
 from tests.stateful.world import World
@@ -47,13 +47,16 @@ def play(world: World, *, examples: int, phases: list[Phase]) -> None:
 
 
 @pytest.mark.timeout(600)  # a failure is reduced to its shortest story, and that takes a while
-def test_faultline_does_what_its_model_does(
-    world: World, record_property: Callable[[str, object], None]
-) -> None:
+def test_faultline_does_what_its_model_does(world: World, tally: Tally) -> None:
     play(world, examples=EXAMPLES, phases=PHASES)
 
-    for what, times in sorted(world.tally.items()):
-        record_property(what, times)
+    tally(
+        "stateful example",
+        scenarios=world.tally["examples"],
+        commits=world.tally["commits"],
+        takeovers=world.tally["takeovers"],
+        stale_rejections=world.tally["stale_refusals"],
+    )
     print(dict(sorted(world.tally.items())))  # shown by pytest -rP
     assert world.tally["examples"] >= EXAMPLES
     missing = [what for what in NEEDED if not world.tally[what]]
