@@ -28,7 +28,11 @@ def soak(
 
 
 def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally) -> None:
-    report = soak(Subject.FAULTLINE, server_url)
+    """In ten seconds a fault may come to nothing: then nothing is shown, and another seed is drawn."""
+    for seed in range(1, 5):
+        report = soak(Subject.FAULTLINE, server_url, seed=seed)
+        if report.judgement.verdict is not Verdict.UNKNOWN:
+            break
     tally("soak", scenarios=1, **report.tally)
     assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
     assert report.tally["kills"] > 0

@@ -45,7 +45,7 @@ def _lacking() -> str | None:
 
 
 @scenario(
-    shows=("disk_fulls", "outages", "takeovers", "commits"),
+    shows=("disk_fulls", "outages", "commits"),
     server_settings={"fsync": "off"},  # no crash in this story, and moving tables is quicker
     lacking=_lacking,
 )
