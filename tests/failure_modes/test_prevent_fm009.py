@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.failure_modes.blocked_loop import let_go, make_fifo
 from tests.failure_modes.crew import Crew
 from tests.processes import apps
+from tests.processes.fifo import let_go, make_fifo
 from tests.processes.stage import Stage
 
 LEASE = ("--lease-seconds", "2")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.failure_modes.blocked_loop import SHORT_LEASE, let_go, make_fifo
 from tests.failure_modes.crew import APP, LOOP_HEARTBEAT_APP, Crew
 from tests.processes import apps
+from tests.processes.fifo import let_go, make_fifo
 from tests.processes.stage import Stage
+
+SHORT_LEASE = ("--lease-seconds", "1")
 
 
 def test_a_worker_whose_heartbeats_stopped_is_refused_and_goes_on_to_other_jobs(

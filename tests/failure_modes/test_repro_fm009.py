@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.failure_modes.blocked_loop import SHORT_LEASE, let_go, make_fifo
 from tests.failure_modes.crew import APP, LOOP_HEARTBEAT_APP, Crew
 from tests.processes import apps
+from tests.processes.fifo import let_go, make_fifo
 from tests.processes.stage import Stage
+
+SHORT_LEASE = ("--lease-seconds", "1")
 
 
 @pytest.mark.usefixtures("without_fence")

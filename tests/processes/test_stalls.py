@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from faultline.drills.proxy import Proxy
 from faultline.task import Task
 from tests.processes import apps
+from tests.processes.fifo import let_go, make_fifo
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage
 
@@ -21,22 +21,7 @@ WORTH_OF_A_LEASE = 6  # renewals: a lease is renewed four times while it lasts
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Path:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    return path
-
-
-def let_go(stage: Stage, fifo: Path) -> None:
-    """Let the handler that reads from the fifo go on."""
-
-    def somebody_reads() -> bool:
-        try:
-            os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:
-            return False
-        return True
-
-    stage.wait_until(somebody_reads, "nobody reads from the fifo")
+    return make_fifo(tmp_path)
 
 
 @pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)

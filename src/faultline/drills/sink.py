@@ -11,7 +11,6 @@ import contextlib
 import json
 import socketserver
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from faultline.drills.world import OutsideCall
@@ -20,8 +19,7 @@ ADDRESS_VARIABLE = "FAULTLINE_DRILL_SINK"
 
 
 class Sink:
-    def __init__(self, *, compares_tokens: bool = True) -> None:
-        self._compares_tokens = compares_tokens
+    def __init__(self) -> None:
         self._calls: list[OutsideCall] = []
         self._highest: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -44,7 +42,7 @@ class Sink:
 
     def _take(self, job: str, token: int, key: str) -> bool:
         with self._lock:
-            accepted = not self._compares_tokens or token >= self._highest.get(job, 0)
+            accepted = token >= self._highest.get(job, 0)
             self._calls.append(OutsideCall(len(self._calls) + 1, job, token, key, accepted))
             if accepted:
                 self._highest[job] = token
@@ -65,15 +63,6 @@ def _make_server(take: Any) -> socketserver.ThreadingTCPServer:
         allow_reuse_address = True
 
     return Server(("127.0.0.1", 0), Handler)
-
-
-@contextlib.contextmanager
-def open_sink(*, compares_tokens: bool = True) -> Iterator[Sink]:
-    sink = Sink(compares_tokens=compares_tokens)
-    try:
-        yield sink
-    finally:
-        sink.close()
 
 
 async def call_outside(address: str, *, job: str, token: int, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""A handler that blocks its event loop for longer than the lease, until the test lets it go."""
+"""A fifo that a handler reads from: it blocks there, event loop and all, until it is let go."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from tests.processes.stage import Stage
 
-SHORT_LEASE = ("--lease-seconds", "1")
 
-
-def make_fifo(home: Path) -> Path:
-    fifo = home / "fifo"
+def make_fifo(folder: Path) -> Path:
+    fifo = folder / "fifo"
     os.mkfifo(fifo)
     return fifo
 
 
 def let_go(stage: Stage, fifo: Path) -> None:
+    """Let the handler that reads from the fifo go on."""
+
     def somebody_reads() -> bool:
         try:
             os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
