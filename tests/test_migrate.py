@@ -140,7 +140,7 @@ def test_two_migrators_at_once_make_one_schema(empty_database_url: str) -> None:
 
         watcher.execute("SELECT pg_advisory_unlock(42)")
 
-        assert first.result(timeout=30).applied == ("0001 initial",)
+        assert len(first.result(timeout=30).applied) == len(migrations())
         assert second.result(timeout=30).applied == ()
         assert value(watcher, "SELECT count(*) FROM faultline.migrations") == latest_version()
 
@@ -167,7 +167,7 @@ def test_a_first_migration_killed_half_way_leaves_nothing_and_can_be_run_again(
         assert value(watcher, "SELECT to_regnamespace('faultline')") is None
         watcher.execute("SELECT pg_advisory_unlock(42)")
 
-        assert migrate(empty_database_url).applied == ("0001 initial",)
+        assert len(migrate(empty_database_url).applied) == len(migrations())
 
 
 def test_an_upgrade_killed_half_way_leaves_the_old_functions_and_can_be_run_again(

@@ -14,7 +14,8 @@ import psycopg
 import pytest
 from psycopg.errors import DuplicateObject, InsufficientPrivilege, UniqueViolation
 
-from faultline import protocol
+from faultline import protocol, queue_inspection, upkeep
+from faultline.config import Retention
 from faultline.database import run
 from faultline.errors import StaleLease
 from faultline.migrate import migrate
@@ -73,7 +74,7 @@ def test_a_worker_takes_a_job_from_start_to_end(conn: Conn) -> None:
         )
         [claim] = run(conn, CLAIM)
         assert run(conn, protocol.heartbeat("w", [claim], lease_seconds=600)) == {
-            claim.job_id: Renewal.RENEWED
+            claim.id: Renewal.RENEWED
         }
         with conn.transaction():
             run(conn, protocol.assert_fence(claim, idle_seconds=60))
@@ -165,15 +166,21 @@ def verbs(claim: Claim) -> dict[str, Statement[Any]]:
         "reconcile": RECONCILE,
         "cancel": protocol.cancel(claim.job_id),
         "retry": protocol.retry(claim.job_id),
+        "purge_jobs": upkeep.purge_jobs(Retention(), batch_size=1),
+        "purge_ledger": upkeep.purge_ledger(Retention(), batch_size=1),
+        "queues": queue_inspection.queues(),
     }
 
 
 @pytest.mark.parametrize(
     ("role", "own"),
     [
-        ("faultline_producer", {"enqueue"}),
-        ("faultline_inspector", set()),
-        ("faultline_operator", {"enqueue", "reconcile", "cancel", "retry"}),
+        ("faultline_producer", {"enqueue", "queues"}),
+        ("faultline_inspector", {"queues"}),
+        (
+            "faultline_operator",
+            {"enqueue", "reconcile", "cancel", "retry", "purge_jobs", "purge_ledger", "queues"},
+        ),
         ("faultline_worker", None),
     ],
 )

@@ -20,6 +20,7 @@ from faultline.errors import (
 )
 from faultline.job import Job
 from faultline.model import Enqueued, JobRecord, JobState, RetryPolicy, StaleReason
+from faultline.queue_inspection import QueueCount, Standing
 from faultline.task import Task
 
 __version__ = "0.1.0"
@@ -40,11 +41,13 @@ __all__ = [
     "JobState",
     "NotCommitted",
     "PayloadTooLarge",
+    "QueueCount",
     "Reject",
     "RetryPolicy",
     "SchemaMismatch",
     "StaleLease",
     "StaleReason",
+    "Standing",
     "Task",
     "UnknownJob",
     "UnknownTask",

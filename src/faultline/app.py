@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import protocol
+from faultline import protocol, queue_inspection
 from faultline.database import (
     AsyncConnection,
     AsyncPool,
@@ -39,6 +39,7 @@ from faultline.model import (
     RetryPolicy,
 )
 from faultline.protocol import Statement
+from faultline.queue_inspection import QueueCount
 from faultline.task import DEFAULT_RETRY, Handler, Task, TaskOptions
 
 P = ParamSpec("P")
@@ -151,6 +152,13 @@ class Faultline:
     async def retry_async(self, job_id: UUID | str) -> JobState:
         return await self.execute_async(protocol.retry(_uuid(job_id)))
 
+    def queues(self) -> list[QueueCount]:
+        """How many jobs of each queue are due, scheduled, running, failed, succeeded; cheap at any size."""
+        return self.execute(queue_inspection.queues())
+
+    async def queues_async(self) -> list[QueueCount]:
+        return await self.execute_async(queue_inspection.queues())
+
     # ── running statements ───────────────────────────────────────────────────────────────────────
 
     def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
@@ -159,8 +167,13 @@ class Faultline:
                 raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
             return run(conn, statement)
         url = self.database_url
-        with pool_errors(url), self._open_pool(url).connection() as pooled:
+        pool = self._open_pool(url)
+        with pool_errors(url):
+            pooled = pool.getconn()
+        try:
             return run(pooled, statement)
+        finally:
+            pool.putconn(pooled)
 
     def _open_pool(self, url: str) -> Pool:
         with self._opening:
@@ -193,9 +206,13 @@ class Faultline:
                 )
                 await pool.open()
                 self._async_pools[loop] = pool
+        async_pool = self._async_pools[loop]
         with pool_errors(url):
-            async with self._async_pools[loop].connection() as pooled:
-                return await run_async(pooled, statement)
+            pooled = await async_pool.getconn()
+        try:
+            return await run_async(pooled, statement)
+        finally:
+            await async_pool.putconn(pooled)
 
     def close(self) -> None:
         """Close the connections that `enqueue` and the other plain methods opened."""

@@ -14,11 +14,34 @@ from faultline.errors import InvalidSettings
 LIVENESS_SECONDS = 0.1
 LEADERSHIP_SECONDS = 0.2
 MAX_CONCURRENCY = 10_000
+SHORTEST_RETENTION_DAYS = 1 / 24  # for workers that lost the answer to a commit and look it up
+LONGEST_RETENTION_DAYS = 36_500
 
 
 def new_worker_id() -> str:
     """Unique for this incarnation of this process: a restarted worker is another worker."""
     return f"{socket.gethostname()[:100]}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """For how many days what has ended is kept; 0 for ever.
+
+    The ledger has a time of its own, longer: it is the record of what took effect. An entry is never
+    removed before its job, whatever is set here.
+    """
+
+    succeeded_days: float = 7.0
+    failed_days: float = 30.0
+    ledger_days: float = 90.0
+
+    def __post_init__(self) -> None:
+        for name, days in vars(self).items():
+            if not (days == 0 or SHORTEST_RETENTION_DAYS <= days <= LONGEST_RETENTION_DAYS):
+                raise InvalidSettings(
+                    f"{name} is {days:g}; it is 0, for ever, or an hour (1/24) to"
+                    f" {LONGEST_RETENTION_DAYS:,} days"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
 
@@ -56,6 +57,23 @@ async def run_async(conn: AsyncConnection, statement: Statement[T]) -> T:
         async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.sql, statement.params)
             return statement.read(await cursor.fetchall())
+
+
+def run_together(conn: Connection, *statements: Statement[Any]) -> None:
+    """Several statements in one round trip, their answers unread; the first to fail ends it."""
+    with translated_errors(), psycopg.ClientCursor(conn) as cursor:
+        cursor.execute(*_together(statements))
+
+
+async def run_together_async(conn: AsyncConnection, *statements: Statement[Any]) -> None:
+    with translated_errors():
+        async with psycopg.AsyncClientCursor(conn) as cursor:
+            await cursor.execute(*_together(statements))
+
+
+def _together(statements: Sequence[Statement[Any]]) -> tuple[LiteralString, tuple[Any, ...]]:
+    sql: LiteralString = "; ".join([statement.sql for statement in statements])
+    return sql, tuple(param for statement in statements for param in statement.params)
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────
@@ -292,6 +310,52 @@ def _leave_sessions_to_the_parent() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_sessions_to_the_parent)
 
+# ── transactions that are not the user's to end ──────────────────────────────────────────────────
+
+
+class HandlerConnection(psycopg.Connection[Any]):
+    """In a job's transaction COMMIT belongs to the job: without the fence it would mean nothing."""
+
+    is_guarded = False
+
+    def commit(self) -> None:
+        _refuse_if_guarded(self.is_guarded, "commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        _refuse_if_guarded(self.is_guarded, "rollback")
+        super().rollback()
+
+
+class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
+    is_guarded = False
+
+    async def commit(self) -> None:
+        _refuse_if_guarded(self.is_guarded, "commit")
+        await super().commit()
+
+    async def rollback(self) -> None:
+        _refuse_if_guarded(self.is_guarded, "rollback")
+        await super().rollback()
+
+
+def _refuse_if_guarded(is_guarded: bool, verb: str) -> None:
+    if is_guarded:
+        raise psycopg.ProgrammingError(
+            f"{verb}() is not yours to call here: the transaction ends with its `with` block"
+        )
+
+
+@contextlib.contextmanager
+def transaction_guarded(conn: Connection | AsyncConnection) -> Iterator[None]:
+    handler_connection: Any = conn
+    handler_connection.is_guarded = True
+    try:
+        yield
+    finally:
+        handler_connection.is_guarded = False
+
+
 # ── pools ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -301,14 +365,19 @@ def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
     def prepare(conn: Connection) -> None:
         configure(conn)
 
+    def check(conn: Connection) -> None:
+        if _has_news(conn):
+            ConnectionPool.check_connection(conn)
+
     options = connect_options(url, application_name=application_name)
     return ConnectionPool(
+        connection_class=HandlerConnection,
         kwargs=options,
         min_size=0,
         max_size=max_size,
         open=False,
         configure=prepare,
-        check=ConnectionPool.check_connection,  # one that died while idle is nobody's failed attempt
+        check=check,
         timeout=15.0,
     )
 
@@ -317,16 +386,29 @@ def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncP
     async def prepare(conn: AsyncConnection) -> None:
         await configure_async(conn)
 
+    async def check(conn: AsyncConnection) -> None:
+        if _has_news(conn):
+            await AsyncConnectionPool.check_connection(conn)
+
     options = connect_options(url, application_name=application_name)
     return AsyncConnectionPool(
+        connection_class=AsyncHandlerConnection,
         kwargs=options,
         min_size=0,
         max_size=max_size,
         open=False,
         configure=prepare,
-        check=AsyncConnectionPool.check_connection,
+        check=check,
         timeout=15.0,
     )
+
+
+def _has_news(conn: Connection | AsyncConnection) -> bool:
+    """Whether the server has said something on an idle connection: as a rule, that it is over. One
+    that died while idle is nobody's failed attempt, and asking the kernel costs no round trip."""
+    looker = select.poll()
+    looker.register(conn.fileno(), select.POLLIN)
+    return bool(looker.poll(0))
 
 
 @contextlib.contextmanager

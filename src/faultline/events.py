@@ -36,6 +36,7 @@ class Event(StrEnum):
     WORKER_STOPPED = "worker_stopped"  # the end of the process
     WORKER_LOST = "worker_lost"
     RECONCILER_LEADING = "reconciler_leading"
+    PURGED = "purged"
     DATABASE_UNAVAILABLE = "database_unavailable"
     DATABASE_BACK = "database_back"
     DEGRADED = "degraded"

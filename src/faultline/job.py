@@ -14,10 +14,21 @@ import psycopg
 from psycopg import IsolationLevel
 
 from faultline import protocol
-from faultline.database import AsyncConnection, AsyncPool, Connection, Pool, run, run_async
+from faultline.database import (
+    AsyncConnection,
+    AsyncPool,
+    Connection,
+    Pool,
+    run,
+    run_async,
+    run_together,
+    run_together_async,
+    transaction_guarded,
+)
 from faultline.errors import InvalidInput, NotCommitted, StaleLease
 from faultline.model import Claim
 from faultline.payload import encode_json
+from faultline.protocol import Statement
 
 
 class HeldLease(Protocol):
@@ -47,6 +58,7 @@ class Job:
         self._pool = pool
         self._async_pool = async_pool
         self._connections: set[Connection | AsyncConnection] = set()
+        self._is_cut = False  # the attempt is to end: it gets no connection any more
         self._phase = CommitPhase.UNCOMMITTED
         self._refusal: StaleLease | None = (
             None  # a handler that swallows it has still not succeeded
@@ -85,7 +97,7 @@ class Job:
     def idempotency_key(self) -> str:
         """The same over all attempts of this job and unlike any other job's, in any database: hand it
         to the outside systems you call, so that they see a repeated call as one."""
-        return str(self._claim.job_id)
+        return self._claim.id
 
     @property
     def lease_remaining(self) -> float:
@@ -136,18 +148,18 @@ class Job:
         this transaction ends. Above READ COMMITTED it must be the first statement."""
         return self._run(conn, self._fence())
 
-    def _fence(self) -> protocol.Statement[None]:
+    def _fence(self) -> Statement[None]:
         return protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
 
     def _run(
-        self, conn: Connection | AsyncConnection, statement: protocol.Statement[None]
+        self, conn: Connection | AsyncConnection, statement: Statement[None]
     ) -> Awaitable[None] | None:
         if isinstance(conn, psycopg.AsyncConnection):
             return self._run_async(conn, statement)
         with self._heeding_refusal(conn):
             return run(conn, statement)
 
-    async def _run_async(self, conn: AsyncConnection, statement: protocol.Statement[None]) -> None:
+    async def _run_async(self, conn: AsyncConnection, statement: Statement[None]) -> None:
         with self._heeding_refusal(conn):
             await run_async(conn, statement)
 
@@ -162,8 +174,17 @@ class Job:
             _cut(conn)
             raise
 
+    def _take_up(self, conn: Connection | AsyncConnection) -> None:
+        self._connections.add(conn)
+        if self._is_cut:
+            _cut(conn)
+
+    def _put_down(self, conn: Connection | AsyncConnection) -> None:
+        self._connections.discard(conn)
+
     def _cut_connections(self) -> None:
         """End the attempt's sessions from outside, so that a thread waiting in one of them returns."""
+        self._is_cut = True
         for conn in tuple(self._connections):
             _cut(conn)
 
@@ -176,18 +197,12 @@ def _cut(conn: Connection | AsyncConnection) -> None:
             duplicate.shutdown(socket.SHUT_RDWR)
 
 
-def _reset_isolation(conn: Connection) -> None:
-    with contextlib.suppress(psycopg.Error):  # it was cut; the pool will drop it
-        conn.isolation_level = None
-
-
-async def _reset_isolation_async(conn: AsyncConnection) -> None:
-    with contextlib.suppress(psycopg.Error):
-        await conn.set_isolation_level(None)
-
-
 class FencedBlock:
-    """A transaction that holds the job from its first statement to its COMMIT."""
+    """A transaction that holds the job from its first statement to its COMMIT.
+
+    On a connection of the worker's own it takes two round trips beside the user's statements: BEGIN
+    goes with the first look at the fence, and the ledger entry with COMMIT.
+    """
 
     def __init__(
         self,
@@ -204,7 +219,7 @@ class FencedBlock:
         self._open: Any = None
 
     def __enter__(self) -> Connection:
-        self._open = self._block()
+        self._open = self._block() if self._conn is None else self._borrowed(self._conn)
         conn: Connection = self._open.__enter__()
         return conn
 
@@ -213,7 +228,7 @@ class FencedBlock:
         return swallowed
 
     async def __aenter__(self) -> AsyncConnection:
-        self._open = self._block_async()
+        self._open = self._block_async() if self._conn is None else self._borrowed_async(self._conn)
         conn: AsyncConnection = await self._open.__aenter__()
         return conn
 
@@ -221,65 +236,109 @@ class FencedBlock:
         swallowed: bool | None = await self._open.__aexit__(*exc)
         return swallowed
 
+    # ── on a connection from the worker's pool ───────────────────────────────────────────────────
+
     @contextlib.contextmanager
     def _block(self) -> Iterator[Connection]:
-        with contextlib.ExitStack() as stack:
-            if self._conn is None:
-                if self._job._async_pool is not None:
-                    raise InvalidInput("this handler is async: use `async with`")
-                conn = stack.enter_context(self._job._pool().connection())
-                if self._isolation is not None:
-                    conn.isolation_level = self._isolation
-                    stack.callback(_reset_isolation, conn)
-            elif isinstance(self._conn, psycopg.Connection):
-                conn = self._conn
-            else:
-                raise InvalidInput("this connection is async: use `async with`")
-            self._job._connections.add(conn)
-            stack.callback(self._job._connections.discard, conn)
-            sealed = False
-            with conn.transaction():
-                self._job._run(conn, self._job._fence())
+        job = self._job
+        if job._async_pool is not None:
+            raise InvalidInput("this handler is async: use `async with`")
+        pool = job._pool()
+        conn = pool.getconn()
+        try:
+            job._take_up(conn)
+            with job._heeding_refusal(conn):
+                run_together(conn, *self._opening())
+            with transaction_guarded(conn):
                 yield conn
-                if self._completes_job:
-                    self._job._run(conn, self._seal())
-                sealed = True
-            self._finish(sealed)
+            with job._heeding_refusal(conn):
+                run_together(conn, *self._closing())
+            self._finish()
+        except BaseException as error:
+            with contextlib.suppress(psycopg.Error):
+                conn.rollback()
+            if not self._is_meant(error):
+                raise
+        finally:
+            job._put_down(conn)
+            pool.putconn(conn)
 
     @contextlib.asynccontextmanager
     async def _block_async(self) -> AsyncIterator[AsyncConnection]:
-        async with contextlib.AsyncExitStack() as stack:
-            if self._conn is None:
-                if self._job._async_pool is None:
-                    raise InvalidInput("this handler is a plain function: use `with`")
-                conn = await stack.enter_async_context(self._job._async_pool.connection())
-                if self._isolation is not None:
-                    await conn.set_isolation_level(self._isolation)
-                    stack.push_async_callback(_reset_isolation_async, conn)
-            elif isinstance(self._conn, psycopg.AsyncConnection):
-                conn = self._conn
-            else:
-                raise InvalidInput("this connection is not async: use `with`")
-            self._job._connections.add(conn)
-            stack.callback(self._job._connections.discard, conn)
-            sealed = False
-            async with conn.transaction():
-                await self._job._run_async(conn, self._job._fence())
+        job = self._job
+        pool = job._async_pool
+        if pool is None:
+            raise InvalidInput("this handler is a plain function: use `with`")
+        conn = await pool.getconn()
+        try:
+            job._take_up(conn)
+            with job._heeding_refusal(conn):
+                await run_together_async(conn, *self._opening())
+            with transaction_guarded(conn):
                 yield conn
-                if self._completes_job:
-                    await self._job._run_async(conn, self._seal())
-                sealed = True
-            self._finish(sealed)
+            with job._heeding_refusal(conn):
+                await run_together_async(conn, *self._closing())
+            self._finish()
+        except BaseException as error:
+            with contextlib.suppress(psycopg.Error):
+                await conn.rollback()
+            if not self._is_meant(error):
+                raise
+        finally:
+            job._put_down(conn)
+            await pool.putconn(conn)
 
-    def _seal(self) -> protocol.Statement[None]:
+    def _opening(self) -> tuple[Statement[None], ...]:
+        level = self._isolation
+        begin = protocol.begin(None if level is None else level.name.replace("_", " "))
+        return begin, self._job._fence()
+
+    def _closing(self) -> tuple[Statement[None], ...]:
+        commit = protocol.commit_transaction()
+        return (self._seal(), commit) if self._completes_job else (commit,)
+
+    def _is_meant(self, error: BaseException) -> bool:
+        """Whether it is the driver's polite way of asking for a rollback, and may be granted."""
+        if isinstance(error, psycopg.Rollback) and self._completes_job:
+            raise NotCommitted("the job's own transaction was rolled back") from None
+        return isinstance(error, psycopg.Rollback)
+
+    # ── on a connection of the user's ────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _borrowed(self, conn: Connection | AsyncConnection) -> Iterator[Connection]:
+        if not isinstance(conn, psycopg.Connection):
+            raise InvalidInput("this connection is async: use `async with`")
+        job = self._job
+        job._take_up(conn)
+        try:
+            with conn.transaction():
+                job._run(conn, job._fence())
+                yield conn
+        finally:
+            job._put_down(conn)
+
+    @contextlib.asynccontextmanager
+    async def _borrowed_async(
+        self, conn: Connection | AsyncConnection
+    ) -> AsyncIterator[AsyncConnection]:
+        if not isinstance(conn, psycopg.AsyncConnection):
+            raise InvalidInput("this connection is not async: use `with`")
+        job = self._job
+        job._take_up(conn)
+        try:
+            async with conn.transaction():
+                await job._run_async(conn, job._fence())
+                yield conn
+        finally:
+            job._put_down(conn)
+
+    def _seal(self) -> Statement[None]:
         result = self._job.result
         text = None if result is None else encode_json(result, what="result")
         self._job._phase = CommitPhase.FENCED
         return protocol.commit(self._job._claim, result=text)
 
-    def _finish(self, sealed: bool) -> None:
-        """The transaction ended without an error: either it committed, or it was told to roll back."""
-        if self._completes_job and not sealed:
-            raise NotCommitted("the job's own transaction was rolled back")
+    def _finish(self) -> None:
         if self._completes_job:
             self._job._phase = CommitPhase.COMMITTED

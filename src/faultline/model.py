@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from faultline.errors import InvalidSettings
@@ -60,19 +60,32 @@ class Enqueued:
     existing: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One job in one worker's hands: what to run, and what proves the right to commit it."""
+class Claim(NamedTuple):
+    """One job in one worker's hands: what to run, and what proves the right to commit it.
 
-    job_id: UUID
+    A worker makes tens of thousands of these a second, so it is a tuple of what PostgreSQL sent, and
+    its ids become UUIDs only for those who ask.
+    """
+
+    id: str
     fencing_token: int
-    lease_id: UUID
+    lease: str
     task: str
     queue: str
     payload_json: str  # decoded when the job is run: one that cannot be is that job's problem alone
     attempt: int
     max_attempts: int
     crashes: int
+    priority: int
+    due_at: str  # as PostgreSQL wrote it: where the next claim goes on from
+
+    @property
+    def job_id(self) -> UUID:
+        return UUID(self.id)
+
+    @property
+    def lease_id(self) -> UUID:
+        return UUID(self.lease)
 
     @property
     def is_suspect(self) -> bool:

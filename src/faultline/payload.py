@@ -66,6 +66,8 @@ def _check(value: Any, where: str, *, depth: int) -> None:
             _check_text(value, where)
         case dict():
             for key, item in value.items():
+                if type(key) is str and _is_harmless(key) and _is_harmless(item):
+                    continue  # nearly always; naming its place would cost more than the rest
                 if type(key) is not str:
                     raise InvalidInput(f"{where} has the key {key!r:.80}; JSON keys are strings")
                 _check_text(key, f"a key of {where}")
@@ -78,6 +80,13 @@ def _check(value: Any, where: str, *, depth: int) -> None:
                 f"{where} is a {type(value).__name__}, which JSON cannot hold",
                 hint="pass strings, numbers, booleans, None, lists and dicts",
             )
+
+
+def _is_harmless(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return value.isascii() and "\x00" not in value
+    return kind is int or kind is bool or value is None
 
 
 def _check_text(text: str, where: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, LiteralString, TypeVar
+from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
 from uuid import UUID
 
 from faultline.model import (
@@ -38,12 +38,13 @@ class Statement(Generic[T]):
     read: Callable[[list[Row]], T]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitVerdict:
-    job_id: UUID
+class CommitVerdict(NamedTuple):
     outcome: CommitOutcome
     reason: str | None
     current_token: int | None
+
+
+_COMMITTED = CommitVerdict(CommitOutcome.COMMITTED, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,11 @@ def enqueue_many(
     idempotency_keys: Sequence[str | None] | None = None,
 ) -> Statement[list[Enqueued]]:
     return Statement(
-        "SELECT job_id, existing"
-        " FROM faultline.enqueue_many(%s, %s::text[]::jsonb[], %s, %s, %s, %s, %s)",
+        "SELECT job_id, existing FROM faultline.enqueue_many("
+        "%s, ARRAY(SELECT p FROM jsonb_array_elements(%s::jsonb) AS p), %s, %s, %s, %s, %s)",
         (
             task,
-            [encode_payload(payload) for payload in payloads],
+            f"[{','.join([encode_payload(payload) for payload in payloads])}]",
             queue,
             priority,
             run_at,
@@ -123,21 +124,34 @@ def enqueue_many(
 
 
 def claim(
-    worker: str, queues: Sequence[str], *, batch_size: int, lease_seconds: float
+    worker: str,
+    queues: Sequence[str],
+    *,
+    batch_size: int,
+    lease_seconds: float,
+    past: str | None = None,
 ) -> Statement[list[Claim]]:
+    """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`)."""
     return Statement(
-        "SELECT job_id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts,"
-        " crashes FROM faultline.claim(%s, %s, %s, %s)",
-        (worker, list(queues), batch_size, _seconds(lease_seconds)),
-        lambda rows: [Claim(*row) for row in rows],
+        "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
+        " max_attempts, crashes, priority, next_run_at::text"
+        " FROM faultline.claim(%s, %s, %s, %s, %s::jsonb)",
+        (worker, list(queues), batch_size, _seconds(lease_seconds), past),
+        _claims,
     )
+
+
+def _claims(rows: list[Row]) -> list[Claim]:
+    return [Claim._make(row) for row in rows]
 
 
 def heartbeat(
     worker: str, claims: Sequence[Claim], *, lease_seconds: float
-) -> Statement[dict[UUID, Renewal]]:
+) -> Statement[dict[str, Renewal]]:
+    """By the claims' ids."""
     return Statement(
-        "SELECT job_id, outcome FROM faultline.heartbeat(%s, %s, %s, %s, %s)",
+        "SELECT job_id::text, outcome"
+        " FROM faultline.heartbeat(%s, %s::uuid[], %s::bigint[], %s::uuid[], %s)",
         (worker, *_columns(claims), _seconds(lease_seconds)),
         lambda rows: {job_id: Renewal(outcome) for job_id, outcome in rows},
     )
@@ -145,7 +159,7 @@ def heartbeat(
 
 def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statement[None]:
     return Statement(
-        "SELECT faultline.assert_fence(%s, %s, %s, %s)",
+        "SELECT faultline.assert_fence(%s::uuid, %s, %s::uuid, %s)",
         (*_fence(claim), None if idle_seconds is None else _seconds(idle_seconds)),
         _nothing,
     )
@@ -157,20 +171,40 @@ def commit(
     """`result` is JSON text."""
     idle_limit = None if idle_seconds is None else _seconds(idle_seconds)
     return Statement(
-        "SELECT faultline.commit(%s, %s, %s, %s::jsonb, %s)",
+        "SELECT faultline.commit(%s::uuid, %s, %s::uuid, %s::jsonb, %s)",
         (*_fence(claim), result, idle_limit),
         _nothing,
     )
 
 
+def begin(isolation: LiteralString | None = None) -> Statement[None]:
+    level: LiteralString = "" if isolation is None else f" ISOLATION LEVEL {isolation}"
+    return Statement(f"BEGIN{level}", (), _nothing)
+
+
+def commit_transaction() -> Statement[None]:
+    return Statement("COMMIT", (), _nothing)
+
+
 def commit_many(
     claims: Sequence[Claim], results: Sequence[str | None]
 ) -> Statement[list[CommitVerdict]]:
+    """One verdict for each claim, in their order. Only those other than "committed" are sent back."""
+    count = len(claims)
+
+    def read(rows: list[Row]) -> list[CommitVerdict]:
+        verdicts = [_COMMITTED] * count
+        for position, outcome, reason, current_token in rows:
+            verdicts[position - 1] = CommitVerdict(CommitOutcome(outcome), reason, current_token)
+        return verdicts
+
     return Statement(
-        "SELECT job_id, outcome, reason, current_token"
-        " FROM faultline.commit_many(%s, %s, %s, %s::text[]::jsonb[])",
-        (*_columns(claims), list(results)),
-        lambda rows: [CommitVerdict(row[0], CommitOutcome(row[1]), row[2], row[3]) for row in rows],
+        "SELECT position, outcome, reason, current_token"
+        " FROM faultline.commit_many(%s::uuid[], %s::bigint[], %s::uuid[], %s::text[]::jsonb[])"
+        " WITH ORDINALITY AS v (job_id, outcome, reason, current_token, position)"
+        " WHERE outcome <> 'committed'",
+        (*_columns(claims), list(results) if any(results) else None),
+        read,
     )
 
 
@@ -178,14 +212,16 @@ def fail(
     claim: Claim, *, error: str, retry_seconds: float = 0.0, reason: str | None = None
 ) -> Statement[FailVerdict]:
     return Statement(
-        "SELECT state, next_run_at, failed_reason FROM faultline.fail(%s, %s, %s, %s, %s, %s)",
+        "SELECT state, next_run_at, failed_reason FROM faultline.fail(%s::uuid, %s, %s::uuid, %s, %s, %s)",
         (*_fence(claim), error, _seconds(retry_seconds), reason),
         lambda rows: FailVerdict(JobState(rows[0][0]), rows[0][1], rows[0][2]),
     )
 
 
 def release(claim: Claim) -> Statement[bool]:
-    return Statement("SELECT faultline.release(%s, %s, %s)", _fence(claim), lambda rows: True)
+    return Statement(
+        "SELECT faultline.release(%s::uuid, %s, %s::uuid)", _fence(claim), lambda rows: True
+    )
 
 
 def record_rejection(
@@ -212,10 +248,11 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
     """Everything the database believes this worker to hold; after a lost answer to a claim it may be
     more than the worker knows of."""
     return Statement(
-        "SELECT id, fencing_token, lease_id, task, queue, payload::text, attempts, max_attempts, crashes"
+        "SELECT id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
+        " max_attempts, crashes, priority, next_run_at::text"
         " FROM faultline.jobs WHERE state = 'running' AND lease_owner = %s",
         (worker,),
-        lambda rows: [Claim(*row) for row in rows],
+        _claims,
     )
 
 
@@ -364,13 +401,13 @@ def list_jobs(
     )
 
 
-def _fence(claim: Claim) -> tuple[UUID, int, UUID]:
-    return (claim.job_id, claim.fencing_token, claim.lease_id)
+def _fence(claim: Claim) -> tuple[str, int, str]:
+    return (claim.id, claim.fencing_token, claim.lease)
 
 
-def _columns(claims: Sequence[Claim]) -> tuple[list[UUID], list[int], list[UUID]]:
-    return (
-        [claim.job_id for claim in claims],
-        [claim.fencing_token for claim in claims],
-        [claim.lease_id for claim in claims],
-    )
+def _columns(claims: Sequence[Claim]) -> tuple[str, str, str]:
+    """The claims as three array literals. Nothing in them needs quoting: they are ids and numbers."""
+    ids = ",".join([claim.id for claim in claims])
+    tokens = ",".join([str(claim.fencing_token) for claim in claims])
+    leases = ",".join([claim.lease for claim in claims])
+    return f"{{{ids}}}", f"{{{tokens}}}", f"{{{leases}}}"

@@ -32,7 +32,7 @@ HAPPENS = {
     "bare-clients": RACE,
     "repeated-commit": RACE,
     "step-before": RACE,
-    "crash": (*RACE, "kills"),
+    "crash": ("takeovers", "stale_rejections", "commits", "kills"),
     "ended-session": (*RACE, "kills"),
     "lost-answer": (*RACE, "unknown_commits"),
     "late-commit": ("takeovers", "commits", "lock_waits", "unknown_commits"),

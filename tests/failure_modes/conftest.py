@@ -11,12 +11,13 @@ import psycopg
 import pytest
 
 from faultline import embedded
+from faultline.drills.clock import lacking
+from faultline.drills.clock.movable import MovableClock
 from faultline.drills.race import RaceReport, RaceSettings, Role, run_race
 from faultline.drills.subjects import Subject, install
 from faultline.migrate import migrate
 from tests.conftest import TEST_SETTINGS
 from tests.failure_modes.crew import Crew
-from tests.failure_modes.wall_clock import WallClock
 from tests.processes.conftest import home, proxy, stage
 from tests.processes.stage import Stage
 
@@ -25,6 +26,7 @@ __all__ = ["home", "proxy", "stage"]  # fixtures
 Race = Callable[..., RaceReport]
 Apply = Callable[[str], None]
 
+DAY_SECONDS = 86_400
 # How long the lease lasts, and how long the work of the worker that times out.
 LEASE_AND_WORK = [(1, 2), (1, 3), (2, 3)]
 
@@ -59,16 +61,18 @@ def crew(database_url: str, stage: Stage) -> Iterator[Crew]:
 @dataclass(frozen=True)
 class ServerWithClock:
     url: str
-    clock: WallClock
+    clock: MovableClock
 
 
 @pytest.fixture
-def clock(home: Path) -> WallClock:
-    return WallClock(home)
+def clock(home: Path) -> MovableClock:
+    if missing := lacking():
+        pytest.skip(missing)
+    return MovableClock(home)
 
 
 @pytest.fixture
-def server_with_clock(home: Path, clock: WallClock) -> Iterator[ServerWithClock]:
+def server_with_clock(home: Path, clock: MovableClock) -> Iterator[ServerWithClock]:
     """A server of the test's own, with the schema, that goes by a clock which can be set."""
     server = embedded.Server(home / "data", settings={**TEST_SETTINGS, "max_connections": "40"})
     server.environment.update(clock.environment)

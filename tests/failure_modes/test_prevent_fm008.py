@@ -9,10 +9,10 @@ import pytest
 
 from faultline import StaleLease, protocol
 from faultline.database import run
-from tests.failure_modes.conftest import ServerWithClock
+from faultline.drills.clock.movable import MovableClock
+from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.taker import DATABASE_CLOCK, take_back
-from tests.failure_modes.wall_clock import DAY_SECONDS, WallClock
 from tests.processes import apps
 from tests.processes.stage import Stage
 from tests.races.stepper import assert_settled, claim_as, claimed, expire, state_of
@@ -22,11 +22,11 @@ A_LEASE_AND_A_HALF = 6  # renewals: there are four to a lease
 
 @pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
 def test_what_has_expired_is_taken_and_nothing_else_whatever_the_takers_clock_says(
-    stage: Stage, database_url: str, clock: WallClock, days: int
+    stage: Stage, database_url: str, clock: MovableClock, days: int
 ) -> None:
     healthy, dead = claimed(stage.conn, 2)
     expire(stage.conn, dead)
-    clock.set_ahead(days * DAY_SECONDS)
+    clock.move(days * DAY_SECONDS)
 
     taken = take_back(database_url, DATABASE_CLOCK, clock.environment)
 
@@ -37,9 +37,9 @@ def test_what_has_expired_is_taken_and_nothing_else_whatever_the_takers_clock_sa
 
 @pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
 def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
-    crew: Crew, stage: Stage, clock: WallClock, days: int
+    crew: Crew, stage: Stage, clock: MovableClock, days: int
 ) -> None:
-    clock.set_ahead(days * DAY_SECONDS)
+    clock.move(days * DAY_SECONDS)
     crew.environment = clock.environment
     worker = crew.started("--lease-seconds", "2")
     job_id = stage.enqueue(apps.pay, gate="open")
@@ -60,7 +60,7 @@ def test_when_the_databases_clock_jumps_ahead_every_lease_runs_out_and_only_the_
 ) -> None:
     with psycopg.connect(server_with_clock.url, autocommit=True) as conn:
         taken_over, idle = claimed(conn, 2)
-        server_with_clock.clock.set_ahead(DAY_SECONDS)
+        server_with_clock.clock.move(DAY_SECONDS)
 
         with pytest.raises(StaleLease, match="lease_expired"):
             run(conn, protocol.commit(taken_over))

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests.failure_modes.conftest import ServerWithClock
+from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew
-from tests.failure_modes.wall_clock import DAY_SECONDS
 from tests.processes import apps
 from tests.processes.stage import Stage
 
@@ -41,7 +40,7 @@ def test_a_stopped_worker_is_missed_although_by_the_database_its_lease_lasts_ano
     stage.wait_for_mark(job_id)
     stopped.send(signal.SIGSTOP)
 
-    server_with_clock.clock.set_ahead(-DAY_SECONDS)
+    server_with_clock.clock.move(-DAY_SECONDS)
 
     other = crew.started("--lease-seconds", "1", name="other")
     lingers = "FROM faultline.jobs WHERE lease_expires_at > clock_timestamp() + interval '23 hours'"

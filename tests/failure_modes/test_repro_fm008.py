@@ -11,19 +11,19 @@ import psycopg
 
 from faultline import protocol
 from faultline.database import run
+from faultline.drills.clock.movable import MovableClock
 from faultline.drills.subjects import Subject, install
-from tests.failure_modes.conftest import ServerWithClock
+from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.taker import OWN_CLOCK, take_back
-from tests.failure_modes.wall_clock import DAY_SECONDS, WallClock
 from tests.processes.stage import Stage
 from tests.races.stepper import claim_as, claimed, expire, state_of
 
 
 def test_a_worker_that_goes_by_its_own_fast_clock_takes_a_job_from_a_healthy_one(
-    stage: Stage, database_url: str, clock: WallClock
+    stage: Stage, database_url: str, clock: MovableClock
 ) -> None:
     (claim,) = claimed(stage.conn)
-    clock.set_ahead(DAY_SECONDS)
+    clock.move(DAY_SECONDS)
 
     taken = take_back(database_url, OWN_CLOCK, clock.environment)
 
@@ -33,11 +33,11 @@ def test_a_worker_that_goes_by_its_own_fast_clock_takes_a_job_from_a_healthy_one
 
 
 def test_a_worker_that_goes_by_its_own_slow_clock_leaves_a_dead_lease_for_a_day(
-    stage: Stage, database_url: str, clock: WallClock
+    stage: Stage, database_url: str, clock: MovableClock
 ) -> None:
     (claim,) = claimed(stage.conn)
     expire(stage.conn, claim)
-    clock.set_ahead(-DAY_SECONDS)
+    clock.move(-DAY_SECONDS)
 
     taken = take_back(database_url, OWN_CLOCK, clock.environment)
 
@@ -53,7 +53,7 @@ def test_without_the_fence_a_jump_of_the_databases_clock_lets_two_workers_commit
     with psycopg.connect(server_with_clock.url, autocommit=True) as conn:
         (first,) = claimed(conn)
 
-        server_with_clock.clock.set_ahead(DAY_SECONDS)
+        server_with_clock.clock.move(DAY_SECONDS)
 
         (second,) = run(conn, claim_as("second"))
         for claim in (first, second):

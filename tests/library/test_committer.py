@@ -14,6 +14,7 @@ from faultline.link import Link
 from faultline.model import Claim, CommitOutcome
 from faultline.protocol import CommitVerdict
 from faultline.workers.committer import Committer, Entry
+from faultline.workers.leases import Lease
 
 from .running import Connection, EventTap, count, expire, until, value, working
 
@@ -39,11 +40,12 @@ class Answers:
         self.flushes = 0
 
     def entry(self, claim: Claim, result: str | None = None) -> Entry:
-        def note(verdict: CommitVerdict | Exception) -> None:
-            assert claim.job_id not in self.verdicts, "a second verdict"
-            self.verdicts[claim.job_id] = verdict
+        lease = Lease(claim, sent_at=0.0, lease_seconds=60.0)
+        return Entry(lease, result, self._note)
 
-        return Entry(claim, result, note)
+    def _note(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
+        assert lease.claim.job_id not in self.verdicts, "a second verdict"
+        self.verdicts[lease.claim.job_id] = verdict
 
     def flushed(self) -> None:
         self.flushes += 1

@@ -46,6 +46,7 @@ NAMES = {
     "worker_stopped",
     "worker_lost",
     "reconciler_leading",
+    "purged",
     "database_unavailable",
     "database_back",
     "degraded",

@@ -95,7 +95,7 @@ def test_ending_the_transaction_by_hand_is_refused(
 
     record = work_off(app, by_hand.enqueue().job_id)
     assert record.state is JobState.FAILED
-    assert f"Explicit {verb}() forbidden" in str(record.last_error)
+    assert f"{verb}() is not yours to call here" in str(record.last_error)
     assert count(conn, effects) == 0
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import faultline
-from faultline.drills.mutants.catalogue import MUTANTS, PAPERS, PROTOCOL, Edit, Mutant, drill
+from faultline.drills.mutants.catalogue import MUTANTS
 from faultline.drills.mutants.hunt import MutantNotPlanted, hunt, planted
+from faultline.drills.mutants.mutant import PAPERS, PROTOCOL, Edit, Mutant, drill
 from faultline.drills.scenario import all_scenarios
 from tests.proof import Tally
 

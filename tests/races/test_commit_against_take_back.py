@@ -93,7 +93,7 @@ def test_an_expired_lease_does_not_commit_even_when_nobody_wants_the_job(
     with pytest.raises(StaleLease, match="lease_expired"):
         worker.run(protocol.commit(claim))
 
-    assert worker.run(beat_as("first", claim)) == {claim.job_id: "renewed"}
+    assert worker.run(beat_as("first", claim)) == {claim.id: "renewed"}
     worker.run(protocol.commit(claim))
     assert_settled(conn)
 

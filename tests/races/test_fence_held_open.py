@@ -99,7 +99,7 @@ def test_a_heartbeat_passes_a_fence_and_renews(conn: Conn, connect: Connect) -> 
     [claim] = claimed(conn)
     worker, heart = fenced(connect, claim), Actor(connect)
 
-    assert heart.run(beat_as("first", claim)) == {claim.job_id: Renewal.RENEWED}
+    assert heart.run(beat_as("first", claim)) == {claim.id: Renewal.RENEWED}
 
     worker.run(protocol.commit(claim))
     worker.commit()
@@ -171,7 +171,7 @@ def test_a_waiting_cancel_does_not_stop_the_heartbeats(conn: Conn, connect: Conn
     operator.start(protocol.cancel(claim.job_id))
     assert operator.is_blocked()
 
-    assert heart.run(beat_as("first", claim)) == {claim.job_id: Renewal.RENEWED}
+    assert heart.run(beat_as("first", claim)) == {claim.id: Renewal.RENEWED}
 
     worker.run(protocol.commit(claim))
     worker.commit()

@@ -28,7 +28,7 @@ def test_a_renewal_in_flight_keeps_an_expired_job(conn: Conn, connect: Connect) 
     expire(conn, claim)
     heart, reconciler = Actor(connect), Actor(connect)
     heart.begin()
-    assert heart.run(beat_as("first", claim)) == {claim.job_id: Renewal.RENEWED}
+    assert heart.run(beat_as("first", claim)) == {claim.id: Renewal.RENEWED}
 
     assert reconciler.run(RECONCILE) == []
 
@@ -62,10 +62,10 @@ def test_a_heartbeat_calls_a_job_locked_until_the_reconciler_has_decided(
     reconciler.begin()
     reconciler.run(RECONCILE)
 
-    assert heart.run(beat_as("first", claim)) == {claim.job_id: Renewal.LOCKED}
+    assert heart.run(beat_as("first", claim)) == {claim.id: Renewal.LOCKED}
 
     reconciler.commit()
-    assert heart.run(beat_as("first", claim)) == {claim.job_id: Renewal.LOST}
+    assert heart.run(beat_as("first", claim)) == {claim.id: Renewal.LOST}
     assert_settled(conn)
 
 
@@ -79,8 +79,8 @@ def test_a_job_taken_back_does_not_cost_the_other_leases_their_renewal(
     reconciler.run(RECONCILE)
 
     assert heart.run(beat_as("first", taken, kept)) == {
-        taken.job_id: Renewal.LOCKED,
-        kept.job_id: Renewal.RENEWED,
+        taken.id: Renewal.LOCKED,
+        kept.id: Renewal.RENEWED,
     }
 
     reconciler.commit()

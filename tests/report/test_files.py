@@ -11,11 +11,13 @@ from uuid import uuid4
 import pytest
 from PIL import Image
 
+from faultline.drills.mutants.hunt import Kill
+from faultline.drills.mutants.matrix import as_page as matrix_page
 from faultline.drills.race import RaceReport
 from faultline.drills.race.timeline import RaceEvent
 from faultline.drills.report.markdown import as_markdown
 from faultline.drills.report.page import as_page
-from faultline.drills.report.plots import draw_duplicates, draw_recoveries, save
+from faultline.drills.report.plots import draw_duplicates, draw_recoveries, save, save_as
 from faultline.drills.report.race_drawing import Race, draw_still, save_moving
 from faultline.drills.report.scenario_matrix import ScenarioRow
 from faultline.drills.report.study import read_others, study
@@ -51,7 +53,7 @@ class References(html.parser.HTMLParser):
 
 
 def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
-    save(draw_duplicates(both(), ORIGIN.line), tmp_path, "duplicates")
+    save(draw_duplicates(both(), ORIGIN.line), tmp_path, "duplicates", ORIGIN.line)
     page = as_page(facts(), {"Duplicates": (tmp_path / "duplicates.svg").read_text()})
     references = References()
     references.feed(page)
@@ -113,9 +115,26 @@ def test_what_other_drills_left_is_read_and_what_is_half_written_is_not(tmp_path
 
 
 def test_plots_are_drawn_even_when_nothing_was_measured(tmp_path: Path) -> None:
-    paths = save(draw_recoveries([], [], ORIGIN.line), tmp_path, "recovery")
+    paths = save(draw_recoveries([], [], ORIGIN.line), tmp_path, "recovery", ORIGIN.line)
     assert [path.suffix for path in paths] == [".png", ".svg"]
     assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_every_kind_of_picture_names_where_it_comes_from(tmp_path: Path) -> None:
+    note = ORIGIN.line
+    png, svg = save(draw_recoveries([], [], note), tmp_path, "recovery", note)
+    moving = save_moving(Race(race()), note, tmp_path / "race.gif", glide_frames=1)
+    with Image.open(png) as picture:
+        assert picture.info["Description"] == note
+    assert note in svg.read_text()
+    with Image.open(moving) as picture:
+        assert picture.info["comment"] == note.encode()
+
+
+def test_the_page_of_mutants_names_where_it_comes_from() -> None:
+    page = matrix_page([Kill("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
+    for said in ORIGIN.facts().values():
+        assert str(said) in page
 
 
 def race() -> RaceReport:
@@ -148,7 +167,7 @@ def race() -> RaceReport:
 
 def test_a_race_is_drawn_still_and_moving(tmp_path: Path) -> None:
     still = tmp_path / "race.svg"
-    draw_still(Race(race()), ORIGIN.line).savefig(still)
+    save_as(draw_still(Race(race()), ORIGIN.line), still, ORIGIN.line)
     assert "<svg" in still.read_text()
     moving = save_moving(Race(race()), ORIGIN.line, tmp_path / "race.gif", glide_frames=2)
     assert moving.stat().st_size < 400_000

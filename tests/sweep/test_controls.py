@@ -53,6 +53,25 @@ def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
     tally("sweep point", scenarios=len(results), stale_rejections=refused)
 
 
+def test_on_the_control_a_migration_is_left_out_and_that_is_said(server_url: str) -> None:
+    command = ["drill", "sweep", "--subject", "naive", "--target", "migrator", "--json"]
+    ran = CliRunner().invoke(cli, ["--database-url", server_url, *command])
+    report = json.loads(ran.stdout)
+    assert report["struck"] == 0
+    assert ["migrator" in sentence for sentence in report["left_out"]] == [True]
+    assert (report["verdict"], ran.exit_code) == ("unknown", 2)
+
+
+def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None:
+    """The queue as it was before is compared with what is there: here somebody has taken a job out."""
+    with ground(server_url, SweepSettings(targets=(Target.UPGRADER,))) as field:
+        point = field.points(Target.UPGRADER)[0]
+        field._queue.pop()
+        result = field.strike(point, Fault.KILL_BEFORE)
+    assert result.verdict is Verdict.INVALID
+    assert "differs in job" in result.findings[0].evidence
+
+
 def test_the_command_says_how_many_points_there_are_and_what_became_of_them(
     server_url: str,
 ) -> None:

@@ -33,6 +33,8 @@ def message(
         (message("SELECT a FROM faultline.claim($1, $2)"), "worker: faultline.claim"),
         (message("SELECT id FROM faultline.jobs WHERE x"), "worker: SELECT faultline.jobs"),
         (message("COMMIT"), "worker: COMMIT"),
+        (message("SELECT faultline.commit($1); COMMIT"), "worker: COMMIT"),
+        (message("SELECT commit FROM t"), "worker: SELECT commit FROM"),
         (message("", "faultline handler"), "handler: check of a pooled session"),
         (message("SET timezone = 'UTC'; SET x = 1"), "worker: SET timezone"),
         (message("SELECT pg_backend_pid(), 1", "faultline"), "start: SELECT pg_backend_pid"),

@@ -26,7 +26,7 @@ Handler = Callable[[], Coroutine[Any, Any, Any]]
 
 
 def a_watch(handler: Callable[..., Any]) -> Watch:
-    claim = Claim(uuid4(), 1, uuid4(), "task", "default", "{}", 1, 5, 0)
+    claim = Claim(str(uuid4()), 1, str(uuid4()), "task", "default", "{}", 1, 5, 0, 5, "")
     job = Job(claim, Lease(claim, sent_at=0, lease_seconds=15), lambda: None, None)  # type: ignore[arg-type,return-value]
     return Watch("A", job, handler_code(handler), Story(), None)
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from faultline.cli.campaigns import race_on, run_shown, server_to_play_on
 from faultline.cli.context import Context
+from faultline.cli.verdicts import exit_code
 from faultline.drills.campaign import CampaignSettings
 from faultline.drills.checker import Verdict
 from faultline.drills.provenance import provenance
@@ -26,7 +28,6 @@ from faultline.drills.report.summary import summarise
 from faultline.drills.subjects import Subject
 
 FAULT_RATE = 0.1
-EXIT_CODES = {Verdict.VALID: 0, Verdict.INVALID: 1, Verdict.UNKNOWN: 2}
 DEFAULTS = CampaignSettings()
 
 # The milestones of the race, for the progress display: (worker, event).
@@ -38,7 +39,19 @@ _STEPS = {
     ("A", "woken"): "A is back",
     ("A", "stale_write_blocked"): "A was refused",
 }
-_SHOWN = {event for _, event in _STEPS} | {"worker_exit", "lease_reaped", "lease_lost"}
+_STYLES = {"✓": "green", "✗": "red", "‖": "yellow", "!": "yellow"}
+# What of the summary is printed; the file has the rest.
+_PRINTED = (
+    "fault_rate",
+    "faultline_duplicates",
+    "naive_duplicates",
+    "invariant_violations",
+    "stale_writes_prevented",
+    "safe_for_controlled_release_validation",
+    "seed",
+    "duplicate_rate",
+    "faults_injected",
+)
 
 
 @click.command()
@@ -119,11 +132,11 @@ def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, sa
     written[0].write_text(json.dumps(summary, indent=2) + "\n")
     try:
         require_plots()
-        written += save(draw_duplicates(cells, origin.line), save_to, "benchmark_comparison")
+        note = origin.line
+        written += save(draw_duplicates(cells, note), save_to, "benchmark_comparison", note)
     except NoPlots as missing:
         console.print(f"[yellow]no plot: {missing.message}; try: {escape(missing.hint or '')}[/]")
-    shown = {name: value for name, value in summary.items() if name != "campaigns"}
-    console.print(json.dumps(shown, indent=2), markup=False)
+    console.print(f"\n{_in_lines({name: summary[name] for name in _PRINTED})}", markup=False)
     console.print(f"[dim]written: {', '.join(map(str, written))}[/]")
     for reason in conclusion.reasons:
         console.print(f"[bold red]{conclusion.verdict}[/]: {escape(reason)}")
@@ -132,14 +145,21 @@ def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, sa
             f"\n[green]Of {jobs} jobs, {summary['faultline_duplicates']} took effect more than once on"
             f" Faultline[/], and {summary['naive_duplicates']} on the same queue without its fence."
         )
-    return EXIT_CODES[conclusion.verdict]
+    return exit_code(conclusion.verdict)
+
+
+def _in_lines(facts: dict[str, Any]) -> str:
+    """JSON with a line for each name."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 @contextmanager
 def _display(console: Console, log_only: bool) -> Iterator[Callable[[RaceEvent], None]]:
-    """Event lines as they happen; on a terminal with a progress bar below them."""
+    """The race as it happens, in words or as a log; on a terminal with a progress bar below it."""
     with ExitStack() as stack:
         progress = None
+        began: float | None = None
         if console.is_terminal and not log_only:
             progress = stack.enter_context(
                 Progress(
@@ -154,8 +174,16 @@ def _display(console: Console, log_only: bool) -> Iterator[Callable[[RaceEvent],
             task = progress.add_task("starting worker A", total=len(_STEPS))
 
         def show(event: RaceEvent) -> None:
-            if log_only or event.event in _SHOWN:
+            nonlocal began
+            if log_only:
                 console.print(_line(event), markup=False)
+            for moment in () if log_only else moments([event]):
+                began = moment.at if began is None else began
+                style = _STYLES.get(moment.mark, "default")
+                console.print(
+                    f"  t={moment.at - began:5.2f}  {moment.worker}  [{style}]{moment.mark}"
+                    f" {escape(moment.text)}[/]"
+                )
             if progress is not None and (step := _STEPS.get((event.worker, event.event))):
                 progress.update(task, advance=1, description=step)
 
@@ -167,15 +195,6 @@ def _line(event: RaceEvent) -> str:
 
 
 def _explain(console: Console, report: RaceReport) -> None:
-    story = moments(report.events)
-    start = story[0].at if story else 0.0
-    console.print("\n[bold]Timeline[/bold]")
-    styles = {"✓": "green", "✗": "red", "‖": "yellow", "!": "yellow"}
-    for moment in story:
-        style = styles.get(moment.mark, "default")
-        console.print(
-            f"  t={moment.at - start:5.2f}  {moment.worker}  [{style}]{moment.mark} {moment.text}[/]"
-        )
     console.print(
         "\n  [dim]█ at work  ░ stalled  ▶ claim  ‖ stalls  ▷ is back  ✓ committed  ✗ refused[/dim]"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -98,7 +98,7 @@ def _task_options(context: Context, name: str, arguments: Any, force: bool) -> T
     try:
         task = context.app.find_task(name)
         if not force:
-            task.bind(cast(Any, None), encode_payload(arguments))
+            task.arguments(encode_payload(arguments))
     except UnknownTask as error:
         if not force:
             raise UnknownTask(

@@ -22,11 +22,14 @@ COMMANDS = {
     "reconciler": "faultline.cli.services",
     "enqueue": "faultline.cli.jobs",
     "jobs": "faultline.cli.jobs",
+    "queues": "faultline.cli.queues",
     "why": "faultline.cli.diagnosis",
     "verify": "faultline.cli.diagnosis",
     "doctor": "faultline.cli.diagnosis",
+    "purge": "faultline.cli.retention",
     "db": "faultline.cli.database",
     "drill": "faultline.cli.drill.group",
+    "bench": "faultline.cli.bench",
 }
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import click
 import psycopg
 
 from faultline.cli.context import Context
-from faultline.config import WorkerSettings
+from faultline.cli.retention import retention_options
+from faultline.config import Retention, WorkerSettings
 from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, InvalidSettings
 from faultline.link import is_transient
@@ -46,6 +49,7 @@ DEFAULTS = WorkerSettings()
     "--no-self-fencing", is_flag=True, help="For drills: let a late worker meet the fence."
 )
 @click.option("--no-reconciler", is_flag=True, help="Leave recovery to other workers.")
+@retention_options
 @click.pass_obj
 def worker(
     context: Context,
@@ -59,6 +63,7 @@ def worker(
     max_jobs: int,
     no_self_fencing: bool,
     no_reconciler: bool,
+    retention: Retention,
 ) -> None:
     """Run jobs until SIGTERM or SIGINT; a second signal hands running jobs back at once."""
     if context.app_path is None:
@@ -78,9 +83,20 @@ def worker(
     )
     if processes > 1:
         sys.exit(Supervisor(_single_process_command(), count=processes).run())
-    companions = [] if no_reconciler else [Reconciler(context.database_url).run]
+    companions = [] if no_reconciler else [Reconciler(context.database_url, retention).run]
     _require_schema(context.database_url)
-    asyncio.run(_run_worker(Worker(context.app, settings, companions=companions)))
+    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+        runner.run(_run_worker(Worker(context.app, settings, companions=companions)))
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed (`pip install faultline[fast]`), else the usual one."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
+        "uvloop"
+    ).new_event_loop
+    return factory
 
 
 async def _run_worker(worker: Worker) -> None:
@@ -112,11 +128,12 @@ def _require_schema(url: str) -> None:
 
 
 @click.command()
+@retention_options
 @click.pass_obj
-def reconciler(context: Context) -> None:
+def reconciler(context: Context, retention: Retention) -> None:
     """Give back what dead workers hold. Every worker does this too; any number may run."""
     _require_schema(context.database_url)
-    asyncio.run(_run_reconciler(Reconciler(context.database_url)))
+    asyncio.run(_run_reconciler(Reconciler(context.database_url, retention)))
 
 
 async def _run_reconciler(service: Reconciler) -> None:

@@ -171,6 +171,10 @@ class Arena:
         """The number that the query returns."""
         return int(self.query(query, params)[0][0])
 
+    def unfinished(self) -> int:
+        """How many jobs have not ended."""
+        return self.count(_UNFINISHED)
+
     def wait_until(
         self,
         condition: Callable[[], bool],
@@ -207,9 +211,9 @@ class Arena:
         """Let everything come to its end: the stopped go on, the unfinished is finished, all leave."""
         for worker in self.workers:
             worker.resume()
-        if self.count(_UNFINISHED):
+        if self.unfinished():
             self.worker(name="finisher")
-            self.wait_until(lambda: self.count(_UNFINISHED) == 0, "the end of all jobs")
+            self.wait_until(lambda: self.unfinished() == 0, "the end of all jobs")
         self.dismiss(self.workers)
 
     def dismiss(self, workers: Sequence[Witness]) -> None:

@@ -47,3 +47,5 @@ class Chronicle:
         attempt = self._attempts.get((process, job, token))
         if attempt is not None:
             self.history.end(attempt, phase, **detail)
+        elif phase is Phase.OK:  # under a token that it was not heard to have been given
+            self.history.saw(process, Verb.ATTEMPT, job=job, token=token)

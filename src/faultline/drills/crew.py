@@ -9,11 +9,6 @@ from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.witness import Witness
 
 
-def unfinished(arena: Arena) -> int:
-    """How many jobs have not ended."""
-    return arena.count("SELECT count(*) FROM faultline.jobs WHERE state IN ('queued', 'running')")
-
-
 class Crew:
     """`fault` is what ends them, in one word; `exit_code` is how that shows."""
 
@@ -38,7 +33,7 @@ class Crew:
 
     def work_to_the_end(self) -> None:
         """Until every job has ended."""
-        self.work_until(lambda: unfinished(self._arena) == 0, "the end of all jobs")
+        self.work_until(lambda: self._arena.unfinished() == 0, "the end of all jobs")
 
     def _hire(self) -> Witness:
         return self._arena.worker(*self._options, **self._given)

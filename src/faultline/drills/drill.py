@@ -97,7 +97,13 @@ def run_drill(
         arena.history.abandon()
         tally = arena.tally()
         missing += [f"{name}: none" for name in scenario.shows if not tally.get(name)]
-        judgement = judge(arena.history, arena.world(), missing=missing, unmet=arena.unmet)
+        judgement = judge(
+            arena.history,
+            arena.world(),
+            shows=scenario.shows,
+            missing=missing,
+            unmet=arena.unmet,
+        )
     return DrillReport(
         scenario=scenario.name,
         is_replay=is_replay,

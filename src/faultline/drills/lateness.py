@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.witness import Witness
 
 
 def stalled_worker(arena: Arena, **given: Any) -> Witness:
     """Start a worker that takes every job, and wait until a plan has stopped it."""
-    jobs = str(max(1, unfinished(arena)))
+    jobs = str(max(1, arena.unfinished()))
     late = arena.worker("--no-self-fencing", "--concurrency", jobs, name="late", **given)
     arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
     arena.inject("stop", late.name)

@@ -6,12 +6,14 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import faultline
+from faultline.database import connect
 
 _GIT_SECONDS = 10.0
 
@@ -34,9 +36,9 @@ class Provenance:
     @property
     def line(self) -> str:
         """For the foot of a plot."""
-        seed = "" if self.seed is None else f" · seed {self.seed}"
+        seed = "no seed" if self.seed is None else f"seed {self.seed}"
         return (
-            f"{self.command} · commit {self.commit or 'unknown'}{seed} · {self.cores} cores,"
+            f"{self.command} · commit {self.commit or 'unknown'} · {seed} · {self.cores} cores,"
             f" {self.machine} · PostgreSQL {self.postgres} · Python {self.python} · {self.made_at}"
         )
 
@@ -53,6 +55,30 @@ def provenance(command: str, *, seed: int | None, postgres: str) -> Provenance:
         faultline=faultline.__version__,
         made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+def server_version(url: str) -> str:
+    with connect(url) as conn:
+        return str(conn.info.parameter_status("server_version"))
+
+
+def in_words(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The facts of a provenance for a page that people read."""
+    seed = facts["seed"]
+    return {
+        "made by": f"`{facts['command']}`",
+        "commit": facts["commit"] or "unknown",
+        "seed": "none: nothing is drawn" if seed is None else str(seed),
+        "machine": f"{facts['cores']} cores, {facts['machine']}",
+        "versions": f"Faultline {facts['faultline']}, PostgreSQL {facts['postgres']},"
+        f" Python {facts['python']}",
+        "at": facts["made_at"],
+    }
+
+
+def as_list(facts: Mapping[str, Any]) -> str:
+    """The same in Markdown."""
+    return "\n".join(f"- {name}: {value}" for name, value in in_words(facts).items())
 
 
 def commit_of(package: Path) -> str | None:

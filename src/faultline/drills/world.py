@@ -27,7 +27,7 @@ class LedgerFact:
 class EffectFact:
     """One row that a handler wrote, and that was committed."""
 
-    order: int  # drawn from the same sequence as the trail's
+    order: int  # drawn from the same sequence as the trail's; for a step, as it was about to commit
     transaction: int
     job: str
     token: int
@@ -49,6 +49,9 @@ class Transition:
     attempts: int
     at: float
     lease_expires_at: float | None
+    entered_at: float | None = (
+        None  # when its transaction last began to enter the ledger, if it did
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from uuid import UUID
 import psycopg
 
 from faultline import protocol
-from faultline.config import LEADERSHIP_SECONDS, LIVENESS_SECONDS
+from faultline.config import LEADERSHIP_SECONDS, LIVENESS_SECONDS, Retention
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.link import Link, heed_cancellation, is_transient
 from faultline.model import JobState
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
+from faultline.reconciler.purger import Purger
 
 _MAX_JOBS = 500
 _OBSERVED_LEASES = 10_000
@@ -34,7 +35,8 @@ _SILENCE_LIMIT = "2s"
 
 
 class Reconciler:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, retention: Retention | None = None) -> None:
+        self._purger = Purger(url, retention or Retention())
         self._link = Link(url, purpose="reconciler", on_connect=self._prepare)
         self._is_pooled = False
         self._observer = LeaseObserver()
@@ -79,10 +81,15 @@ class Reconciler:
 
     async def _lead(self) -> None:
         await self._link.run(protocol.bury_workers([]))
-        pause = 0.0
-        while True:
-            await asyncio.sleep(pause)
-            pause = await self._look()
+        purging = asyncio.create_task(self._purger.run())
+        try:
+            pause = 0.0
+            while True:
+                await asyncio.sleep(pause)
+                pause = await self._look()
+        finally:
+            purging.cancel()
+            await asyncio.gather(purging, return_exceptions=True)
 
     async def _look(self) -> float:
         """Look once, act on it, and say how long to wait before the next look."""

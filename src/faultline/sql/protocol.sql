@@ -117,20 +117,29 @@ RETURNS TABLE (job_id uuid, existing boolean) -- in the order of the payloads
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    ids   uuid[] := ARRAY(SELECT faultline.uuid7() FROM generate_series(1, cardinality(payloads)));
-    other record;
+    ids        uuid[] := ARRAY(SELECT faultline.uuid7(t.moment) FROM (
+                            SELECT clock_timestamp() AS moment FROM generate_series(1, cardinality(payloads))) AS t);
+    task_name  faultline.task_name := task; -- checked once, not for every row
+    queue_name faultline.queue_name := queue;
+    other      record;
 BEGIN
     IF cardinality(idempotency_keys) <> cardinality(payloads) THEN
         RAISE EXCEPTION '% payloads but % idempotency keys', cardinality(payloads), cardinality(idempotency_keys)
             USING ERRCODE = 'FL005', HINT = 'Give one key for each payload, NULL where there is none.';
     END IF;
-    -- In the order of the keys: two callers with the same keys in opposite orders would wait for each other.
-    INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, idempotency_key)
-    SELECT given.id, enqueue_many.task, enqueue_many.queue, enqueue_many.priority, enqueue_many.max_attempts,
-           given.payload, coalesce(run_at, clock_timestamp()), given.key
-    FROM unnest(ids, payloads, idempotency_keys) WITH ORDINALITY AS given (id, payload, key, ordinal)
-    ORDER BY given.key, given.ordinal
-    ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;
+    IF idempotency_keys IS NULL THEN -- there can be no conflict, and looking for one costs a fifth of an insert
+        INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at)
+        SELECT given.id, task_name, queue_name, enqueue_many.priority, enqueue_many.max_attempts,
+               given.payload, coalesce(run_at, clock_timestamp())
+        FROM unnest(ids, payloads) AS given (id, payload);
+    ELSE -- in the order of the keys: two callers with the same keys in opposite orders would wait for each other
+        INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, idempotency_key)
+        SELECT given.id, task_name, queue_name, enqueue_many.priority, enqueue_many.max_attempts,
+               given.payload, coalesce(run_at, clock_timestamp()), given.key
+        FROM unnest(ids, payloads, idempotency_keys) WITH ORDINALITY AS given (id, payload, key, ordinal)
+        ORDER BY given.key, given.ordinal
+        ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;
+    END IF;
 
     IF idempotency_keys IS NULL THEN
         RETURN QUERY SELECT id, false FROM unnest(ids) AS id;
@@ -174,12 +183,17 @@ END $$;
 -- looks once more, so a client with nothing but this function needs no reconciler. Priorities are read one index range
 -- at a time: as one range, a million jobs for later at a better priority would be walked by every claim. Queues of one
 -- priority are read in random order, so that none of them starves.
+-- `past` spares a busy caller the index entries that earlier claims have used up, which an old snapshot anywhere keeps
+-- alive: {"queue": {"priority": [next_run_at, job_id]}} of the last job that it got. Jobs queued again may lie before
+-- that, so leave it out a few times a second; a look that finds too little is repeated without it.
 CREATE OR REPLACE FUNCTION faultline.claim(
-    worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds')
+    worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds',
+    past jsonb DEFAULT NULL)
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
-               payload jsonb, attempts integer, max_attempts integer, crashes integer)
+               payload jsonb, attempts integer, max_attempts integer, crashes integer, priority integer,
+               next_run_at timestamptz) -- in the order in which they are to be run
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     wanted  integer := batch_size;
@@ -191,27 +205,34 @@ BEGIN
     END IF;
     FOR look IN 1..2 LOOP
         RETURN QUERY
-            UPDATE faultline.jobs AS j
-            SET state = 'running', attempts = j.attempts + 1, fencing_token = j.fencing_token + 1,
-                lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
-                lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
-            WHERE j.id = ANY (ARRAY(
-                SELECT due.id
-                FROM (SELECT p.priority, q.queue FROM generate_series(0, 9) AS p (priority), unnest(queues) AS q (queue)
-                      ORDER BY p.priority, random()) AS lane
-                CROSS JOIN LATERAL (
-                    SELECT w.id FROM faultline.jobs AS w
-                    WHERE w.state = 'queued' AND w.queue = lane.queue AND w.priority = lane.priority
-                      AND w.next_run_at <= statement_timestamp()
-                    ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
-                LIMIT wanted))
-            RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task, j.queue, j.payload,
-                      j.attempts, j.max_attempts, j.crashes;
+            WITH taken AS (
+                UPDATE faultline.jobs AS j
+                SET state = 'running', attempts = j.attempts + 1, fencing_token = j.fencing_token + 1,
+                    lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
+                    lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
+                WHERE j.id = ANY (ARRAY(
+                    SELECT due.id
+                    FROM (SELECT p.priority, q.queue, past #>> ARRAY[q.queue, p.priority::text, '0'] AS past_time,
+                                 past #>> ARRAY[q.queue, p.priority::text, '1'] AS past_id
+                          FROM generate_series(0, 9) AS p (priority), unnest(queues) AS q (queue)
+                          ORDER BY p.priority, random()) AS lane
+                    CROSS JOIN LATERAL (
+                        SELECT w.id FROM faultline.jobs AS w
+                        WHERE w.state = 'queued' AND w.queue = lane.queue AND w.priority = lane.priority
+                          AND w.next_run_at <= statement_timestamp()
+                          AND (w.next_run_at, w.id) > (coalesce(lane.past_time::timestamptz, '-infinity'),
+                                                       coalesce(lane.past_id, '00000000-0000-0000-0000-000000000000')::uuid)
+                        ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
+                    LIMIT wanted))
+                RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task::text, j.queue::text, j.payload::jsonb,
+                          j.attempts, j.max_attempts, j.crashes, j.priority::integer, j.next_run_at)
+            SELECT * FROM taken AS t ORDER BY t.priority, t.next_run_at, t.id;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         wanted := wanted - claimed;
         EXIT WHEN wanted = 0 OR look = 2;
         PERFORM FROM faultline.reconcile(max_jobs => wanted, queues => claim.queues);
-        EXIT WHEN NOT FOUND;
+        EXIT WHEN NOT FOUND AND past IS NULL;
+        past := NULL;
     END LOOP;
 END $$;
 
@@ -223,7 +244,7 @@ CREATE OR REPLACE FUNCTION faultline.heartbeat(
     lease interval DEFAULT '15 seconds')
 RETURNS TABLE (job_id uuid, outcome text) -- renewed | locked | lost
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     renewed uuid[];
@@ -295,20 +316,21 @@ CREATE OR REPLACE FUNCTION faultline.commit_many(
     job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], results jsonb[] DEFAULT NULL)
 RETURNS TABLE (job_id uuid, outcome text, reason text, current_token bigint) -- committed | already_yours | locked | stale
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     free     uuid[] := ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)
                              ORDER BY j.id FOR UPDATE SKIP LOCKED);
     verdicts text[];
     tokens   bigint[];
+    owners   text[];
 BEGIN
     SELECT array_agg(CASE WHEN judged.violation <> 'lease_expired' OR (judged.is_free AND judged.violation IS NOT NULL)
                               THEN judged.violation -- a lease that looks expired may just be being renewed
                           WHEN judged.is_free THEN 'committed' ELSE 'locked' END ORDER BY judged.ordinal),
-           array_agg(judged.fencing_token ORDER BY judged.ordinal)
-    INTO verdicts, tokens
-    FROM (SELECT mine.ordinal, j.fencing_token, f.id IS NOT NULL AS is_free,
+           array_agg(judged.fencing_token ORDER BY judged.ordinal), array_agg(judged.lease_owner ORDER BY judged.ordinal)
+    INTO verdicts, tokens, owners
+    FROM (SELECT mine.ordinal, j.fencing_token, j.lease_owner, f.id IS NOT NULL AS is_free,
                  faultline.fence_violation(j, mine.token, mine.lease_id) AS violation
           FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY AS mine (job_id, token, lease_id, ordinal)
           LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id
@@ -317,9 +339,9 @@ BEGIN
     IF 'committed' = ANY (verdicts) THEN
         PERFORM set_config('faultline.batch', 'on', true);
         INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, worker, result)
-        SELECT DISTINCT ON (mine.job_id) mine.job_id, mine.token, mine.lease_id, j.lease_owner, mine.result
-        FROM unnest(job_ids, fencing_tokens, lease_ids, results, verdicts) AS mine (job_id, token, lease_id, result, verdict)
-        JOIN faultline.jobs AS j ON j.id = mine.job_id
+        SELECT DISTINCT ON (mine.job_id) mine.job_id, mine.token, mine.lease_id, mine.owner, mine.result
+        FROM unnest(job_ids, fencing_tokens, lease_ids, results, verdicts, owners)
+             AS mine (job_id, token, lease_id, result, verdict, owner)
         WHERE mine.verdict = 'committed';
         PERFORM set_config('faultline.batch', '', true);
     END IF;

@@ -30,7 +30,7 @@ GRANT EXECUTE ON FUNCTION
     TO faultline_producer, faultline_worker, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
-    faultline.claim(text, text[], integer, interval),
+    faultline.claim(text, text[], integer, interval, jsonb),
     faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
     faultline.assert_fence(uuid, bigint, uuid, interval),
     faultline.commit(uuid, bigint, uuid, jsonb, interval),
@@ -45,6 +45,18 @@ GRANT EXECUTE ON FUNCTION
     faultline.vanished_workers(),
     faultline.bury_workers(text[])
     TO faultline_worker;
+
+-- Retention is the leading reconciler's, which runs in a worker, and an operator's by hand.
+GRANT EXECUTE ON FUNCTION
+    faultline.purge_jobs(interval, interval, uuid, integer, boolean),
+    faultline.purge_ledger(interval, uuid, integer, boolean)
+    TO faultline_worker, faultline_operator;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.queues(integer, integer),
+    faultline.count_queued(text, timestamptz, timestamptz, integer),
+    faultline.estimated_jobs(text, text, bigint)
+    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
     faultline.cancel(uuid, text),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from faultline.errors import HandlerExit
 from faultline.job import CommitPhase, Job
@@ -15,13 +14,12 @@ from faultline.model import Claim
 from faultline.task import Task
 from faultline.workers.children import ChildCall
 from faultline.workers.leases import Lease
-from faultline.workers.threads import AttemptAborted, InterruptibleCall
+from faultline.workers.threads import InterruptibleCall
 from faultline.workers.tools import Tools
 
 _GRACE_SECONDS = 1.0
-_START_SECONDS = (
-    300.0  # for a thread or a process to be free and up; then the handler's time runs anyway
-)
+# For a thread or a process to be free and up; then the handler's time runs anyway.
+_START_SECONDS = 300.0
 
 
 class AbortCause(StrEnum):
@@ -30,18 +28,15 @@ class AbortCause(StrEnum):
     DRAIN = "drain"
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(NamedTuple):
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class Aborted:
+class Aborted(NamedTuple):
     cause: AbortCause
 
 
@@ -58,19 +53,54 @@ class Interruptible(Protocol):
 
 
 class Attempt:
-    def __init__(self, claim: Claim, task: Task[Any, Any], job: Job, lease: Lease) -> None:
+    """Runs in the task of its own that the executor gave it, as the handler does if it is async.
+
+    A handler that does not end when it is told to is abandoned: `on_abandoned` is called once, and the
+    attempt is over, though `run` returns only when the handler does.
+    """
+
+    __slots__ = (
+        "_abort_cause",
+        "_call",
+        "_commits_moment",
+        "_loop",
+        "_on_abandoned",
+        "_task",
+        "_timer",
+        "arguments",
+        "claim",
+        "is_abandoned",
+        "job",
+        "lease",
+        "task",
+    )
+
+    def __init__(
+        self,
+        claim: Claim,
+        task: Task[Any, Any],
+        job: Job,
+        lease: Lease,
+        *,
+        arguments: dict[str, Any],
+        loop: asyncio.AbstractEventLoop,
+        on_abandoned: Callable[[Attempt, AbortCause], None],
+    ) -> None:
         self.claim = claim
         self.task = task
         self.job = job
         self.lease = lease
-        self._loop = asyncio.get_running_loop()
-        self._aborting = asyncio.Event()
-        self._ended = asyncio.Event()  # the handler is over, or has had its grace
+        self.arguments = arguments
+        self.is_abandoned = False
+        self._loop = loop
+        self._on_abandoned = on_abandoned
         self._abort_cause: AbortCause | None = None
         self._commits_moment: asyncio.TimerHandle | None = None
-        self._handler_task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # the handler's time, or its grace
+        self._task: asyncio.Task[Any] | None = None  # while the handler runs in it
         self._call: Interruptible | None = None
-        self._thread: asyncio.Future[Any] | None = None
+
+    # ── from outside ─────────────────────────────────────────────────────────────────────────────
 
     def abort(self, cause: AbortCause) -> None:
         """End the handler; may be called from any thread, and more than once.
@@ -90,126 +120,93 @@ class Attempt:
         self.job._cut_connections()
         if self._call is not None:
             self._call.interrupt()
-        self._loop.call_soon_threadsafe(self._abort_on_loop)
+        self._loop.call_soon_threadsafe(self._abort_on_loop, cause)
 
     def _wait_for_commit(self, cause: AbortCause) -> None:
         if self._commits_moment is None:
             self._commits_moment = self._loop.call_later(_GRACE_SECONDS / 2, self.abort, cause)
 
-    def _abort_on_loop(self) -> None:
-        self._aborting.set()
-        if self._handler_task is not None:
-            self._handler_task.cancel()
-            self._loop.call_later(_GRACE_SECONDS, self._ended.set)
+    def _abort_on_loop(self, cause: AbortCause) -> None:
+        if self._task is None:
+            return  # the handler has ended, or has not begun: `run` will look
+        if self._call is None:
+            self._task.cancel()
+        self._set_timer(_GRACE_SECONDS, self._abandon, cause)
 
-    def _over(self, handler_task: asyncio.Task[Any]) -> None:
-        self._ended.set()
+    def _abandon(self, cause: AbortCause) -> None:
+        self.is_abandoned = True
+        self._on_abandoned(self, cause)
+
+    def _set_timer(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, callback, *args)
+
+    # ── the handler ──────────────────────────────────────────────────────────────────────────────
 
     async def run(self, tools: Tools) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
-        self._ended.clear()
         if self._commits_moment is not None:  # it was for the try before this one
             self._commits_moment.cancel()
             self._commits_moment = None
-        if (aborted := self._aborted()) is not None:
-            return aborted  # between two tries of the same attempt
-        arguments = self.task.bind(self.job, self.claim.payload_json)
-        in_child = self.task.options.process or (self.claim.is_suspect and self.task.is_importable)
+        if self._abort_cause is not None:
+            return Aborted(self._abort_cause)  # between two tries of the same attempt
+        task, options = self.task, self.task.options
+        in_child = options.process or (self.claim.is_suspect and task.is_importable)
+        current = self._task = asyncio.current_task()
         try:
-            if self.task.is_async and not in_child:
-                value = await self._run_on_loop(
-                    self.task.handler(*arguments.args, **arguments.kwargs)
-                )
+            if task.is_async and not in_child:
+                if options.timeout_seconds is not None:
+                    self._set_timer(options.timeout_seconds, self.abort, AbortCause.TIMEOUT)
+                value = await task.handler(self.job, **self.arguments)
             else:
-                call: Interruptible
-                if in_child:
-                    call = ChildCall(tools.children, self.task, self.job, self.lease)
-                else:
-                    call = InterruptibleCall(self.task.handler, *arguments.args, **arguments.kwargs)
-                value = await self._run_in_thread(call, tools.threads)
+                value = await self._run_in_thread(self._make_call(tools, in_child), tools.threads)
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
+            if tools.is_closing:
                 raise  # the worker itself is being torn down
-            return self._aborted() or Raised(HandlerExit("the handler cancelled itself"))
-        except (Exception, AttemptAborted) as error:
-            return self._aborted() or Raised(_as_exception(error))
+            return self._ended_by(HandlerExit("the handler cancelled itself"))
+        except BaseException as error:  # SystemExit and its kind would end the whole process
+            return self._ended_by(_as_exception(error))
+        finally:
+            self._task = self._call = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            while not tools.is_closing and current is not None and current.cancelling():
+                current.uncancel()  # it was meant for the handler, and that has ended
         return Returned(value)
 
-    def _aborted(self) -> Aborted | None:
-        return None if self._abort_cause is None else Aborted(self._abort_cause)
+    def _ended_by(self, error: Exception) -> Ending:
+        return Raised(error) if self._abort_cause is None else Aborted(self._abort_cause)
 
-    async def _run_on_loop(self, handler: Coroutine[Any, Any, Any]) -> Any:
-        self._handler_task = asyncio.create_task(_contained(handler))
-        self._handler_task.add_done_callback(self._over)
-        limit = self.task.options.timeout_seconds
-        timer = (
-            None if limit is None else self._loop.call_later(limit, self.abort, AbortCause.TIMEOUT)
-        )
-        try:
-            await self._ended.wait()
-            if not self._handler_task.done():
-                raise AttemptAborted  # it will not be cancelled; the attempt is over all the same
-            return self._handler_task.result()
-        except asyncio.CancelledError:
-            self._handler_task.cancel()  # when the worker itself is being torn down
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
+    def _make_call(self, tools: Tools, in_child: bool) -> Interruptible:
+        if in_child:
+            return ChildCall(tools.children, self.task, self.job, self.lease)
+        return InterruptibleCall(self.task.handler, self.job, **self.arguments)
 
     async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:
         self._call = call
-        begun = asyncio.Event()
-        call.on_begin = lambda: self._loop.call_soon_threadsafe(begun.set)
-        self._thread = asyncio.ensure_future(self._loop.run_in_executor(threads, call))
-        aborting = asyncio.ensure_future(self._aborting.wait())
-        beginning = asyncio.ensure_future(begun.wait())
-        first = asyncio.FIRST_COMPLETED
-        try:
+        limit = self.task.options.timeout_seconds
+        if limit is not None:
             # Waiting for a thread, or for a process to come up, is not the handler's time.
-            await asyncio.wait(
-                {self._thread, aborting, beginning}, timeout=_START_SECONDS, return_when=first
-            )
-            await asyncio.wait(
-                {self._thread, aborting},
-                timeout=self.task.options.timeout_seconds,
-                return_when=first,
-            )
-            if not self._thread.done() and not aborting.done():
-                self.abort(AbortCause.TIMEOUT)
-            if not self._thread.done():
-                await asyncio.wait({self._thread}, timeout=_GRACE_SECONDS)
-            if not self._thread.done():
-                raise AttemptAborted
-            return self._thread.result()
-        finally:
-            aborting.cancel()
-            beginning.cancel()
+            self._set_timer(_START_SECONDS + limit, self.abort, AbortCause.TIMEOUT)
+            call.on_begin = lambda: self._loop.call_soon_threadsafe(self._begin_time, limit)
+        thread = self._loop.run_in_executor(threads, call)
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            if not thread.done():
+                thread.add_done_callback(_see)  # it comes too late to matter
+            raise
 
-    @property
-    def outlives_its_end(self) -> bool:
-        """A handler that could not be interrupted, or would not be cancelled."""
-        handler = self._thread or self._handler_task
-        return handler is not None and not handler.done()
-
-    async def handler_ended(self) -> None:
-        """Wait for one that outlives its attempt: until then it keeps its slot."""
-        handler = self._thread or self._handler_task
-        if handler is not None:
-            await asyncio.wait({handler})
-            if not handler.cancelled():
-                handler.exception()  # seen; it came too late to matter
+    def _begin_time(self, limit: float) -> None:
+        if self._task is not None and self._abort_cause is None:
+            self._set_timer(limit, self.abort, AbortCause.TIMEOUT)
 
 
-async def _contained(handler: Coroutine[Any, Any, Any]) -> Any:
-    """An event loop lets SystemExit and its kind end the whole process: here they end one attempt."""
-    try:
-        return await handler
-    except (Exception, asyncio.CancelledError):
-        raise
-    except BaseException as error:
-        raise _as_exception(error) from error
+def _see(thread: asyncio.Future[Any]) -> None:
+    if not thread.cancelled():
+        thread.exception()
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -123,15 +123,14 @@ class Desk:
         pool = make_async_pool(self._url, max_size=2, application_name=_NAME)
         async with pool:
             job = self.job(request, pool)
-            arguments = task.bind(job, request.claim.payload_json)
-            return job, await task.handler(*arguments.args, **arguments.kwargs)
+            arguments = task.arguments(request.claim.payload_json)
+            return job, await task.handler(job, **arguments)
 
     def run(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
         if task.is_async:
             return asyncio.run(self.run_async(request, task))
         job = self.job(request, None)
-        arguments = task.bind(job, request.claim.payload_json)
-        return job, task.handler(*arguments.args, **arguments.kwargs)
+        return job, task.handler(job, **task.arguments(request.claim.payload_json))
 
 
 def main(pipe: Pipe, deadline: Any, url: str) -> None:

@@ -10,24 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import psycopg
 
 from faultline import protocol
 from faultline.errors import FaultlineError
 from faultline.link import Link, heed_cancellation, is_transient
-from faultline.model import Claim, CommitOutcome
+from faultline.model import CommitOutcome
 from faultline.protocol import CommitVerdict
+from faultline.workers.leases import Lease
 
 _LOCKED_PAUSE_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    claim: Claim
+class Entry(NamedTuple):
+    lease: Lease
     result: str | None  # JSON text, checked
-    on_verdict: Callable[[CommitVerdict | Exception], None]
+    on_verdict: Callable[[Lease, CommitVerdict | Exception], None]
 
 
 class Committer:
@@ -78,7 +78,7 @@ class Committer:
         """Give each entry its verdict; return those whose rows somebody holds just now."""
         while True:
             statement = protocol.commit_many(
-                [entry.claim for entry in batch], [entry.result for entry in batch]
+                [entry.lease.claim for entry in batch], [entry.result for entry in batch]
             )
             try:
                 verdicts = await self._link.run(statement)
@@ -90,12 +90,12 @@ class Committer:
                 elif len(batch) > 1:  # one of them is to blame: let it stand alone
                     return [late for entry in batch for late in await self._commit([entry])]
                 else:
-                    batch[0].on_verdict(error)
+                    batch[0].on_verdict(batch[0].lease, error)
                     return []
         locked = []
         for entry, verdict in zip(batch, verdicts, strict=True):
             if verdict.outcome is CommitOutcome.LOCKED:
                 locked.append(entry)
             else:
-                entry.on_verdict(verdict)
+                entry.on_verdict(entry.lease, verdict)
         return locked

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard, assert_never
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeGuard, assert_never
 
 import psycopg
 
@@ -30,17 +32,27 @@ _CONFLICT_TRIES = 5
 
 class Executor:
     def __init__(
-        self, app: Faultline, settlement: Settlement, tools: Tools, *, self_fencing: bool
+        self,
+        app: Faultline,
+        settlement: Settlement,
+        tools: Tools,
+        *,
+        self_fencing: bool,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._app = app
         self._settlement = settlement
         self._tools = tools
         self._self_fencing = self_fencing
+        self._spawn = spawn
         self.attempts: set[Attempt] = set()
 
     async def run(self, lease: Lease) -> None:
         """One attempt from beginning to end. Nothing that a job does makes it raise."""
-        with self._settlement.letting_go(lease):
+        try:
+            if lease.is_lost:  # while it waited for a slot
+                self._settlement.finish(lease, exit_reason="stale")
+                return
             try:
                 attempt = self._prepare(lease)
             except (UnknownTask, InvalidInput) as error:
@@ -50,26 +62,45 @@ class Executor:
             self.attempts.add(attempt)
             try:
                 ending = await self._run_handler(attempt)
-                await self._settle(attempt, ending)
-                if attempt.outlives_its_end:
-                    self._settlement.say(
-                        Event.DEGRADED,
-                        lease,
-                        reason="a handler cannot be ended, and keeps its slot",
-                    )
-                    await attempt.handler_ended()
+                if not attempt.is_abandoned:
+                    await self._settle(attempt, ending)
             finally:
                 self.attempts.discard(attempt)
+        except BaseException:
+            self._settlement.let_go(lease)
+            raise
 
     def _prepare(self, lease: Lease) -> Attempt:
         claim = lease.claim
         task = self._app.find_task(claim.task)
         async_pool = self._tools.async_pool if task.is_async else None
-        job = Job(claim, lease, self._tools.pool, async_pool)
-        task.bind(job, claim.payload_json)  # a payload that does not fit is known before it runs
-        attempt = Attempt(claim, task, job, lease)
+        attempt = Attempt(
+            claim,
+            task,
+            Job(claim, lease, self._tools.pool, async_pool),
+            lease,
+            arguments=task.arguments(claim.payload_json),  # does it fit? Known before it runs.
+            loop=asyncio.get_running_loop(),
+            on_abandoned=self._abandon,
+        )
         lease.on_lost = lambda cause: self._lost(attempt, cause)
         return attempt
+
+    def _abandon(self, attempt: Attempt, cause: AbortCause) -> None:
+        """The handler goes on regardless, and keeps its slot; its attempt is over."""
+        self._settlement.say(
+            Event.DEGRADED,
+            attempt.lease,
+            reason="a handler cannot be ended, and keeps its slot",
+        )
+        self._spawn(self._settle_abandoned(attempt, cause))
+
+    async def _settle_abandoned(self, attempt: Attempt, cause: AbortCause) -> None:
+        try:
+            await self._settle(attempt, Aborted(cause))
+        except BaseException:
+            self._settlement.let_go(attempt.lease)
+            raise
 
     def _lost(self, attempt: Attempt, cause: str) -> None:
         """Called by the heartbeat's or the sentinel's thread."""
@@ -145,6 +176,6 @@ def _is_refusal(error: Exception | None, lease: Lease) -> TypeGuard[StaleLease]:
     """Whether the database refused this very job, for another reason than its own second commit."""
     return (
         isinstance(error, StaleLease)
-        and error.job_id in (None, str(lease.claim.job_id))
+        and error.job_id in (None, lease.claim.id)
         and error.reason != StaleReason.ALREADY_COMMITTED
     )

@@ -94,13 +94,13 @@ class Heartbeat:
         )
         outcomes = run(conn, statement)
         for lease in leases:
-            outcome = outcomes.get(lease.claim.job_id)
+            outcome = outcomes.get(lease.claim.id)
             if outcome is Renewal.RENEWED:
                 lease.renew(sent_at=sent_at)
                 if log.is_verbose:
                     emit(
                         Event.LEASE_RENEWED,
-                        job_id=str(lease.claim.job_id),
+                        job_id=lease.claim.id,
                         token=lease.claim.fencing_token,
                         worker=self._settings.worker_id,
                     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID
 
 from faultline.model import Claim
 
@@ -21,8 +20,19 @@ class Lease:
     """One lease in hand. Its deadline counts from when the claim or renewal was *sent*: the database
     granted it later than that, so the deadline here is never later than the one there."""
 
+    __slots__ = (
+        "claim",
+        "deadline",
+        "lease_seconds",
+        "lost_because",
+        "mirror",
+        "on_lost",
+        "taken_at",
+    )
+
     def __init__(self, claim: Claim, *, sent_at: float, lease_seconds: float) -> None:
         self.claim = claim
+        self.taken_at = sent_at
         self.lease_seconds = lease_seconds
         self.deadline = sent_at + lease_seconds
         self.lost_because: str | None = None
@@ -55,7 +65,7 @@ class LeaseBook:
     each operation is a single step on a dict, which threads may share."""
 
     def __init__(self) -> None:
-        self._leases: dict[UUID, Lease] = {}
+        self._leases: dict[str, Lease] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -64,12 +74,12 @@ class LeaseBook:
         return iter(tuple(self._leases.values()))
 
     def __contains__(self, claim: Claim) -> bool:
-        lease = self._leases.get(claim.job_id)
-        return lease is not None and lease.claim.lease_id == claim.lease_id
+        lease = self._leases.get(claim.id)
+        return lease is not None and lease.claim.lease == claim.lease
 
     def add(self, lease: Lease) -> None:
-        self._leases[lease.claim.job_id] = lease
+        self._leases[lease.claim.id] = lease
 
     def remove(self, lease: Lease) -> None:
-        if self._leases.get(lease.claim.job_id) is lease:
-            del self._leases[lease.claim.job_id]
+        if self._leases.get(lease.claim.id) is lease:
+            del self._leases[lease.claim.id]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import psycopg
@@ -51,15 +50,6 @@ class Settlement:
     async def close(self) -> None:
         await self._desk.close()
 
-    @contextlib.contextmanager
-    def letting_go(self, lease: Lease) -> Iterator[None]:
-        """Whatever ends an attempt early, its lease must not be renewed for ever: let it run out."""
-        try:
-            yield
-        except BaseException:
-            self._book.remove(lease)
-            raise
-
     async def assert_fence(self, lease: Lease) -> None:
         await self._desk.run(protocol.assert_fence(lease.claim))
 
@@ -73,8 +63,7 @@ class Settlement:
             await self.fail(lease, error, reason="rejected")
             return
         lease.on_lost = None  # the committer's verdict will tell
-        entry = Entry(lease.claim, result, lambda verdict: self._on_verdict(lease, verdict))
-        self._committer.submit(entry)
+        self._committer.submit(Entry(lease, result, self._on_verdict))
 
     def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
         if isinstance(verdict, Exception):
@@ -86,8 +75,15 @@ class Settlement:
             self.committed(lease)
 
     async def _later(self, lease: Lease, work: Coroutine[Any, Any, None]) -> None:
-        with self.letting_go(lease):
+        try:
             await work
+        except BaseException:
+            self.let_go(lease)
+            raise
+
+    def let_go(self, lease: Lease) -> None:
+        """Whatever ends an attempt early, its lease must not be renewed for ever: let it run out."""
+        self._book.remove(lease)
 
     def committed(self, lease: Lease) -> None:
         if log.is_verbose:
@@ -186,7 +182,7 @@ class Settlement:
         overlap = await self._persist(self._desk, record, lease)
         emit(
             Event.STALE_WRITE_BLOCKED,
-            job_id=str(claim.job_id),
+            job_id=claim.id,
             stale_token=claim.fencing_token,
             current_token=error.current_token,
             reason=error.reason,
@@ -241,7 +237,7 @@ class Settlement:
     def say(self, event: Event, lease: Lease, **fields: Any) -> None:
         emit(
             event,
-            job_id=str(lease.claim.job_id),
+            job_id=lease.claim.id,
             token=lease.claim.fencing_token,
             **fields,
             worker=self._worker_id,

@@ -18,6 +18,7 @@ class Tools:
     def __init__(self, url: str, *, concurrency: int) -> None:
         self._url = url
         self._concurrency = concurrency
+        self.is_closing = False  # the worker is about to cancel what still runs
         self._opening = threading.Lock()
         self._pool: Pool | None = None
         self.children = Children(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -19,11 +20,13 @@ from faultline.link import Link, OnConnect, is_transient
 from faultline.model import Claim
 from faultline.task import DEFAULT_RETRY
 from faultline.workers.attempt import AbortCause
+from faultline.workers.bookmark import Bookmark
 from faultline.workers.committer import Committer
 from faultline.workers.executor import Executor
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook, steady_now
 from faultline.workers.listener import Listener
+from faultline.workers.pace import Pace
 from faultline.workers.registration import Registration
 from faultline.workers.sentinel import Sentinel
 from faultline.workers.settlement import Settlement
@@ -33,6 +36,8 @@ Companion = Callable[[], Coroutine[Any, Any, None]]
 
 _CLAIM_BATCH = 500
 _ABORT_GRACE_SECONDS = 3.0
+# What was claimed ahead and has not been started by then is handed back, for others to run.
+_PATIENCE_SECONDS = 0.5
 
 
 class Worker:
@@ -47,8 +52,12 @@ class Worker:
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._wake = asyncio.Event()
+        self._backlog: deque[Lease] = deque()  # claimed ahead, waiting for a slot
         self._running: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Task[None]] = set()  # ends that are being written down
         self._started = 0
+        self._bookmark = Bookmark()
+        self._pace = Pace(most_ahead=_CLAIM_BATCH)
         self._book = LeaseBook()
         self._heartbeat = Heartbeat(self._url, settings, self._book)
         self._sentinel = Sentinel(
@@ -68,13 +77,17 @@ class Worker:
             book=self._book,
             committer=self._committer,
             make_link=self._make_link,
-            spawn=self._spawn,
+            spawn=self._do,
             retry_seconds=self._retry_seconds,
             wake_in=self._wake_in,
         )
         self._tools = Tools(self._url, concurrency=settings.concurrency)
         self._executor = Executor(
-            app, self._settlement, self._tools, self_fencing=settings.self_fencing
+            app,
+            self._settlement,
+            self._tools,
+            self_fencing=settings.self_fencing,
+            spawn=self._do,
         )
         self._listener = Listener(self._make_link, settings.queues, self._wake.set)
         self._services = (self._committer.run, self._listener.run, *companions)
@@ -155,7 +168,8 @@ class Worker:
                 if service.done():
                     service.result()  # raises what ended it
             self._wake.clear()
-            wanted = self._free_slots()
+            self._hand_back_overdue()
+            wanted = self._wanted()
             if wanted > 0:
                 try:
                     leases = await self._claim(wanted)
@@ -164,33 +178,47 @@ class Worker:
                         raise
                     await self._claims.pause(error, stop=self._stopping)
                     continue
-                for lease in leases:
-                    self._start(lease)
+                self._backlog.extend(leases)
+                self._fill_slots()
                 if len(leases) == wanted:
                     continue
             if limit and self._started >= limit and not self._running:
                 return
             await self._wait_for_work()
 
-    def _free_slots(self) -> int:
+    def _wanted(self) -> int:
+        """How many jobs to claim now: for the free slots, and for those that will soon be free."""
         settings = self._settings
-        if self._committer.pending > max(settings.commit_batch, settings.concurrency):
+        if self._committer.pending > 2 * settings.commit_batch:
             return 0  # the database is slower than the handlers: do not pile up leases
-        free = settings.concurrency - len(self._running)
+        ahead = self._pace.jobs_ahead(steady_now())
+        waiting = len(self._backlog)
+        if waiting > ahead // 2:
+            return 0  # enough for now; a larger claim costs each job less
+        wanted = settings.concurrency - len(self._running) + ahead - waiting
         if settings.max_jobs:
-            free = min(free, settings.max_jobs - self._started)
-        return min(free, _CLAIM_BATCH)
+            wanted = min(wanted, settings.max_jobs - self._started - waiting)
+        return min(wanted, _CLAIM_BATCH)
 
     async def _claim(self, wanted: int) -> list[Lease]:
         settings = self._settings
         sent_at = steady_now()
+        past = self._bookmark.past(sent_at)
         statement = protocol.claim(
             settings.worker_id,
             settings.queues,
             batch_size=wanted,
             lease_seconds=settings.lease_seconds,
+            past=past,
         )
-        return [self._take(claim, sent_at) for claim in await self._claims.run(statement)]
+        claims = await self._claims.run(statement)
+        self._bookmark.advance(
+            claims,
+            was_full=past is None or len(claims) < wanted,
+            began=sent_at,
+            ended=steady_now(),
+        )
+        return [self._take(claim, sent_at) for claim in claims]
 
     def _take(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)
@@ -206,22 +234,46 @@ class Worker:
             self._settlement.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
         return lease
 
-    def _start(self, lease: Lease) -> None:
-        """Run it, or hand it back at once when the worker was told to stop while it was claimed."""
+    def _fill_slots(self) -> None:
+        """Start what waits, or hand it back when the worker was told to stop while it was claimed."""
+        backlog, running, free = self._backlog, self._running, self._settings.concurrency
         if self._stopping.is_set():
-            self._spawn(self._settlement.release(lease))
-        else:
+            self._hand_back()
+        while backlog and len(running) < free:
             self._started += 1
-            self._spawn(self._executor.run(lease))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
+            task = asyncio.create_task(self._executor.run(backlog.popleft()))
+            running.add(task)
+            task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        self._pace.job_ended()
+        if self._backlog:
+            self._fill_slots()
         self._wake.set()
+        self._see(task)
+
+    def _hand_back_overdue(self) -> None:
+        """The jobs have become slower than those before them: another worker may be free."""
+        if self._backlog and steady_now() > self._backlog[0].taken_at + _PATIENCE_SECONDS:
+            self._hand_back()
+
+    def _hand_back(self) -> None:
+        while self._backlog:
+            self._do(self._settlement.release(self._backlog.popleft()))
+
+    def _do(self, chore: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(chore)
+        self._chores.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._chores.discard(task)
+        self._wake.set()
+        self._see(task)
+
+    @staticmethod
+    def _see(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "an attempt ended in an error of the worker's own", "exception": error}
@@ -243,27 +295,31 @@ class Worker:
         Returns how many handlers' threads could not be ended.
         """
         emit(Event.WORKER_DRAINING, worker=self._settings.worker_id, running=len(self._running))
+        self._hand_back()
         if self._running:
-            self._spawn(self._registration.mark_draining(self._claims))
-        await self._finish_running(self._settings.drain_seconds, unless=self._hurrying)
+            self._do(self._registration.mark_draining(self._claims))
+        await self._finish(self._settings.drain_seconds, unless=self._hurrying)
         for attempt in tuple(self._executor.attempts):
             attempt.abort(AbortCause.DRAIN)
-        await self._finish_running(_ABORT_GRACE_SECONDS)
+        await self._finish(_ABORT_GRACE_SECONDS)
         stuck = len(self._executor.attempts)
         with contextlib.suppress(TimeoutError):  # the database is away: what is left will run again
             await asyncio.wait_for(self._committer.drained(), _ABORT_GRACE_SECONDS)
-        await self._finish_running(0 if stuck else _ABORT_GRACE_SECONDS)
-        for task in tuple(self._running):
+        await self._finish(0 if stuck else _ABORT_GRACE_SECONDS)
+        self._tools.is_closing = True
+        for task in (*self._running, *self._chores):
             task.cancel()
         return stuck
 
-    async def _finish_running(
-        self, timeout_seconds: float, *, unless: asyncio.Event | None = None
-    ) -> None:
-        """Wait until nothing runs any more, or the time is up, or `unless` is set."""
+    async def _finish(self, timeout_seconds: float, *, unless: asyncio.Event | None = None) -> None:
+        """Wait until nothing is under way any more, or the time is up, or `unless` is set."""
         interruption = asyncio.create_task((unless or asyncio.Event()).wait())
         deadline = steady_now() + timeout_seconds
-        while self._running and not interruption.done() and (left := deadline - steady_now()) > 0:
-            awaited = {*self._running, interruption}
-            await asyncio.wait(awaited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        while (left := deadline - steady_now()) > 0 and not interruption.done():
+            under_way = self._running | self._chores
+            if not under_way:
+                break
+            await asyncio.wait(
+                {*under_way, interruption}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+            )
         interruption.cancel()

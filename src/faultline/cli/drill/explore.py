@@ -17,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from faultline.cli.context import Context
+from faultline.cli.drill.options import json_option, subject_option
 from faultline.cli.playground import playground
-from faultline.drills.checker import Verdict
+from faultline.cli.verdicts import exit_code
 from faultline.drills.explorer import PROGRAMS, ExploreReport, ProgramReport
 from faultline.drills.explorer import explore as explore_programs
 from faultline.drills.explorer.explorer import Counterexample
@@ -26,10 +27,10 @@ from faultline.drills.explorer.programs import story_of
 from faultline.drills.explorer.replay import save
 from faultline.drills.explorer.schedule import Step
 from faultline.drills.explorer.timeline import draw
+from faultline.drills.provenance import provenance
 from faultline.drills.subjects import Subject
 from faultline.events import log
 
-EXIT_CODES = {Verdict.VALID: 0, Verdict.INVALID: 1, Verdict.UNKNOWN: 2}
 _COUNTED = ("takeovers", "stale_rejections", "lock_waits", "commits")
 _SCHEDULES = 100
 _MANY = 1_000_000
@@ -55,13 +56,7 @@ _WIDTH = 160
 )
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="For all programs together.")
 @click.option("--seed", default=0, show_default=True)
-@click.option(
-    "--subject",
-    type=click.Choice([each.value for each in Subject]),
-    default=Subject.FAULTLINE.value,
-    show_default=True,
-    help="naive: without the fence, which the explorer must find out.",
-)
+@subject_option
 @click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
@@ -69,7 +64,7 @@ _WIDTH = 160
     show_default=True,
     help="Where a violation's replay file and picture go.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option
 @click.pass_obj
 def explore(
     context: Context,
@@ -110,10 +105,14 @@ def explore(
         )
     saved = _save(report, save_to, subject)
     if as_json:
-        print(json.dumps(_facts(report, saved), indent=2))
+        words = [f"faultline drill explore --bound {bound} --seed {seed}"]
+        words += [f"--program {name}" for name in programs]
+        words += [f"--seconds {seconds:g}"] if seconds else [f"--schedules {limit}"]
+        words += [f"--subject {subject}"] if subject != Subject.FAULTLINE else []
+        print(json.dumps(_facts(report, saved, " ".join(words)), indent=2))
     else:
         _show(console, report, saved)
-    sys.exit(EXIT_CODES[report.verdict])
+    sys.exit(exit_code(report.verdict))
 
 
 def wide_console(*, stderr: bool) -> Console:
@@ -246,13 +245,13 @@ def show_steps(console: Console, steps: Sequence[Step]) -> None:
     console.print(table)
 
 
-def _facts(report: ExploreReport, saved: Path | None) -> dict[str, Any]:
+def _facts(report: ExploreReport, saved: Path | None, command: str) -> dict[str, Any]:
     found = report.counterexample
     return {
         "verdict": report.verdict.value,
         "missing": report.missing,
         "seed": report.seed,
-        "postgresql": report.server_version,
+        "provenance": provenance(command, seed=report.seed, postgres=report.server_version).facts(),
         "schedules": report.schedules,
         "programs": [
             {

@@ -11,15 +11,18 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from faultline.cli.context import Context
+from faultline.cli.drill.bar import progress_bar
+from faultline.cli.drill.options import json_option
 from faultline.cli.drill.run import listing_console
 from faultline.cli.playground import ends_cleanly
-from faultline.drills.mutants.catalogue import MUTANTS, Mutant
+from faultline.drills.mutants.catalogue import MUTANTS
 from faultline.drills.mutants.hunt import Kill, hunt, layers_of
-from faultline.drills.provenance import provenance
+from faultline.drills.mutants.matrix import as_facts, as_page
+from faultline.drills.mutants.mutant import SEED, Mutant
+from faultline.drills.provenance import provenance, server_version
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
 
@@ -37,7 +40,7 @@ from faultline.errors import InvalidInput
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also write the kill matrix as a page.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option
 @click.pass_obj
 def mutants(
     context: Context,
@@ -63,6 +66,10 @@ def mutants(
     with ExitStack() as stack:
         stack.enter_context(ends_cleanly())
         server_url = context.given_url or stack.enter_context(temporary_server()).url
+        command = " ".join(["faultline drill mutants", *names])
+        command += f" --markdown {markdown}" if markdown is not None else ""
+        # At the beginning: the code may be changed while this runs, and what runs is what there was.
+        origin = provenance(command, seed=SEED, postgres=server_version(server_url))
         step = stack.enter_context(_display(console, len(layers) + len(chosen)))
         for layer in layers:
             step(f"{layer.name} on Faultline itself")
@@ -74,7 +81,7 @@ def mutants(
             step(mutant.name)
             kills.append(hunt(mutant, mutant.killed_by, server_url=server_url))
             _tell(console, kills[-1])
-    facts = _facts(kills, controls)
+    facts = as_facts(kills, controls, origin)
     if save_to is not None or not names:
         folder = save_to or Path("reports", "latest")
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +89,7 @@ def mutants(
     if as_json:
         print(json.dumps(facts))
     if markdown is not None:
-        markdown.write_text(_page(kills))
+        markdown.write_text(as_page(kills, origin))
     found = sum(kill.killed for kill in kills)
     console.print(f"\n{found}/{len(kills)} mutants killed")
     is_sound = not any(control.killed for control in controls)
@@ -114,55 +121,9 @@ def _tell(console: Console, kill: Kill) -> None:
     )
 
 
-def _facts(kills: Sequence[Kill], controls: Sequence[Kill]) -> dict[str, object]:
-    bugs = {mutant.name: mutant.bug for mutant in MUTANTS}
-    return {
-        **provenance("faultline drill mutants", seed=None, postgres="").facts(),
-        "killed": sum(kill.killed for kill in kills),
-        "of": len(kills),
-        "in_the_catalogue": len(MUTANTS),
-        "mutants": [{**kill.facts(), "bug": bugs[kill.mutant]} for kill in kills],
-        "layers_on_faultline_itself": [
-            {"layer": control.layer, "green": not control.killed} for control in controls
-        ],
-    }
-
-
-def _page(kills: Sequence[Kill]) -> str:
-    """The matrix without what differs from run to run: times, and the ids in the evidence."""
-    bugs = {mutant.name: mutant.bug for mutant in MUTANTS}
-    rows = [
-        f"| {kill.mutant} | {bugs[kill.mutant]} | {kill.layer} |"
-        f" {'killed' if kill.killed else '**survived**'} | {kill.rule} |"
-        for kill in kills
-    ]
-    found = sum(kill.killed for kill in kills)
-    head = [
-        "# Mutants",
-        "",
-        "Written by `faultline drill mutants --markdown`. Each bug is planted in a copy of Faultline, and",
-        "the layer that it names is run on the copy. It is green on Faultline itself, and must find a",
-        "rule broken here. Where the bug keeps a story from being told at all, that is said instead.",
-        "",
-        f"**{found} of {len(kills)} killed.**",
-        "",
-        "| mutant | the bug | layer | | what gave it away |",
-        "|---|---|---|---|---|",
-    ]
-    return "\n".join([*head, *rows]) + "\n"
-
-
 @contextmanager
 def _display(console: Console, total: int) -> Iterator[Callable[[str], None]]:
-    progress = Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    progress = progress_bar(console, "{task.description}")
     with progress:
         task = progress.add_task("", total=total, completed=-1)
 

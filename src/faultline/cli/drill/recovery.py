@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from faultline.cli.context import Context
+from faultline.cli.drill.options import json_option
 from faultline.cli.playground import playground
 from faultline.config import WorkerSettings
 from faultline.drills.recovery import RecoveryReport, measure_recovery
@@ -24,7 +25,7 @@ _BAR_WIDTH = 40
     show_default=True,
     help="How many workers to kill.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option
 @click.pass_obj
 def recovery(context: Context, kills: int, as_json: bool) -> None:
     """SIGKILL a worker in the middle of a job: how long until the job runs elsewhere?

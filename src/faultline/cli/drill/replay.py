@@ -14,6 +14,7 @@ from rich.markup import escape
 from faultline.cli.context import Context
 from faultline.cli.drill import run, soak
 from faultline.cli.drill.explore import show_steps, unheard, wide_console
+from faultline.cli.drill.options import json_option
 from faultline.cli.playground import playground
 from faultline.drills.explorer.programs import story_of
 from faultline.drills.explorer.replay import Replayed, load, run_again
@@ -25,7 +26,7 @@ from faultline.errors import InvalidInput
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option
 @click.pass_obj
 def replay(context: Context, file: Path, as_json: bool) -> None:
     """Run again what was saved in FILE: a drill, a soak, or a schedule of the explorer.

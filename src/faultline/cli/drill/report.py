@@ -12,27 +12,31 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from faultline.cli.campaigns import race_on, run_shown, server_to_play_on
 from faultline.cli.context import Context
-from faultline.database import connect
+from faultline.cli.drill.bar import progress_bar
+from faultline.cli.verdicts import STYLES, exit_code
 from faultline.drills.campaign import CampaignSettings
 from faultline.drills.checker import Verdict
-from faultline.drills.provenance import Provenance, provenance
+from faultline.drills.provenance import Provenance, provenance, server_version
 from faultline.drills.race import RaceReport, RaceSettings
 from faultline.drills.report.comparison import Cell, pooled
 from faultline.drills.report.markdown import as_markdown, headline
 from faultline.drills.report.page import as_page
-from faultline.drills.report.plots import draw_duplicates, draw_recoveries, require_plots, save
+from faultline.drills.report.plots import (
+    draw_duplicates,
+    draw_recoveries,
+    require_plots,
+    save,
+    save_as,
+)
 from faultline.drills.report.race_drawing import Race, draw_still, save_moving
 from faultline.drills.report.scenario_matrix import ScenarioRow, count_scenarios, play_all
 from faultline.drills.report.study import read_others, study
 from faultline.drills.subjects import Subject
 
 FAULT_RATES = (0.05, 0.1, 0.2)
-EXIT_CODES = {Verdict.VALID: 0, Verdict.INVALID: 1, Verdict.UNKNOWN: 2}
-STYLES = {"valid": "green", "invalid": "bold red"}
 QUICK_REPEATS, QUICK_JOBS = 1, 60
 DEFAULTS = CampaignSettings()
 
@@ -101,7 +105,7 @@ def report(
     with server_to_play_on(context, console) as url:
         # At the beginning: the code may be changed while this runs, and what runs is what there was.
         command = "faultline drill report --gif" if gif else scope.command
-        origin = provenance(command, seed=None if gif else seed, postgres=_server_version(url))
+        origin = provenance(command, seed=None if gif else seed, postgres=server_version(url))
         race = race_on(url, RaceSettings())
         if gif:
             _say_written(console, _draw_race(race, origin, save_to or Path("docs", "gifs")))
@@ -114,27 +118,12 @@ def report(
     console.print(headline(facts).replace("**", ""), markup=False)
     for reason in facts["why_not"]:
         console.print(f"[bold red]{facts['verdict']}[/]: {escape(reason)}")
-    sys.exit(EXIT_CODES[Verdict(facts["verdict"])])
-
-
-def _server_version(url: str) -> str:
-    with connect(url) as conn:
-        return str(conn.info.parameter_status("server_version"))
+    sys.exit(exit_code(Verdict(facts["verdict"])))
 
 
 def _play_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:
     with ExitStack() as stack:
-        progress = stack.enter_context(
-            Progress(
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.description}"),
-                console=console,
-                transient=True,
-                disable=not console.is_terminal,
-            )
-        )
+        progress = stack.enter_context(progress_bar(console, "{task.description}"))
         task = progress.add_task("scenarios", total=count_scenarios(), completed=-1)
 
         def show(row: ScenarioRow) -> None:
@@ -154,10 +143,9 @@ def _play_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:
 
 def _draw_race(report: RaceReport, origin: Provenance, folder: Path) -> list[Path]:
     race = Race(report)
-    still = folder / "stale_worker.svg"
-    folder.mkdir(parents=True, exist_ok=True)
-    draw_still(race, origin.line).savefig(still, metadata={"Date": None})
-    return [still, save_moving(race, origin.line, folder / "stale_worker.gif")]
+    note = origin.line
+    still = save_as(draw_still(race, note), folder / "stale_worker.svg", note)
+    return [still, save_moving(race, note, folder / "stale_worker.gif")]
 
 
 def _write(
@@ -166,8 +154,9 @@ def _write(
     ours = [cell for cell in cells if cell.subject is Subject.FAULTLINE]
     crash = [seconds for cell in ours for seconds in cell.crash_seconds]
     takeover = [seconds for cell in ours for seconds in cell.takeover_seconds]
-    drawn = save(draw_duplicates(cells, origin.line), folder, "duplicates")
-    drawn += save(draw_recoveries(crash, takeover, origin.line), folder, "recovery")
+    note = origin.line
+    drawn = save(draw_duplicates(cells, note), folder, "duplicates", note)
+    drawn += save(draw_recoveries(crash, takeover, note), folder, "recovery", note)
     drawn += _draw_race(race, origin, folder)
     captions = {
         "Jobs that took effect more than once": "duplicates",

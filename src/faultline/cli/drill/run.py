@@ -11,11 +11,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from faultline.cli.context import Context
+from faultline.cli.drill.bar import progress_bar
+from faultline.cli.drill.options import json_option, save_to_option, subject_option
 from faultline.cli.playground import ends_cleanly
+from faultline.cli.verdicts import STYLES, exit_code
 from faultline.drills.checker import Verdict
 from faultline.drills.drill import DrillReport, run_drill
 from faultline.drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
@@ -23,12 +26,11 @@ from faultline.drills.subjects import Subject
 from faultline.errors import InvalidInput
 
 DEFAULTS = DrillSettings()
-STYLES = {Verdict.VALID: "green", Verdict.INVALID: "bold red", Verdict.UNKNOWN: "yellow"}
 _SHOWN_FINDINGS = 5
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option
 def list_scenarios(as_json: bool) -> None:
     """Name the scenarios, with the first sentence of each story."""
     scenarios = all_scenarios().values()
@@ -73,19 +75,9 @@ def list_scenarios(as_json: bool) -> None:
     show_default=True,
     help="How long any one thing may take before the drill counts as not run.",
 )
-@click.option(
-    "--subject",
-    type=click.Choice([each.value for each in Subject]),
-    default=Subject.FAULTLINE.value,
-    show_default=True,
-    help="naive: the same worker and tables without the fence, which the drills must find out.",
-)
-@click.option(
-    "--save-to",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where reports and histories go; those of a drill that found something always go somewhere.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One report per line, for scripts.")
+@subject_option
+@save_to_option
+@json_option
 @click.pass_obj
 def run(
     context: Context,
@@ -139,20 +131,13 @@ def play(
     )
     if not as_json:
         _sum_up(console, reports)
-    return exit_code([report.judgement.verdict for report in reports])
+    return exit_code(*(report.judgement.verdict for report in reports))
 
 
 def listing_console() -> Console:
     """For lists: one line each where a program reads them."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=240)
-
-
-def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """Of several drills: a broken rule outweighs a story that did not take place."""
-    if Verdict.INVALID in verdicts:
-        return 1
-    return 2 if not verdicts or Verdict.UNKNOWN in verdicts else 0
 
 
 def _play_all(
@@ -197,16 +182,7 @@ def _play_all(
 
 
 def _progress(console: Console) -> Progress:
-    return Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("[dim]{task.fields[fault]}[/]"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return progress_bar(console, "{task.description}", "[dim]{task.fields[fault]}[/]")
 
 
 def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:

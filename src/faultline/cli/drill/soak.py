@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.cli.context import Context
-from faultline.cli.drill.run import STYLES, exit_code
+from faultline.cli.drill.options import json_option, save_to_option, subject_option
 from faultline.cli.output import duration
 from faultline.cli.playground import ends_cleanly
+from faultline.cli.verdicts import STYLES, exit_code
 from faultline.drills.checker import Verdict
 from faultline.drills.nemesis import FAULTS
 from faultline.drills.soak import Progress, SoakReport, SoakSettings, run_soak
@@ -53,19 +54,9 @@ _MINUTE_SECONDS = 60
     type=click.Choice(list(FAULTS)),
     help="Only this kind of fault; may be given again.  [default: all that can be done here]",
 )
-@click.option(
-    "--subject",
-    type=click.Choice([each.value for each in Subject]),
-    default=Subject.FAULTLINE.value,
-    show_default=True,
-    help="naive: the same worker and tables without the fence, which the soak must find out.",
-)
-@click.option(
-    "--save-to",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where report and history go; those of a soak that found something always go somewhere.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The report, for scripts.")
+@subject_option
+@save_to_option
+@json_option
 @click.pass_obj
 def soak(
     context: Context,
@@ -123,7 +114,7 @@ def perform(
         print(json.dumps(report.facts()))
     else:
         _tell(console, report, saved)
-    return exit_code([verdict])
+    return exit_code(verdict)
 
 
 class _Board:

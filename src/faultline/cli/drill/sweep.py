@@ -11,13 +11,15 @@ from contextlib import ExitStack, contextmanager
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from faultline.cli.context import Context
-from faultline.cli.drill.run import STYLES, exit_code
+from faultline.cli.drill.bar import progress_bar
+from faultline.cli.drill.options import json_option, subject_option
 from faultline.cli.playground import ends_cleanly
+from faultline.cli.verdicts import STYLES, exit_code
 from faultline.drills.checker import Verdict
+from faultline.drills.provenance import provenance, server_version
 from faultline.drills.subjects import Subject
 from faultline.drills.sweep import Fault, PointResult, SweepReport, SweepSettings, Target
 from faultline.drills.sweep import sweep as run_sweep
@@ -34,7 +36,7 @@ _SERVER_SETTINGS = {"max_connections": "200", "fsync": "off"}
     "targets",
     multiple=True,
     type=click.Choice([each.value for each in Target]),
-    help="Who is struck; all three by default.",
+    help="Who is struck; all four by default.",
 )
 @click.option(
     "--fault",
@@ -47,17 +49,11 @@ _SERVER_SETTINGS = {"max_connections": "200", "fsync": "off"}
     "--points", type=click.IntRange(min=1), help="Only so many, drawn by the seed; all by default."
 )
 @click.option("--seed", default=1, show_default=True)
-@click.option(
-    "--subject",
-    type=click.Choice([each.value for each in Subject]),
-    default=Subject.FAULTLINE.value,
-    show_default=True,
-    help="naive: the same worker and tables without the fence, which the sweep must find out.",
-)
+@subject_option
 @click.option(
     "--no-self-fencing", is_flag=True, help="The struck worker does not look at its own clock."
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@json_option
 @click.pass_obj
 def sweep(
     context: Context,
@@ -71,9 +67,10 @@ def sweep(
 ) -> None:
     """Kill, cut off or stop a process at each message that it sends to PostgreSQL.
 
-    A real worker, reconciler or migrator runs through a proxy that numbers its messages; each is struck
-    in six ways, on a database of its own. A second worker finishes, and the checker judges. Two are
-    struck at a time; --points makes it shorter.
+    A real worker, reconciler or migrator (on an empty database, and on one that is due for an upgrade)
+    runs through a proxy that numbers its messages; each is struck in six ways, on a database of its
+    own. A second worker finishes, and the checker judges. Two are struck at a time; --points makes it
+    shorter.
 
     Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when too little was reached.
     """
@@ -91,27 +88,20 @@ def sweep(
         url = context.given_url
         if url is None:
             url = stack.enter_context(temporary_server(settings=_SERVER_SETTINGS)).url
+        origin = provenance(settings.command, seed=seed, postgres=server_version(url))
         show = stack.enter_context(_display(console))
         report = run_sweep(url, settings, on_point=show)
     if as_json:
-        print(json.dumps(report.facts()))
+        print(json.dumps({**report.facts(), "provenance": origin.facts()}))
     else:
         _tell(console, report)
-    sys.exit(exit_code([report.verdict]))
+    sys.exit(exit_code(report.verdict))
 
 
 @contextmanager
 def _display(console: Console) -> Iterator[Callable[[PointResult, int], None]]:
     """A bar with what was struck last; what broke a rule stays on the screen."""
-    progress = Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("[dim]{task.description}[/]"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    progress = progress_bar(console, "[dim]{task.description}[/]")
     with progress:
         task = progress.add_task("listening to a run without a fault", total=None)
 
@@ -153,6 +143,8 @@ def _tell(console: Console, report: SweepReport) -> None:
         f" {len(report.unreached)} not reached, {len(report.violations)} broke a rule;"
         f" subject {report.subject}, seed {report.seed}, {report.seconds:.0f} s\n[dim]{counted}[/]"
     )
+    for sentence in report.left_out:
+        console.print(f"  [dim]left out: {escape(sentence)}[/]")
     for reason in report.missing:
         console.print(f"  [yellow]too little was shown[/]: {escape(reason)}")
 

@@ -27,8 +27,8 @@ from faultline.drills.campaign.plan import (
     by_kind,
     draw_all,
 )
-from faultline.drills.campaign.standing_crowd import CROWD_SIZE, StandingCrowd
 from faultline.drills.checker import Judgement, Verdict, judge
+from faultline.drills.crowd import Crowd
 from faultline.drills.history import Phase, Verb
 from faultline.drills.measures import quantile, wilson_interval
 from faultline.drills.recorder import install_records
@@ -41,6 +41,8 @@ from faultline.errors import InvalidInput
 
 # In a short campaign at 10 % this one strikes with each kind of fault; any other will do in a long one.
 DEFAULT_SEED = 21
+CROWD_SIZE = 50
+_GATHERING_SECONDS = 30.0
 PARTS = 2  # rows of each job's effect: one row could not be half written
 
 OnProgress = Callable[[int, str], None]
@@ -124,6 +126,13 @@ class CampaignReport:
         return shortfalls(self.settings.subject, self.planned, self.struck, self.tally)
 
 
+def to_be_shown(subject: Subject) -> list[str]:
+    needed = ["commits", "kills", "stops", "takeovers"]
+    if subject is Subject.FAULTLINE:
+        needed.append("stale_rejections")  # without a fence there is nobody to refuse
+    return needed
+
+
 def shortfalls(
     subject: Subject,
     planned: Mapping[FaultKind, int],
@@ -131,10 +140,7 @@ def shortfalls(
     tally: Mapping[str, int],
 ) -> list[str]:
     """What had to happen and did not."""
-    needed = ["commits", "kills", "stops", "takeovers"]
-    if subject is Subject.FAULTLINE:
-        needed.append("stale_rejections")  # without a fence there is nobody to refuse
-    missing = [f"{name}: none" for name in needed if not tally.get(name)]
+    missing = [f"{name}: none" for name in to_be_shown(subject) if not tally.get(name)]
     return missing + [
         f"{kind.value}: {count} planned, none struck"
         for kind, count in planned.items()
@@ -189,7 +195,7 @@ def run_campaign(
         )
         install_records(arena.conn)
         version = str(arena.query("SHOW server_version")[0][0])
-        crowd = StandingCrowd(url, stack)
+        crowd = Crowd(url, CROWD_SIZE, stack, timeout_seconds=_GATHERING_SECONDS)
         keeper = Keeper(
             arena,
             planned,
@@ -202,7 +208,13 @@ def run_campaign(
         arena.history.abandon()
         faults, tally, world = by_kind(planned), arena.tally(), arena.world()
         missing = shortfalls(settings.subject, faults, keeper.struck, tally)
-        judgement = judge(arena.history, world, missing=missing, unmet=arena.unmet)
+        judgement = judge(
+            arena.history,
+            world,
+            shows=to_be_shown(settings.subject),
+            missing=missing,
+            unmet=arena.unmet,
+        )
     return CampaignReport(
         settings=settings,
         postgres=version,
@@ -221,7 +233,7 @@ def _of(jobs: Mapping[UUID, PlannedJob], kinds: frozenset[FaultKind]) -> set[str
     return {str(job_id) for job_id, job in jobs.items() if job.fault in kinds}
 
 
-def _submit(arena: Arena, crowd: StandingCrowd, job: PlannedJob) -> UUID:
+def _submit(arena: Arena, crowd: Crowd, job: PlannedJob) -> UUID:
     if job.fault is FaultKind.DUPLICATE_SUBMISSION:
         return _submit_by_all(arena, crowd, job)
     # In the midst of a transaction that holds the job nobody could take it over: the burst strikes
@@ -230,7 +242,7 @@ def _submit(arena: Arena, crowd: StandingCrowd, job: PlannedJob) -> UUID:
     return arena.submit(task, number=job.number, parts=PARTS, plan=job.plan or None)
 
 
-def _submit_by_all(arena: Arena, crowd: StandingCrowd, job: PlannedJob) -> UUID:
+def _submit_by_all(arena: Arena, crowd: Crowd, job: PlannedJob) -> UUID:
     """Everybody submits the same job under the same key, at once."""
     key = f"campaign-{job.number}"
 
@@ -240,7 +252,7 @@ def _submit_by_all(arena: Arena, crowd: StandingCrowd, job: PlannedJob) -> UUID:
         arena.history.end(operation, Phase.OK, job=str(enqueued.job_id), key=key)
         return enqueued.job_id, enqueued.existing
 
-    answers = crowd.at_once(ask)
+    answers = crowd.at_once([ask] * CROWD_SIZE)
     new = sum(not existing for _, existing in answers)
     arena.expect(new == 1, f"{new} of {CROWD_SIZE} submissions under {key} made a job")
     arena.inject("duplicate_submission", at_job=job.number, clients=CROWD_SIZE)

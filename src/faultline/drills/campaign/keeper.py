@@ -21,9 +21,10 @@ from faultline import protocol
 from faultline.database import Connection, run
 from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.campaign.plan import KILLS, STALLS, FaultKind, PlannedJob
-from faultline.drills.campaign.standing_crowd import StandingCrowd
+from faultline.drills.crowd import Crowd
+from faultline.drills.history import History, Phase, Verb
 from faultline.drills.witness import Witness
-from faultline.errors import FaultlineError
+from faultline.errors import FaultlineError, IllegalTransition
 
 _ENDED: LiteralString = "SELECT id FROM faultline.jobs WHERE state IN ('succeeded', 'failed')"
 _FAILING: LiteralString = (
@@ -52,7 +53,7 @@ class Keeper:
         arena: Arena,
         planned: Sequence[PlannedJob],
         *,
-        crowd: StandingCrowd,
+        crowd: Crowd,
         submit: Callable[[PlannedJob], UUID],
         on_progress: Callable[[int], None],
     ) -> None:
@@ -165,7 +166,8 @@ class Keeper:
         failing = {row[0] for row in self._arena.query(_FAILING, [self._calm])}
         for job in failing:
             self._calm.remove(job)
-            answers = Counter(self._crowd.at_once(partial(_retry, job)))
+            retry = partial(_retry, self._arena.history, job)
+            answers = Counter(self._crowd.at_once([retry] * len(self._crowd)))
             self.struck[FaultKind.RETRY_STORM] += 1
             said = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
             self._arena.inject("retry_storm", at_job=self.jobs[job].number, answers=said)
@@ -181,8 +183,12 @@ def _has_come_to_its_end(late: Stall) -> bool:
     return bool(said) or not late.worker.is_alive
 
 
-def _retry(job: UUID, conn: Connection) -> str:
+def _retry(history: History, job: UUID, conn: Connection) -> str:
+    operation = history.invoke("crowd", Verb.RETRY, job=str(job))
     try:
-        return run(conn, protocol.retry(job)).value
+        state = run(conn, protocol.retry(job))
     except (FaultlineError, psycopg.Error) as error:
+        history.end(operation, Phase.FAIL if isinstance(error, IllegalTransition) else Phase.INFO)
         return f"refused ({getattr(error, 'code', type(error).__name__)})"
+    history.end(operation, Phase.OK, state=state.value)
+    return state.value

@@ -70,8 +70,9 @@ def operator(play: Play, *verbs: str, name: str = "operator", in_transaction: bo
         try:
             state = run(session.connection(), statements[verb](job))
         except FaultlineError as error:
-            play.history.end(number, Phase.FAIL, error=str(error))
-            if error.code != "illegal_transition" or verb != "retry":
+            is_refused = error.code == "illegal_transition"
+            play.history.end(number, Phase.FAIL if is_refused else Phase.INFO, error=str(error))
+            if not is_refused or verb != "retry":
                 raise
         else:
             play.history.end(number, Phase.OK, state=state.value)

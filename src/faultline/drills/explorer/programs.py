@@ -112,7 +112,7 @@ def late_heartbeat(play: Play) -> None:
     for claim in play.claimed("w1"):
         worker.hold(claim)
     heartbeat_of(worker, beats=2)
-    Worker(play, "w2", works(in_its_transaction))
+    Worker(play, "w2", works(in_a_transaction_of_its_own))
     others.clock(play, times=2)
 
 
@@ -219,7 +219,7 @@ def one_key(play: Play) -> None:
     others.producer(play, "producer-1", "order-1", in_transaction=True)
     others.producer(play, "producer-2", "order-1", in_transaction=True)
     others.producer(play, "producer-3", "order-1")
-    Worker(play, "w1", works(in_its_transaction))
+    Worker(play, "w1", works(in_a_transaction_of_its_own))
 
 
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────

@@ -7,8 +7,6 @@ replaced, so whatever code uses it runs unmodified, and nothing that it sends is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
 from typing import Any
@@ -166,9 +164,11 @@ class SessionPool:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        yield self._session.connection()
+    def getconn(self) -> Connection:
+        return self._session.connection()
+
+    def putconn(self, conn: Connection) -> None:
+        """There is one, and it stays the session's."""
 
 
 def settle_down(conn: Connection) -> None:
@@ -222,6 +222,8 @@ def step_of(sending: Any, conn: Connection) -> str | None:
 
 
 def in_words(query: str) -> str:
+    if query.endswith("COMMIT"):  # with the ledger entry before it, in one message
+        return "COMMIT"
     if verb := _VERB.search(query):
         return _WORDS.get(verb[1], verb[1])
     if "drill.effects" in query:

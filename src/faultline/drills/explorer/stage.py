@@ -16,9 +16,9 @@ _WIPE = """
     SELECT set_config('faultline.verb', 'retention', true);
     DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
-    DELETE FROM drill.effects; DELETE FROM drill.trail
+    DELETE FROM drill.effects; DELETE FROM drill.trail; DELETE FROM drill.settled_steps
 """
-_VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.trail"
+_VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.trail, drill.settled_steps"
 _VACUUM_EVERY = 500
 _END_MILLISECONDS = 10_000
 

@@ -112,7 +112,9 @@ class Worker:
             wake_in=lambda seconds: None,
         )
         unused = cast(Any, None)
-        self._executor = Executor(unused, self._settlement, unused, self_fencing=False)
+        self._executor = Executor(
+            unused, self._settlement, unused, self_fencing=False, spawn=completed
+        )
 
     def _link(self, purpose: str, **_: Any) -> Link:
         return SteppedLink(self.play.session(self.name, purpose), purpose)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import faultline
-from faultline.drills.mutants.catalogue import Layer, Mutant
+from faultline.drills.mutants.mutant import Layer, Mutant
 from faultline.errors import FaultlineError
 
 _LONGEST_WORDS = 300
@@ -69,7 +69,7 @@ def planted(mutant: Mutant | None) -> Iterator[Path]:
                 name = mutant.name if mutant else ""
                 raise MutantNotPlanted(
                     f"{name}: {edit.path} has its text {text.count(edit.old)} times, not once",
-                    hint="adapt faultline/drills/mutants/catalogue.py to the source",
+                    hint="adapt faultline/drills/mutants to the source",
                 )
             path.write_text(text.replace(edit.old, edit.new))
         yield Path(folder)

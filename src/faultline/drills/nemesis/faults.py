@@ -14,11 +14,9 @@ from faultline.database import connect
 from faultline.drills.nemesis.battlefield import Battlefield
 from faultline.drills.nemesis.messages import is_batch_commit, is_commit
 from faultline.drills.proxy import Action, Direction, Match, Message, Proxy
-from faultline.errors import DatabaseUnavailable
 
 _HOUR_SECONDS = 3600
 _TRAP_SECONDS = 3.0
-_TRIES = 5
 _SESSIONS: LiteralString = """
     SELECT pid, application_name FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend'
@@ -154,25 +152,13 @@ def _clock_jump(field: Battlefield) -> None:
     assert field.clock is not None  # noqa: S101 - see available_faults
     ahead = field.dice.random() < 0.5
     now = field.clock.shift_seconds
-    _move_between_commits(field, now + (_HOUR_SECONDS if ahead else -_HOUR_SECONDS))
+    field.clock.move(now + (_HOUR_SECONDS if ahead else -_HOUR_SECONDS))
     field.arena.inject("clock_jump", "postgres", hours="+1" if ahead else "-1")
     if not ahead:
-        field.hold(0.5, 2)
-        for _ in range(_TRIES):
-            with contextlib.suppress(psycopg.OperationalError, DatabaseUnavailable):
-                _move_between_commits(field, now)
-                return
-        field.clock.move(now)
-
-
-def _move_between_commits(field: Battlefield, seconds: int) -> None:
-    """A commit that looks at the clock before it jumps and is written down after it is no violation,
-    and would look like one: so none is in the middle of that when the clock moves."""
-    assert field.clock is not None  # noqa: S101
-    with connect(field.arena.url, application_name="faultline nemesis") as conn, conn.transaction():
-        conn.execute("SET LOCAL lock_timeout = '2s'")
-        conn.execute("LOCK TABLE faultline.ledger IN SHARE ROW EXCLUSIVE MODE")
-        field.clock.move(seconds)
+        try:
+            field.hold(0.5, 2)
+        finally:
+            field.clock.move(now)
 
 
 def _name(field: Battlefield, network: Proxy) -> str:

@@ -6,8 +6,8 @@ from faultline.drills.proxy import Message
 
 
 def is_commit(message: Message) -> bool:
-    """The COMMIT that ends a handler's transaction."""
-    return message.sql.strip().casefold() == "commit"
+    """The COMMIT that ends a handler's transaction; the ledger entry may be in the same message."""
+    return message.sql.strip().casefold().rpartition(";")[2].strip() == "commit"
 
 
 def is_fenced_commit(message: Message) -> bool:

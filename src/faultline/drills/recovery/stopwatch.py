@@ -13,21 +13,15 @@ from uuid import UUID
 
 from faultline import protocol
 from faultline.database import Connection, connect, run
+from faultline.drills.arena import DrillNotRun
 from faultline.drills.recovery.app import linger
 from faultline.drills.witness import Witness
-from faultline.errors import FaultlineError
 
 _TABLES = """
     CREATE SCHEMA recovery;
     CREATE TABLE recovery.starts (job_id uuid, token bigint, pid int, PRIMARY KEY (job_id, token));
 """
 _POLL_SECONDS = 0.002
-
-
-class DrillNotRun(FaultlineError):
-    """The drill could not be brought to its end, so it shows nothing."""
-
-    code = "drill_not_run"
 
 
 @dataclass(frozen=True)

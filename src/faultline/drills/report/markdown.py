@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from faultline.drills.provenance import as_list
 from faultline.drills.report.tables import Table, all_tables
 
 
@@ -14,7 +15,7 @@ def as_markdown(facts: Mapping[str, Any], plots: Sequence[str]) -> str:
         "# Faultline under faults",
         headline(facts),
         *(f"- {reason}" for reason in facts["why_not"]),
-        "\n".join(f"- {name}: {value}" for name, value in origin_facts(facts).items()),
+        as_list(facts),
         *(f"![{name}]({name})" for name in plots),
     ]
     for table in all_tables(facts):
@@ -40,18 +41,6 @@ def headline(facts: Mapping[str, Any]) -> str:
         f" Faultline, {control} of {control_jobs:,} on the same queue without its fence, under the"
         " same faults."
     )
-
-
-def origin_facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "made by": f"`{facts['command']}`",
-        "commit": facts["commit"] or "unknown",
-        "seed": str(facts["seed"]),
-        "machine": f"{facts['cores']} cores, {facts['machine']}",
-        "versions": f"Faultline {facts['faultline']}, PostgreSQL {facts['postgres']},"
-        f" Python {facts['python']}",
-        "at": facts["made_at"],
-    }
 
 
 def _as_markdown(table: Table) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from faultline.drills.report.markdown import headline, origin_facts
+from faultline.drills.provenance import in_words
+from faultline.drills.report.markdown import headline
 from faultline.drills.report.tables import Table, all_tables
 
 _STYLE = """
@@ -21,18 +22,22 @@ h1 { font-size: 1.9rem; margin: 0 0 .5rem; } h2 { font-size: 1.25rem; margin: 2.
 .verdict { font-size: 1.1rem; border-left: 4px solid var(--unsure); padding: .2rem 0 .2rem 1rem; }
 .verdict.valid { border-color: var(--good); } .verdict.invalid { border-color: var(--bad); }
 .about, dl, footer { color: var(--faint); font-size: .9rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; } dd { margin: 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }
+dd { margin: 0; overflow-wrap: break-word; min-width: 0; }
+/* On a narrow screen a table is pushed aside, like a plot: no word is broken to make it fit. */
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; width: 100%; }
 th, td { text-align: left; padding: .34rem .7rem .34rem 0; border-bottom: 1px solid var(--line);
-  vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--faint); font-weight: 600; overflow-wrap: normal; }
+  vertical-align: top; }
+td:last-child:not(.number) { min-width: 14rem; overflow-wrap: break-word; }
+th { color: var(--faint); font-weight: 600; }
 th.number { text-align: right; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.valid, td.yes { color: var(--good); font-weight: 600; }
 td.invalid, td.NO { color: var(--bad); font-weight: 600; } td.unknown { color: var(--unsure); }
 figure { margin: 1.4rem 0; background: #fff; border: 1px solid var(--line); border-radius: 8px;
-  padding: .5rem; } figure svg { width: 100%; height: auto; display: block; }
+  padding: .5rem; overflow-x: auto; }
+figure svg { width: 100%; min-width: 36rem; height: auto; display: block; }
 code { font-family: ui-monospace, monospace; font-size: .92em; }
 """
 _NUMBER = re.compile(r"[\d,.]+( %| s)?( to [\d,.]+ %)?")
@@ -43,7 +48,7 @@ def as_page(facts: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     """`pictures` are SVG documents by caption; they become part of the page."""
     origin = "".join(
         f"<dt>{escape(name)}</dt><dd>{_inline(value)}</dd>"
-        for name, value in origin_facts(facts).items()
+        for name, value in in_words(facts).items()
     )
     reasons = "".join(f"<li>{_inline(reason)}</li>" for reason in facts["why_not"])
     limits = "".join(f"<li>{_inline(each)}</li>" for each in facts["not_guaranteed"])

@@ -58,14 +58,17 @@ def annotate_origin(figure: Figure, note: str) -> None:
     figure.text(0.02, 0.015, text, fontsize=6.5, color=FAINT, va="bottom")
 
 
-def save(figure: Figure, folder: Path, stem: str) -> list[Path]:
+def save(figure: Figure, folder: Path, stem: str, note: str) -> list[Path]:
     """As PNG and SVG."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{stem}.{kind}" for kind in ("png", "svg")]
-    for path in paths:
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, metadata=metadata)
-    return paths
+    return [save_as(figure, folder / f"{stem}.{kind}", note) for kind in ("png", "svg")]
+
+
+def save_as(figure: Figure, path: Path, note: str) -> Path:
+    """Letters become shapes in a picture: what it was made by is in its metadata as well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"Description": note} | ({"Date": None} if path.suffix == ".svg" else {})
+    figure.savefig(path, metadata=metadata)
+    return path
 
 
 def draw_duplicates(cells: Sequence[Cell], note: str) -> Figure:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from faultline.drills.provenance import in_words
+
 SUBJECTS = {"faultline": "Faultline", "naive": "without the fence"}
 
 
@@ -124,7 +126,9 @@ def _mutants(facts: Mapping[str, Any]) -> Table:
     killed = sum(bool(each.get("killed")) for each in mutants)
     return Table(
         "Planted bugs",
-        f"{killed} of {len(mutants)} found, each by the layer that it names.",
+        f"{killed} of {len(mutants)} found, each by the layer that it names. Made by"
+        f" `{facts.get('command')}` at commit {facts.get('commit') or 'unknown'}, seed"
+        f" {facts.get('seed')}, on PostgreSQL {facts.get('postgres')}.",
         ("mutant", "layer", "found", "how"),
         tuple(
             (
@@ -144,5 +148,12 @@ def _other(name: str, facts: Mapping[str, Any]) -> Table:
     counted = facts.get("tally")
     if isinstance(counted, dict):
         plain |= counted
-    rows = tuple((key.replace("_", " "), str(value)) for key, value in plain.items())
-    return Table(f"Drill: {name}", "From the file that it left here.", ("figure", "value"), rows)
+    told = {key.replace("_", " "): str(value) for key, value in plain.items()}
+    if isinstance(origin := facts.get("provenance"), dict):
+        told = in_words(origin) | told
+    return Table(
+        f"Drill: {name}",
+        "From the file that it left here.",
+        ("figure", "value"),
+        tuple(told.items()),
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from faultline.database import connect
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline.drills.scenario import scenario
@@ -38,7 +37,7 @@ def backend_killed(arena: Arena) -> None:
     proxy.release(on_its_way)
     for _ in range(_KILLS_PER_JOB * arena.settings.jobs):
         _kill_any(arena)
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
 
 
 def _kill_any(arena: Arena) -> None:

@@ -19,6 +19,7 @@ from faultline.database import Connection, connect, run
 from faultline.drills.arena import POLL_SECONDS, Arena
 from faultline.drills.crowd import all_at_once
 from faultline.drills.history import Phase, Verb
+from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Action, Match, proxy_to
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import pay_by_hand
@@ -60,7 +61,7 @@ def _at_the_very_moment(arena: Arena) -> None:
     arena.expect(answer is JobState.FAILED, f"a job in mid-air is cancelled, not {answer}")
     arena.wait_until(lambda: bool(worker.heard("worker_exit")), "the refusal")
 
-    trap = proxy.on(Match(where=lambda message: message.sql.strip() == "COMMIT"), Action.HOLD)
+    trap = proxy.on(Match(where=is_commit), Action.HOLD)
     stands = arena.submit(pay_by_hand, number=1, parts=2)
     arena.expect(trap.wait(arena.settings.timeout_seconds) is not None, "a COMMIT came by")
     with connect(arena.url) as conn, ThreadPoolExecutor(1) as pool:

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 import psycopg
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.proxy import Proxy, proxy_to
 from faultline.drills.scenario import scenario
 from faultline.drills.witness import Witness
@@ -51,7 +50,7 @@ def connections_exhausted(arena: Arena) -> None:
         arena.wait_until(
             lambda: any(worker.heard("lease_lost") for worker in workers), "the end of a lease"
         )
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
 
 
 def _was_turned_away(worker: Witness) -> bool:

@@ -8,6 +8,7 @@ next finds it finished. In neither case is there a moment at which one half of i
 from __future__ import annotations
 
 from faultline.drills.arena import Arena
+from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import pay, pay_by_hand
@@ -35,13 +36,9 @@ def _strike(arena: Arena, proxy: Proxy, spot: Action) -> None:
         arena.inject("kill", worker.name, at=str(spot))
         worker.kill()
 
-    trap = proxy.on(Match(where=_is_commit), spot, kill)
+    trap = proxy.on(Match(where=is_commit), spot, kill)
     sprung = trap.wait(arena.settings.timeout_seconds)
     arena.expect(sprung is not None, f"a COMMIT came by to {spot}")
     proxy.remove(trap)
     if sprung and spot is Action.SWALLOW_REPLY:  # the server had answered, and nobody heard it
         arena.inject("lost_answer", worker.name)
-
-
-def _is_commit(message: Message) -> bool:
-    return message.sql.strip().upper() == "COMMIT"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from faultline.drills.arena import Arena
 from faultline.drills.clock import lacking
 from faultline.drills.clock.movable import MovableClock
-from faultline.drills.crew import unfinished
 from faultline.drills.lateness import stalled_worker, wake_to_the_end
 from faultline.drills.nemesis.messages import is_fenced_commit
 from faultline.drills.proxy import Action, Match, proxy_to
@@ -45,7 +44,7 @@ def database_clock_ahead(arena: Arena) -> None:
     arena.inject("clock_jump", "postgres", seconds=_HOUR_SECONDS)
     for number in range(arena.settings.workers):
         arena.worker(*lease, name=f"steady-{number + 1}")
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     proxy.flow()
     arena.wait_until(lambda: len(unaware.heard("worker_exit")) >= jobs, "the refusal of the late")
 
@@ -73,7 +72,7 @@ def database_clock_behind(arena: Arena) -> None:
     for number in range(arena.settings.workers):
         arena.worker(name=f"steady-{number + 1}")
     arena.wait_for_row(_ALL_GIVEN_BACK, [jobs], "the end of the leases by a steady clock")
-    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     wake_to_the_end(arena, late, attempts=jobs)
 
 

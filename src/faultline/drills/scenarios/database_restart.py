@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.producer import Producer
 from faultline.drills.proxy import Action, Match, proxy_to
@@ -82,7 +81,7 @@ def _restart(arena: Arena, how: str, take_down: Callable[[], None]) -> None:
     proxy.flow()
     proxy.reset_all()  # whoever waits for an answer of the server that is gone is told so
     submitting.result(arena.settings.timeout_seconds)
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
 
 
 def _submit(producer: Producer, numbers: range) -> None:

@@ -10,7 +10,6 @@ decided in one place, and never both.
 from __future__ import annotations
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Action, Match, proxy_to
 from faultline.drills.scenario import scenario
@@ -33,7 +32,7 @@ def delayed_commit_message(arena: Arena) -> None:
     arena.inject("held_commit", late.name)
     for number in range(arena.settings.workers):
         arena.worker(name=f"steady-{number + 1}")
-    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     for trap in traps:
         proxy.remove(trap)
     proxy.flow()

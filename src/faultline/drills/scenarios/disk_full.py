@@ -16,7 +16,6 @@ import tempfile
 from pathlib import Path
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import pay, pay_by_hand
 from faultline.embedded.account import hand_over
@@ -76,7 +75,7 @@ def disk_full(arena: Arena) -> None:
     written = arena.count("SELECT count(DISTINCT job_id) FROM drill.effects")
     arena.expect(entered == written == 0, "something was committed on a disk that is full")
     ballast.unlink()
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     arena.dismiss(arena.workers)
     _move_tables_back(arena)
 

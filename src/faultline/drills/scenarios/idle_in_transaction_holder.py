@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from faultline.database import connect
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import pay
 
@@ -30,7 +29,7 @@ def idle_in_transaction_holder(arena: Arena) -> None:
             arena.submit(pay, number=number)
         for _ in range(arena.settings.workers):
             arena.worker()
-        arena.wait_until(lambda: unfinished(arena) == 1, "the end of all jobs but one")
+        arena.wait_until(lambda: arena.unfinished() == 1, "the end of all jobs but one")
         arena.expect(
             arena.wait_for_state(frozen_job, "succeeded", "failed") == "succeeded",
             "the job of the worker that froze did not succeed",

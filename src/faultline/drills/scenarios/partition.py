@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Action, Direction, Match, Proxy, proxy_to
 from faultline.drills.scenario import scenario
@@ -37,7 +36,7 @@ def partition_blackhole(arena: Arena) -> None:
     arena.worker(name="steady-1")
     # By its own clock, while it hears nothing: the hole is still there.
     _wait_for_losses(arena, careful)
-    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     proxy.flow()
     _wait_for_exits(arena, careless, len(careless.heard("lease_acquired")))
     _works_again(arena, careful)
@@ -65,7 +64,7 @@ def partition_asymmetric(arena: Arena) -> None:
     arena.inject("partition", worker.name, how="answers lost")
     arena.worker(name="steady-1")
     _wait_for_losses(arena, worker)
-    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     proxy.reset_all()
     proxy.flow()
     _wait_for_exits(arena, worker, jobs)
@@ -91,7 +90,7 @@ def partition_half_open(arena: Arena) -> None:
     arena.inject("partition", worker.name, how="half-open")
     arena.worker(name="steady-1")
     _wait_for_losses(arena, worker)
-    arena.wait_until(lambda: unfinished(arena) == 0, "the takeover")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     for route in proxy.routes:
         route.cut_client()  # at last the worker's own side hears of it
     _wait_for_exits(arena, worker, jobs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from faultline.database import connect
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.nemesis.messages import is_effect
 from faultline.drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline.drills.scenario import scenario
@@ -30,7 +29,7 @@ def pooled_connection_lost(arena: Arena) -> None:
     for number in range(jobs):
         arena.submit(pay, number=number, parts=3)
     arena.worker("--concurrency", "1", url=proxy.url)  # so that every second write is a second half
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     retried = arena.count("SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'failed'")
     arena.expect(retried == struck, f"{struck} sessions were ended, and {retried} attempts failed")
 

@@ -8,7 +8,6 @@ might never finish one. Recovery that is quick with the dead must leave the slow
 from __future__ import annotations
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.proxy import proxy_to
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import note, pay
@@ -26,7 +25,7 @@ def slow_network(arena: Arena) -> None:
     arena.inject("slowdown", "workers", one_way_seconds=_ONE_WAY_SECONDS)
     for number in range(arena.settings.jobs):
         arena.submit(note if number % 3 == 0 else pay, number=number)
-    arena.wait_until(lambda: unfinished(arena) == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     proxy.flow()
     again = arena.count("SELECT count(*) FROM faultline.jobs WHERE fencing_token > 1")
     arena.expect(again == 0, f"{again} jobs were taken from workers that were only slow")

@@ -8,7 +8,6 @@ job with such papers, and an operator's word on a job that is under way, or fini
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -31,9 +30,9 @@ LONG = 600.0
 def wrong_papers(arena: Arena) -> None:
     claim = _claimed(arena)
     forged = {
-        "an older token": replace(claim, fencing_token=claim.fencing_token - 1),
-        "a token to come": replace(claim, fencing_token=claim.fencing_token + 1),
-        "another lease": replace(claim, lease_id=uuid4()),
+        "an older token": claim._replace(fencing_token=claim.fencing_token - 1),
+        "a token to come": claim._replace(fencing_token=claim.fencing_token + 1),
+        "another lease": claim._replace(lease=str(uuid4())),
     }
     for what, papers in forged.items():
         arena.inject("wrong_paper", what.replace(" ", "_"))
@@ -104,7 +103,7 @@ def _writes(papers: Claim) -> dict[str, Statement[Any]]:
 def _beat(arena: Arena, papers: Claim, what: str) -> None:
     before = _expiry(arena, papers)
     renewals = run(arena.conn, protocol.heartbeat("clerk", [papers], lease_seconds=LONG * 2))
-    is_lost = renewals[papers.job_id] is Renewal.LOST
+    is_lost = renewals[papers.id] is Renewal.LOST
     _count(arena, is_lost and _expiry(arena, papers) == before, f"a heartbeat with {what}")
 
 

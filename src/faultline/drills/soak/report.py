@@ -9,6 +9,7 @@ from typing import Any
 
 from faultline.drills.checker import Judgement
 from faultline.drills.history import History
+from faultline.drills.provenance import provenance
 from faultline.drills.soak.settings import SoakSettings
 
 
@@ -25,7 +26,9 @@ class SoakReport:
         return {
             "kind": "soak",
             "settings": asdict(self.settings),
-            "postgres": self.postgres,
+            "provenance": provenance(
+                self.settings.command, seed=self.settings.seed, postgres=self.postgres
+            ).facts(),
             "verdict": self.judgement.verdict,
             "findings": [asdict(finding) for finding in self.judgement.findings],
             "examined": self.judgement.examined,

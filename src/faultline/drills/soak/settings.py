@@ -38,6 +38,13 @@ class SoakSettings:
             )
 
     @property
+    def command(self) -> str:
+        """What does the same again, but for what is as it is by default."""
+        words = f"faultline drill soak --minutes {self.seconds / 60:g} --seed {self.seed}"
+        words += f" --subject {self.subject}" if self.subject is not Subject.FAULTLINE else ""
+        return words + "".join(f" --fault {kind}" for kind in self.faults)
+
+    @property
     def pace_per_second(self) -> float:
         return min(self.jobs_per_second, self.most_jobs / self.seconds)
 

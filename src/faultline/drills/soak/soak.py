@@ -12,7 +12,6 @@ from faultline.drills import clock
 from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.checker import judge
 from faultline.drills.clock.movable import MovableClock
-from faultline.drills.crew import unfinished
 from faultline.drills.nemesis import Battlefield, Fault, Nemesis, Roster, available_faults
 from faultline.drills.proxy import proxy_to
 from faultline.drills.recorder import install_records
@@ -69,8 +68,11 @@ def run_soak(
         _Soak(arena, settings, faults, moved, on_progress).run()
         arena.history.abandon()
         tally = arena.tally()
-        missing = [f"{name}: none" for name in _to_be_shown(faults) if not tally.get(name)]
-        judgement = judge(arena.history, arena.world(), missing=missing, unmet=arena.unmet)
+        shows = _to_be_shown(faults)
+        missing = [f"{name}: none" for name in shows if not tally.get(name)]
+        judgement = judge(
+            arena.history, arena.world(), shows=shows, missing=missing, unmet=arena.unmet
+        )
     return SoakReport(
         settings=settings,
         postgres=version,
@@ -143,7 +145,7 @@ class _Soak:
 
     def _is_drained(self) -> bool:
         self._tend("settling")
-        return unfinished(self._arena) == 0
+        return self._arena.unfinished() == 0
 
     def _tend(self, phase: str) -> None:
         self._roster.tend()

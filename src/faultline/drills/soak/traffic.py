@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from faultline.drills.arena import Arena
-from faultline.drills.crew import unfinished
 from faultline.drills.producer import Producer
 from faultline.drills.workload import note, pay, pay_by_hand, step_and_pay
 from faultline.task import Task
@@ -49,7 +48,7 @@ class Traffic:
 
     def look_at_the_backlog(self) -> None:
         """Called now and then by whoever tends the soak."""
-        if unfinished(self._arena) > _LARGEST_BACKLOG:
+        if self._arena.unfinished() > _LARGEST_BACKLOG:
             self._backlogged.set()
         else:
             self._backlogged.clear()

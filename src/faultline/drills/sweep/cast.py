@@ -16,9 +16,6 @@ from faultline.drills.arena import Arena
 from faultline.drills.history import Verb
 from faultline.drills.sweep.point import Target
 
-_UNFINISHED: LiteralString = (
-    "SELECT count(*) FROM faultline.jobs WHERE state IN ('queued', 'running')"
-)
 _TO_GIVE_BACK: LiteralString = (
     "SELECT (SELECT count(*) FROM faultline.jobs WHERE state = 'running')"
     " + (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)"
@@ -32,10 +29,6 @@ class Cast:
     options: tuple[str, ...]
     prepare: Callable[[Arena], None]
     is_done: Callable[[Arena], bool]  # it has done what there is to do, and may be asked to leave
-
-
-def unfinished(arena: Arena) -> int:
-    return arena.count(_UNFINISHED)
 
 
 def _give_work(arena: Arena) -> None:
@@ -79,7 +72,7 @@ WORKER = Cast(
     # One job at a time: the same messages in the same order. Recovery is left to the second worker.
     ("--concurrency", "1", "--no-reconciler"),
     _give_work,
-    lambda arena: unfinished(arena) == 0,
+    lambda arena: arena.unfinished() == 0,
 )
 RECONCILER = Cast(
     Target.RECONCILER, (), _leave_leases, lambda arena: arena.count(_TO_GIVE_BACK) == 0

@@ -44,11 +44,40 @@ _CATALOGUE = """
     ORDER BY 1, 2, 3
 """
 
+# What is in somebody's queue when it is upgraded, to the last column.
+_QUEUE = """
+    SELECT 'job', j.id::text, j::text FROM faultline.jobs AS j
+    UNION ALL SELECT 'entry', l.job_id::text, l::text FROM faultline.ledger AS l
+    ORDER BY 1, 2, 3
+"""
+# An older Faultline's: a function with another text, and the mark by which an upgrade is known to be due.
+_OLDER = """
+    CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid)
+    RETURNS text LANGUAGE sql VOLATILE AS $$ SELECT NULL::text $$;
+    COMMENT ON SCHEMA faultline IS 'functions of an older Faultline'
+"""
+_LONG_SECONDS = 600.0
+
 Catalogue = list[tuple[str, ...]]
 
 
 def read_catalogue(conn: Connection) -> Catalogue:
     return conn.execute(_CATALOGUE).fetchall()
+
+
+def read_queue(conn: Connection) -> Catalogue:
+    return conn.execute(_QUEUE).fetchall()
+
+
+def leave_older(conn: Connection) -> None:
+    """Make a fresh database one that is due for an upgrade: with a job that has succeeded, one that is
+    running, and one that waits."""
+    for _ in range(3):
+        run(conn, protocol.enqueue("t", {}, queue="older", priority=5, max_attempts=5))
+    take = protocol.claim("older", ["older"], batch_size=2, lease_seconds=_LONG_SECONDS)
+    done, _ = run(conn, take)
+    run(conn, protocol.commit(done))
+    conn.execute(_OLDER)
 
 
 class Migrator:
@@ -93,11 +122,14 @@ class Migrator:
 
 
 class MigrationTrial:
-    """On an empty database."""
+    """On an empty database, or on one with a queue in it, which must not change."""
 
-    def __init__(self, url: str, whole: Catalogue, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, url: str, whole: Catalogue, queue: Catalogue, *, timeout_seconds: float
+    ) -> None:
         self._url = url
         self._whole = whole  # what an undisturbed migration makes
+        self._queue = queue
         self._timeout_seconds = timeout_seconds
 
     def dry_run(self) -> tuple[Message, ...]:
@@ -149,13 +181,13 @@ class MigrationTrial:
             migrate(self._url)
             with connect(self._url, application_name="faultline drill") as conn:
                 require_fence(conn)
-                found = read_catalogue(conn)
+                found, queue = read_catalogue(conn), read_queue(conn)
                 _run_a_job(conn)
         except subprocess.TimeoutExpired:
             return [f"the struck migration does not end; {victim.last_words()}"]
         except (FaultlineError, psycopg.Error) as error:
             return [f"{type(error).__name__}: {error}"]
-        differing = set(found) ^ set(self._whole)
+        differing = set(found) ^ set(self._whole) | set(queue) ^ set(self._queue)
         return [f"it differs in {kind} {name}" for kind, name, *_ in sorted(differing)]
 
     def _migrate_beside(self, strike: Strike) -> None:

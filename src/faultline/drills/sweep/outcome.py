@@ -44,6 +44,7 @@ class SweepReport:
     results: tuple[PointResult, ...]
     seconds: float
     tally: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()  # what was asked for and would have shown nothing, and why
 
     @property
     def unreached(self) -> list[PointResult]:
@@ -67,7 +68,7 @@ class SweepReport:
     def _expected(self) -> Iterable[str]:
         """What strikes of these kinds must have brought about; one or two may miss, many may not."""
         struck = Counter(
-            result.fault for result in self.results if result.point.target is not Target.MIGRATOR
+            result.fault for result in self.results if not result.point.target.migrates
         )
         if struck[Fault.KILL_BEFORE] + struck[Fault.KILL_AFTER] >= 20:
             yield "takeovers"
@@ -97,6 +98,7 @@ class SweepReport:
             "seed": self.seed,
             "verdict": self.verdict,
             "missing": self.missing,
+            "left_out": self.left_out,
             "messages": dict(self.messages),
             "available": self.available,
             "struck": len(self.results),

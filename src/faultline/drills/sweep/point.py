@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Kind, Message
 
 _VERB = re.compile(r"faultline\.(\w+) ?\(")
@@ -53,7 +54,12 @@ class Fault(StrEnum):
 class Target(StrEnum):
     WORKER = "worker"
     RECONCILER = "reconciler"
-    MIGRATOR = "migrator"
+    MIGRATOR = "migrator"  # on an empty database
+    UPGRADER = "upgrader"  # on one that an older Faultline has left, with jobs in it
+
+    @property
+    def migrates(self) -> bool:
+        return self in (Target.MIGRATOR, Target.UPGRADER)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,6 +98,8 @@ def _what(message: Message) -> str:
     if message.kind not in (Kind.QUERY, Kind.STATEMENT):
         return message.kind.value
     sql = " ".join(_COMMENT.sub(" ", message.sql).split())
+    if is_commit(message):
+        return "COMMIT"
     words = sql.partition(";")[0].split()[:_WORDS]
     if not words:
         return "check of a pooled session"

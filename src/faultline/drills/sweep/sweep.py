@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from faultline.database import connect
 from faultline.drills.arena import DrillNotRun
@@ -18,7 +18,13 @@ from faultline.drills.recorder import install_records
 from faultline.drills.scenario import DrillSettings
 from faultline.drills.subjects import Subject, install
 from faultline.drills.sweep.cast import RECONCILER, WORKER
-from faultline.drills.sweep.migration import Catalogue, MigrationTrial, read_catalogue
+from faultline.drills.sweep.migration import (
+    Catalogue,
+    MigrationTrial,
+    leave_older,
+    read_catalogue,
+    read_queue,
+)
 from faultline.drills.sweep.outcome import PointResult, SweepReport
 from faultline.drills.sweep.point import Fault, Point, Target, points_of
 from faultline.drills.sweep.template import Template, template
@@ -45,6 +51,20 @@ class SweepSettings:
     worker_options: tuple[str, ...] = ()
     patch: str = ""  # SQL on top of the subject: a planted bug
 
+    @property
+    def command(self) -> str:
+        """What does the same again."""
+        words = ["faultline drill sweep", f"--seed {self.seed}"]
+        if self.targets != tuple(Target):
+            words += [f"--target {target}" for target in self.targets]
+        if self.faults != tuple(Fault):
+            words += [f"--fault {fault}" for fault in self.faults]
+        if self.sample is not None:
+            words.append(f"--points {self.sample}")
+        if self.subject is not Subject.FAULTLINE:
+            words.append(f"--subject {self.subject}")
+        return " ".join([*words, *self.worker_options])
+
 
 class Ground:
     """Databases for every target on one server, and what the targets send when undisturbed."""
@@ -58,10 +78,20 @@ class Ground:
             subject=settings.subject,
         )
         self._whole: Catalogue = []
+        self._queue: Catalogue = []
         self._installed = stack.enter_context(template(server_url, self._install))
-        self._empty: Template | None = None
-        if Target.MIGRATOR in settings.targets:
-            self._empty = stack.enter_context(template(server_url, lambda url: None))
+        migrated = {Target.MIGRATOR: lambda url: None, Target.UPGRADER: self._leave_older}
+        self._to_migrate: dict[Target, Template] = {
+            target: stack.enter_context(template(server_url, prepare))
+            for target, prepare in migrated.items()
+            if target in settings.targets
+        }
+
+    def _leave_older(self, url: str) -> None:
+        install(Subject.FAULTLINE, url)
+        with connect(url, application_name="faultline drill") as conn:
+            leave_older(conn)
+            self._queue = read_queue(conn)
 
     def _install(self, url: str) -> None:
         install(self.settings.subject, url)
@@ -73,10 +103,11 @@ class Ground:
 
     @contextmanager
     def _trial(self, target: Target) -> Iterator[Trial | MigrationTrial]:
-        if self._empty is not None and target is Target.MIGRATOR:
-            with self._empty.copy() as url:
+        if target in self._to_migrate:
+            with self._to_migrate[target].copy() as url:
                 bound = self.settings.timeout_seconds
-                yield MigrationTrial(url, self._whole, timeout_seconds=bound)
+                queue = self._queue if target is Target.UPGRADER else []
+                yield MigrationTrial(url, self._whole, queue, timeout_seconds=bound)
         else:
             with self._installed.copy() as url:
                 options = self.settings.worker_options if target is Target.WORKER else ()
@@ -126,7 +157,7 @@ def choose(
 
 def _applies(point: Point, fault: Fault) -> bool:
     """A migrator holds no job that another could be at."""
-    return not (point.target is Target.MIGRATOR and fault is Fault.OVERLAP)
+    return not (point.target.migrates and fault is Fault.OVERLAP)
 
 
 def sweep(
@@ -136,7 +167,7 @@ def sweep(
     on_point: OnPoint = lambda result, total: None,
 ) -> SweepReport:
     """On databases of its own on the server at `server_url`, which are gone afterwards."""
-    settings = settings or SweepSettings()
+    settings, left_out = _without_vain_targets(settings or SweepSettings())
     began = time.monotonic()
     messages: dict[Target, int] = {}
     points: list[Point] = []
@@ -162,4 +193,18 @@ def sweep(
         results=tuple(results),
         seconds=time.monotonic() - began,
         tally=tally,
+        left_out=left_out,
     )
+
+
+def _without_vain_targets(settings: SweepSettings) -> tuple[SweepSettings, tuple[str, ...]]:
+    """A migration puts the fence up: a struck one is compared with Faultline, and the control has none."""
+    if settings.subject is Subject.FAULTLINE:
+        return settings, ()
+    kept = tuple(target for target in settings.targets if not target.migrates)
+    left_out = tuple(
+        f"{target}: it makes Faultline's own schema, whoever the subject is"
+        for target in settings.targets
+        if target.migrates
+    )
+    return replace(settings, targets=kept), left_out

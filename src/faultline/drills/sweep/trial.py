@@ -13,7 +13,7 @@ from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.checker import Finding, Verdict, judge
 from faultline.drills.proxy import Message, Proxy, proxy_to
 from faultline.drills.scenario import DrillSettings
-from faultline.drills.sweep.cast import Cast, unfinished
+from faultline.drills.sweep.cast import Cast
 from faultline.drills.sweep.outcome import PointResult
 from faultline.drills.sweep.point import Fault, Point
 from faultline.drills.sweep.strike import Strike
@@ -29,6 +29,7 @@ _TAKEN_OVER: LiteralString = (
     "SELECT count(*) FROM faultline.jobs"
     " WHERE state = 'running' AND fencing_token > 1 AND strpos(lease_owner, %s) > 0"
 )
+_SHOWS = ("commits",)  # every job of a trial is done in the end
 _ACKNOWLEDGEMENTS = ("COMMIT", "faultline.commit_many")
 
 
@@ -74,7 +75,9 @@ class Trial:
                 arena.expect(False, error.message)
             arena.history.abandon()
             missing = [] if is_reached else [f"{point} was not reached"]
-            judged = judge(arena.history, arena.world(), missing=missing, unmet=arena.unmet)
+            judged = judge(
+                arena.history, arena.world(), shows=_SHOWS, missing=missing, unmet=arena.unmet
+            )
             return PointResult(
                 point=point,
                 fault=fault,
@@ -112,11 +115,11 @@ class Trial:
     def _outlast(self, arena: Arena, fault: Fault) -> None:
         """Let others go to work while it stands still: to the end, or until they are at its jobs."""
         began = time.monotonic()
-        second = arena.worker(name="second") if unfinished(arena) else None
+        second = arena.worker(name="second") if arena.unfinished() else None
         while (stood := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
             if fault is Fault.OVERLAP and second and arena.count(_TAKEN_OVER, [f"-{second.pid}-"]):
                 return
-            if stood > _LEASES_STOPPED * self._settings.lease_seconds and not unfinished(arena):
+            if stood > _LEASES_STOPPED * self._settings.lease_seconds and not arena.unfinished():
                 return
             time.sleep(_LOOK_SECONDS)
 

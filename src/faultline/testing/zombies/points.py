@@ -191,6 +191,8 @@ def _shortened(query: Any) -> str:
     if not isinstance(text, str):
         text = text.as_string(None)
     line = " ".join(text.split())
+    if line.endswith("COMMIT"):  # with the ledger entry before it, in one message
+        return "COMMIT"
     if match := _FUNCTION.search(line):
         return f"faultline.{match[1]}()"
     return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"

@@ -1,0 +1,56 @@
+"""A mutant: one bug as an edit of Faultline's own source, and the layer that must find it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEED = 1  # of every layer
+PROTOCOL = "sql/protocol.sql"
+GUARDS = "sql/guards.sql"
+MIGRATION = "sql/migrations/0001_initial.sql"
+SETTLEMENT = "workers/settlement.py"
+EXECUTOR = "workers/executor.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    path: str  # within the package
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A command of `faultline drill` that is green on Faultline and must not be on the mutant."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    bug: str  # what the programmer got wrong, in a few words
+    killed_by: Layer
+    edits: tuple[Edit, ...]
+    stops_everything: bool = False  # so much so that the story cannot be told: that is noticed, too
+
+
+def drill(*scenarios: str) -> Layer:
+    options = ("--seed", str(SEED), "--jobs", "6", "--timeout-seconds", "30")
+    return Layer(f"drill {' '.join(scenarios)}", ("run", *scenarios, *options))
+
+
+EXPLORER = Layer("explorer", ("explore", "--seed", str(SEED), "--schedules", "60"))
+PAPERS = drill("wrong_papers")
+
+
+def in_protocol(
+    name: str,
+    bug: str,
+    killed_by: Layer,
+    *changes: tuple[str, str],
+    stops_everything: bool = False,
+) -> Mutant:
+    edits = tuple(Edit(PROTOCOL, old, new) for old, new in changes)
+    return Mutant(name, bug, killed_by, edits, stops_everything)

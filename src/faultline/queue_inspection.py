@@ -1,0 +1,45 @@
+"""How full the queues are, as a value in the style of protocol.py: counted up to a bound, never by reading
+the table. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from faultline.protocol import Statement
+
+EXACT_UP_TO = 10_000
+
+
+class Standing(StrEnum):
+    """Where a job stands. Due and scheduled ones are both queued."""
+
+    DUE = "due"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    """How many jobs of a queue stand like this. Not exact: `at_least` so many, and about `estimate`, if
+    the table has been analyzed. `oldest_seconds` is how long the first of them has been due, running or
+    failed; below zero, how long until the first scheduled one is due."""
+
+    queue: str
+    standing: Standing
+    at_least: int
+    is_exact: bool
+    estimate: int | None
+    oldest_seconds: float | None
+
+
+def queues(*, exact_up_to: int = EXACT_UP_TO) -> Statement[list[QueueCount]]:
+    """In the order of the queues' names, each with all its standings in their order."""
+    return Statement(
+        "SELECT queue, standing, at_least, is_exact, estimate,"
+        " extract(epoch FROM clock_timestamp() - since)::float8 FROM faultline.queues(%s)",
+        (exact_up_to,),
+        lambda rows: [QueueCount(row[0], Standing(row[1]), *row[2:]) for row in rows],
+    )

@@ -1,0 +1,60 @@
+"""Removes what has been kept for long enough, a little at a time. Runs beside whichever reconciler leads."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import psycopg
+
+from faultline.config import Retention
+from faultline.errors import FaultlineError
+from faultline.events import Event, emit
+from faultline.link import Link, heed_cancellation
+from faultline.upkeep import REST_FACTOR, Sweep
+
+# Not at once: a reconciler that has just begun to lead has dead workers to look for.
+FIRST_SWEEP_SECONDS = 60.0
+SWEEP_SECONDS = 600.0
+_SHORTEST_REST_SECONDS = 0.01
+
+
+class Purger:
+    """Has a session of its own, and only while it sweeps: recovery never waits behind a purge."""
+
+    def __init__(self, url: str, retention: Retention) -> None:
+        self._retention = retention
+        self._link = Link(url, purpose="retention")
+
+    async def run(self) -> None:
+        """Until cancelled. Whatever stands in its way is said, and tried again with the next sweep."""
+        pause = FIRST_SWEEP_SECONDS
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spread
+            pause = SWEEP_SECONDS
+            try:
+                await self._sweep()
+            except (FaultlineError, psycopg.Error) as error:
+                heed_cancellation(error)
+                said = " ".join(str(error).split())
+                emit(Event.DEGRADED, reason=f"retention did not finish its sweep: {said}")
+            finally:
+                await self._link.close()
+
+    async def _sweep(self) -> None:
+        sweep = Sweep(self._retention)
+        try:
+            while (statement := sweep.next_statement) is not None:
+                started = time.monotonic()
+                sweep.add(await self._link.run(statement))
+                rest = REST_FACTOR * (time.monotonic() - started)
+                await asyncio.sleep(max(rest, _SHORTEST_REST_SECONDS))
+        finally:
+            if purged := sweep.purged:
+                emit(
+                    Event.PURGED,
+                    succeeded=purged.succeeded,
+                    failed=purged.failed,
+                    ledger_entries=purged.entries,
+                )

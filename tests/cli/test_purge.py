@@ -1,0 +1,101 @@
+"""Claims about `faultline purge`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.protocol.ageing import failed, succeeded
+
+from .conftest import Connection, Faultline, invoke
+
+
+def test_what_has_been_kept_for_long_enough_is_removed(
+    faultline: Faultline, conn: Connection
+) -> None:
+    succeeded(conn, "8 days")
+    failed(conn, "31 days")
+    failed(conn, "29 days")
+    said = "1 succeeded job, 1 failed job and 0 entries of the ledger\n"
+    assert faultline("purge", "--dry-run").out == f"would remove {said}"
+    assert faultline("purge").out == f"removed {said}"
+    assert faultline("purge", "--json").json == {
+        "dry_run": False,
+        "succeeded": 0,
+        "failed": 0,
+        "ledger": 0,
+    }
+    assert faultline("verify").code == 0
+
+
+def test_more_than_one_batch_is_removed_in_one_call(
+    faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faultline.upkeep.BATCH_SIZE", 2)
+    for _ in range(5):
+        succeeded(conn, "100 days")
+    found = faultline("purge", "--json").json
+    assert (found["succeeded"], found["ledger"]) == (5, 5)
+    assert conn.execute("SELECT count(*) FROM faultline.jobs").fetchall() == [(0,)]
+
+
+def test_how_long_things_are_kept_is_an_option_and_a_variable(
+    faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeeded(conn, "3 days")
+    assert faultline("purge", "--json").json["succeeded"] == 0
+    monkeypatch.setenv("FAULTLINE_KEEP_SUCCEEDED_DAYS", "2")
+    counted = faultline("purge", "--dry-run", "--keep-succeeded-days", "0", "--json").json
+    assert counted["succeeded"] == 0  # 0: for ever
+    assert faultline("purge", "--json").json["succeeded"] == 1
+
+
+def test_a_time_that_is_too_short_is_refused_in_a_sentence(faultline: Faultline) -> None:
+    refusal = faultline("purge", "--keep-ledger-days", "0.01").refused("invalid_settings")
+    assert "ledger_days is 0.01" in str(refusal)
+
+
+def test_an_account_that_may_only_look_cannot_purge(conn: Connection, database_url: str) -> None:
+    invoke(database_url, "migrate", "--roles")
+    url = f"{database_url}?options=-c%20role%3Dfaultline_{{}}"
+    assert invoke(url.format("operator"), "purge").code == 0
+    refusal = invoke(url.format("inspector"), "purge").refused("database_refused")
+    assert "faultline_operator" in str(refusal.hint)
+
+
+def test_a_reconciler_purges_by_the_options_of_its_command(
+    faultline: Faultline,
+    conn: Connection,
+    connect: Callable[[], Connection],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("faultline.reconciler.purger.FIRST_SWEEP_SECONDS", 0.01)
+    failed(conn, "3 days")
+    observer = connect()
+
+    def end_it_when_the_job_is_gone() -> bool:
+        give_up_at = time.monotonic() + 15
+        try:
+            while time.monotonic() < give_up_at:
+                if observer.execute("SELECT count(*) FROM faultline.jobs").fetchone() == (0,):
+                    return True
+                time.sleep(0.01)
+            return False
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as threads:
+        gone = threads.submit(end_it_when_the_job_is_gone)
+        assert faultline("reconciler", "--keep-failed-days", "2").code == 0
+    assert gone.result()
+
+
+def test_a_worker_takes_the_same_options() -> None:
+    said = invoke(None, "worker", "--help").out
+    for name in ("succeeded", "failed", "ledger"):
+        assert f"--keep-{name}-days" in said

@@ -1,0 +1,44 @@
+"""Claims about `faultline queues`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.protocol.ageing import failed
+
+from .conftest import Connection, Faultline, claim, enqueue, invoke
+
+
+def test_each_queue_is_a_line_with_its_oldest(faultline: Faultline, conn: Connection) -> None:
+    assert faultline("queues").out == "no queues\n"
+    enqueue(conn)
+    claim(conn)
+    enqueue(conn, queue="mail", run_at=datetime(2999, 1, 1, tzinfo=UTC))
+    failed(conn, "2 hours", queue="mail")
+    heading, default, mail = faultline("queues").out.splitlines()
+    assert heading.split() == ["queue", "due", "scheduled", "running", "failed", "succeeded"]
+    assert default.split()[:5] == ["default", "0", "0", "1,", "oldest"]
+    assert "1, next in" in mail
+    assert "1, oldest 2 h" in mail
+
+
+def test_beyond_the_bound_it_says_at_least(faultline: Faultline, conn: Connection) -> None:
+    conn.execute("SELECT faultline.enqueue_many('t', array_fill('{}'::jsonb, ARRAY[1000]))")
+    assert "≥ 20, oldest" in faultline("queues", "--exact-up-to", "20").out
+    conn.execute("ANALYZE faultline.jobs")
+    assert "≥ 20 (about " in faultline("queues", "--exact-up-to", "20").out
+    [due, *_] = faultline("queues", "--exact-up-to", "20", "--json").json
+    assert (due["standing"], due["at_least"], due["is_exact"]) == ("due", 20, False)
+    assert due["estimate"] == pytest.approx(1000, rel=0.05)
+
+
+def test_an_account_that_may_only_look_sees_them(conn: Connection, database_url: str) -> None:
+    invoke(database_url, "migrate", "--roles")
+    enqueue(conn)
+    conn.execute("ANALYZE faultline.jobs")
+    url = f"{database_url}?options=-c%20role%3Dfaultline_inspector"
+    counted = {line["standing"]: line for line in invoke(url, "queues", "--json").json}
+    assert counted["due"]["at_least"] == 1
+    assert counted["succeeded"]["estimate"] is not None

@@ -1,0 +1,140 @@
+"""A drill as it was told: what was seen, and what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from faultline.drills.checker import judge
+from faultline.drills.history import History, Phase, Verb
+from faultline.drills.world import (
+    EffectFact,
+    JobFact,
+    LedgerFact,
+    OutsideCall,
+    Transition,
+    World,
+)
+
+PAID, DEAD = "paid", "dead"  # the two jobs of the story below
+LEASE_SECONDS = 10.0
+
+
+@dataclass
+class Told:
+    """A drill as it was told: what was seen, and what is there. Tests spoil one thing at a time."""
+
+    history: History = field(default_factory=History)
+    world: World = field(default_factory=World)
+
+    def job(self, name: str, **changes: Any) -> None:
+        jobs = tuple(replace(j, **changes) if j.id == name else j for j in self.world.jobs)
+        self.world = replace(self.world, jobs=jobs)
+
+    def step(self, number: int, **changes: Any) -> None:
+        """Change the step of this number of the trail, counted from 1."""
+        trail = tuple(replace(s, **changes) if s.order == number else s for s in self.world.trail)
+        self.world = replace(self.world, trail=trail)
+
+    def steps(self, *added: Transition) -> None:
+        self.world = replace(self.world, trail=self.world.trail + added)
+
+    def rows(self, **changes: Iterable[Any]) -> None:
+        """Other rows for these tables."""
+        self.world = replace(self.world, **{name: tuple(rows) for name, rows in changes.items()})
+
+    def attempt(self, process: str, job: str, token: int, outcome: Phase) -> None:
+        number = self.history.invoke(process, Verb.ATTEMPT, job=job, token=token)
+        self.history.end(number, outcome)
+
+    def submit(self, outcome: Phase, *, key: str | None = None, job: str | None = None) -> None:
+        detail = {} if key is None else {"key": key}
+        number = self.history.invoke("producer", Verb.SUBMIT, **detail)
+        self.history.end(number, outcome, job=job, **detail)
+
+    def retry(self, job: str, outcome: Phase, **detail: str) -> None:
+        number = self.history.invoke("operator", Verb.RETRY, job=job)
+        self.history.end(number, outcome, **detail)
+
+    def rules(self) -> set[str]:
+        """The names of the rules that are broken."""
+        return {finding.rule for finding in judge(self.history, self.world).findings}
+
+
+def step(
+    order: int,
+    job: str,
+    before: str | None,
+    after: str,
+    token: int,
+    *,
+    attempts: int = 1,
+    lease: str | None = None,
+    at: float | None = None,
+    transaction: int | None = None,
+) -> Transition:
+    at = float(order) if at is None else at
+    return Transition(
+        order=order,
+        transaction=transaction or 100 + order,
+        job=job,
+        before=before,
+        after=after,
+        token=token,
+        lease=lease if lease is not None else (f"{job}-{token}" if token else None),
+        attempts=attempts,
+        at=at,
+        lease_expires_at=at + LEASE_SECONDS if after == "running" else None,
+        entered_at=at if after == "succeeded" else None,
+    )
+
+
+def all_is_right() -> Told:
+    """A story in which everything is right, and in which every rule has something to look at.
+
+    `paid`: its first worker vanishes, the second one pays. `dead`: fails, is retried, and succeeds.
+    """
+    told = Told()
+    told.submit(Phase.OK, key="order-1", job=PAID)
+    told.submit(Phase.OK, job=DEAD)
+    for process, job, token, outcome in (
+        ("w1", PAID, 1, Phase.INFO),
+        ("w2", PAID, 2, Phase.OK),
+        ("w1", DEAD, 1, Phase.FAIL),
+        ("w2", DEAD, 2, Phase.OK),
+    ):
+        told.history.saw(process, Verb.CLAIM, job=job, token=token)
+        told.attempt(process, job, token, outcome)
+    told.retry(DEAD, Phase.OK, state="queued")
+    told.world = World(
+        jobs=(
+            JobFact(PAID, "order-1", "succeeded", 2, 5, token=2, parts=2),
+            JobFact(DEAD, None, "succeeded", 1, 1, token=2, parts=0),
+        ),
+        ledger=(LedgerFact(PAID, 2), LedgerFact(DEAD, 2)),
+        effects=(
+            EffectFact(6, 107, PAID, 2, part=1),
+            EffectFact(6, 107, PAID, 2, part=2),
+            EffectFact(3, 900, PAID, 1, part=0, is_step=True),
+        ),
+        trail=(
+            step(1, PAID, None, "queued", 0, attempts=0),
+            step(2, PAID, "queued", "running", 1),
+            step(4, PAID, "running", "queued", 1),
+            step(5, PAID, "queued", "running", 2, attempts=2),
+            step(7, PAID, "running", "succeeded", 2, attempts=2),
+            step(11, DEAD, None, "queued", 0, attempts=0),
+            step(12, DEAD, "queued", "running", 1),
+            step(13, DEAD, "running", "failed", 1),
+            step(14, DEAD, "failed", "queued", 1, attempts=0),
+            step(15, DEAD, "queued", "running", 2),
+            step(16, DEAD, "running", "succeeded", 2),
+        ),
+        outside=(
+            OutsideCall(1, PAID, 1, PAID, accepted=True),
+            OutsideCall(2, PAID, 2, PAID, accepted=True),
+            OutsideCall(3, PAID, 1, PAID, accepted=False),
+        ),
+    )
+    return told
