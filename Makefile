@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery lock clean
+.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short lock clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,9 +68,15 @@ lease-race-log: $(READY) ## the same race with its structured log, one JSON obje
 recovery: $(READY) ## kill workers, and see how long their job takes to run elsewhere
 	@$(BIN)/faultline drill recovery
 
+bench: $(READY) ## Faultline beside its peers (PEERS=a,b for some of them): figures, tables and plots (long)
+	@$(BIN)/python -m benchmarks run --peers "$(PEERS)"
+
+bench-short: $(READY) ## the same at a fraction of the size, with a few peers (under three minutes)
+	@$(BIN)/python -m benchmarks run --short --peers "$(PEERS)"
+
 lock: ## refresh requirements.lock (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev --upgrade pyproject.toml -o requirements.lock
 
-clean: ## stop the embedded server, remove the virtual environment and caches
+clean: ## stop the embedded server, remove the virtual environments and caches
 	@test ! -x $(BIN)/faultline || $(BIN)/faultline db stop
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) benchmarks/.environments .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

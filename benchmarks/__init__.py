@@ -1,0 +1,1 @@
+"""Faultline beside its peers, measured in one run: see README.md."""

@@ -1,0 +1,78 @@
+"""What a figure is to reach, and whether it did. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.measurement import number
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One row of the table "to reach"."""
+
+    what: str
+    against: str
+    wanted: str  # "≥ 2×"
+    measured: float | None  # None: not measured in this run
+    reached: bool | None
+    missed_by: float | None  # a share of what was wanted: 0.1 is a tenth short of it
+    unit: str
+    note: str = ""  # who the best peer was, or why there is no figure
+    detail: str = ""  # n, and the span of what was measured
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def figure(self) -> str:
+        """What was measured, with its unit."""
+        if self.measured is None:
+            return "–"
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{number(self.measured)}{_after_number(self.unit)}{detail}"
+
+    @property
+    def outcome(self) -> str:
+        if self.reached is None:
+            return f"not measured{f': {self.note}' if self.note else ''}"
+        if self.reached:
+            return "reached"
+        assert self.missed_by is not None  # noqa: S101 - judge() sets both
+        return f"missed by {self.missed_by:.0%}"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound on one figure; in `×` it is a bound on the ratio of Faultline to another."""
+
+    what: str
+    against: str
+    bound: float
+    at_least: bool = True  # else at most
+    unit: str = "×"
+
+    def judge(self, measured: float | None, note: str = "", detail: str = "") -> Verdict:
+        sign = "≥" if self.at_least else "≤"
+        wanted = f"{sign} {self.bound:g}{_after_number(self.unit)}"
+        reached = missed_by = None
+        if measured is not None:
+            missing = self.bound - measured if self.at_least else measured - self.bound
+            reached = missing <= 0
+            missed_by = None if reached else missing / self.bound
+        return Verdict(
+            what=self.what,
+            against=self.against,
+            wanted=wanted,
+            measured=measured,
+            reached=reached,
+            missed_by=missed_by,
+            unit=self.unit,
+            note=note,
+            detail=detail,
+        )
+
+
+def _after_number(unit: str) -> str:
+    return unit if unit == "×" else f" {unit}"

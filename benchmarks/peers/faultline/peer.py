@@ -1,0 +1,62 @@
+"""Faultline as its users run it: tasks in a module, its own calls to enqueue, its own command to work."""
+
+import os
+import sys
+from pathlib import Path
+
+import faultline
+from faultline import protocol
+from faultline.migrate import migrate
+from faultline.model import RetryPolicy
+
+sys.path.append(str(Path(__file__).parents[1]))
+import roles
+
+app = faultline.Faultline(os.environ.get("BENCH_URL"))
+_AT_ONCE = RetryPolicy(base_seconds=0.0, cap_seconds=0.0)
+
+
+@app.task(name="noop")
+async def noop(job: faultline.Job, n: int, filler: str) -> None:
+    roles.note_start({"n": n})
+
+
+@app.task(name="stamp")
+async def stamp(job: faultline.Job, n: int, filler: str, sent_ns: int) -> None:
+    roles.note_start({"n": n, "sent_ns": sent_ns})
+
+
+@app.task(name="write")
+async def write(job: faultline.Job, n: int, filler: str) -> None:
+    roles.note_start({"n": n})
+    async with job.transaction() as tx:  # the row, the ledger entry and "succeeded" together
+        await tx.execute("INSERT INTO bench_effects (n) VALUES (%s)", [n])
+
+
+@app.task(name="flaky", retry=_AT_ONCE)
+async def flaky(job: faultline.Job, n: int, filler: str) -> None:
+    roles.note_start({"n": n})
+    if job.attempt == 1 and roles.is_flaky({"n": n}):
+        raise ValueError("the first attempt fails")
+
+
+def prepare(url: str) -> None:
+    migrate(url)
+
+
+async def enqueue(url: str, asked: roles.Enqueue) -> None:
+    task = app.tasks[asked.task]
+    app.execute(protocol.survey())  # connects
+    await roles.send(asked, lambda payload: task.enqueue(**payload), task.enqueue_many)
+
+
+def work(url: str, concurrency: int) -> None:
+    command = ["--app", "peer:app", "worker", "--concurrency", str(concurrency)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    os.execve(  # noqa: S606 - the worker is to be this very process
+        sys.executable, [sys.executable, "-m", "faultline", *command], environment
+    )
+
+
+if __name__ == "__main__":
+    roles.main(prepare=prepare, enqueue=enqueue, work=work)

@@ -1,0 +1,140 @@
+"""The command line that every Python peer answers to: its roles, its payloads and the lines it prints."""
+
+import argparse
+import asyncio
+import inspect
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+Payload = dict[str, Any]
+
+# For the writes of the handlers, whatever the concurrency: a stock PostgreSQL has a hundred for everybody.
+WRITE_CONNECTIONS = 20
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """What the harness asked to be enqueued."""
+
+    task: str
+    jobs: int
+    batch: int
+    payload_bytes: int
+    every: float
+
+
+def main(
+    *,
+    prepare: Callable[[str], Any],
+    enqueue: Callable[[str, Enqueue], Any],
+    work: Callable[[str, int], Any],
+    finished: Callable[[str], Any] | None = None,
+) -> None:
+    """Run the role named on the command line: plain functions or coroutine ones. `finished` counts."""
+    options = _parser().parse_args()
+    url = os.environ["BENCH_URL"]
+    if options.role == "prepare":
+        _run(prepare, url)
+    elif options.role == "enqueue":
+        _run(
+            enqueue,
+            url,
+            Enqueue(options.task, options.jobs, options.batch, options.payload, options.every),
+        )
+    elif options.role == "work":
+        _run(work, url, options.concurrency)
+    elif finished is None:
+        raise SystemExit("the harness counts this peer's finished jobs with the SQL in peer.toml")
+    else:
+        _print_line(finished=_run(finished, url))
+
+
+def payloads(enqueue: Enqueue, start: int = 0) -> Iterator[Payload]:
+    """Yield the payloads from number `start` on. A stamp job's clock is read when its payload is taken."""
+    filler = "x" * enqueue.payload_bytes
+    for n in range(start, enqueue.jobs):
+        payload: Payload = {"n": n, "filler": filler}
+        if enqueue.task == "stamp":
+            payload["sent_ns"] = time.monotonic_ns()
+        yield payload
+
+
+async def send(
+    enqueue: Enqueue,
+    one: Callable[[Payload], Awaitable[Any] | Any],
+    many: Callable[[list[Payload]], Awaitable[Any] | Any],
+) -> None:
+    """Enqueue all that was asked for, by `one` or by `many`, and report the time spent inside these calls."""
+    asked = payloads(enqueue)
+    seconds = 0.0
+    if enqueue.batch == 1:
+        for payload in asked:
+            seconds += await _timed(one, payload)
+            if enqueue.every:
+                await asyncio.sleep(enqueue.every)
+    else:
+        while batch := list(islice(asked, enqueue.batch)):
+            seconds += await _timed(many, batch)
+    report(enqueue.jobs, seconds)
+
+
+def report(jobs: int, seconds: float) -> None:
+    """Print what an `enqueue` took."""
+    _print_line(jobs=jobs, seconds=seconds)
+
+
+def note_start(payload: Payload) -> None:
+    """Print when this process's first handler started and a stamp job's two times. Handlers call it first."""
+    global _started
+    seen_ns = time.monotonic_ns()
+    if not _started:
+        _started = True
+        _print_line(first_ns=seen_ns)
+    if "sent_ns" in payload:
+        _print_line(sent_ns=payload["sent_ns"], seen_ns=seen_ns)
+
+
+def is_flaky(payload: Payload) -> bool:
+    """Whether a flaky job with this payload fails at its first attempt."""
+    return bool(payload["n"] % 10 == 0)
+
+
+_started = False
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser()
+    roles = parser.add_subparsers(dest="role", required=True)
+    roles.add_parser("prepare")
+    enqueue = roles.add_parser("enqueue")
+    enqueue.add_argument("--task", required=True, choices=["noop", "write", "flaky", "stamp"])
+    enqueue.add_argument("--jobs", required=True, type=int)
+    enqueue.add_argument("--batch", default=1, type=int)
+    enqueue.add_argument("--payload", default=0, type=int)
+    enqueue.add_argument("--every", default=0.0, type=float)
+    roles.add_parser("work").add_argument("--concurrency", required=True, type=int)
+    roles.add_parser("finished")
+    return parser
+
+
+def _run(role: Callable[..., Any], *arguments: Any) -> Any:
+    answer = role(*arguments)
+    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+
+
+async def _timed(call: Callable[[Any], Any], argument: Any) -> float:
+    started = time.perf_counter()
+    answer = call(argument)
+    if inspect.isawaitable(answer):
+        await answer
+    return time.perf_counter() - started
+
+
+def _print_line(**fields: Any) -> None:
+    # One unbuffered write per line: threads and processes may share this stdout, and the harness reads along.
+    os.write(1, (json.dumps(fields) + "\n").encode())

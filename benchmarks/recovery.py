@@ -1,0 +1,186 @@
+"""A section: how long the running job of a worker that is killed, or stopped, takes to run elsewhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from benchmarks.goal import Goal
+from benchmarks.section import Context, Section
+from benchmarks.tables import table
+from faultline import protocol
+from faultline.config import WorkerSettings
+from faultline.database import Connection, connect
+from faultline.database import run as run_statement
+from faultline.drills.measures import quantile
+from faultline.drills.recovery import measure_recovery
+from faultline.drills.recovery.app import linger
+from faultline.drills.report.plots import INK, new_figure
+from faultline.drills.scratch import scratch_database
+from faultline.drills.subjects import Subject, install
+from faultline.drills.witness import Witness
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_KILLS, _KILLS_IN_SHORT = 50, 5
+# A stopped worker is noticed when its lease runs out, so several are stopped at a time.
+_STOP_ROUNDS, _STOPS_AT_A_TIME, _STOPS_IN_SHORT = 5, 10, 3
+_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.005
+_STARTS = """
+    CREATE SCHEMA recovery;
+    CREATE TABLE recovery.starts (job_id uuid, token bigint, pid int, PRIMARY KEY (job_id, token));
+"""
+
+
+def run(context: Context) -> Section:
+    kills = _KILLS_IN_SHORT if context.short else _KILLS
+    killed: list[float] = []
+
+    def count(seconds: float) -> None:
+        killed.append(seconds)
+        context.progress(f"recovery: killed {len(killed)} of {kills} workers")
+
+    with scratch_database(context.server.url) as url:
+        install(Subject.FAULTLINE, url)
+        measure_recovery(url, kills=kills, on_kill=count)
+    with scratch_database(context.server.url) as url:
+        install(Subject.FAULTLINE, url)
+        stopped = measure_stops(
+            url,
+            rounds=1 if context.short else _STOP_ROUNDS,
+            at_a_time=_STOPS_IN_SHORT if context.short else _STOPS_AT_A_TIME,
+            seed=context.seed,
+            progress=context.progress,
+        )
+    return _section(killed, stopped)
+
+
+def measure_stops(
+    url: str, *, rounds: int, at_a_time: int, seed: int, progress: Callable[[str], None]
+) -> list[float]:
+    """SIGSTOP workers that run a job each: seconds until each job runs in another process.
+
+    Each job has a queue and two workers to itself, at default settings, so that one worker never
+    holds two of the jobs.
+    """
+    measured: list[float] = []
+    chance = random.Random(seed)  # noqa: S311 - moments, not secrets
+    with connect(url, application_name="faultline bench") as conn:
+        conn.execute(_STARTS)
+        for number in range(rounds):
+            progress(f"recovery: stopping workers, {len(measured)} of {rounds * at_a_time} so far")
+            queues = [f"stop-{number}-{pair}" for pair in range(at_a_time)]
+            with ExitStack() as crew:
+                for queue in queues * 2:
+                    _start_worker(crew, url, queue)
+                measured += _stop_once(conn, queues, chance)
+    return measured
+
+
+def _start_worker(crew: ExitStack, url: str, queue: str) -> None:
+    app = "faultline.drills.recovery.app:app"
+    witness = Witness("worker", app=app, url=url, options=["--queues", queue])
+    crew.callback(witness.end)
+
+
+def _stop_once(conn: Connection, queues: Sequence[str], chance: random.Random) -> list[float]:
+    _wait_until(lambda: _registered(conn) == 2 * len(queues), "the workers did not start")
+    jobs = [linger.enqueue(conn=conn, queue=queue).job_id for queue in queues]
+    _wait_until(lambda: len(_starts(conn, jobs, 1)) == len(jobs), "the jobs did not start")
+    # At any point between two heartbeats: how much of the lease is left then is a matter of luck.
+    began, heartbeat = time.monotonic(), WorkerSettings().heartbeat_seconds
+    moments = sorted(began + chance.uniform(0, heartbeat) for _ in jobs)
+    stopped_at = {}
+    for moment, (job, pid) in zip(moments, _starts(conn, jobs, 1).items(), strict=True):
+        time.sleep(max(0.0, moment - time.monotonic()))
+        os.kill(pid, signal.SIGSTOP)
+        stopped_at[job] = time.monotonic()
+    seconds: dict[UUID, float] = {}
+
+    def all_seen() -> bool:
+        for job in _starts(conn, jobs, 2):
+            seconds.setdefault(job, time.monotonic() - stopped_at[job])
+        return len(seconds) == len(jobs)
+
+    _wait_until(all_seen, "a stopped worker's job did not run elsewhere")
+    for job in jobs:
+        run_statement(conn, protocol.cancel(job))
+    conn.execute(
+        "DELETE FROM faultline.workers"
+    )  # those of this round; the next one counts its own
+    return [seconds[job] for job in jobs]
+
+
+def _registered(conn: Connection) -> int:
+    query = "SELECT count(*) FROM faultline.workers WHERE last_heartbeat_at > started_at"
+    row = conn.execute(query).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _starts(conn: Connection, jobs: Sequence[UUID], token: int) -> dict[UUID, int]:
+    query = "SELECT job_id, pid FROM recovery.starts WHERE job_id = ANY (%s) AND token = %s"
+    return dict(conn.execute(query, [list(jobs), token]).fetchall())
+
+
+def _wait_until(state: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while not state():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{otherwise} within {_TIMEOUT_SECONDS:g} s")
+        time.sleep(_POLL_SECONDS)
+
+
+def _section(killed: Sequence[float], stopped: Sequence[float]) -> Section:
+    defaults = WorkerSettings()
+    rows = []
+    facts: dict[str, Any] = {"settings": {"lease_seconds": defaults.lease_seconds}}
+    for key, name, seconds in (("sigkill", "SIGKILL", killed), ("sigstop", "SIGSTOP", stopped)):
+        p50, p95, longest = quantile(seconds, 0.5), quantile(seconds, 0.95), max(seconds)
+        facts[key] = {"n": len(seconds), "p50": p50, "p95": p95, "max": longest}
+        facts[key]["seconds"] = [round(value, 4) for value in seconds]
+        rows.append([name, str(len(seconds)), *(f"{value:.3f}" for value in (p50, p95, longest))])
+    lease = f"{defaults.lease_seconds:g}"
+    about = (
+        "From the signal until the job that the worker was running is running in another worker, default"
+        f" settings. A killed process is noticed by its closed connections; a stopped one when its lease of"
+        f" {lease} s, renewed every {defaults.heartbeat_seconds:g} s, has run out."
+    )
+    what = "SIGKILLed worker → its job running elsewhere"
+    p50_goal = Goal(f"{what}, p50", "default settings", 0.3, at_least=False, unit="s")
+    p95_goal = Goal(f"{what}, p95", "default settings", 0.6, at_least=False, unit="s")
+    return Section(
+        title="Recovery",
+        json=facts,
+        markdown=f"{about}\n\n{table(['signal', 'n', 'p50 s', 'p95 s', 'max s'], rows)}",
+        figures={"recovery": _draw(killed, stopped)},
+        verdicts=[
+            p50_goal.judge(facts["sigkill"]["p50"], detail=f"n = {len(killed)}"),
+            p95_goal.judge(facts["sigkill"]["p95"], detail=f"n = {len(killed)}"),
+        ],
+    )
+
+
+def _draw(killed: Sequence[float], stopped: Sequence[float]) -> Figure:
+    """Every measured time as a dot."""
+    figure, axes = new_figure(7.6, 2.6)
+    rows = [("SIGKILL", killed), ("SIGSTOP", stopped)]
+    for row, (_, seconds) in enumerate(rows):
+        lanes = [row + 0.3 * ((number * 0.618) % 1 - 0.5) for number in range(len(seconds))]
+        axes.scatter(sorted(seconds), lanes, s=14, color="#3b6ea8", alpha=0.5, linewidths=0)
+    labels = [f"{name}, n = {len(times)}\np50 {quantile(times, 0.5):.2f} s" for name, times in rows]
+    axes.set_yticks(range(len(rows)), labels, fontsize=8)
+    axes.set_ylim(1.5, -0.5)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    axes.set_xlabel("seconds until the job runs elsewhere, logarithmic", color=INK, fontsize=8)
+    axes.set_title("Recovery from a killed and from a stopped worker", loc="left", color=INK)
+    figure.subplots_adjust(left=0.18, right=0.97, top=0.86, bottom=0.22)
+    return figure

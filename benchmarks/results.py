@@ -1,0 +1,114 @@
+"""Everything that a run found, as one object that can be written as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.goal import Verdict
+from benchmarks.measurement import Measurement, measurement, paired_ratio
+from benchmarks.peer import FAULTLINE, Peer
+from benchmarks.race import Sample, why_not
+from benchmarks.section import Section
+from benchmarks.targets import judge_race
+from benchmarks.workloads import MEASURES, WORKLOADS
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A peer as it took part in this run, or the reason why it did not."""
+
+    peer: Peer
+    versions: Mapping[str, str] = field(default_factory=dict)
+    not_installed: str | None = None
+
+    @property
+    def version(self) -> str:
+        """Of the package that it is known by: the first that peer.toml names."""
+        return next(iter(self.versions.values()), "")
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "title": self.peer.title,
+            "broker": self.peer.broker,
+            "runtime": self.peer.runtime,
+            "settings": self.peer.settings,
+            "versions": dict(self.versions),
+            "not_installed": self.not_installed,
+            "cannot": {
+                name: reason
+                for name, workload in WORKLOADS.items()
+                if (reason := why_not(self.peer, workload))
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Results:
+    origin: Mapping[str, Any]  # command, commit, seed, machine, versions
+    settings: Mapping[str, Any]  # of the run and of the servers
+    entrants: Sequence[Entrant]
+    samples: Sequence[Sample]
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    missing_sections: Mapping[str, str] = field(default_factory=dict)  # by name: why
+
+    def by_repeat(self, measure: str, peer: str) -> dict[int, float]:
+        return {
+            sample.repeat: sample.values[measure]
+            for sample in self.samples
+            if sample.peer == peer and measure in sample.values
+        }
+
+    def measured(self, measure: str, peer: str) -> Measurement | None:
+        values = self.by_repeat(measure, peer)
+        return measurement(list(values.values())) if values else None
+
+    def ratio(self, measure: str, peer: str) -> Measurement | None:
+        """Faultline over this peer."""
+        return paired_ratio(self.by_repeat(measure, FAULTLINE), self.by_repeat(measure, peer))
+
+    @property
+    def runners(self) -> list[Entrant]:
+        return [entrant for entrant in self.entrants if entrant.not_installed is None]
+
+    @property
+    def measures(self) -> list[str]:
+        """Those with at least one figure, in the order of the report."""
+        return [
+            name for name in MEASURES if any(self.measured(name, e.peer.name) for e in self.runners)
+        ]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        of_sections = [row for section in self.sections.values() for row in section.verdicts]
+        return [*judge_race(self), *of_sections]
+
+    def facts(self) -> dict[str, Any]:
+        peers = [entrant.peer.name for entrant in self.runners]
+        return {
+            "format": 1,
+            **self.origin,
+            "settings": dict(self.settings),
+            "peers": {entrant.peer.name: entrant.facts() for entrant in self.entrants},
+            "workloads": {name: workload.about for name, workload in WORKLOADS.items()},
+            "figures": {
+                measure: {
+                    "unit": MEASURES[measure].unit,
+                    "higher_is_better": MEASURES[measure].higher_is_better,
+                    "peers": _known({peer: self.measured(measure, peer) for peer in peers}),
+                    "ratios_to_faultline": _known(
+                        {peer: self.ratio(measure, peer) for peer in peers if peer != FAULTLINE}
+                    ),
+                }
+                for measure in self.measures
+            },
+            "to_reach": [verdict.facts() for verdict in self.verdicts],
+            "sections": {name: dict(section.json) for name, section in self.sections.items()},
+            "missing_sections": dict(self.missing_sections),
+            "samples": [sample.facts() for sample in self.samples],
+        }
+
+
+def _known(found: Mapping[str, Measurement | None]) -> dict[str, dict[str, Any]]:
+    return {name: value.facts() for name, value in found.items() if value is not None}

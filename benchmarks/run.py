@@ -1,0 +1,129 @@
+"""One run from the installation of peers to the report."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.environments import Environment, NotInstalled, environment_of
+from benchmarks.peer import Peer
+from benchmarks.race import Sample, Turn, run_race, turns
+from benchmarks.report import write_report
+from benchmarks.results import Entrant, Results
+from benchmarks.section import Context, Section, load_section
+from benchmarks.servers import Redis, Server, postgres_server, redis_server
+from benchmarks.trial import Stage
+from benchmarks.workloads import Workload
+from faultline.drills.provenance import provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What was asked for."""
+
+    command: str
+    peers: Sequence[Peer]
+    workloads: Sequence[Workload]
+    sections: Sequence[str]
+    repeats: int
+    scale: float
+    seed: int
+    short: bool
+    timeout_seconds: float
+    database_url: str | None
+    output: Path
+
+
+class Display(Protocol):
+    """Who is told what happens."""
+
+    def says(self, text: str) -> None: ...
+    def begins(self, turns: int) -> None: ...
+    def turn(self, turn: Turn) -> None: ...
+    def took(self, sample: Sample) -> None: ...
+
+
+def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        display.says("starting PostgreSQL")
+        postgres = stack.enter_context(postgres_server(plan.database_url))
+        redis = stack.enter_context(redis_server())
+        entrants, environments = _install(plan.peers, redis, display)
+        running = [entrant.peer for entrant in entrants if entrant.not_installed is None]
+        planned = turns(running, plan.workloads, plan.repeats, plan.seed)
+        display.begins(len(planned))
+        samples = []
+        for sample in run_race(
+            planned,
+            environments,
+            Stage(postgres, redis),
+            scale=plan.scale,
+            timeout_seconds=plan.timeout_seconds,
+            on_turn=display.turn,
+        ):
+            samples.append(sample)
+            display.took(sample)
+        sections, missing = _run_sections(plan, postgres, display)
+    origin = provenance(plan.command, seed=plan.seed, postgres=postgres.version)
+    results = Results(
+        origin=origin.facts(),
+        settings=_settings(plan, postgres, redis, time.monotonic() - began),
+        entrants=entrants,
+        samples=samples,
+        sections=sections,
+        missing_sections=missing,
+    )
+    return results, write_report(results, plan.output, origin.line)
+
+
+def _install(
+    peers: Sequence[Peer], redis: Redis | None, display: Display
+) -> tuple[list[Entrant], dict[str, Environment]]:
+    entrants, environments = [], {}
+    for peer in peers:
+        display.says(f"installing {peer.title}")
+        try:
+            if peer.broker == "redis" and redis is None:
+                raise NotInstalled("there is no redis-server on this machine")
+            environments[peer.name] = environment = environment_of(peer)
+        except NotInstalled as problem:
+            entrants.append(Entrant(peer, not_installed=str(problem)))
+        else:
+            entrants.append(Entrant(peer, environment.versions))
+    return entrants, environments
+
+
+def _run_sections(
+    plan: Plan, postgres: Server, display: Display
+) -> tuple[dict[str, Section], dict[str, str]]:
+    """A section that breaks is missing from the report, which says so; the race is kept."""
+    done, missing = {}, {}
+    context = Context(postgres, plan.short, plan.seed, display.says)
+    for name in plan.sections:
+        display.says(name)
+        try:
+            done[name] = load_section(name)(context)
+        except Exception as problem:
+            missing[name] = f"{type(problem).__name__}: {problem}"
+            display.says(f"{name} failed: {missing[name]}")
+    return done, missing
+
+
+def _settings(
+    plan: Plan, postgres: Server, redis: Redis | None, took_seconds: float
+) -> dict[str, object]:
+    return {
+        "short": plan.short,
+        "repeats": plan.repeats,
+        "scale": plan.scale,
+        "took_seconds": round(took_seconds),
+        "timeout_seconds": plan.timeout_seconds,
+        "workloads": [workload.name for workload in plan.workloads],
+        "postgres": postgres.settings,
+        "redis": redis.version if redis else None,
+    }

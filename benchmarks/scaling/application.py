@@ -1,0 +1,29 @@
+"""What the measured workers run: handlers that do nothing, so that the queue is what is timed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import faultline
+from faultline.model import RetryPolicy
+
+NAME = "benchmarks.scaling.application:app"
+FLAKY_SHARE = 10  # one job in so many fails at its first attempt
+
+app = faultline.Faultline()
+
+
+@app.task(name="noop")
+async def noop(job: faultline.Job, n: int) -> None:
+    return
+
+
+@app.task(name="flaky", retry=RetryPolicy(base_seconds=0.05, cap_seconds=0.05))
+async def flaky(job: faultline.Job, n: int) -> None:
+    if n % FLAKY_SHARE == 0 and job.attempt == 1:
+        raise RuntimeError("the first attempt of this one fails")
+
+
+@app.task(name="sleeper")
+async def sleeper(job: faultline.Job, n: int) -> None:
+    await asyncio.sleep(3_600)

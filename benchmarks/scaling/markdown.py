@@ -1,0 +1,117 @@
+"""The findings as Markdown. Pure."""
+
+from __future__ import annotations
+
+from benchmarks.measurement import Measurement, measurement
+from benchmarks.scaling.claims import BATCHES
+from benchmarks.scaling.findings import Findings
+from benchmarks.tables import table
+
+_CLAIMS = """\
+### Claim cost
+
+Milliseconds for one claim of 1 and of 100 jobs, through `faultline.claim` and as a client sees them: the
+median of the rounds (each itself a median of its claims), and their range. Claims are real and committed,
+asynchronously: a disk's flush is the same everywhere. Large tables were filled by a superuser with triggers
+disabled, then vacuumed and analyzed. Ratios are made within a round. Pages are those that one claim touched,
+counted by the server, in one claim of each round.
+"""
+_PIN = """\
+### A pinned snapshot
+
+Jobs per second in the first and the last tenth of a drain, while an idle REPEATABLE READ transaction, begun
+before it, keeps vacuum from removing anything; and the same without. Read afterwards from the ledger's own
+times. A drain that had not ended when its time was up is judged by the jobs that it had done; jobs done
+"before" are done in large batches by SQL, under the same snapshot, and not timed. The ratio is pinned to not
+pinned, in the last tenth. "By hand" is a loop of `claim` and `commit_many` on one connection.
+"""
+_IDLE = """\
+### Idle workers
+
+Whole workers at their default settings (several to a process, which the server cannot tell), and nothing to
+do. Transactions are those of `pg_stat_database`; processor time is that of the server's processes, from
+`/proc`: 100 % is one core.
+"""
+_MEMORY = """\
+### Memory of a worker
+
+In MB (of 1,000,000 bytes), from `/proc`: resident size at the end and at its highest, and the proportional
+size, which divides what processes share.
+"""
+
+
+def as_markdown(findings: Findings) -> str:
+    parts = []
+    if findings.costs:
+        parts.append(_CLAIMS + "\n" + _claims(findings))
+    if findings.drains:
+        parts.append(_PIN + "\n" + _drains(findings))
+    if findings.loads:
+        parts.append(_IDLE + "\n" + _loads(findings))
+    if findings.footprints:
+        parts.append(_MEMORY + "\n" + _footprints(findings))
+    parts += [f"Not measured: {part}: {why}\n" for part, why in findings.missing.items()]
+    return "\n".join(parts)
+
+
+def _claims(findings: Findings) -> str:
+    head = ["table"]
+    for size in BATCHES:
+        head += [f"claim of {size}, ms", "n", "ratio", "pages"]
+    rows = []
+    for cost in findings.costs:
+        row = [cost.case.name]
+        for size in BATCHES:
+            row += [_ranged(measurement(cost.rounds[size]), 3), str(cost.claims[size])]
+            row.append(f"{_ranged(findings.claim_ratio(cost, size), 2)}×")
+            row.append(_ranged(measurement(cost.pages[size]), 0))
+        rows.append([*row, cost.case.against])
+    return table([*head, "against"], rows)
+
+
+def _drains(findings: Findings) -> str:
+    head = ["drained by", "jobs done", "n", "no pin: first → last", "pinned: first → last", "ratio"]
+    rows = []
+    for shape in findings.shapes:
+        held = findings.drains_of(shape, held=True)
+        speeds = [
+            " → ".join(f"{findings.tenth(shape, at, held=pin).median:,.0f}" for at in (0, -1))
+            for pin in (False, True)
+        ]
+        done = f"{shape.aged + min(each.jobs for each in held):,} of {shape.jobs:,}"
+        if shape.aged:
+            done += f", {shape.aged:,} of them before"
+        ratio = f"{_ranged(findings.pin_ratio(shape), 2)}×"
+        rows.append([shape.name, done, str(len(held)), *speeds, ratio])
+    return table(head, rows)
+
+
+def _loads(findings: Findings) -> str:
+    head = ["workers", "connections", "transactions/s", "per worker", "processor", "watched for"]
+    rows = [
+        [
+            str(load.workers),
+            str(load.connections),
+            f"{load.transactions_per_second:,.0f}",
+            f"{load.transactions_per_second / load.workers:.1f}" if load.workers else "–",
+            f"{load.cpu_share:.1%}",
+            f"{load.seconds:.0f} s",
+        ]
+        for load in findings.loads
+    ]
+    return table(head, rows)
+
+
+def _footprints(findings: Findings) -> str:
+    rows = []
+    for name, peak in findings.peaks().items():
+        own = [each.memory for each in findings.footprints if each.what == name]
+        rss = measurement([memory.rss for memory in own])
+        pss = measurement([memory.pss for memory in own])
+        rows.append([name, _ranged(rss, 1), _ranged(peak, 1), _ranged(pss, 1), str(peak.n)])
+    return table(["worker", "resident", "highest", "proportional", "n"], rows)
+
+
+def _ranged(found: Measurement, digits: int) -> str:
+    median = f"{found.median:.{digits}f}"
+    return median if found.n == 1 else f"{median} ({found.low:.{digits}f}–{found.high:.{digits}f})"

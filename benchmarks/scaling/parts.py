@@ -1,0 +1,103 @@
+"""The four measurements, each at its full or its short size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from benchmarks.scaling import claims, drain, idle, memory
+from benchmarks.scaling.findings import Findings
+from benchmarks.scaling.population import Population, Templates
+from benchmarks.scaling.process import NotMeasured, has_proc
+from faultline.embedded import temporary_server
+
+PARTS = ("claims", "pinned", "idle", "memory")
+_IDLE_CONNECTIONS = "600"  # for a hundred workers and more
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to measure, where, and how thoroughly."""
+
+    url: str  # the account may create databases, and disable triggers
+    is_own_server: (
+        bool  # nobody named it: where it is too small, another of our own may take its place
+    )
+    short: bool
+    seed: int
+    progress: Callable[[str], None]
+
+
+def measure(task: Task, parts: Sequence[str] = PARTS) -> Findings:
+    """A part that cannot be measured here is said to be so; the others go on."""
+    findings = Findings()
+    with ExitStack() as stack:
+        templates = Templates(task.url, stack)
+        for part in parts:
+            try:
+                _MEASURES[part](task, templates, findings)
+            except NotMeasured as error:
+                findings.missing[part] = str(error)
+    return findings
+
+
+def _measure_claims(task: Task, templates: Templates, findings: Findings) -> None:
+    findings.costs = claims.measure(
+        templates,
+        claims.cases(short=task.short),
+        rounds=4 if task.short else 10,
+        seed=task.seed,
+        progress=task.progress,
+    )
+
+
+def _measure_pinned(task: Task, templates: Templates, findings: Findings) -> None:
+    hint = drain.has_hint(templates.database(Population(waiting=0)))
+    shapes, missing = drain.shapes(short=task.short, hint=hint), findings.missing
+    findings.drains = drain.measure(
+        templates, shapes, seed=task.seed, progress=task.progress, missing=missing
+    )
+    findings.shapes = [shape for shape in shapes if shape.name not in missing]
+
+
+def _measure_idle(task: Task, templates: Templates, findings: Findings) -> None:
+    _require_proc()
+    sizes, seconds = ((5,), 2.0) if task.short else ((0, 1, 20, 100), 20.0)
+    with _roomy(task, templates) as roomy:
+        findings.loads = idle.measure(roomy, sizes, seconds=seconds, progress=task.progress)
+
+
+def _measure_memory(task: Task, templates: Templates, findings: Findings) -> None:
+    _require_proc()
+    findings.footprints = memory.measure(
+        templates,
+        waiting=50_000 if task.short else 1_000_000,
+        seconds=1.0 if task.short else 10.0,
+        repeats=1 if task.short else 3,
+        progress=task.progress,
+    )
+
+
+_MEASURES = {
+    "claims": _measure_claims,
+    "pinned": _measure_pinned,
+    "idle": _measure_idle,
+    "memory": _measure_memory,
+}
+
+
+@contextmanager
+def _roomy(task: Task, templates: Templates) -> Iterator[Templates]:
+    """On a server with connections for a hundred workers, unless one was named."""
+    if task.short or not task.is_own_server:
+        yield templates
+        return
+    settings = {"max_connections": _IDLE_CONNECTIONS}
+    with temporary_server(settings=settings) as server, ExitStack() as stack:
+        yield Templates(server.url, stack)
+
+
+def _require_proc() -> None:
+    if not has_proc():
+        raise NotMeasured("memory and processor time are read from /proc, which is Linux's")

@@ -1,0 +1,32 @@
+"""The findings as a section of the performance report."""
+
+from __future__ import annotations
+
+from benchmarks.scaling.findings import Findings
+from benchmarks.scaling.markdown import as_markdown
+from benchmarks.scaling.parts import Task, measure
+from benchmarks.scaling.plots import figures
+from benchmarks.section import Context, Section
+
+TITLE = "Large, old and held tables; many and idle workers"
+
+
+def run(context: Context) -> Section:
+    task = Task(
+        context.server.url,
+        is_own_server=False,
+        short=context.short,
+        seed=context.seed,
+        progress=context.progress,
+    )
+    return as_section(measure(task))
+
+
+def as_section(findings: Findings) -> Section:
+    return Section(
+        title=TITLE,
+        json=findings.facts(),
+        markdown=as_markdown(findings),
+        figures=figures(findings),
+        verdicts=findings.verdicts(),
+    )

@@ -1,0 +1,175 @@
+"""The report as Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from benchmarks.measurement import Measurement, number
+from benchmarks.peer import FAULTLINE
+from benchmarks.results import Entrant, Results
+from benchmarks.workloads import MEASURES, WORKLOADS
+
+_READING = (
+    "Everything below was measured in one run, on one server, the peers taking turns in an order drawn"
+    " anew for every workload of every repeat. A figure is the median over repeats; ± is half the way"
+    " from the lowest to the highest, as a share of it. Ratios are made within a repeat, Faultline over"
+    " the other, and are the result; absolute figures are context."
+)
+
+
+def as_markdown(results: Results, plots: Sequence[str]) -> str:
+    """`plots` are the names of pictures beside the file."""
+    parts = ["# Faultline beside its peers", _origin(results), _READING]
+    parts += ["## To reach", _to_reach(results)]
+    parts += [f"![{name}]({name})" for name in plots]
+    for title, measures in _groups(results):
+        parts += [f"## {title}", _figures(results, measures)]
+    parts += ["## Workloads", _workloads(results)]
+    parts += ["## Settings", _settings(results)]
+    if absences := list(_absences(results)):
+        parts += ["## Not measured", "\n".join(f"- {line}" for line in absences)]
+    for section in results.sections.values():
+        parts += [f"## {section.title}", section.markdown.strip()]
+        parts += [f"![{stem}]({stem}.png)" for stem in section.figures]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _origin(results: Results) -> str:
+    origin = results.origin
+    settings = results.settings
+    lines = {
+        "made by": f"`{origin['command']}`",
+        "commit": origin["commit"] or "unknown",
+        "seed": origin["seed"],
+        "machine": f"{origin['cores']} cores, {origin['machine']}",
+        "versions": f"Faultline {origin['faultline']}, PostgreSQL {origin['postgres']},"
+        f" Python {origin['python']}",
+        "PostgreSQL": ", ".join(f"{key} {value}" for key, value in settings["postgres"].items()),
+        "run": f"{settings['repeats']} repeats, {settings['scale']:g} of each peer's number of jobs,"
+        f" {settings['took_seconds']} s in all",
+        "at": origin["made_at"],
+    }
+    return "\n".join(f"- {name}: {value}" for name, value in lines.items())
+
+
+def _to_reach(results: Results) -> str:
+    rows = []
+    for verdict in results.verdicts:
+        against = verdict.against
+        if verdict.reached is not None and verdict.note:
+            against += f" ({verdict.note})"
+        rows.append([verdict.what, against, verdict.wanted, verdict.figure, verdict.outcome])
+    return table(["what", "against", "to reach", "measured", ""], rows)
+
+
+def _groups(results: Results) -> Iterable[tuple[str, list[str]]]:
+    for title, wanted in (
+        ("Enqueue", ("bulk_enqueue", "single_enqueue")),
+        ("Drain of no-op jobs", ("drain", "drain_1kb", "drain_10kb", "two_workers")),
+        ("Jobs that write, jobs that fail", ("write", "retries")),
+        ("Start latency on an idle worker", ("latency_p50", "latency_p99")),
+    ):
+        if measures := [name for name in wanted if name in results.measures]:
+            yield title, measures
+
+
+def _figures(results: Results, measures: Sequence[str]) -> str:
+    head = ["peer"]
+    for name in measures:
+        measure = MEASURES[name]
+        sense = "" if measure.higher_is_better else " (less is better)"
+        head += [f"{measure.title}, {measure.unit}{sense}", "Faultline ÷ this"]
+    rows = []
+    for entrant in _ranked(results, measures[0]):
+        row = [_name(entrant)]
+        for name in measures:
+            row.append(_figure(results.measured(name, entrant.peer.name)))
+            is_us = entrant.peer.name == FAULTLINE
+            ratio = None if is_us else results.ratio(name, entrant.peer.name)
+            row.append(_ratio(ratio))
+        if any(cell != "–" for cell in row[1:]):
+            rows.append(row)
+    return table(head, rows)
+
+
+def _ranked(results: Results, measure: str) -> list[Entrant]:
+    """The best first; without a figure, last."""
+
+    def rank(entrant: Entrant) -> tuple[bool, float]:
+        found = results.measured(measure, entrant.peer.name)
+        if found is None:
+            return True, 0.0
+        return False, -found.median if MEASURES[measure].higher_is_better else found.median
+
+    return sorted(results.runners, key=rank)
+
+
+def _name(entrant: Entrant) -> str:
+    version = "" if entrant.peer.is_own else f" {entrant.version}"
+    broker = ", Redis" if entrant.peer.broker == "redis" else ""
+    node = ", Node" if entrant.peer.runtime == "node" else ""
+    title = f"{entrant.peer.title}{version}{broker}{node}".strip()
+    return f"**{title}**" if entrant.peer.name == FAULTLINE else title
+
+
+def _figure(found: Measurement | None) -> str:
+    if found is None:
+        return "–"
+    spread = f" ± {found.spread / 2:.0%}" if found.n > 1 else ""
+    return f"{number(found.median)}{spread} (n = {found.n})"
+
+
+def _ratio(found: Measurement | None) -> str:
+    if found is None:
+        return "–"
+    if found.n == 1:
+        return f"{number(found.median)}×"
+    return f"{number(found.median)}× ({number(found.low)}–{number(found.high)})"
+
+
+def _workloads(results: Results) -> str:
+    used = {sample.workload for sample in results.samples}
+    rows = []
+    for name, workload in WORKLOADS.items():
+        if name in used:
+            jobs = {sample.jobs for sample in results.samples if sample.workload == name}
+            size = f"{min(jobs):,}" if len(jobs) == 1 else f"{min(jobs):,} to {max(jobs):,}"
+            rows.append([name, workload.about, size])
+    return table(["name", "what is done", "jobs, by peer"], rows)
+
+
+def _settings(results: Results) -> str:
+    rows = []
+    for entrant in results.runners:
+        versions = ", ".join(f"{name} {version}" for name, version in entrant.versions.items())
+        used = {s.concurrency for s in results.samples if s.peer == entrant.peer.name}
+        concurrency = ", ".join(str(value) for value in sorted(used))
+        rows.append([entrant.peer.title, versions, concurrency, entrant.peer.settings])
+    return table(["peer", "versions", "concurrency C", "settings"], rows)
+
+
+def _absences(results: Results) -> Iterable[str]:
+    for entrant in results.entrants:
+        title = entrant.peer.title
+        if entrant.not_installed:
+            yield f"{title}: not installed: {entrant.not_installed}"
+            continue
+        for workload, reason in entrant.facts()["cannot"].items():
+            yield f"{title}, {workload}: {reason}"
+    seen = set()
+    for sample in results.samples:
+        line = f"{sample.peer}, {sample.workload}: failed: {sample.problem}"
+        if sample.problem and line not in seen:
+            seen.add(line)
+            yield line
+    for name, reason in results.missing_sections.items():
+        yield f"section {name}: {reason}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,70 @@
+"""What Faultline is to reach beside its peers, judged from the ratios of one run. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.goal import Goal, Verdict
+from benchmarks.measurement import number
+from benchmarks.peer import NAIVE, RAW_SQL
+
+if TYPE_CHECKING:
+    from benchmarks.results import Results
+
+BEST, BEST_PYTHON = "the best peer", "the best Python peer"
+_DRAIN = "no-op jobs drained by one worker process, each fenced and in the ledger"
+_WRITE = "jobs with one write each, in their own fenced transaction"
+_FENCE = "the cost of the fence"
+
+# (measure, peer's folder or one of the best, the goal)
+RACE_GOALS = (
+    ("drain", "pgqueuer", Goal(_DRAIN, "PgQueuer", 2)),
+    ("drain", "graphile_worker", Goal(_DRAIN, "graphile-worker", 1)),
+    ("drain", "pg_boss", Goal(_DRAIN, "pg-boss", 1)),
+    ("drain", "procrastinate", Goal(_DRAIN, "procrastinate", 30)),
+    ("drain", "celery", Goal(_DRAIN, "Celery", 30)),
+    ("drain", RAW_SQL, Goal(_DRAIN, "the same SQL in a bare loop on one connection", 0.8)),
+    ("write", BEST_PYTHON, Goal(_WRITE, BEST_PYTHON, 3)),
+    ("write", RAW_SQL, Goal(_WRITE, "the same SQL in a bare loop on as many connections", 0.6)),
+    ("drain", NAIVE, Goal(_FENCE, "the same worker without it, no-op jobs", 0.85)),
+    ("write", NAIVE, Goal(_FENCE, "the same worker without it, one write per job", 0.85)),
+    ("bulk_enqueue", BEST, Goal("bulk enqueue, 1,000 at a time", BEST, 1)),
+    ("single_enqueue", BEST, Goal("single enqueue", BEST, 1)),
+    ("latency_p50", BEST, Goal("enqueue → start on an idle worker, p50", BEST, 1, at_least=False)),
+    ("latency_p99", BEST, Goal("enqueue → start on an idle worker, p99", BEST, 1, at_least=False)),
+)
+
+
+def judge_race(results: Results) -> list[Verdict]:
+    return [_judge(results, measure, peer, goal) for measure, peer, goal in RACE_GOALS]
+
+
+def _judge(results: Results, measure: str, against: str, goal: Goal) -> Verdict:
+    peer = against
+    if against in (BEST, BEST_PYTHON):
+        found = _best(results, measure, goal, only_python=against == BEST_PYTHON)
+        if found is None:
+            return goal.judge(None, "no peer was measured")
+        peer = found
+    ratio = results.ratio(measure, peer)
+    if ratio is None:
+        return goal.judge(None, f"{peer} or Faultline has no figure in this run")
+    titles = {entrant.peer.name: entrant.peer.title for entrant in results.entrants}
+    span = f"{number(ratio.low)}–{number(ratio.high)}, " if ratio.n > 1 else ""
+    note = titles[peer] if peer != against else ""
+    return goal.judge(ratio.median, note, f"{span}n = {ratio.n}")
+
+
+def _best(results: Results, measure: str, goal: Goal, *, only_python: bool) -> str | None:
+    """The peer that Faultline does worst against; what is ours is nobody's peer."""
+    ratios = {
+        entrant.peer.name: ratio.median
+        for entrant in results.runners
+        if not entrant.peer.is_own
+        and (entrant.peer.runtime == "python" or not only_python)
+        and (ratio := results.ratio(measure, entrant.peer.name)) is not None
+    }
+    if not ratios:
+        return None
+    hardest = min if goal.at_least else max
+    return hardest(ratios, key=lambda name: ratios[name])

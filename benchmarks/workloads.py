@@ -1,0 +1,195 @@
+"""What every peer is asked to do, and how it is timed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from benchmarks.drain import wait_until_finished
+from benchmarks.peer import Peer
+from benchmarks.processes import PeerFailed
+from benchmarks.trial import Trial
+from faultline.drills.measures import quantile
+
+BULK = 1000
+LATENCY_JOBS = 200
+_WARM_UP_JOBS = 5
+_BETWEEN_JOBS_SECONDS = 0.02
+_FEWEST_JOBS = 10
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of the report."""
+
+    name: str
+    title: str
+    unit: str
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    values: Mapping[str, float]  # by the name of the measure
+    jobs: int
+    seconds: float
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    about: str
+    measures: tuple[Measure, ...]
+    run: Callable[[Trial], Outcome]
+    size: str | int  # a key of the peer's [jobs], or the same number for everybody
+    share: float = 1.0  # of that number
+
+    def jobs_of(self, peer: Peer, scale: float) -> int:
+        """A peer may name a number for this very workload."""
+        own = peer.jobs.get(self.name)
+        whole = self.size if isinstance(self.size, int) else peer.jobs[self.size] * self.share
+        return max(_FEWEST_JOBS, round((own or whole) * scale))
+
+
+def _enqueue(trial: Trial, *, batch: int, measure: str) -> Outcome:
+    trial.settle()
+    said = trial.enqueue("noop", trial.jobs, batch=batch)
+    seconds = float(said["seconds"])
+    return Outcome({measure: trial.jobs / seconds}, trial.jobs, seconds)
+
+
+def _drain(
+    trial: Trial, *, measure: str, task: str = "noop", payload: int = 0, workers: int = 1
+) -> Outcome:
+    """From the start of the first handler until the database says that every job is finished."""
+    trial.enqueue(task, trial.jobs, batch=BULK, payload=payload)
+    trial.settle()
+    with contextlib.ExitStack() as stack:
+        crew = [stack.enter_context(trial.start_worker()) for _ in range(workers)]
+
+        def starts() -> list[int]:
+            return [line["first_ns"] for one in crew for line in one.heard if "first_ns" in line]
+
+        def check() -> None:
+            for one in crew:
+                one.require_alive()
+
+        crew[0].wait_for(lambda heard: bool(starts()), trial.deadline)
+        ended_ns = wait_until_finished(
+            trial.count_finished,
+            trial.jobs,
+            began_ns=min(starts()),
+            deadline=trial.deadline,
+            check=check,
+        )
+        seconds = (ended_ns - min(starts())) / 1e9
+    details: dict[str, object] = {}
+    if task == "write":
+        details["effects"] = effects = trial.count_effects()
+        if effects is not None and effects < trial.jobs:
+            raise PeerFailed(f"{trial.jobs} jobs were finished, and {effects} took effect")
+    return Outcome({measure: trial.jobs / seconds}, trial.jobs, seconds, details)
+
+
+def _latency(trial: Trial) -> Outcome:
+    """From right before a job is enqueued to its handler's first line, in two processes of one clock."""
+    trial.settle()
+    with trial.start_worker() as worker:
+
+        def stamps() -> list[float]:
+            return [
+                (line["seen_ns"] - line["sent_ns"]) / 1e6
+                for line in worker.heard
+                if "sent_ns" in line
+            ]
+
+        trial.enqueue("stamp", _WARM_UP_JOBS, every=_BETWEEN_JOBS_SECONDS)
+        worker.wait_for(lambda heard: len(stamps()) >= _WARM_UP_JOBS, trial.deadline)
+        trial.enqueue("stamp", trial.jobs, every=_BETWEEN_JOBS_SECONDS)
+        worker.wait_for(lambda heard: len(stamps()) >= _WARM_UP_JOBS + trial.jobs, trial.deadline)
+        waits = stamps()[_WARM_UP_JOBS:]
+    values = {"latency_p50": quantile(waits, 0.5), "latency_p99": quantile(waits, 0.99)}
+    details = {"milliseconds": [round(wait, 3) for wait in waits]}
+    return Outcome(values, len(waits), sum(waits) / 1e3, details)
+
+
+def _rate(name: str, title: str) -> tuple[Measure]:
+    return (Measure(name, title, "jobs/s"),)
+
+
+_LIST = (
+    Workload(
+        "bulk_enqueue",
+        "enqueue no-op jobs 1,000 at a time, by the peer's best bulk way",
+        _rate("bulk_enqueue", "bulk enqueue"),
+        partial(_enqueue, batch=BULK, measure="bulk_enqueue"),
+        "enqueue",
+    ),
+    Workload(
+        "single_enqueue",
+        "enqueue no-op jobs one at a time, a transaction each",
+        _rate("single_enqueue", "single enqueue"),
+        partial(_enqueue, batch=1, measure="single_enqueue"),
+        "single",
+    ),
+    Workload(
+        "drain",
+        "one worker process drains no-op jobs, until the database says that all are finished",
+        _rate("drain", "drain, no-op"),
+        partial(_drain, measure="drain"),
+        "drain",
+    ),
+    Workload(
+        "drain_1kb",
+        "the same with 1 KB of payload",
+        _rate("drain_1kb", "drain, 1 KB"),
+        partial(_drain, measure="drain_1kb", payload=1_000),
+        "drain",
+        share=0.5,
+    ),
+    Workload(
+        "drain_10kb",
+        "the same with 10 KB of payload",
+        _rate("drain_10kb", "drain, 10 KB"),
+        partial(_drain, measure="drain_10kb", payload=10_000),
+        "drain",
+        share=0.2,
+    ),
+    Workload(
+        "write",
+        "jobs that insert one row each, in the transaction that finishes the job where a peer can do that",
+        _rate("write", "one write per job"),
+        partial(_drain, measure="write", task="write"),
+        "write",
+    ),
+    Workload(
+        "latency",
+        "from enqueue, in another process, to the start of the handler on an idle worker",
+        (
+            Measure("latency_p50", "start latency p50", "ms", higher_is_better=False),
+            Measure("latency_p99", "start latency p99", "ms", higher_is_better=False),
+        ),
+        _latency,
+        LATENCY_JOBS,
+    ),
+    Workload(
+        "retries",
+        "drain jobs of which one in ten fails at its first attempt",
+        _rate("retries", "drain with retries"),
+        partial(_drain, measure="retries", task="flaky"),
+        "drain",
+        share=0.3,
+    ),
+    Workload(
+        "two_workers",
+        "two worker processes drain no-op jobs",
+        _rate("two_workers", "drain, 2 processes"),
+        partial(_drain, measure="two_workers", workers=2),
+        "drain",
+    ),
+)
+WORKLOADS = {workload.name: workload for workload in _LIST}
+MEASURES = {measure.name: measure for workload in _LIST for measure in workload.measures}

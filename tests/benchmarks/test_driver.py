@@ -1,0 +1,101 @@
+"""The driver, run for real and small: what it writes, and whether the figures follow from the samples."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PEERS = ("faultline", "naive", "raw_sql")
+REPEATS = 2
+
+Facts = dict[str, Any]
+
+
+def test_a_run_writes_a_report_whose_figures_follow_from_its_samples(
+    tmp_path: Path, server_url: str
+) -> None:
+    command = [
+        *(sys.executable, "-m", "benchmarks", "run", "--peers", "none", "--sections", "none"),
+        *("--workloads", "drain", "--repeats", str(REPEATS), "--scale", "0.002"),
+        *("--seed", "5", "--database-url", server_url, "--output", str(tmp_path)),
+    ]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    facts = json.loads((tmp_path / "performance.json").read_text())
+    every_peer_had_every_turn(facts)
+    figures_follow_from_the_samples(facts)
+    verdicts_follow_from_the_ratios(facts)
+    its_origin_is_told(facts)
+    tables_and_plots_are_beside_it(tmp_path)
+
+
+def rates_of(facts: Facts, peer: str) -> dict[int, float]:
+    return {
+        sample["repeat"]: sample["values"]["drain"]
+        for sample in facts["samples"]
+        if sample["peer"] == peer
+    }
+
+
+def every_peer_had_every_turn(facts: Facts) -> None:
+    assert [sample["problem"] for sample in facts["samples"] if sample["problem"]] == []
+    for peer in PEERS:
+        assert sorted(rates_of(facts, peer)) == list(range(REPEATS))
+    assert len(facts["samples"]) == len(PEERS) * REPEATS
+    for sample in facts["samples"]:
+        assert sample["values"]["drain"] == pytest.approx(sample["jobs"] / sample["seconds"])
+
+
+def figures_follow_from_the_samples(facts: Facts) -> None:
+    told = facts["figures"]["drain"]
+    for peer in PEERS:
+        rates = list(rates_of(facts, peer).values())
+        middle = statistics.median(rates)
+        assert told["peers"][peer]["n"] == REPEATS
+        assert told["peers"][peer]["median"] == pytest.approx(middle)
+        assert told["peers"][peer]["spread"] == pytest.approx((max(rates) - min(rates)) / middle)
+    ours = rates_of(facts, "faultline")
+    for peer in PEERS[1:]:
+        theirs = rates_of(facts, peer)
+        paired = [ours[repeat] / theirs[repeat] for repeat in range(REPEATS)]
+        assert told["ratios_to_faultline"][peer]["median"] == pytest.approx(
+            statistics.median(paired)
+        )
+
+
+def verdicts_follow_from_the_ratios(facts: Facts) -> None:
+    ratios = facts["figures"]["drain"]["ratios_to_faultline"]
+    judged = {row["against"]: row for row in facts["to_reach"] if row["measured"] is not None}
+    for against, peer, bound in (
+        ("the same SQL in a bare loop on one connection", "raw_sql", 0.8),
+        ("the same worker without it, no-op jobs", "naive", 0.85),
+    ):
+        row = judged.pop(against)
+        assert row["measured"] == pytest.approx(ratios[peer]["median"])
+        assert row["reached"] == (row["measured"] >= bound)
+        if not row["reached"]:
+            assert row["missed_by"] == pytest.approx(1 - row["measured"] / bound)
+    assert judged == {}  # nobody else's peers ran, so nothing else may be claimed
+
+
+def its_origin_is_told(facts: Facts) -> None:
+    assert facts["seed"] == 5
+    assert "benchmarks run" in facts["command"]
+    assert facts["settings"]["postgres"]["server_version"] == facts["postgres"]
+    assert facts["peers"]["raw_sql"]["settings"]
+
+
+def tables_and_plots_are_beside_it(folder: Path) -> None:
+    page = (folder / "performance.md").read_text()
+    for words in ("## To reach", "## Drain of no-op jobs", "## Settings", "not measured"):
+        assert words in page
+    assert "![performance_drain.png](performance_drain.png)" in page
+    assert (folder / "performance_drain.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (folder / "performance_drain.svg").read_text()

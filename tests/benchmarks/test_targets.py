@@ -1,0 +1,81 @@
+"""The table "to reach", judged from samples whose ratios are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.goal import Verdict
+from benchmarks.peer import Peer
+from benchmarks.race import Sample
+from benchmarks.results import Entrant, Results
+from benchmarks.tables import as_markdown
+from benchmarks.targets import BEST, BEST_PYTHON
+
+RATES = {
+    "faultline": {"drain": [3000.0, 6000.0], "write": [900.0], "latency_p50": [2.0]},
+    "naive": {"drain": [3300.0, 6600.0]},
+    "pgqueuer": {"drain": [2000.0, 4000.0], "write": [300.0], "latency_p50": [1.0]},
+    "procrastinate": {"drain": [60.0, 120.0], "write": [100.0], "latency_p50": [4.0]},
+    "pg_boss": {"write": [800.0], "latency_p50": [3.0]},
+}
+
+
+def peer(name: str) -> Peer:
+    runtime = "node" if name == "pg_boss" else "python"
+    return Peer(
+        name=name,
+        title=name.title(),
+        broker="postgresql",
+        runtime=runtime,
+        packages=(),
+        settings="",
+        finished="SELECT 0",
+        jobs={},
+        folder=Path(),
+    )
+
+
+def results() -> Results:
+    samples = [
+        Sample(repeat=repeat, workload=m, peer=name, jobs=1, concurrency=1, values={m: value})
+        for name, measures in RATES.items()
+        for m, values in measures.items()
+        for repeat, value in enumerate(values)
+    ]
+    origin = dict.fromkeys(
+        ("command", "commit", "seed", "machine", "cores", "postgres", "python", "faultline"), ""
+    )
+    return Results(
+        origin={**origin, "made_at": ""},
+        settings={"postgres": {}, "repeats": 2, "scale": 1.0, "took_seconds": 1},
+        entrants=[Entrant(peer(name)) for name in RATES],
+        samples=samples,
+    )
+
+
+def verdict(what: str, against: str) -> Verdict:
+    found = [v for v in results().verdicts if what in v.what and against in v.against]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_ratio_that_is_too_small_is_missed_by_its_share() -> None:
+    missed = verdict("no-op jobs drained", "PgQueuer")
+    assert (missed.measured, missed.reached, missed.missed_by) == (1.5, False, 0.25)
+    assert verdict("no-op jobs drained", "procrastinate").reached
+
+
+def test_the_best_peer_is_the_one_that_faultline_does_worst_against() -> None:
+    latency = verdict("p50", BEST)
+    assert (latency.measured, latency.reached, latency.note) == (2.0, False, "Pgqueuer")
+
+
+def test_the_best_python_peer_runs_on_python_and_is_not_ours() -> None:
+    write = verdict("one write each", BEST_PYTHON)
+    assert (write.measured, write.reached, write.note) == (3.0, True, "Pgqueuer")
+
+
+def test_what_was_not_measured_is_said_and_never_counted_as_reached() -> None:
+    absent = verdict("no-op jobs drained", "graphile-worker")
+    assert absent.reached is None
+    assert "not measured: graphile_worker or Faultline has no figure" in as_markdown(results(), [])
