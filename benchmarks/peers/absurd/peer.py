@@ -71,7 +71,9 @@ def client_at(url: str, pool: AsyncConnectionPool) -> AsyncAbsurd:
 
 async def work(url: str, concurrency: int) -> None:
     autocommit = {"autocommit": True}
-    async with AsyncConnectionPool(url, min_size=1, max_size=concurrency, kwargs=autocommit) as pool:
+    async with AsyncConnectionPool(
+        url, min_size=1, max_size=concurrency, kwargs=autocommit
+    ) as pool:
         # A client has one connection, for which its jobs queue up: several of them share the work.
         clients = [client_at(url, pool) for _ in range(min(CLIENTS, concurrency))]
 

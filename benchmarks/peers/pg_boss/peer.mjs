@@ -1,33 +1,10 @@
-// pg-boss: PostgreSQL, Node. Jobs are fetched and completed in batches; NOTIFY wakes an idle worker.
+// pg-boss: PostgreSQL, Node. Jobs are fetched and completed in batches, and NOTIFY wakes an idle worker.
 
 import { isFlaky, library, main, noteStart, send } from "../roles.mjs";
 
 const { PgBoss } = library("pg-boss", import.meta.filename);
-const E = process.env;
 
-async function open(url, options) {
-  const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false, ...options });
-  boss.on("error", (error) => console.error(error));
-  await boss.start();
-  return boss;
-}
-
-async function prepare(url) {
-  const boss = await open(url);
-  for (const task of Object.keys(tasks)) await boss.createQueue(task, { notify: true, retryDelay: 0 });
-  await boss.stop();
-}
-
-async function enqueue(url, asked) {
-  const boss = await open(url, { migrate: false });
-  await boss.getQueue(asked.task);
-  await send(
-    asked,
-    (payload) => boss.send(asked.task, payload),
-    (payloads) => boss.insert(asked.task, payloads.map((data) => ({ data }))),
-  );
-  await boss.stop();
-}
+const BATCH = { batchSize: 1000, localConcurrency: 2, burstWhenBatchFull: true };
 
 async function begin(jobs) {
   for (const job of jobs) noteStart(job.data);
@@ -40,26 +17,56 @@ async function write(jobs, transaction) {
   }
 }
 
-async function fail(jobs) {
+async function flaky(jobs) {
   return jobs.map(({ id, data, retryCount }) => {
     noteStart(data);
     return { id, status: isFlaky(data) && retryCount === 0 ? "failed" : "completed" };
   });
 }
 
-const B = Number(E.B ?? 1000), W = Number(E.W ?? 2), WB = Number(E.WB ?? 100), WW = Number(E.WW ?? 20);
-const batch = { batchSize: B, localConcurrency: W, burstWhenBatchFull: true };
-const tasks = {
-  noop: [batch, begin],
-  stamp: [batch, begin],
-  write: [{ batchSize: WB, localConcurrency: WW, burstWhenBatchFull: true, transactional: true }, write],
-  flaky: [{ ...batch, perJobResults: true, includeMetadata: true, pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 }, fail],
-};
+// What `work` is told of each task. A batch is finished in one transaction, together with what its handler wrote in it;
+// without batches a worker would sleep for half a second after every job.
+const tasks = (concurrency) => ({
+  noop: [BATCH, begin],
+  stamp: [BATCH, begin],
+  write: [{ ...BATCH, batchSize: 100, localConcurrency: concurrency, transactional: true }, write],
+  // Nobody is notified of a retry: it is found by polling, no faster than this.
+  flaky: [
+    { ...BATCH, perJobResults: true, includeMetadata: true, pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 },
+    flaky,
+  ],
+});
+
+async function open(url, options) {
+  const boss = new PgBoss({ connectionString: url, schedule: false, ...options });
+  boss.on("error", (error) => console.error(error));
+  await boss.start();
+  return boss;
+}
+
+async function prepare(url) {
+  const boss = await open(url, { supervise: false });
+  for (const task of Object.keys(tasks(1))) await boss.createQueue(task, { notify: true, retryDelay: 0 });
+  await boss.stop();
+}
+
+async function enqueue(url, asked) {
+  const boss = await open(url, { supervise: false, migrate: false });
+  await boss.getQueue(asked.task);
+  await send(
+    asked,
+    (payload) => boss.send(asked.task, payload),
+    (payloads) => boss.insert(asked.task, payloads.map((data) => ({ data }))),
+  );
+  await boss.stop();
+}
 
 async function work(url, concurrency) {
-  const boss = await open(url, { migrate: false, max: concurrency + 2, useListenNotify: true, supervise: true });
-  for (const [task, [options, handler]] of Object.entries(tasks)) await boss.work(task, options, handler);
+  const boss = await open(url, { migrate: false, max: concurrency + 5, useListenNotify: true });
   process.once("SIGTERM", () => boss.stop());
+  for (const [task, [options, handler]] of Object.entries(tasks(concurrency))) {
+    await boss.work(task, options, handler);
+  }
 }
 
 await main({ prepare, enqueue, work });

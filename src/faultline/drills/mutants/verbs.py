@@ -59,10 +59,10 @@ CLAIM_MUTANTS = (
             ),
             Edit(
                 PROTOCOL,
-                "    ORDER BY given.key, given.ordinal\n"
-                "    ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
-                "    WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.idempotency_key = given.key)\n"
-                "    ORDER BY given.key, given.ordinal;",
+                "        ORDER BY given.key, given.ordinal\n"
+                "        ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
+                "        WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.idempotency_key = given.key)\n"
+                "        ORDER BY given.key, given.ordinal;",
             ),
         ),
     ),
