@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import roles
 
 QUEUE = "bench"
-CLIENTS = 5
+CLAIMED_AT_ONCE = 500
 POLL_SECONDS = 0.02
 
 # The SDK has no bulk call; the function behind its single one can be called for many jobs in a statement.
@@ -47,8 +47,10 @@ async def enqueue(url: str, asked: roles.Enqueue) -> None:
         await roles.send(asked, one, many)
 
 
-def client_at(url: str, pool: AsyncConnectionPool) -> AsyncAbsurd:
+async def work(url: str, concurrency: int) -> None:
     app = AsyncAbsurd(url, queue_name=QUEUE)
+    autocommit = {"autocommit": True}
+    pool = AsyncConnectionPool(url, min_size=1, max_size=concurrency, open=False, kwargs=autocommit)
 
     async def begin(payload: roles.Payload, context: AsyncTaskContext) -> None:
         roles.note_start(payload)
@@ -66,27 +68,12 @@ def client_at(url: str, pool: AsyncConnectionPool) -> AsyncAbsurd:
 
     for task, handler in {"noop": begin, "stamp": begin, "write": write, "flaky": flaky}.items():
         app.register_task(task)(handler)
-    return app
-
-
-async def work(url: str, concurrency: int) -> None:
-    autocommit = {"autocommit": True}
-    async with AsyncConnectionPool(
-        url, min_size=1, max_size=concurrency, kwargs=autocommit
-    ) as pool:
-        # A client has one connection, for which its jobs queue up: several of them share the work.
-        clients = [client_at(url, pool) for _ in range(min(CLIENTS, concurrency))]
-
-        def stop() -> None:
-            for client in clients:
-                client.stop_worker()
-
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
-        options = {"concurrency": concurrency // len(clients), "poll_interval": POLL_SECONDS}
-        # All are connected before one starts: a client that is told to stop while it connects never does.
-        for client in clients:
-            await client.list_queues()
-        await asyncio.gather(*(client.start_worker(**options) for client in clients))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.stop_worker)
+    async with pool:
+        await app.start_worker(
+            concurrency=concurrency, batch_size=CLAIMED_AT_ONCE, poll_interval=POLL_SECONDS
+        )
+    await app.close()
 
 
 roles.main(prepare=prepare, enqueue=enqueue, work=work)

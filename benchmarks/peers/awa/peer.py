@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import roles
 
 QUEUE = "bench"
-CONNECTIONS_OF_ITS_OWN = 10  # its default: what dispatch, completion and maintenance take
+CONNECTIONS = 30
 
 
 @dataclass
@@ -55,7 +55,7 @@ async def enqueue(url: str, asked: roles.Enqueue) -> None:
 
 
 async def work(url: str, concurrency: int) -> None:
-    client = awa.AsyncClient(url, max_connections=CONNECTIONS_OF_ITS_OWN + concurrency)
+    client = awa.AsyncClient(url, max_connections=CONNECTIONS)
 
     async def begin(job: awa.Job) -> None:
         roles.note_start(asdict(job.args))
@@ -75,7 +75,8 @@ async def work(url: str, concurrency: int) -> None:
         client.task(shape_of(task), kind=task, queue=QUEUE)(handler)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    await client.start([{"name": QUEUE, "max_workers": concurrency}])
+    slots = {"max_workers": concurrency, "claim_batch_size": concurrency}
+    await client.start([{"name": QUEUE, **slots}])
     await stopped.wait()
     await client.shutdown()
 

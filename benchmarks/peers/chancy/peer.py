@@ -11,7 +11,7 @@ from chancy import Chancy, Job, Queue, QueuedJob, Worker
 sys.path.append(str(Path(__file__).parents[1]))
 import roles
 
-FLUSH_SECONDS = 0.02
+FLUSH_SECONDS = 0.1
 
 effects: psycopg_pool.AsyncConnectionPool
 

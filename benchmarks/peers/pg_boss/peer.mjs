@@ -4,7 +4,7 @@ import { isFlaky, library, main, noteStart, send } from "../roles.mjs";
 
 const { PgBoss } = library("pg-boss", import.meta.filename);
 
-const BATCH = { batchSize: 1000, localConcurrency: 2, burstWhenBatchFull: true };
+const BATCH = { batchSize: 1000, localConcurrency: 3, burstWhenBatchFull: true };
 
 async function begin(jobs) {
   for (const job of jobs) noteStart(job.data);
@@ -24,18 +24,18 @@ async function flaky(jobs) {
   });
 }
 
-// What `work` is told of each task. A batch is finished in one transaction, together with what its handler wrote in it;
-// without batches a worker would sleep for half a second after every job.
-const tasks = (concurrency) => ({
+// A handler gets a batch, all in one call, so C has no meaning here. A transactional batch is finished in one transaction
+// with what its handler wrote; in batches of one a worker sleeps for half a second or more after every job.
+const TASKS = {
   noop: [BATCH, begin],
   stamp: [BATCH, begin],
-  write: [{ ...BATCH, batchSize: 100, localConcurrency: concurrency, transactional: true }, write],
+  write: [{ ...BATCH, batchSize: 500, localConcurrency: 4, transactional: true }, write],
   // Nobody is notified of a retry: it is found by polling, no faster than this.
   flaky: [
     { ...BATCH, perJobResults: true, includeMetadata: true, pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 },
     flaky,
   ],
-});
+};
 
 async function open(url, options) {
   const boss = new PgBoss({ connectionString: url, schedule: false, ...options });
@@ -46,7 +46,7 @@ async function open(url, options) {
 
 async function prepare(url) {
   const boss = await open(url, { supervise: false });
-  for (const task of Object.keys(tasks(1))) await boss.createQueue(task, { notify: true, retryDelay: 0 });
+  for (const task of Object.keys(TASKS)) await boss.createQueue(task, { notify: true, retryDelay: 0 });
   await boss.stop();
 }
 
@@ -61,10 +61,10 @@ async function enqueue(url, asked) {
   await boss.stop();
 }
 
-async function work(url, concurrency) {
-  const boss = await open(url, { migrate: false, max: concurrency + 5, useListenNotify: true });
+async function work(url) {
+  const boss = await open(url, { migrate: false, max: 20, useListenNotify: true });
   process.once("SIGTERM", () => boss.stop());
-  for (const [task, [options, handler]] of Object.entries(tasks(concurrency))) {
+  for (const [task, [options, handler]] of Object.entries(TASKS)) {
     await boss.work(task, options, handler);
   }
 }
