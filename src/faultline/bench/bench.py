@@ -65,6 +65,11 @@ class BenchReport:
         }
 
 
+def prepare(conn: Connection) -> None:
+    """Make the tables that the bench's own statements write to."""
+    conn.execute(_TABLES)
+
+
 def run_bench(
     url: str, settings: BenchSettings, *, on_step: OnStep = lambda step: None
 ) -> BenchReport:
@@ -76,12 +81,12 @@ def run_bench(
 
     began = time.monotonic()
     with connect(url, application_name="faultline bench") as conn:
-        conn.execute(_TABLES)
+        prepare(conn)
         server = describe(conn)
         round_trip = measure_round_trip(conn, begin("round trips"))
         commit, unflushed = measure_commits(conn, begin("bare commits"))
         with Crew(url, settings) as crew:
-            start_seconds = crew.wait_until_started()
+            start_seconds = crew.start()
             lone = LoneJobs(conn, crew, settings)
             start = lone.measure_start(begin("start latency"))
             committed = lone.measure_commit(begin("commit latency"))
@@ -106,7 +111,7 @@ def run_bench(
             *(bulk, single, drain, writes),
             *(start, committed, recovery),
         ),
-        reading=read(round_trip, commit, unflushed, drain, writes),
+        reading=read(round_trip, commit, unflushed, drain, writes, slots=settings.slots),
         seconds=time.monotonic() - began,
     )
 

@@ -27,25 +27,19 @@ class BenchNotRun(FaultlineError):
 
 
 class Crew:
-    """`faultline worker` in a session of its own: Ctrl-C reaches the bench alone, which ends it.
+    """Each `faultline worker` is in a session of its own: Ctrl-C reaches the bench alone, which ends them.
 
-    Not the drills' witness, which has every job told: that would be most of what a worker does.
+    Not the drills' witness, which has every job told: that would be most of what a worker does. Nor
+    `--processes`: a supervisor that is killed could not take its children along.
     """
 
     def __init__(self, url: str, settings: BenchSettings) -> None:
-        self._processes = settings.workers
-        program = [sys.executable, "-m", "faultline", "--app", APP, "--log-format", "json"]
-        options = ["--processes", str(settings.workers), "--concurrency", str(settings.concurrency)]
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
-        self._began = time.monotonic()
-        self._process = subprocess.Popen(
-            [*program, "worker", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            env={**os.environ, "DATABASE_URL": url},
-            start_new_session=True,
-        )
+        self._program = [sys.executable, "-m", "faultline", "--app", APP, "--log-format", "json"]
+        self._program += ["worker", "--concurrency", str(settings.concurrency)]
+        self._environment = {**os.environ, "DATABASE_URL": url}
+        self._count = settings.workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed on leaving
 
     def __enter__(self) -> Crew:
         return self
@@ -56,35 +50,43 @@ class Crew:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.end()
+        """At once, and with all that they started: nothing of theirs is kept."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+        self._said.close()
 
-    def wait_until_started(self) -> float:
-        """Until all of them are; how many seconds that took."""
-        while self._words().count(b'"worker_started"') < self._processes:
+    def start(self) -> float:
+        """Start them, and wait until all are there; how many seconds that took."""
+        began = time.monotonic()
+        for _ in range(self._count):
+            self._processes.append(
+                subprocess.Popen(
+                    self._program,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._said,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+            )
+        while self._words().count(b'"worker_started"') < self._count:
             self.require_alive()
-            if time.monotonic() - self._began > START_SECONDS:
-                raise BenchNotRun(f"no worker within {START_SECONDS:g} s; {self._last_words()}")
+            if time.monotonic() - began > START_SECONDS:
+                raise self.failed(f"the workers were not there within {START_SECONDS:g} s")
             time.sleep(_POLL_SECONDS)
-        return time.monotonic() - self._began
+        return time.monotonic() - began
 
     def require_alive(self) -> None:
-        if self._process.poll() is not None:
-            code = self._process.returncode
-            raise BenchNotRun(f"the worker ended with {code}; {self._last_words()}")
+        for process in self._processes:
+            if process.poll() is not None:
+                raise self.failed(f"a worker ended with {process.returncode}")
 
-    def stalled(self, what: str) -> BenchNotRun:
-        return BenchNotRun(f"{what}; {self._last_words()}")
-
-    def end(self) -> None:
-        """At once, and with all that it started: nothing of theirs is kept."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(10)
-        self._said.close()
+    def failed(self, what: str) -> BenchNotRun:
+        """The error that says so, with the workers' last words."""
+        lines = self._words().decode(errors="replace").splitlines()[-_LAST_WORDS:]
+        return BenchNotRun("\n".join([f"{what}; the workers said:", *(lines or ["nothing"])]))
 
     def _words(self) -> bytes:
         return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0)
-
-    def _last_words(self) -> str:
-        lines = self._words().decode(errors="replace").splitlines()[-_LAST_WORDS:]
-        return "\n".join(["it said:", *lines]) if lines else "it said nothing"

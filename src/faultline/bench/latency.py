@@ -29,12 +29,12 @@ class LoneJobs:
     def measure_start(self, budget_seconds: float) -> Times:
         """From right before `enqueue` in this process to the handler's first line in the worker."""
         samples = sample_times(self._until_start, budget_seconds=budget_seconds)
-        return Times("start_latency", "enqueue → start, idle worker", samples)
+        return Times("start_latency", "idle worker, enqueue → start", samples)
 
     def measure_commit(self, budget_seconds: float) -> Times:
         """From the handler's end to another session seeing the job in the ledger."""
         samples = sample_times(self._until_committed, budget_seconds=budget_seconds)
-        return Times("commit_latency", "handler's end → committed, lone job", samples)
+        return Times("commit_latency", "lone job, return → committed", samples)
 
     def _until_start(self) -> float:
         sent = time.monotonic()
@@ -58,6 +58,6 @@ class LoneJobs:
         while (row := self._conn.execute(query, [job_id]).fetchone()) is None:
             self._crew.require_alive()
             if time.monotonic() > deadline:
-                raise self._crew.stalled(f"a lone job was not done within {_STALLED_SECONDS:g} s")
+                raise self._crew.failed(f"a lone job was not done within {_STALLED_SECONDS:g} s")
             time.sleep(pause_seconds)
         return float(row[0]), time.monotonic()

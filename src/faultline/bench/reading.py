@@ -1,47 +1,50 @@
-"""What the figures mean: what this server makes everything else wait for. Pure."""
+"""What the figures mean: what a commit costs on this server, and what the workers wait for. Pure."""
 
 from __future__ import annotations
 
 from faultline.bench.figures import Rate, Times
 
-_MOST_OF_IT = 0.5
+# Of a worker's slots, on average: that many are in a commit when the commit is what holds it up. A job
+# has other round trips than that one, so it is never all of them.
+_MOSTLY_WAITING = 0.4
 
 
 def read(
-    round_trip: Times, commit: Times, unflushed: Times, drain: Rate, writes: Rate
+    round_trip: Times, commit: Times, unflushed: Times, drain: Rate, writes: Rate, *, slots: int
 ) -> list[str]:
-    """Sentences, the most important first."""
-    flush = max(0.0, commit.p50 - unflushed.p50)
-    one, trip, disk = _ms(commit.p50), _ms(round_trip.p50), _ms(flush)
-    if flush > _MOST_OF_IT * commit.p50:
-        sentences = [
-            f"Commit-bound: of the {one} that one commit takes, {disk} is the wait for the disk (or a"
-            f" standby), so one session commits at most {1 / commit.p50:,.0f} times a second. Batches"
-            " share a commit, and concurrent jobs overlap theirs; faster storage helps most."
-        ]
-    elif round_trip.p50 > _MOST_OF_IT * commit.p50:
-        sentences = [
-            f"Round-trip-bound: of the {one} that one commit takes, {trip} is the way to the server and"
-            f" back, and {disk} the wait for the disk. Batches and concurrency help, and so does"
-            " running workers closer to the server."
-        ]
+    """`slots` is how many jobs the workers run at once, and so how many can be in a commit."""
+    disk = max(0.0, commit.p50 - unflushed.p50)
+    sentences = [
+        f"One commit takes {_ms(commit.p50)} here: {_ms(round_trip.p50)} to the server and back,"
+        f" {_ms(disk)} until it is on disk. A client that waits for each gets at most"
+        f" {1 / commit.p50:,.0f} of them a second."
+    ]
+    in_commit = writes.median * commit.p50 / slots
+    if in_commit < _MOSTLY_WAITING:
+        sentences.append(
+            f"CPU-bound: with {writes.median:,.0f} of them a second, jobs with a write spend"
+            f" {in_commit:.0%} of their slots in that commit. The rest is mostly computing, by PostgreSQL"
+            " and by the workers: more or faster cores help, and more worker processes if there are cores"
+            " for them."
+        )
+    elif disk >= round_trip.p50:
+        sentences.append(
+            f"Commit-bound: jobs with a write spend {in_commit:.0%} of their slots waiting for a commit,"
+            " mostly for the disk. Faster storage helps, or more --concurrency: commits that wait"
+            " together share a write to the disk."
+        )
     else:
-        sentences = [
-            f"CPU-bound: one commit takes {one}, of which {trip} is the way to the server and back and"
-            f" {disk} the wait for the disk. The rest is computing, by PostgreSQL and by the worker:"
-            " faster or more cores help, then more worker processes."
-        ]
+        sentences.append(
+            f"Round-trip-bound: jobs with a write spend {in_commit:.0%} of their slots waiting for a"
+            " commit, mostly for the network. Workers closer to the server help, or more --concurrency."
+        )
+    per_commit = drain.median * commit.p50
     sentences.append(
-        f"A no-op job took {_ms(1 / drain.median)}, {_share(1 / drain.median, commit.p50)} of one such"
-        f" commit, as batches share it; a job with a write of its own took"
-        f" {_ms(1 / writes.median)}, {_share(1 / writes.median, commit.p50)}."
+        f"No-op jobs are committed in batches: {per_commit:,.1f} of them are done in the time of one"
+        " commit."
     )
     return sentences
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
-
-
-def _share(seconds: float, commit_seconds: float) -> str:
-    return f"{seconds / commit_seconds:.2g}×"
+    return f"{seconds * 1000:.2f} ms"

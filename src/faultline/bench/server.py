@@ -57,5 +57,5 @@ def measure_commits(conn: Connection, budget_seconds: float) -> tuple[Times, Tim
         conn.execute("RESET synchronous_commit")
     return (
         Times("commit", "one INSERT, committed", durable),
-        Times("commit_unflushed", "the same, not waiting for the disk", unflushed),
+        Times("commit_unflushed", "the same, disk not awaited", unflushed),
     )

@@ -38,6 +38,11 @@ class BenchSettings:
             f" --concurrency {self.concurrency} --payload {self.payload_bytes} --seed {self.seed}"
         )
 
+    @property
+    def slots(self) -> int:
+        """How many jobs run at once."""
+        return self.workers * self.concurrency
+
     def arguments(self) -> dict[str, str]:
         """What each job carries. Drawn, because a repeated letter would be compressed away."""
         if not self.payload_bytes:

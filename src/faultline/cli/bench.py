@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from faultline.bench import STEPS, BenchReport, BenchSettings, Figure, Rate, run_bench
+from faultline.bench.sampling import REPEATS
 from faultline.bench.settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
 from faultline.cli.context import Context
 from faultline.cli.drill.bar import progress_bar
@@ -24,6 +25,7 @@ from faultline.embedded import temporary_server
 from faultline.migrate import migrate
 
 DEFAULTS = BenchSettings()
+_WIDTH_OF_A_PIPE = 200
 _SECTIONS = {"round_trip": "the server", "bulk_enqueue": "Faultline on it"}  # by its first row
 
 
@@ -90,6 +92,8 @@ def bench(
         seed=seed,
     )
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_PIPE
     with ExitStack() as stack:
         stack.enter_context(ends_cleanly())
         server = database_url or context.given_url
@@ -105,7 +109,7 @@ def bench(
     if as_json:
         print(json.dumps({**report.facts(), "provenance": origin.facts()}))
     else:
-        _tell(console, report, origin)
+        print_report(console, report, origin)
 
 
 @contextmanager
@@ -125,11 +129,11 @@ def _display(console: Console) -> Iterator[Callable[[str], None]]:
         yield show
 
 
-def _tell(console: Console, report: BenchReport, origin: Provenance) -> None:
+def print_report(console: Console, report: BenchReport, origin: Provenance) -> None:
     for warning in report.server.warnings:
         console.print(f"[bold red]NOT DURABLE[/] {warning}")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "median", "p99", "max", "repeats", "n"):
+    for name in ("", "median", "p99", "repeats", "n"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for figure in report.figures:
         if heading := _SECTIONS.get(figure.name):
@@ -139,9 +143,10 @@ def _tell(console: Console, report: BenchReport, origin: Provenance) -> None:
     settings = report.settings
     console.print(
         f"[dim]{settings.workers} worker process{'es' if settings.workers > 1 else ''}, concurrency"
-        f" {settings.concurrency}, {settings.payload_bytes:,} bytes of payload; recovery with two"
-        " workers at default settings.\nRepeats: the lowest and the highest, of the medians where"
-        " there are times.[/]\n"
+        f" {settings.concurrency}, {settings.payload_bytes:,} bytes of payload; recovery: two workers at"
+        f" default settings.\nRepeats: the lowest and the highest of {REPEATS} (of their medians, for times)"
+        " and of all kills. The p99 of fewer than 100 is the longest."
+        f" Took {report.seconds:.0f} s.[/]\n"
     )
     for sentence in report.reading:
         console.print(escape(sentence))
@@ -155,17 +160,18 @@ def _tell(console: Console, report: BenchReport, origin: Provenance) -> None:
 
 def _cells(figure: Figure) -> list[str]:
     low, high = min(figure.repeats), max(figure.repeats)
-    count = f"{len(figure.repeats)} × {figure.n // len(figure.repeats):,}"
     if isinstance(figure, Rate):
-        return [f"{figure.median:,.0f}/s", "", "", f"{low:,.0f} – {high:,.0f}", count]
-    times = [_time(each) for each in (figure.p50, figure.p99, figure.longest)]
-    return [*times, f"{_time(low)} – {_time(high)}", count]
+        return [f"{figure.median:,.0f}/s", "", f"{low:,.0f} – {high:,.0f}", f"{figure.n:,}"]
+    return [
+        f"{_ms(figure.p50)} ms",
+        f"{_ms(figure.p99)} ms",
+        f"{_ms(low)} – {_ms(high)}",
+        f"{figure.n:,}",
+    ]
 
 
-def _time(seconds: float) -> str:
-    """Three digits that count, in the unit that people would say."""
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
+def _ms(seconds: float) -> str:
+    """Milliseconds, with the digits that count."""
     milliseconds = seconds * 1000
     digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2
-    return f"{milliseconds:.{digits}f} ms"
+    return f"{milliseconds:,.{digits}f}"

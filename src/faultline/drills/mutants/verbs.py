@@ -61,7 +61,8 @@ CLAIM_MUTANTS = (
                 PROTOCOL,
                 "        ORDER BY given.key, given.ordinal\n"
                 "        ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
-                "        WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.idempotency_key = given.key)\n"
+                "        WHERE NOT EXISTS ("
+                "SELECT FROM faultline.jobs AS j WHERE j.idempotency_key = given.key)\n"
                 "        ORDER BY given.key, given.ordinal;",
             ),
         ),

@@ -1,0 +1,77 @@
+"""Claims about what is said of the figures, and about the figures themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.bench.figures import Rate, Times
+from faultline.bench.reading import read
+from faultline.bench.settings import BenchSettings
+from faultline.errors import InvalidSettings
+
+MS = 0.001
+
+
+def times(milliseconds: float) -> Times:
+    return Times("a", "a", ((milliseconds * MS,),))
+
+
+def rate(per_second: float) -> Rate:
+    return Rate("a", "a", 1, (per_second,))
+
+
+@pytest.mark.parametrize(
+    ("round_trip", "commit", "unflushed", "writes_per_second", "says"),
+    [
+        (0.1, 5.0, 0.2, 1_500, "Commit-bound"),  # ten slots, of which 7.5 wait for the disk
+        (4.0, 5.0, 4.5, 1_500, "Round-trip-bound"),
+        (0.1, 0.2, 0.15, 3_000, "CPU-bound"),  # 0.6 of ten slots
+        (0.1, 5.0, 0.2, 100, "CPU-bound"),  # slow commits that hardly anybody waits for
+    ],
+)
+def test_the_reading_names_what_the_workers_wait_for(
+    round_trip: float, commit: float, unflushed: float, writes_per_second: float, says: str
+) -> None:
+    told = read(
+        times(round_trip),
+        times(commit),
+        times(unflushed),
+        rate(20_000),
+        rate(writes_per_second),
+        slots=10,
+    )
+    assert [sentence for sentence in told if "-bound" in sentence] == [told[1]]
+    assert told[1].startswith(says)
+
+
+def test_a_commit_that_was_quicker_with_its_flush_than_without_has_no_negative_wait() -> None:
+    told = read(times(0.1), times(0.2), times(0.3), rate(20_000), rate(3_000), slots=10)
+    assert "0.00 ms until it is on disk" in told[0]
+
+
+def test_times_are_pooled_for_quantiles_and_kept_apart_for_their_spread() -> None:
+    figure = Times("a", "a", ((0.001, 0.002, 0.009), (0.003, 0.004, 0.005)))
+    assert figure.n == 6
+    assert figure.repeats == (0.002, 0.004)
+    assert (figure.p50, figure.p99, figure.longest) == (0.003, 0.009, 0.009)
+
+
+@pytest.mark.parametrize("size", [1, 2, 999, 1000])
+def test_a_payload_has_the_size_that_was_asked_for_and_follows_its_seed(size: int) -> None:
+    [filler] = BenchSettings(payload_bytes=size).arguments().values()
+    assert len(filler.encode()) == size
+    assert BenchSettings(payload_bytes=size).arguments() == {"filler": filler}
+    if size > 100:
+        assert BenchSettings(payload_bytes=size, seed=2).arguments() != {"filler": filler}
+
+
+def test_without_a_payload_a_job_carries_nothing() -> None:
+    assert BenchSettings().arguments() == {}
+
+
+@pytest.mark.parametrize(
+    "given", [{"seconds": 0.5}, {"workers": 0}, {"concurrency": 0}, {"payload_bytes": 1_000_000}]
+)
+def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises(InvalidSettings, match=next(iter(given))):
+        BenchSettings(**given)

@@ -1,0 +1,71 @@
+"""Claims about what a bench prints."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from faultline.bench import BenchReport, BenchSettings, Rate, Times
+from faultline.bench.server import ServerFacts
+from faultline.cli.bench import print_report
+from faultline.drills.provenance import provenance
+
+DURABLE = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "synchronous_standby_names": "",
+}
+FIGURES = (
+    Times("round_trip", "round trip (SELECT 1)", ((0.000123, 0.2), (0.012, 0.013))),
+    Rate("bulk_enqueue", "enqueue, 1,000 at a time", 150_000, (123_456.0, 100_000.0, 130_000.0)),
+)
+
+
+def printed(**settings: str) -> str:
+    report = BenchReport(
+        settings=BenchSettings(),
+        server=ServerFacts("18.1", DURABLE | settings),
+        figures=FIGURES,
+        reading=["CPU-bound: [not markup] it is."],
+        seconds=60.0,
+    )
+    out = io.StringIO()
+    origin = provenance(report.settings.command, seed=1, postgres="18.1")
+    print_report(Console(file=out, width=80, soft_wrap=True), report, origin)
+    return out.getvalue()
+
+
+def test_each_figure_is_a_line_that_fits_a_terminal() -> None:
+    lines = printed().splitlines()
+    [times] = [line.split("  ") for line in lines if "round trip (SELECT 1)" in line]
+    assert [cell.strip() for cell in times if cell.strip()] == [
+        "round trip (SELECT 1)",
+        "12.0 ms",
+        "200 ms",
+        "12.5 – 100",
+        "4",
+    ]
+    [rates] = [line.split("  ") for line in lines if "enqueue, 1,000" in line]
+    assert [cell.strip() for cell in rates if cell.strip()] == [
+        "enqueue, 1,000 at a time",
+        "123,456/s",
+        "100,000 – 130,000",
+        "150,000",
+    ]
+
+
+def test_what_was_measured_where_is_said_and_so_is_what_it_means() -> None:
+    said = printed()
+    assert "faultline bench --seconds 60 --workers 1" in said
+    assert "PostgreSQL 18.1" in said
+    assert "fsync on" in said
+    assert "CPU-bound: [not markup] it is." in said
+    assert "NOT DURABLE" not in said
+
+
+@pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
+def test_a_server_that_may_lose_commits_is_called_so_before_anything_else(name: str) -> None:
+    assert printed(**{name: "off"}).startswith(f"NOT DURABLE {name} is OFF")
