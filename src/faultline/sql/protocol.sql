@@ -114,7 +114,7 @@ CREATE OR REPLACE FUNCTION faultline.enqueue_many(
     task text, payloads jsonb[], queue text DEFAULT 'default', priority integer DEFAULT 5,
     run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 5)
 RETURNS TABLE (job_id uuid, existing boolean) -- in the order of the payloads
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     ids        uuid[] := ARRAY(SELECT faultline.uuid7(t.moment) FROM (
