@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,17 +61,14 @@ async def enqueue(url: str, asked: roles.Enqueue) -> None:
 
 async def work(url: str, concurrency: int) -> None:
     logging.getLogger("taskiq").setLevel(logging.CRITICAL)  # it prints a traceback for each failure
-    worker = asyncio.ensure_future(
-        run_receiver_task(
-            broker_at(url),
-            max_async_tasks=concurrency,
-            max_prefetch=100,
-            validate_params=False,
-            run_startup=True,
-        )
+    # SIGTERM is left to the system: told to stop during a job, taskiq's listener may wait for ever.
+    await run_receiver_task(
+        broker_at(url),
+        max_async_tasks=concurrency,
+        max_prefetch=100,
+        validate_params=False,
+        run_startup=True,
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.cancel)
-    await asyncio.wait([worker])
 
 
 roles.main(prepare=prepare, enqueue=enqueue, work=work)
