@@ -123,7 +123,7 @@ def test_a_worker_that_stops_hands_back_what_it_had_claimed_ahead(
 ) -> None:
     @app.task()
     async def short(job: Job) -> None:
-        await asyncio.sleep(0.0005)
+        await asyncio.sleep(0.002)
 
     short.enqueue_many([{}] * 5000)
     with working(app, concurrency=10):
