@@ -55,6 +55,8 @@ class WorkerSettings:
     # With the graces after it, below the 30 s that orchestrators commonly wait before they kill.
     drain_seconds: float = 20.0
     commit_batch: int = 500
+    # How many short jobs may be claimed beyond the free slots; 0: each only when it can start.
+    claim_ahead: int = 500
     # Off, a worker that has lost a lease carries on and meets the database's refusal. For drills:
     # it shows that safety does not rest on the worker noticing anything.
     self_fencing: bool = True
@@ -77,6 +79,7 @@ class WorkerSettings:
         self._require(self.fence_margin_seconds > 0, "fence_margin_seconds is not negative")
         self._require(self.poll_seconds > 0, "poll_seconds is more than 0")
         self._require(1 <= self.commit_batch <= 10_000, "commit_batch is 1 to 10,000")
+        self._require(0 <= self.claim_ahead <= 10_000, "claim_ahead is 0 to 10,000")
         self._require(self.drain_seconds >= 0, "drain_seconds is not negative")
         self._require(self.max_jobs >= 0, "max_jobs is not negative")
         self.check_lease(self.lease_seconds, "lease_seconds")

@@ -44,6 +44,12 @@ DEFAULTS = WorkerSettings()
     show_default=True,
     help="How long running jobs may finish after SIGTERM before they are handed back.",
 )
+@click.option(
+    "--claim-ahead",
+    default=DEFAULTS.claim_ahead,
+    show_default=True,
+    help="How many short jobs may be claimed before a slot is free; 0 for none.",
+)
 @click.option("--max-jobs", default=0, help="Stop after this many attempts.  [default: never]")
 @click.option(
     "--no-self-fencing", is_flag=True, help="For drills: let a late worker meet the fence."
@@ -60,6 +66,7 @@ def worker(
     heartbeat_seconds: float,
     poll_seconds: float,
     drain_seconds: float,
+    claim_ahead: int,
     max_jobs: int,
     no_self_fencing: bool,
     no_reconciler: bool,
@@ -78,6 +85,7 @@ def worker(
         heartbeat_seconds=heartbeat_seconds,
         poll_seconds=poll_seconds,
         drain_seconds=drain_seconds,
+        claim_ahead=claim_ahead,
         max_jobs=max_jobs,
         self_fencing=not no_self_fencing,
     )

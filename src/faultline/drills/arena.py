@@ -94,8 +94,9 @@ class Arena:
         """Start a worker process (or a `reconciler`); what it says goes into the history."""
         name = name or f"{command}-{len(self.workers) + 1}"
         if command == "worker":
-            lease = str(self.settings.lease_seconds)
-            options = ("--poll-seconds", "0.1", "--lease-seconds", lease, *options)
+            # Nothing ahead: a fault is to strike the jobs that it was meant for and no others.
+            pace = ("--poll-seconds", "0.1", "--claim-ahead", "0")
+            options = (*pace, "--lease-seconds", str(self.settings.lease_seconds), *options)
         witness = Witness(
             name,
             app=app,

@@ -139,7 +139,11 @@ async def _run(
     logbook = Logbook()
     shadow = shadow_of(app, logbook.wrap)
     settings = WorkerSettings(
-        queues=tuple(queues or all_queues(app)), concurrency=1, poll_seconds=0.05, max_jobs=max_jobs
+        queues=tuple(queues or all_queues(app)),
+        concurrency=1,
+        claim_ahead=0,
+        poll_seconds=0.05,
+        max_jobs=max_jobs,
     )
     await work_until_idle(shadow, settings, timeout_seconds=timeout_seconds)
     with connect(app.database_url, application_name=_APPLICATION) as conn:

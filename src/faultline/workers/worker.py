@@ -57,7 +57,7 @@ class Worker:
         self._chores: set[asyncio.Task[None]] = set()  # ends that are being written down
         self._started = 0
         self._bookmark = Bookmark()
-        self._pace = Pace(most_ahead=_CLAIM_BATCH)
+        self._pace = Pace(most_ahead=settings.claim_ahead)
         self._book = LeaseBook()
         self._heartbeat = Heartbeat(self._url, settings, self._book)
         self._sentinel = Sentinel(
