@@ -18,6 +18,7 @@ from faultline.workers.threads import InterruptibleCall
 from faultline.workers.tools import Tools
 
 _GRACE_SECONDS = 1.0
+_CUT_SECONDS = 0.02
 # For a thread or a process to be free and up; then the handler's time runs anyway.
 _START_SECONDS = 300.0
 
@@ -130,8 +131,14 @@ class Attempt:
         if self._task is None:
             return  # the handler has ended, or has not begun: `run` will look
         if self._call is None:
-            self._task.cancel()
+            # One that waits for a connection of its own sees that it was cut, first: cancelled there,
+            # the driver would ask the server to cancel too, and a server out of reach takes its time.
+            self._loop.call_later(_CUT_SECONDS if self.job._connections else 0, self._cancel)
         self._set_timer(_GRACE_SECONDS, self._abandon, cause)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     def _abandon(self, cause: AbortCause) -> None:
         self.is_abandoned = True
