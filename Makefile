@@ -71,7 +71,7 @@ recovery: $(READY) ## kill workers, and see how long their job takes to run else
 bench: $(READY) ## Faultline beside its peers (PEERS=a,b for some of them): figures, tables and plots (long)
 	@$(BIN)/python -m benchmarks run --peers "$(PEERS)"
 
-bench-short: $(READY) ## the same at a fraction of the size, with a few peers (under three minutes)
+bench-short: $(READY) ## the same at a fraction of the size, with a few peers
 	@$(BIN)/python -m benchmarks run --short --peers "$(PEERS)"
 
 lock: ## refresh requirements.lock (needs uv)

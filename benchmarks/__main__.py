@@ -25,7 +25,7 @@ from benchmarks.workloads import WORKLOADS
 from faultline.cli.playground import ends_cleanly
 
 _REPEATS = 3
-# Under three minutes: one repeat of the workloads that matter most, at a fraction of the jobs.
+# The short form: one repeat of the workloads that matter most, at a fraction of the jobs.
 _SHORT_WORKLOADS = ("bulk_enqueue", "single_enqueue", "drain", "write", "latency")
 _SHORT_PEERS = (*OWN, "procrastinate", "pgqueuer")
 _SHORT_SCALE = 0.3
@@ -77,7 +77,7 @@ def check(name: str, database_url: str | None) -> None:
 @click.option("--peers", "chosen_peers", metavar="A,B", help="Only these, beside our own three.")
 @click.option("--workloads", "chosen_workloads", metavar="A,B", help="Only these.")
 @click.option("--sections", "chosen_sections", metavar="A,B", help=f"Of {', '.join(SECTIONS)}.")
-@click.option("--short", is_flag=True, help="Under three minutes.")
+@click.option("--short", is_flag=True, help="A few peers, one repeat, a fraction of the jobs.")
 @click.option("--repeats", type=click.IntRange(min=1), help="How often everything is measured.")
 @click.option("--scale", type=float, help="Share of the number of jobs that each peer names.")
 @click.option("--seed", type=int, help="Decides the order of the peers.")
