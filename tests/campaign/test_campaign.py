@@ -9,7 +9,7 @@ from faultline.drills.campaign.plan import by_kind, draw_all
 from faultline.drills.checker import Verdict
 from faultline.drills.subjects import Subject
 from faultline.errors import InvalidInput
-from tests.proof import Tally
+from tests.proof import Tally, until_shown
 
 JOBS, FAULT_RATE = 16, 0.5
 SEED = CampaignSettings().seed
@@ -18,7 +18,7 @@ FAULTS = by_kind(draw_all(SEED, JOBS, FAULT_RATE))
 
 def campaign(subject: Subject, server_url: str) -> CampaignReport:
     settings = CampaignSettings(jobs=JOBS, fault_rate=FAULT_RATE, seed=SEED, subject=subject)
-    return run_campaign(settings, server_url)
+    return until_shown(lambda: run_campaign(settings, server_url))
 
 
 def test_faultline_comes_through_a_campaign_with_every_kind_of_fault(

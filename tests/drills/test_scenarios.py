@@ -8,7 +8,7 @@ from faultline.drills.checker import Verdict
 from faultline.drills.drill import DrillReport, run_drill
 from faultline.drills.scenario import DrillSettings, all_scenarios
 from faultline.drills.subjects import Subject
-from tests.proof import Tally
+from tests.proof import Tally, until_shown
 
 SCENARIOS = all_scenarios()
 # These ask the verbs themselves, and nothing takes effect twice while they do.
@@ -21,7 +21,7 @@ def play(name: str, subject: Subject, server_url: str) -> DrillReport:
     if lacking := scenario.lacking():
         pytest.skip(lacking)
     settings = DrillSettings(subject=subject, jobs=6)
-    return run_drill(scenario, settings, server_url=server_url)
+    return until_shown(lambda: run_drill(scenario, settings, server_url=server_url))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from faultline.drills.arena import Arena, DrillNotRun
+from faultline.drills.arena import Arena
 from faultline.drills.nemesis.messages import is_batch_commit, is_commit
 from faultline.drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline.drills.scenario import scenario
@@ -40,8 +40,10 @@ def lost_commit_acknowledgement(arena: Arena) -> None:
         arena.worker(url=proxy.url)
     arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     arena.wait_until(lambda: batch.wait(0) is not None, "the end of a batch")
-    if missed := sum(trap.wait(0) is None for trap in traps):
-        raise DrillNotRun(f"{missed} of {jobs} COMMITs were not recognised")
+    # A job has ended in the database before its answer has reached the proxy, which springs the trap.
+    arena.wait_until(
+        lambda: all(trap.wait(0) is not None for trap in traps), f"the loss of {jobs} answers"
+    )
     again = arena.count("SELECT count(*) FROM faultline.jobs WHERE fencing_token > 1")
     arena.expect(again == 0, f"{again} jobs had taken effect, and were claimed again")
     calls = Counter(call.job for call in arena.sink.calls)
