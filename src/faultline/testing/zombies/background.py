@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 _START_SECONDS = 10.0
@@ -54,9 +55,20 @@ class Background:
     def end(self, timeout_seconds: float) -> bool:
         """Cancel it, whatever it is doing; again and again, since a coroutine may let one pass."""
         give_up_at = time.monotonic() + timeout_seconds
-        while not self.is_over and time.monotonic() < give_up_at:
-            if self.loop is not None and self._task is not None:
-                with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended
-                    self.loop.call_soon_threadsafe(self._task.cancel)
-            self._thread.join(_CANCEL_SECONDS)
+        with connections_left_open():
+            while not self.is_over and time.monotonic() < give_up_at:
+                if self.loop is not None and self._task is not None:
+                    with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended
+                        self.loop.call_soon_threadsafe(self._task.cancel)
+                self._thread.join(_CANCEL_SECONDS)
         return self.is_over
+
+
+@contextlib.contextmanager
+def connections_left_open() -> Iterator[None]:
+    """A worker that is cancelled while its pool opens a connection leaves that to the garbage collector."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "<psycopg.* was deleted while still open", ResourceWarning
+        )
+        yield

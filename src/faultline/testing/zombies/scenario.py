@@ -18,7 +18,7 @@ from faultline.testing.application import close_pool_here
 from faultline.testing.inline_worker import all_queues, work_until_idle
 from faultline.testing.shadow import shadow_of
 from faultline.testing.zombies import referee
-from faultline.testing.zombies.background import Background
+from faultline.testing.zombies.background import Background, connections_left_open
 from faultline.testing.zombies.driver import cut_off
 from faultline.testing.zombies.faults import Fault
 from faultline.testing.zombies.points import handler_code
@@ -88,7 +88,8 @@ class Scenario:
             self.first.ended.wait(_GRACE_SECONDS)
             self.first.drop_connections()
         # A connection that was being opened is known to nobody, and open until it is collected.
-        gc.collect()
+        with connections_left_open():
+            gc.collect()
 
     def _inflict(self, strike: Strike, a: Background) -> None:
         match strike.fault:
