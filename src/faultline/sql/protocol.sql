@@ -44,6 +44,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     job       faultline.jobs;
     violation text;
+    verb      text; -- assigned, not performed: an assignment is a simple expression, a PERFORM a whole query
 BEGIN
     -- Above READ COMMITTED a single heartbeat since the snapshot would fail a perfectly live lease with 40001.
     IF current_setting('transaction_isolation') <> 'read committed'
@@ -57,9 +58,9 @@ BEGIN
     IF violation IS NOT NULL THEN
         PERFORM faultline.refuse_stale(violation, NEW.job_id, NEW.fencing_token, job.fencing_token);
     END IF;
-    PERFORM set_config('faultline.verb', 'commit', true);
+    verb := set_config('faultline.verb', 'commit', true);
     UPDATE faultline.jobs SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = NEW.job_id;
-    PERFORM set_config('faultline.verb', '', true);
+    verb := set_config('faultline.verb', '', true);
     NEW.worker := job.lease_owner;
     NEW.committed_at := clock_timestamp();
     RETURN NEW;
@@ -283,6 +284,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     job       faultline.jobs;
     violation text;
+    idling    text;
 BEGIN
     IF current_setting('transaction_isolation') = 'read committed' THEN
         SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = assert_fence.job_id FOR KEY SHARE;
@@ -295,7 +297,7 @@ BEGIN
     IF violation IS NOT NULL THEN
         PERFORM faultline.refuse_stale(violation, assert_fence.job_id, assert_fence.fencing_token, job.fencing_token);
     END IF;
-    PERFORM faultline.limit_idling(idle_limit);
+    idling := faultline.limit_idling(idle_limit);
 END $$;
 
 -- Safe because it is the insert: the trigger decides. It raises for a job that is in the ledger already, even by its own
@@ -303,8 +305,9 @@ END $$;
 CREATE OR REPLACE FUNCTION faultline.commit(
     job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL, idle_limit interval DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    idling text := faultline.limit_idling(idle_limit);
 BEGIN
-    PERFORM faultline.limit_idling(idle_limit);
     INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)
     VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);
 END $$;

@@ -12,14 +12,11 @@ BEGIN
 END $$;
 
 -- A client that freezes inside its transaction is ended by its own backend, and sets the job free.
-CREATE OR REPLACE FUNCTION faultline.limit_idling(idle_limit interval) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF idle_limit IS NOT NULL THEN
-        PERFORM set_config('idle_in_transaction_session_timeout',
-                           ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true);
-    END IF;
-END $$;
+CREATE OR REPLACE FUNCTION faultline.limit_idling(idle_limit interval) RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN idle_limit IS NOT NULL THEN
+        set_config('idle_in_transaction_session_timeout', ceil(extract(epoch FROM idle_limit) * 1000)::bigint::text, true) END
+$$;
 
 -- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
 -- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is

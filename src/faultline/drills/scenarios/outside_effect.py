@@ -28,6 +28,6 @@ def outside_effect(arena: Arena) -> None:
         lambda: arena.count("SELECT count(*) FROM faultline.ledger") == jobs, "the takeover"
     )
     wake_to_the_end(arena, late, attempts=jobs)
+    # Not every attempt gets as far: a worker that wakes late enough ends some of them first.
     late_calls = [call for call in arena.sink.calls if call.token == 1]
-    arena.expect(len(late_calls) == jobs, f"{len(late_calls)} of {jobs} late calls were made")
     arena.expect(not any(call.accepted for call in late_calls), "the outside refuses late calls")
