@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import protocol, queue_inspection
+from faultline import protocol, queue_control, queue_inspection
 from faultline.database import (
     AsyncConnection,
     AsyncPool,
@@ -158,6 +158,20 @@ class Faultline:
 
     async def queues_async(self) -> list[QueueCount]:
         return await self.execute_async(queue_inspection.queues())
+
+    def pause_queue(self, queue: str, reason: str | None = None) -> bool:
+        """Let no worker claim from it; what runs is finished. False if it was paused already."""
+        return self.execute(queue_control.pause(queue, reason))
+
+    async def pause_queue_async(self, queue: str, reason: str | None = None) -> bool:
+        return await self.execute_async(queue_control.pause(queue, reason))
+
+    def resume_queue(self, queue: str) -> bool:
+        """False if it was not paused."""
+        return self.execute(queue_control.resume(queue))
+
+    async def resume_queue_async(self, queue: str) -> bool:
+        return await self.execute_async(queue_control.resume(queue))
 
     # ── running statements ───────────────────────────────────────────────────────────────────────
 

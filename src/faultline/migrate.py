@@ -58,7 +58,7 @@ def migrations() -> tuple[Migration, ...]:
 def functions_sql() -> str:
     """Everything that is replaced as a whole at each upgrade: functions and triggers, no tables."""
     files = resources.files("faultline.sql")
-    names = ("protocol.sql", "records.sql", "guards.sql", "upkeep.sql")
+    names = ("protocol.sql", "records.sql", "guards.sql", "upkeep.sql", "operating.sql")
     return "\n".join(files.joinpath(name).read_text() for name in names)
 
 

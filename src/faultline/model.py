@@ -78,6 +78,7 @@ class Claim(NamedTuple):
     crashes: int
     priority: int
     due_at: str  # as PostgreSQL wrote it: where the next claim goes on from
+    trace_context: str | None = None  # of the enqueuer, as `faultline.tracing` wrote it
 
     @property
     def job_id(self) -> UUID:

@@ -86,10 +86,20 @@ def enqueue(
     max_attempts: int,
     run_at: datetime | None = None,
     idempotency_key: str | None = None,
+    trace_context: str | None = None,
 ) -> Statement[Enqueued]:
     return Statement(
-        "SELECT job_id, existing FROM faultline.enqueue(%s, %s::jsonb, %s, %s, %s, %s, %s)",
-        (task, encode_payload(payload), queue, priority, run_at, idempotency_key, max_attempts),
+        "SELECT job_id, existing FROM faultline.enqueue(%s, %s::jsonb, %s, %s, %s, %s, %s, %s)",
+        (
+            task,
+            encode_payload(payload),
+            queue,
+            priority,
+            run_at,
+            idempotency_key,
+            max_attempts,
+            trace_context,
+        ),
         lambda rows: Enqueued(*rows[0]),
     )
 
@@ -103,10 +113,11 @@ def enqueue_many(
     max_attempts: int,
     run_at: datetime | None = None,
     idempotency_keys: Sequence[str | None] | None = None,
+    trace_context: str | None = None,
 ) -> Statement[list[Enqueued]]:
     return Statement(
         "SELECT job_id, existing FROM faultline.enqueue_many("
-        "%s, ARRAY(SELECT p FROM jsonb_array_elements(%s::jsonb) AS p), %s, %s, %s, %s, %s)",
+        "%s, ARRAY(SELECT p FROM jsonb_array_elements(%s::jsonb) AS p), %s, %s, %s, %s, %s, %s)",
         (
             task,
             f"[{','.join([encode_payload(payload) for payload in payloads])}]",
@@ -115,6 +126,7 @@ def enqueue_many(
             run_at,
             None if idempotency_keys is None else list(idempotency_keys),
             max_attempts,
+            trace_context,
         ),
         lambda rows: [Enqueued(*row) for row in rows],
     )
@@ -134,7 +146,7 @@ def claim(
     """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`)."""
     return Statement(
         "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
-        " max_attempts, crashes, priority, next_run_at::text"
+        " max_attempts, crashes, priority, next_run_at::text, trace_context"
         " FROM faultline.claim(%s, %s, %s, %s, %s::jsonb)",
         (worker, list(queues), batch_size, _seconds(lease_seconds), past),
         _claims,

@@ -42,3 +42,17 @@ def test_an_account_that_may_only_look_sees_them(conn: Connection, database_url:
     counted = {line["standing"]: line for line in invoke(url, "queues", "--json").json}
     assert counted["due"]["at_least"] == 1
     assert counted["succeeded"]["estimate"] is not None
+
+
+def test_a_queue_is_paused_and_resumed_and_said_to_be(
+    faultline: Faultline, conn: Connection
+) -> None:
+    enqueue(conn, queue="mail")
+    assert faultline("queues", "pause", "mail", "--reason", "down").out == "mail is paused\n"
+    assert faultline("queues", "pause", "mail").out == "mail was paused already\n"
+    *_, said = faultline("queues").out.splitlines()
+    assert said.startswith("mail is paused since ")
+    assert said.endswith(": down")
+    assert faultline("queues", "resume", "mail").out == "mail is resumed\n"
+    assert faultline("queues", "resume", "mail").out == "mail was not paused\n"
+    assert "paused" not in faultline("queues").out

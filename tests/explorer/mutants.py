@@ -150,6 +150,7 @@ MUTANTS = [
         "cancel and retry do not lock the job",
         [(JOB_LOCK, JOB_LOCK.replace(" FOR UPDATE", ""))],
         ("cancel", "retry"),
+        file="operating.sql",
     ),
     Mutant(
         "attempts are not counted at the claim",
@@ -192,5 +193,6 @@ MUTANTS = [
         "retry moves a job in any state",
         [("ELSIF job.state = 'failed' THEN", "ELSIF true THEN")],
         ("last-attempt",),
+        file="operating.sql",
     ),
 ]

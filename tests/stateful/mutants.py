@@ -9,7 +9,7 @@ from importlib import resources
 @dataclass(frozen=True)
 class Mutant:
     name: str
-    old: str  # occurs once in protocol.sql and guards.sql together
+    old: str  # occurs once in the three files together
     new: str
     is_quick: bool = False  # to notice: within the first few examples, whatever the seed
 
@@ -17,7 +17,8 @@ class Mutant:
         """A patch to apply to a database that has the schema."""
         files = resources.files("faultline.sql")
         text = "\n".join(
-            files.joinpath(name).read_text() for name in ("protocol.sql", "guards.sql")
+            files.joinpath(name).read_text()
+            for name in ("protocol.sql", "guards.sql", "operating.sql")
         )
         assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places to change"
         return text.replace(self.old, self.new)

@@ -1,4 +1,4 @@
-"""The command `queues`: how much waits, runs and has failed, and since when."""
+"""The commands `queues`, `queues pause` and `queues resume`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import groupby
 
 import click
 
-from faultline import queue_inspection
+from faultline import queue_control, queue_inspection
 from faultline.cli.context import Context
 from faultline.cli.output import duration, print_json, print_table
 from faultline.cli.session import session
@@ -14,7 +14,7 @@ from faultline.database import run
 from faultline.queue_inspection import EXACT_UP_TO, QueueCount
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--exact-up-to",
     type=click.IntRange(1, 10_000_000),
@@ -23,27 +23,54 @@ from faultline.queue_inspection import EXACT_UP_TO, QueueCount
     help="Count this far in each queue; beyond it, estimate.",
 )
 @click.option("--json", "as_json", is_flag=True)
-@click.pass_obj
-def queues(context: Context, exact_up_to: int, as_json: bool) -> None:
+@click.pass_context
+def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> None:
     """What waits, runs and has failed in each queue, and for how long.
 
     Read from indexes alone: it costs the same whether a thousand jobs have finished or ten million.
     """
-    with session(context) as conn:
+    if click_context.invoked_subcommand is not None:
+        return
+    with session(click_context.obj) as conn:
         found = run(conn, queue_inspection.queues(exact_up_to=exact_up_to))
+        paused = run(conn, queue_control.paused())
     if as_json:
         print_json(found)
         return
     if not found:
         click.echo("no queues")
-        return
-    print_table(
-        ["queue", *(standing.value for standing in queue_inspection.Standing)],
-        [
-            [queue, *(_said(counted) for counted in counts)]
-            for queue, counts in groupby(found, key=lambda counted: counted.queue)
-        ],
-    )
+    else:
+        print_table(
+            ["queue", *(standing.value for standing in queue_inspection.Standing)],
+            [
+                [queue, *(_said(counted) for counted in counts)]
+                for queue, counts in groupby(found, key=lambda counted: counted.queue)
+            ],
+        )
+    for each in paused:
+        because = f": {each.reason}" if each.reason else ""
+        click.echo(f"{each.queue} is paused since {each.paused_at:%Y-%m-%d %H:%M:%S %Z}{because}")
+
+
+@queues.command()
+@click.argument("queue")
+@click.option("--reason", help="Shown to whoever asks why nothing runs.")
+@click.pass_obj
+def pause(context: Context, queue: str, reason: str | None) -> None:
+    """Let no worker claim from QUEUE. Jobs can still be enqueued, and what runs is finished."""
+    with session(context) as conn:
+        ran = run(conn, queue_control.pause(queue, reason))
+    click.echo(f"{queue} is paused" if ran else f"{queue} was paused already")
+
+
+@queues.command()
+@click.argument("queue")
+@click.pass_obj
+def resume(context: Context, queue: str) -> None:
+    """Let workers claim from QUEUE again."""
+    with session(context) as conn:
+        was_paused = run(conn, queue_control.resume(queue))
+    click.echo(f"{queue} is resumed" if was_paused else f"{queue} was not paused")
 
 
 def _said(counted: QueueCount) -> str:

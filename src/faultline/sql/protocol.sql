@@ -11,6 +11,7 @@
 --   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
 --      FL001 when they do not hold, which dooms the caller's transaction, user writes included. (A caller that rolls back
 --      to a savepoint has asked PostgreSQL to forget the refusal: a ledger entry belongs at the end, outside of any.)
+-- An operator's verbs, cancel and retry among them, are in operating.sql, under the same rules.
 -- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql. Parameters are
 -- written as function.parameter where a column has the same name.
 
@@ -113,7 +114,8 @@ REFERENCING NEW TABLE AS entries FOR EACH STATEMENT EXECUTE FUNCTION faultline.s
 -- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0, and any order of keys, are equal.
 CREATE OR REPLACE FUNCTION faultline.enqueue_many(
     task text, payloads jsonb[], queue text DEFAULT 'default', priority integer DEFAULT 5,
-    run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 5)
+    run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 5,
+    trace_context text DEFAULT NULL)
 RETURNS TABLE (job_id uuid, existing boolean) -- in the order of the payloads
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -129,22 +131,19 @@ BEGIN
             USING ERRCODE = 'FL005', HINT = 'Give one key for each payload, NULL where there is none.';
     END IF;
     IF idempotency_keys IS NULL THEN -- there can be no conflict, and looking for one costs a fifth of an insert
-        INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at)
+        INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, trace_context)
         SELECT given.id, task_name, queue_name, enqueue_many.priority, enqueue_many.max_attempts,
-               given.payload, coalesce(run_at, clock_timestamp())
+               given.payload, coalesce(run_at, clock_timestamp()), enqueue_many.trace_context
         FROM unnest(ids, payloads) AS given (id, payload);
+        RETURN QUERY SELECT id, false FROM unnest(ids) AS id;
     ELSE -- in the order of the keys: two callers with the same keys in opposite orders would wait for each other
-        INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, idempotency_key)
+        INSERT INTO faultline.jobs
+            (id, task, queue, priority, max_attempts, payload, next_run_at, trace_context, idempotency_key)
         SELECT given.id, task_name, queue_name, enqueue_many.priority, enqueue_many.max_attempts,
-               given.payload, coalesce(run_at, clock_timestamp()), given.key
+               given.payload, coalesce(run_at, clock_timestamp()), enqueue_many.trace_context, given.key
         FROM unnest(ids, payloads, idempotency_keys) WITH ORDINALITY AS given (id, payload, key, ordinal)
         ORDER BY given.key, given.ordinal
         ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;
-    END IF;
-
-    IF idempotency_keys IS NULL THEN
-        RETURN QUERY SELECT id, false FROM unnest(ids) AS id;
-    ELSE
         SELECT given.key, j.id INTO other
         FROM unnest(payloads, idempotency_keys) AS given (payload, key)
         LEFT JOIN faultline.jobs AS j ON j.idempotency_key = given.key
@@ -168,12 +167,13 @@ END $$;
 
 CREATE OR REPLACE FUNCTION faultline.enqueue(
     task text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 5,
-    run_at timestamptz DEFAULT NULL, idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 5)
+    run_at timestamptz DEFAULT NULL, idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 5,
+    trace_context text DEFAULT NULL)
 RETURNS TABLE (job_id uuid, existing boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN QUERY SELECT * FROM faultline.enqueue_many(task, ARRAY[payload], queue, priority, run_at,
-        CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END, max_attempts);
+        CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END, max_attempts, trace_context);
 END $$;
 
 -- ── Workers ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +183,7 @@ END $$;
 -- its worker still runs out of attempts. A claim that finds too little takes back what has expired in its queues and
 -- looks once more, so a client with nothing but this function needs no reconciler. Priorities are read one index range
 -- at a time: as one range, a million jobs for later at a better priority would be walked by every claim. Queues of one
--- priority are read in random order, so that none of them starves.
+-- priority are read in random order, so that none of them starves. Paused ones are not read.
 -- `past` spares a busy caller the index entries that earlier claims have used up, which an old snapshot anywhere keeps
 -- alive: {"queue": {"priority": [next_run_at, job_id]}} of the last job that it got. Jobs queued again may lie before
 -- that, so leave it out a few times a second; a look that finds too little is repeated without it.
@@ -192,7 +192,7 @@ CREATE OR REPLACE FUNCTION faultline.claim(
     past jsonb DEFAULT NULL)
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
                payload jsonb, attempts integer, max_attempts integer, crashes integer, priority integer,
-               next_run_at timestamptz) -- in the order in which they are to be run
+               next_run_at timestamptz, trace_context text) -- in the order in which they are to be run
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -216,6 +216,7 @@ BEGIN
                     FROM (SELECT p.priority, q.queue, past #>> ARRAY[q.queue, p.priority::text, '0'] AS past_time,
                                  past #>> ARRAY[q.queue, p.priority::text, '1'] AS past_id
                           FROM generate_series(0, 9) AS p (priority), unnest(queues) AS q (queue)
+                          WHERE NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = q.queue)
                           ORDER BY p.priority, random()) AS lane
                     CROSS JOIN LATERAL (
                         SELECT w.id FROM faultline.jobs AS w
@@ -226,7 +227,7 @@ BEGIN
                         ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
                     LIMIT wanted))
                 RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task::text, j.queue::text, j.payload::jsonb,
-                          j.attempts, j.max_attempts, j.crashes, j.priority::integer, j.next_run_at)
+                          j.attempts, j.max_attempts, j.crashes, j.priority::integer, j.next_run_at, j.trace_context::text)
             SELECT * FROM taken AS t ORDER BY t.priority, t.next_run_at, t.id;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         wanted := wanted - claimed;
@@ -412,7 +413,7 @@ BEGIN
     PERFORM faultline.wake(job.queue);
 END $$;
 
--- ── Recovery and operators ─────────────────────────────────────────────────────────────────────────────────────────
+-- ── Recovery ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- Safe because suspicion is cheap: giving back the job of a worker that is in fact alive wastes work and corrupts
 -- nothing, since that worker's token or lease no longer holds. Rows that somebody has locked are skipped: a commit in
@@ -463,60 +464,4 @@ BEGIN
         woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT h.queue FROM held AS h) AS q)
         SELECT h.id, h.fencing_token, h.lease_owner, h.attempts, m.state, h.cause
         FROM held AS h JOIN moved AS m ON m.id = h.id, (SELECT count(*) FROM woken) AS all_woken;
-END $$;
-
--- Safe because it waits for the row: a commit in flight decides first, and that stands.
-CREATE OR REPLACE FUNCTION faultline.cancel(job_id uuid, reason text DEFAULT NULL) RETURNS text -- the state it is in now
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    job faultline.jobs := faultline.lock_job(cancel.job_id);
-BEGIN
-    IF job.state NOT IN ('queued', 'running') THEN
-        RETURN job.state;
-    END IF;
-    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
-    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'cancelled', left(reason, 10000),
-            CASE WHEN job.state = 'running' THEN job.claimed_at END);
-    UPDATE faultline.jobs
-    SET state = 'failed', failed_reason = 'cancelled', finished_at = clock_timestamp(),
-        last_error = coalesce(left(reason, 10000), last_error), lease_owner = NULL, lease_expires_at = NULL
-    WHERE id = job.id;
-    RETURN 'failed';
-END $$;
-
--- Safe because only a failed job is moved, and its token goes on from where it was: whoever held it before stays stale.
-CREATE OR REPLACE FUNCTION faultline.retry(job_id uuid) RETURNS text -- the state it is in now
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    job faultline.jobs := faultline.lock_job(retry.job_id);
-BEGIN
-    IF job.state = 'succeeded' THEN
-        RAISE EXCEPTION 'job % has succeeded; running it again would repeat its effect', job.id
-            USING ERRCODE = 'FL002', HINT = 'Enqueue a new job if that is what you want.';
-    ELSIF job.state = 'failed' THEN
-        INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)
-        VALUES (job.id, job.attempts, job.fencing_token, 'retried');
-        PERFORM set_config('faultline.verb', 'retry', true);
-        UPDATE faultline.jobs SET state = 'queued', failed_reason = NULL, finished_at = NULL,
-                                  attempts = 0, crashes = 0, next_run_at = clock_timestamp()
-        WHERE id = job.id;
-        PERFORM set_config('faultline.verb', '', true);
-        PERFORM faultline.wake(job.queue);
-        RETURN 'queued';
-    END IF;
-    RETURN job.state;
-END $$;
-
-CREATE OR REPLACE FUNCTION faultline.lock_job(job_id uuid) RETURNS faultline.jobs
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    job faultline.jobs;
-BEGIN
-    SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006', HINT = 'See: faultline jobs list';
-    END IF;
-    RETURN job;
 END $$;

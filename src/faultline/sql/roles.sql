@@ -25,8 +25,8 @@ GRANT SELECT ON ALL TABLES IN SCHEMA faultline
     TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
-    faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer),
-    faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer)
+    faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer, text),
+    faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer, text)
     TO faultline_producer, faultline_worker, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
@@ -61,5 +61,13 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     faultline.cancel(uuid, text),
     faultline.retry(uuid),
-    faultline.reconcile(integer, text[], uuid[], text[])
+    faultline.reconcile(integer, text[], uuid[], text[]),
+    faultline.pause_queue(text, text),
+    faultline.resume_queue(text),
+    faultline.create_api_key(text, text, bytea, text[]),
+    faultline.revoke_api_key(bigint)
     TO faultline_operator;
+
+-- The HTTP API finds a key by its prefix. The hashes are for nobody else's eyes.
+REVOKE SELECT ON faultline.api_keys FROM faultline_worker, faultline_inspector;
+GRANT EXECUTE ON FUNCTION faultline.touch_api_key(bigint) TO faultline_producer, faultline_operator;

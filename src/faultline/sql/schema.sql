@@ -24,6 +24,7 @@ CREATE DOMAIN faultline.idempotency_key AS text
 CREATE DOMAIN faultline.payload AS jsonb
     CONSTRAINT payload_is_an_object CHECK (jsonb_typeof(VALUE) = 'object')
     CONSTRAINT payload_is_at_most_8_mib CHECK (pg_column_size(VALUE) <= 8388608);
+CREATE DOMAIN faultline.trace_context AS text CONSTRAINT trace_context_is_at_most_1000_characters CHECK (length(VALUE) <= 1000);
 
 -- One row per job: what is true of it now. Every time is the database's own.
 CREATE TABLE faultline.jobs (
@@ -48,6 +49,7 @@ CREATE TABLE faultline.jobs (
     last_error       text,
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at      timestamptz,
+    trace_context    faultline.trace_context, -- where in a trace it was enqueued: traceparent, and tracestate behind a line break
 
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
     CONSTRAINT max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
@@ -130,6 +132,28 @@ CREATE TABLE faultline.workers (
     draining          boolean     NOT NULL DEFAULT false,
     lost_at           timestamptz,
     CONSTRAINT worker_id_is_1_to_200_characters CHECK (length(id) BETWEEN 1 AND 200)
+);
+
+-- Queues that no claim reads until an operator resumes them.
+CREATE TABLE faultline.paused_queues (
+    queue     faultline.queue_name PRIMARY KEY,
+    reason    text,
+    paused_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Who may talk to the HTTP API. A key itself is shown once, when it is made, and kept nowhere.
+CREATE TABLE faultline.api_keys (
+    id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name         text        NOT NULL,
+    prefix       text        NOT NULL UNIQUE, -- the part of the key that may be shown, by which it is found
+    key_hash     bytea       NOT NULL,        -- SHA-256: a key is random, so there is nothing to slow down a guess at
+    scopes       text[]      NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_used_at timestamptz,
+    revoked_at   timestamptz,
+    CONSTRAINT key_name_is_1_to_100_characters CHECK (length(name) BETWEEN 1 AND 100),
+    CONSTRAINT key_hash_is_sha_256 CHECK (length(key_hash) = 32),
+    CONSTRAINT key_scopes_are_known CHECK (scopes <@ ARRAY['enqueue', 'read', 'operate'] AND cardinality(scopes) > 0)
 );
 
 CREATE TABLE faultline.migrations (

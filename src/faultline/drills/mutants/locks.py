@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline.drills.mutants.mutant import EXPLORER, in_protocol
+from faultline.drills.mutants.mutant import EXPLORER, OPERATING, in_protocol
 
 LOCK_MUTANTS = (
     in_protocol(
@@ -40,6 +40,7 @@ LOCK_MUTANTS = (
             "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;",
             "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id;",
         ),
+        path=OPERATING,
     ),
     in_protocol(
         "assert_fence_without_lock",

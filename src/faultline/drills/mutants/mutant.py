@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 SEED = 1  # of every layer
 PROTOCOL = "sql/protocol.sql"
+OPERATING = "sql/operating.sql"
 GUARDS = "sql/guards.sql"
 MIGRATION = "sql/migrations/0001_initial.sql"
 SETTLEMENT = "workers/settlement.py"
@@ -51,6 +52,7 @@ def in_protocol(
     killed_by: Layer,
     *changes: tuple[str, str],
     stops_everything: bool = False,
+    path: str = PROTOCOL,
 ) -> Mutant:
-    edits = tuple(Edit(PROTOCOL, old, new) for old, new in changes)
+    edits = tuple(Edit(path, old, new) for old, new in changes)
     return Mutant(name, bug, killed_by, edits, stops_everything)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from faultline.drills.mutants.mutant import (
     EXPLORER,
     MIGRATION,
+    OPERATING,
     PAPERS,
     PROTOCOL,
     Edit,
@@ -96,6 +97,7 @@ VERB_MUTANTS = (
             "    ELSIF job.state = 'failed' THEN\n",
             "    ELSIF job.state IN ('failed', 'running') THEN\n",
         ),
+        path=OPERATING,
     ),
     in_protocol(
         "cancel_unfenced",
@@ -105,6 +107,7 @@ VERB_MUTANTS = (
             "IF job.state NOT IN ('queued', 'running') THEN\n        RETURN",
             "IF false THEN\n        RETURN",
         ),
+        path=OPERATING,
     ),
     in_protocol(
         "heartbeat_unfenced",

@@ -1,0 +1,103 @@
+-- What operators may do: to jobs, to queues, and to the keys of the HTTP API.
+
+-- ── Jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Safe because it waits for the row: a commit in flight decides first, and that stands.
+CREATE OR REPLACE FUNCTION faultline.cancel(job_id uuid, reason text DEFAULT NULL) RETURNS text -- the state it is in now
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_job(cancel.job_id);
+BEGIN
+    IF job.state NOT IN ('queued', 'running') THEN
+        RETURN job.state;
+    END IF;
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'cancelled', left(reason, 10000),
+            CASE WHEN job.state = 'running' THEN job.claimed_at END);
+    UPDATE faultline.jobs
+    SET state = 'failed', failed_reason = 'cancelled', finished_at = clock_timestamp(),
+        last_error = coalesce(left(reason, 10000), last_error), lease_owner = NULL, lease_expires_at = NULL
+    WHERE id = job.id;
+    RETURN 'failed';
+END $$;
+
+-- Safe because only a failed job is moved, and its token goes on from where it was: whoever held it before stays stale.
+CREATE OR REPLACE FUNCTION faultline.retry(job_id uuid) RETURNS text -- the state it is in now
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_job(retry.job_id);
+BEGIN
+    IF job.state = 'succeeded' THEN
+        RAISE EXCEPTION 'job % has succeeded; running it again would repeat its effect', job.id
+            USING ERRCODE = 'FL002', HINT = 'Enqueue a new job if that is what you want.';
+    ELSIF job.state = 'failed' THEN
+        INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)
+        VALUES (job.id, job.attempts, job.fencing_token, 'retried');
+        PERFORM set_config('faultline.verb', 'retry', true);
+        UPDATE faultline.jobs SET state = 'queued', failed_reason = NULL, finished_at = NULL,
+                                  attempts = 0, crashes = 0, next_run_at = clock_timestamp()
+        WHERE id = job.id;
+        PERFORM set_config('faultline.verb', '', true);
+        PERFORM faultline.wake(job.queue);
+        RETURN 'queued';
+    END IF;
+    RETURN job.state;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.lock_job(job_id uuid) RETURNS faultline.jobs
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    job faultline.jobs;
+BEGIN
+    SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006', HINT = 'See: faultline jobs list';
+    END IF;
+    RETURN job;
+END $$;
+
+-- ── Queues ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Safe at any time: a claim looks at this table and nothing else does. What is running goes on, and is committed.
+CREATE OR REPLACE FUNCTION faultline.pause_queue(queue text, reason text DEFAULT NULL) RETURNS boolean -- whether it ran until now
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO faultline.paused_queues (queue, reason) VALUES (pause_queue.queue, left(pause_queue.reason, 1000))
+    ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.resume_queue(queue text) RETURNS boolean -- whether it was paused
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM faultline.paused_queues AS z WHERE z.queue = resume_queue.queue;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM faultline.wake(resume_queue.queue);
+    RETURN true;
+END $$;
+
+-- ── Keys of the HTTP API ───────────────────────────────────────────────────────────────────────────────────────────
+
+CREATE OR REPLACE FUNCTION faultline.create_api_key(name text, prefix text, key_hash bytea, scopes text[]) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO faultline.api_keys (name, prefix, key_hash, scopes)
+    VALUES (create_api_key.name, create_api_key.prefix, create_api_key.key_hash, create_api_key.scopes) RETURNING id
+$$;
+
+CREATE OR REPLACE FUNCTION faultline.revoke_api_key(id bigint) RETURNS boolean -- whether it was valid until now
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE faultline.api_keys AS k SET revoked_at = clock_timestamp() WHERE k.id = revoke_api_key.id AND k.revoked_at IS NULL;
+    RETURN FOUND;
+END $$;
+
+-- To the minute, so that a busy key does not write at every request.
+CREATE OR REPLACE FUNCTION faultline.touch_api_key(id bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE faultline.api_keys AS k SET last_used_at = clock_timestamp()
+    WHERE k.id = touch_api_key.id AND (k.last_used_at < clock_timestamp() - interval '1 minute') IS NOT FALSE
+$$;
