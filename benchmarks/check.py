@@ -8,6 +8,7 @@ from functools import partial
 import psycopg
 
 from benchmarks.peer import Peer
+from benchmarks.peer_recovery import RECOVERY, held_ns
 from benchmarks.processes import PeerFailed, Program
 from benchmarks.race import why_not
 from benchmarks.trial import Stage, Trial, open_trial
@@ -19,7 +20,7 @@ _TIMEOUT_SECONDS = 60.0
 
 def check_peer(peer: Peer, program: Program, stage: Stage) -> Iterator[tuple[str, str | None]]:
     """Each thing that was tried, with what is wrong with it; None when nothing is."""
-    problem = _try(peer, program, stage, lambda trial: None)
+    problem = _try(peer, program, stage, "none", lambda trial: None)
     yield "prepare", problem
     if problem:
         return
@@ -27,14 +28,24 @@ def check_peer(peer: Peer, program: Program, stage: Stage) -> Iterator[tuple[str
         if reason := why_not(peer, workload):
             yield f"{workload.name} (left out: {reason})", None
             continue
-        yield workload.name, _try(peer, program, stage, partial(_do, workload))
-    yield "SIGTERM ends the worker", _try(peer, program, stage, _ends_when_told)
+        yield workload.name, _try(peer, program, stage, workload.name, partial(_do, workload))
+    if peer.recovery:
+        yield "hold", _try(peer, program, stage, RECOVERY, _holds)
+    yield "SIGTERM ends the worker", _try(peer, program, stage, "none", _ends_when_told)
 
 
-def _try(peer: Peer, program: Program, stage: Stage, act: Callable[[Trial], None]) -> str | None:
+def _try(
+    peer: Peer, program: Program, stage: Stage, workload: str, act: Callable[[Trial], None]
+) -> str | None:
     try:
         with open_trial(
-            stage, peer, program, jobs=_JOBS, concurrency=5, timeout_seconds=_TIMEOUT_SECONDS
+            stage,
+            peer,
+            program,
+            workload=workload,
+            jobs=_JOBS,
+            concurrency=5,
+            timeout_seconds=_TIMEOUT_SECONDS,
         ) as trial:
             act(trial)
     except (PeerFailed, psycopg.Error, OSError, ValueError, KeyError) as problem:
@@ -52,9 +63,15 @@ def _do(workload: Workload, trial: Trial) -> None:
     if counted != trial.jobs:
         raise PeerFailed(f"{counted} jobs are said to be finished, of {trial.jobs}")
     effects = trial.count_effects()
-    expected = trial.jobs if workload.name == "write" else 0
+    expected = trial.jobs if workload.size == "write" else 0
     if effects is not None and effects != expected:
         raise PeerFailed(f"{effects} rows in bench_effects, instead of {expected}")
+
+
+def _holds(trial: Trial) -> None:
+    trial.enqueue("hold", 1)
+    with trial.start_worker() as worker:
+        worker.wait_for(lambda heard: bool(held_ns(heard)), trial.deadline)
 
 
 def _ends_when_told(trial: Trial) -> None:

@@ -34,6 +34,7 @@ class Peer:
     jobs: Mapping[str, int]
     concurrency: Mapping[str, int] = field(default_factory=dict)  # by workload
     cannot: Mapping[str, str] = field(default_factory=dict)  # by workload: why not
+    recovery: str | None = None  # how it notices a dead worker; None: that is not measured
     folder: Path
 
     @property
@@ -75,6 +76,7 @@ def load_peer(folder: Path) -> Peer:
             jobs=described["jobs"],
             concurrency=described.get("concurrency", {}),
             cannot=described.get("cannot", {}),
+            recovery=described.get("recovery"),
             folder=folder,
         )
     except KeyError as missing:

@@ -26,6 +26,11 @@ _INVISIBLE = 50  # the longest bar over the median one
 _PLOTS = (
     ("performance_drain", "No-op jobs drained by one worker process", ("drain",)),
     ("performance_write", "Jobs with one write each", ("write",)),
+    (
+        "performance_write_each",
+        "Jobs with one write each, finished one by one",
+        ("write_each",),
+    ),
     ("performance_enqueue", "Jobs enqueued 1,000 at a time", ("bulk_enqueue",)),
     (
         "performance_latency",

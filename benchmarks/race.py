@@ -105,6 +105,7 @@ def _take(
             stage,
             peer,
             program,
+            workload=workload.name,
             jobs=jobs,
             concurrency=concurrency,
             timeout_seconds=timeout_seconds,

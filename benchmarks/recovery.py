@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from benchmarks.goal import Goal
+from benchmarks.peer_recovery import BOUND_SECONDS, PeerRecovery, measure_peer
 from benchmarks.section import Context, Section
 from benchmarks.tables import table
+from benchmarks.trial import Stage
 from faultline import protocol
 from faultline.config import WorkerSettings
 from faultline.database import Connection, connect
@@ -34,6 +36,7 @@ _KILLS, _KILLS_IN_SHORT = 50, 5
 _STOP_ROUNDS, _STOPS_AT_A_TIME, _STOPS_IN_SHORT = 5, 10, 3
 _TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.005
+_HEAD = ("queue", "signal", "n", "p50 s", "p95 s", "max s")
 _STARTS = """
     CREATE SCHEMA recovery;
     CREATE TABLE recovery.starts (job_id uuid, token bigint, pid int, PRIMARY KEY (job_id, token));
@@ -60,7 +63,18 @@ def run(context: Context) -> Section:
             seed=context.seed,
             progress=context.progress,
         )
-    return _section(killed, stopped)
+    return as_section(killed, stopped, [] if context.short else _peers(context))
+
+
+def _peers(context: Context) -> list[PeerRecovery]:
+    """Those of this run whose peer.toml says how they recover; each takes a minute or more."""
+    able = [(peer, program) for peer, program in context.peers if peer.recovery]
+    measured = []
+    for peer, program in able:
+        context.progress(f"recovery: killing workers of {peer.title}, up to {BOUND_SECONDS:g} s")
+        stage = Stage(context.server, None)
+        measured.append(measure_peer(stage, peer, program, seed=context.seed))
+    return measured
 
 
 def measure_stops(
@@ -138,7 +152,9 @@ def _wait_until(state: Callable[[], bool], otherwise: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _section(killed: Sequence[float], stopped: Sequence[float]) -> Section:
+def as_section(
+    killed: Sequence[float], stopped: Sequence[float], peers: Sequence[PeerRecovery]
+) -> Section:
     defaults = WorkerSettings()
     rows = []
     facts: dict[str, Any] = {"settings": {"lease_seconds": defaults.lease_seconds}}
@@ -146,7 +162,10 @@ def _section(killed: Sequence[float], stopped: Sequence[float]) -> Section:
         p50, p95, longest = quantile(seconds, 0.5), quantile(seconds, 0.95), max(seconds)
         facts[key] = {"n": len(seconds), "p50": p50, "p95": p95, "max": longest}
         facts[key]["seconds"] = [round(value, 4) for value in seconds]
-        rows.append([name, str(len(seconds)), *(f"{value:.3f}" for value in (p50, p95, longest))])
+        figures = [f"{value:.3f}" for value in (p50, p95, longest)]
+        rows.append(["**Faultline**", name, str(len(seconds)), *figures])
+    rows += [_row(recovery) for recovery in peers]
+    facts["peers"] = {recovery.peer.name: recovery.facts() for recovery in peers}
     lease = f"{defaults.lease_seconds:g}"
     about = (
         "From the signal until the job that the worker was running is running in another worker, default"
@@ -159,13 +178,35 @@ def _section(killed: Sequence[float], stopped: Sequence[float]) -> Section:
     return Section(
         title="Recovery",
         json=facts,
-        markdown=f"{about}\n\n{table(['signal', 'n', 'p50 s', 'p95 s', 'max s'], rows)}",
+        markdown="\n\n".join([about, *_about(peers), table(_HEAD, rows)]),
         figures={"recovery": _draw(killed, stopped)},
         verdicts=[
             p50_goal.judge(facts["sigkill"]["p50"], detail=f"n = {len(killed)}"),
             p95_goal.judge(facts["sigkill"]["p95"], detail=f"n = {len(killed)}"),
         ],
     )
+
+
+def _row(recovery: PeerRecovery) -> list[str]:
+    """Without a p95: two or three kills have none."""
+    if not recovery.seconds:
+        return [recovery.peer.title, "SIGKILL", "0", f"failed: {recovery.problem}", "–", "–"]
+    p50, longest = (
+        f"not within {recovery.bound_seconds:g} s" if value is None else f"{value:.1f}"
+        for value in (recovery.median, recovery.longest)
+    )
+    return [recovery.peer.title, "SIGKILL", str(len(recovery.seconds)), p50, "–", longest]
+
+
+def _about(peers: Sequence[PeerRecovery]) -> list[str]:
+    if not peers:
+        return []
+    settings = "; ".join(f"{recovery.peer.title}: {recovery.peer.recovery}" for recovery in peers)
+    return [
+        "Peers, at the settings that they come with: one worker holds a job, a second one is idle, the"
+        f" first is killed. They are given {BOUND_SECONDS:g} s, and few kills each because they take long."
+        f" What recovers a job there: {settings}."
+    ]
 
 
 def _draw(killed: Sequence[float], stopped: Sequence[float]) -> Figure:

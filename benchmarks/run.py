@@ -11,6 +11,7 @@ from typing import Protocol
 
 from benchmarks.environments import Environment, NotInstalled, environment_of
 from benchmarks.peer import Peer
+from benchmarks.processes import Program
 from benchmarks.race import Sample, Turn, run_race, turns
 from benchmarks.report import write_report
 from benchmarks.results import Entrant, Results
@@ -68,7 +69,8 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
         ):
             samples.append(sample)
             display.took(sample)
-        sections, missing = _run_sections(plan, postgres, display)
+        installed = [(peer, environments[peer.name].program) for peer in running]
+        sections, missing = _run_sections(plan, postgres, installed, display)
     origin = provenance(plan.command, seed=plan.seed, postgres=postgres.version)
     results = Results(
         origin=origin.facts(),
@@ -99,11 +101,11 @@ def _install(
 
 
 def _run_sections(
-    plan: Plan, postgres: Server, display: Display
+    plan: Plan, postgres: Server, peers: Sequence[tuple[Peer, Program]], display: Display
 ) -> tuple[dict[str, Section], dict[str, str]]:
     """A section that breaks is missing from the report, which says so; the race is kept."""
     done, missing = {}, {}
-    context = Context(postgres, plan.short, plan.seed, display.says)
+    context = Context(postgres, plan.short, plan.seed, display.says, peers)
     for name in plan.sections:
         display.says(name)
         try:

@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.goal import Verdict
+from benchmarks.peer import Peer
+from benchmarks.processes import Program
 from benchmarks.servers import Server
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class Context:
     short: bool
     seed: int
     progress: Callable[[str], None]  # what is being done now, in a few words
+    peers: Sequence[tuple[Peer, Program]] = ()  # those of this run that are installed
 
 
 @dataclass(frozen=True)

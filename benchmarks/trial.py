@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -26,6 +26,7 @@ class Stage:
 @dataclass(frozen=True)
 class Trial:
     peer: Peer
+    workload: str
     program: Program
     url: str
     jobs: int
@@ -39,14 +40,14 @@ class Trial:
         words = ["enqueue", "--task", task, "--jobs", str(jobs)]
         for name, value in options.items():
             words += [f"--{name}", f"{value:g}"]
-        said = call(self.program, words, self.url, self.deadline)
+        said = call(self._told, words, self.url, self.deadline)
         if said.get("jobs") != jobs or not said.get("seconds"):
             raise PeerFailed(f"enqueue of {jobs} jobs printed {said}")
         return said
 
     def start_worker(self) -> RoleProcess:
         words = ["work", "--concurrency", str(self.concurrency)]
-        return RoleProcess(self.program, words, self.url)
+        return RoleProcess(self._told, words, self.url)
 
     def settle(self) -> None:
         if self.conn is not None:
@@ -58,6 +59,12 @@ class Trial:
         row = self.conn.execute("SELECT count(*) FROM bench_effects").fetchone()
         return int(row[0]) if row else 0
 
+    @property
+    def _told(self) -> Program:
+        """The program, told the workload: some peers have to be set up differently for one."""
+        told = {**self.program.environment, "BENCH_WORKLOAD": self.workload}
+        return replace(self.program, environment=told)
+
 
 @contextlib.contextmanager
 def open_trial(
@@ -65,6 +72,7 @@ def open_trial(
     peer: Peer,
     program: Program,
     *,
+    workload: str,
     jobs: int,
     concurrency: int,
     timeout_seconds: float,
@@ -79,7 +87,7 @@ def open_trial(
             conn = stack.enter_context(psycopg.connect(url, autocommit=True))
             count = _counter_in_sql(peer, conn)
         call(program, ["prepare"], url, deadline)
-        yield Trial(peer, program, url, jobs, concurrency, deadline, count, conn)
+        yield Trial(peer, workload, program, url, jobs, concurrency, deadline, count, conn)
 
 
 def _counter_in_sql(peer: Peer, conn: psycopg.Connection[Any]) -> Callable[[], int]:

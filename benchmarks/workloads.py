@@ -166,6 +166,14 @@ _LIST = (
         "write",
     ),
     Workload(
+        "write_each",
+        "the same, and each job is finished on its own before its slot takes another: a crash can repeat one"
+        " job of a slot, not a batch",
+        _rate("write_each", "one write per job, finished one by one"),
+        partial(_drain, measure="write_each", task="write"),
+        "write",
+    ),
+    Workload(
         "latency",
         "from enqueue, in another process, to the start of the handler on an idle worker",
         (

@@ -6,6 +6,10 @@ import { dirname } from "node:path";
 import { parseArgs } from "node:util";
 import { setTimeout as pause } from "node:timers/promises";
 
+// What the harness is measuring; a worker whose settings depend on it looks here.
+export const WORKLOAD = process.env.BENCH_WORKLOAD ?? "";
+const HOLD_MS = 3_600_000;
+
 // A peer's packages are not beside its program: they are in the environment that its `node` belongs to, like those of a
 // Python virtual environment. NODE_PATH, the current folder and the peer's own folder are looked at too.
 export function library(name, peer) {
@@ -71,6 +75,12 @@ export function noteStart(payload) {
   if (!started) printLine({ first_ns: seen_ns });
   started = true;
   if (payload.sent_ns !== undefined) printLine({ sent_ns: payload.sent_ns, seen_ns });
+}
+
+// Print that this process holds the job, and keep it: the whole handler of a hold job.
+export async function hold(payload) {
+  printLine({ held_ns: Number(process.hrtime.bigint()), n: payload.n });
+  await pause(HOLD_MS);
 }
 
 // Whether a flaky job with this payload fails at its first attempt.

@@ -12,9 +12,14 @@ from itertools import islice
 from typing import Any
 
 Payload = dict[str, Any]
+TASKS = ("noop", "write", "flaky", "stamp", "hold")
 
+# What the harness is measuring; a worker whose settings depend on it looks here.
+WORKLOAD = os.environ.get("BENCH_WORKLOAD", "")
 # For the writes of the handlers, whatever the concurrency: a stock PostgreSQL has a hundred for everybody.
-WRITE_CONNECTIONS = 20
+# Nobody writes while recovery is measured, and several pairs of workers are there at a time.
+WRITE_CONNECTIONS = 1 if WORKLOAD == "recovery" else 20
+_HOLD_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,12 @@ def note_start(payload: Payload) -> None:
         _print_line(sent_ns=payload["sent_ns"], seen_ns=seen_ns)
 
 
+async def hold(payload: Payload) -> None:
+    """Print that this process holds the job, and keep it: the whole handler of a hold job."""
+    _print_line(held_ns=time.monotonic_ns(), n=payload["n"])
+    await asyncio.sleep(_HOLD_SECONDS)
+
+
 def is_flaky(payload: Payload) -> bool:
     """Whether a flaky job with this payload fails at its first attempt."""
     return bool(payload["n"] % 10 == 0)
@@ -112,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     roles = parser.add_subparsers(dest="role", required=True)
     roles.add_parser("prepare")
     enqueue = roles.add_parser("enqueue")
-    enqueue.add_argument("--task", required=True, choices=["noop", "write", "flaky", "stamp"])
+    enqueue.add_argument("--task", required=True, choices=TASKS)
     enqueue.add_argument("--jobs", required=True, type=int)
     enqueue.add_argument("--batch", default=1, type=int)
     enqueue.add_argument("--payload", default=0, type=int)

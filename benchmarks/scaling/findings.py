@@ -12,6 +12,7 @@ from benchmarks.scaling.claims import BATCHES, Cost
 from benchmarks.scaling.drain import Drain, Shape
 from benchmarks.scaling.idle import Load
 from benchmarks.scaling.memory import Footprint
+from benchmarks.scaling.upkeep import Chore
 
 CLAIM_BOUND, PIN_BOUND = 1.1, 0.85
 MEMORY_BOUNDS = {"idle": 80.0, "1,000 jobs running": 150.0}
@@ -26,6 +27,7 @@ class Findings:
     drains: list[Drain] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     footprints: list[Footprint] = field(default_factory=list)
+    chores: dict[int, Chore] = field(default_factory=dict)  # by how many jobs have finished
     missing: dict[str, str] = field(default_factory=dict)  # part or shape: why there are no figures
 
     # ── claims ───────────────────────────────────────────────────────────────────────────────────
@@ -94,6 +96,7 @@ class Findings:
             "pinned_snapshot": [self._drain_facts(shape) for shape in self.shapes],
             "idle_workers": [asdict(load) for load in self.loads],
             "memory_mb": [asdict(each) for each in self.footprints],
+            "upkeep": [asdict(chore) for chore in self.chores.values()],
             "not_measured": self.missing,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.measurement import Measurement, measurement
 from benchmarks.scaling.claims import BATCHES
 from benchmarks.scaling.findings import Findings
+from benchmarks.scaling.upkeep import BATCH_SIZE
 from benchmarks.tables import table
 
 _CLAIMS = """\
@@ -38,6 +39,12 @@ _MEMORY = """\
 In MB (of 1,000,000 bytes), from `/proc`: resident size at the end and at its highest, and the proportional
 size, which divides what processes share.
 """
+_UPKEEP = f"""\
+### Counting and purging
+
+Milliseconds for `faultline.queues()`, the counts of all queues, and for one batch of retention, {BATCH_SIZE}
+jobs and what belongs to them, beside few finished jobs and beside many: the median of all rounds, and range.
+"""
 
 
 def as_markdown(findings: Findings) -> str:
@@ -50,6 +57,8 @@ def as_markdown(findings: Findings) -> str:
         parts.append(_IDLE + "\n" + _loads(findings))
     if findings.footprints:
         parts.append(_MEMORY + "\n" + _footprints(findings))
+    if findings.chores:
+        parts.append(_UPKEEP + "\n" + _chores(findings))
     parts += [f"Not measured: {part}: {why}\n" for part, why in findings.missing.items()]
     return "\n".join(parts)
 
@@ -110,6 +119,19 @@ def _footprints(findings: Findings) -> str:
         pss = measurement([memory.pss for memory in own])
         rows.append([name, _ranged(rss, 1), _ranged(peak, 1), _ranged(pss, 1), str(peak.n)])
     return table(["worker", "resident", "highest", "proportional", "n"], rows)
+
+
+def _chores(findings: Findings) -> str:
+    rows = [
+        [
+            f"{finished:,}",
+            _ranged(measurement(chore.count), 2),
+            _ranged(measurement(chore.purge), 1),
+            str(len(chore.purge)),
+        ]
+        for finished, chore in findings.chores.items()
+    ]
+    return table(["finished jobs", "counting, ms", f"purging {BATCH_SIZE}, ms", "n"], rows)
 
 
 def _ranged(found: Measurement, digits: int) -> str:

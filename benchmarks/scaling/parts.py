@@ -1,4 +1,4 @@
-"""The four measurements, each at its full or its short size."""
+"""The five measurements, each at its full or its short size."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from benchmarks.scaling import claims, drain, idle, memory
+from benchmarks.scaling import claims, drain, idle, memory, upkeep
 from benchmarks.scaling.findings import Findings
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import NotMeasured, has_proc
 from faultline.embedded import temporary_server
 
-PARTS = ("claims", "pinned", "idle", "memory")
+PARTS = ("claims", "pinned", "idle", "memory", "upkeep")
 _IDLE_CONNECTIONS = "600"  # for a hundred workers and more
 
 
@@ -79,11 +79,16 @@ def _measure_memory(task: Task, templates: Templates, findings: Findings) -> Non
     )
 
 
+def _measure_upkeep(task: Task, templates: Templates, findings: Findings) -> None:
+    findings.chores = upkeep.measure(templates, short=task.short, progress=task.progress)
+
+
 _MEASURES = {
     "claims": _measure_claims,
     "pinned": _measure_pinned,
     "idle": _measure_idle,
     "memory": _measure_memory,
+    "upkeep": _measure_upkeep,
 }
 
 

@@ -1,6 +1,7 @@
 """Awa: PostgreSQL, a Rust core under Python handlers, append-only storage."""
 
 import asyncio
+import os
 import signal
 import sys
 from dataclasses import asdict, dataclass
@@ -13,6 +14,8 @@ import roles
 
 QUEUE = "bench"
 CONNECTIONS = 30
+# Read by its Rust core. One job a flush, and several flushers, else all of them would queue for one.
+ONE_BY_ONE = {"AWA_COMPLETION_BATCH_SIZE": "1", "AWA_COMPLETION_SHARDS": "8"}
 
 
 @dataclass
@@ -55,6 +58,8 @@ async def enqueue(url: str, asked: roles.Enqueue) -> None:
 
 
 async def work(url: str, concurrency: int) -> None:
+    if roles.WORKLOAD == "write_each":
+        os.environ.update(ONE_BY_ONE)
     client = awa.AsyncClient(url, max_connections=CONNECTIONS)
 
     async def begin(job: awa.Job) -> None:
@@ -71,7 +76,11 @@ async def work(url: str, concurrency: int) -> None:
         roles.note_start(payload)
         return awa.RetryAfter(0) if roles.is_flaky(payload) and job.attempt == 1 else None
 
-    for task, handler in {"noop": begin, "stamp": begin, "write": write, "flaky": flaky}.items():
+    async def hold(job: awa.Job) -> None:
+        await roles.hold(asdict(job.args))
+
+    handlers = {"noop": begin, "stamp": begin, "write": write, "flaky": flaky, "hold": hold}
+    for task, handler in handlers.items():
         client.task(shape_of(task), kind=task, queue=QUEUE)(handler)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

@@ -1,10 +1,15 @@
 // graphile-worker: PostgreSQL, Node. Jobs are fetched 500 at a time into a local queue and completed in batches.
 
-import { isFlaky, library, main, noteStart, send } from "../roles.mjs";
+import { hold, isFlaky, library, main, noteStart, send, WORKLOAD } from "../roles.mjs";
 
 const { Logger, makeWorkerUtils, run, runMigrations } = library("graphile-worker", import.meta.filename);
 
 const quiet = new Logger(() => () => {});
+
+// Without these, the defaults: a job is fetched by itself and completed by itself before the next one. Recovery is
+// measured at the defaults.
+const batching = { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 };
+const isOneByOne = WORKLOAD === "write_each" || WORKLOAD === "recovery";
 
 function preset(url, concurrency) {
   return {
@@ -12,9 +17,7 @@ function preset(url, concurrency) {
       connectionString: url,
       concurrentJobs: concurrency,
       maxPoolSize: concurrency + 1,
-      localQueue: { size: 500 },
-      completeJobBatchDelay: 0,
-      failJobBatchDelay: 0,
+      ...(isOneByOne ? {} : batching),
       // How soon a retry that has become due is seen: nobody is notified of those.
       pollInterval: 100,
       logger: quiet,
@@ -41,6 +44,7 @@ async function enqueue(url, asked) {
 const taskList = {
   noop: noteStart,
   stamp: noteStart,
+  hold,
   write: async (payload, helpers) => {
     noteStart(payload);
     // The job is completed by the worker's own statement, later: a handler cannot join that transaction.

@@ -13,6 +13,11 @@ from oban.schema import install
 sys.path.append(str(Path(__file__).parents[1]))
 import roles
 
+# A queue acknowledges all of its jobs that have ended in one transaction. To finish each on its own there
+# are as many queues as slots, with one slot each.
+ONE_BY_ONE = roles.WORKLOAD == "write_each"
+QUEUES = 20 if ONE_BY_ONE else 1
+
 effects: psycopg_pool.AsyncConnectionPool
 
 
@@ -50,6 +55,10 @@ class Flaky:
 TASKS = {"noop": Noop, "stamp": Stamp, "write": Write, "flaky": Flaky}
 
 
+def queue_of(payload: roles.Payload) -> str:
+    return f"queue{payload['n'] % QUEUES}"
+
+
 def make_pool(url: str, size: int) -> psycopg_pool.AsyncConnectionPool:
     return psycopg_pool.AsyncConnectionPool(
         url, min_size=size, max_size=size, open=False, kwargs={"autocommit": True}
@@ -63,13 +72,17 @@ async def prepare(url: str) -> None:
 
 async def enqueue(url: str, asked: roles.Enqueue) -> None:
     task = TASKS[asked.task]
+
+    def make_job(payload: roles.Payload) -> Job:
+        return task.new(payload, queue=queue_of(payload))
+
     async with psycopg_pool.AsyncConnectionPool(url, min_size=1, max_size=2, open=False) as pool:
         await pool.wait()
         client = Oban(pool=pool)
         await roles.send(
             asked,
-            one=lambda payload: client.enqueue(task.new(payload)),
-            many=lambda batch: client.enqueue_many([task.new(payload) for payload in batch]),
+            one=lambda payload: client.enqueue(make_job(payload)),
+            many=lambda batch: client.enqueue_many([make_job(payload) for payload in batch]),
         )
 
 
@@ -78,10 +91,11 @@ async def work(url: str, concurrency: int) -> None:
     effects = make_pool(url, roles.WRITE_CONNECTIONS)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    limits = {f"queue{number}": concurrency // QUEUES or 1 for number in range(QUEUES)}
     async with (
         effects,
-        make_pool(url, 4) as pool,
-        Oban(pool=pool, queues={"default": concurrency}, stager={"interval": 0.1}),
+        make_pool(url, QUEUES if ONE_BY_ONE else 4) as pool,
+        Oban(pool=pool, queues=limits, stager={"interval": 0.1}),
     ):
         await stop.wait()
 

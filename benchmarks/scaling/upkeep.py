@@ -1,0 +1,68 @@
+"""What counting the queues and purging old jobs cost beside many finished ones.
+
+Both are asked of the tables that claims were measured on, and last: purged is purged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median
+
+from benchmarks.scaling.population import Population, Templates
+from benchmarks.scaling.process import NotMeasured
+from faultline import queue_inspection, upkeep
+from faultline.config import Retention
+from faultline.database import Connection, connect, run
+
+BATCH_SIZE = upkeep.BATCH_SIZE
+_ROUNDS = 10
+# Jobs of a day ago have to go. An hour is the least that may be kept.
+_RETENTION = Retention(succeeded_days=1 / 24, failed_days=1 / 24, ledger_days=1 / 24)
+
+
+@dataclass
+class Chore:
+    """Milliseconds that one call took, in each round."""
+
+    finished: int
+    count: list[float] = field(default_factory=list)
+    purge: list[float] = field(default_factory=list)
+
+
+def measure(
+    templates: Templates, *, short: bool, progress: Callable[[str], None]
+) -> dict[int, Chore]:
+    """By the number of finished jobs, the smaller first."""
+    sizes = (20_000, 100_000) if short else (20_000, 10_000_000)
+    chores = {size: Chore(size) for size in sizes}
+    with ExitStack() as stack:
+        sessions = {}
+        for size in sizes:
+            progress(f"building {size:,} finished")
+            url = templates.database(Population(waiting=10_000, finished=size))
+            sessions[size] = stack.enter_context(connect(url, application_name="faultline bench"))
+            sessions[size].execute("SET synchronous_commit = off")
+        for number in range(_ROUNDS):
+            progress(f"counting and purging, round {number + 1} of {_ROUNDS}")
+            for size, chore in chores.items():
+                chore.count.append(median(_count(sessions[size]) for _ in range(3)))
+                chore.purge.append(_purge(sessions[size]))
+    return chores
+
+
+def _count(conn: Connection) -> float:
+    began = time.perf_counter_ns()
+    run(conn, queue_inspection.queues())
+    return (time.perf_counter_ns() - began) / 1e6
+
+
+def _purge(conn: Connection) -> float:
+    began = time.perf_counter_ns()
+    purged = run(conn, upkeep.purge_jobs(_RETENTION, batch_size=BATCH_SIZE))
+    spent = (time.perf_counter_ns() - began) / 1e6
+    if purged.succeeded != BATCH_SIZE:
+        raise NotMeasured(f"{purged.succeeded} jobs were purged, not {BATCH_SIZE}")
+    return spent
