@@ -261,7 +261,7 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
     more than the worker knows of."""
     return Statement(
         "SELECT id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
-        " max_attempts, crashes, priority, next_run_at::text"
+        " max_attempts, crashes, priority, next_run_at::text, trace_context"
         " FROM faultline.jobs WHERE state = 'running' AND lease_owner = %s",
         (worker,),
         _claims,

@@ -29,7 +29,8 @@ LOOK_THEN_ENQUEUE = """
     CREATE OR REPLACE FUNCTION faultline.enqueue(
         task text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default',
         priority integer DEFAULT 5, run_at timestamptz DEFAULT NULL,
-        idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 5)
+        idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 5,
+        trace_context text DEFAULT NULL)
     RETURNS TABLE (job_id uuid, existing boolean)
     LANGUAGE plpgsql AS $$
     #variable_conflict use_column
