@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short lock clean
+.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,12 @@ bench: $(READY) ## Faultline beside its peers (PEERS=a,b for some of them): figu
 
 bench-short: $(READY) ## the same at a fraction of the size, with a few peers
 	@$(BIN)/python -m benchmarks run --short --peers "$(PEERS)"
+
+dashboards: $(READY) ## write monitoring/grafana from monitoring/dashboards
+	@$(BIN)/python -m monitoring.dashboards
+
+screenshots: $(READY) ## docs/screenshots from a real run (needs Chromium)
+	@$(BIN)/python docs/screenshots/make.py
 
 lock: ## refresh requirements.lock (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev --upgrade pyproject.toml -o requirements.lock

@@ -150,6 +150,18 @@ class SchemaMismatch(FaultlineError):
     code = "schema_mismatch"
 
 
+class TracingUnavailable(FaultlineError):
+    """Traces were asked for, and what sends them is not installed."""
+
+    code = "tracing_unavailable"
+
+
+class PortUnavailable(FaultlineError):
+    """An address to serve on is taken by somebody else, or is not one of this machine's."""
+
+    code = "port_unavailable"
+
+
 class EmbeddedServerError(FaultlineError):
     """The embedded PostgreSQL could not be found, created or started."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import Enum, auto
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 from uuid import UUID
 
 import psycopg
@@ -26,9 +27,13 @@ from faultline.database import (
     transaction_guarded,
 )
 from faultline.errors import InvalidInput, NotCommitted, StaleLease
+from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.payload import encode_json
 from faultline.protocol import Statement
+
+if TYPE_CHECKING:
+    from faultline.tracing.attempt import AttemptTrace
 
 
 class HeldLease(Protocol):
@@ -49,6 +54,8 @@ class CommitPhase(Enum):
 
 class Job:
     """One attempt at one job. Handlers receive it as their first argument."""
+
+    _trace: AttemptTrace | None = None
 
     def __init__(
         self, claim: Claim, lease: HeldLease, pool: Callable[[], Pool], async_pool: AsyncPool | None
@@ -137,7 +144,7 @@ class Job:
         self._phase = CommitPhase.FENCED
         idle_seconds = self._lease.lease_seconds
         statement = protocol.commit(self._claim, result=text, idle_seconds=idle_seconds)
-        return self._run(conn, statement)
+        return self._run(conn, statement, self._committing(conn, "entry"))
 
     @overload
     def assert_fence(self, conn: Connection) -> None: ...
@@ -146,22 +153,37 @@ class Job:
     def assert_fence(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
         """Raise StaleLease unless the lease holds, and keep others from taking the job over until
         this transaction ends. Above READ COMMITTED it must be the first statement."""
-        return self._run(conn, self._fence())
+        return self._run(conn, self._fence(), self._heeding_refusal(conn))
 
     def _fence(self) -> Statement[None]:
         return protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
 
     def _run(
-        self, conn: Connection | AsyncConnection, statement: Statement[None]
+        self,
+        conn: Connection | AsyncConnection,
+        statement: Statement[None],
+        guard: contextlib.AbstractContextManager[None],
     ) -> Awaitable[None] | None:
         if isinstance(conn, psycopg.AsyncConnection):
-            return self._run_async(conn, statement)
-        with self._heeding_refusal(conn):
+            return self._run_async(conn, statement, guard)
+        with guard:
             return run(conn, statement)
 
-    async def _run_async(self, conn: AsyncConnection, statement: Statement[None]) -> None:
-        with self._heeding_refusal(conn):
+    async def _run_async(
+        self,
+        conn: AsyncConnection,
+        statement: Statement[None],
+        guard: contextlib.AbstractContextManager[None],
+    ) -> None:
+        with guard:
             await run_async(conn, statement)
+
+    def _committing(
+        self, conn: Connection | AsyncConnection, how: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Where a commit is sent: its refusal is heeded, and where jobs are traced, seen."""
+        heeding = self._heeding_refusal(conn)
+        return heeding if self._trace is None else self._trace.committing(heeding, how)
 
     @contextlib.contextmanager
     def _heeding_refusal(self, conn: Connection | AsyncConnection) -> Iterator[None]:
@@ -217,6 +239,7 @@ class FencedBlock:
         self._conn = conn
         self._isolation = isolation
         self._open: Any = None
+        self._sent_at = 0.0
 
     def __enter__(self) -> Connection:
         self._open = self._block() if self._conn is None else self._borrowed(self._conn)
@@ -251,7 +274,7 @@ class FencedBlock:
                 run_together(conn, *self._opening())
             with transaction_guarded(conn):
                 yield conn
-            with job._heeding_refusal(conn):
+            with job._committing(conn, self._how):
                 run_together(conn, *self._closing())
             self._finish()
         except BaseException as error:
@@ -276,7 +299,7 @@ class FencedBlock:
                 await run_together_async(conn, *self._opening())
             with transaction_guarded(conn):
                 yield conn
-            with job._heeding_refusal(conn):
+            with job._committing(conn, self._how):
                 await run_together_async(conn, *self._closing())
             self._finish()
         except BaseException as error:
@@ -294,8 +317,13 @@ class FencedBlock:
         return begin, self._job._fence()
 
     def _closing(self) -> tuple[Statement[None], ...]:
+        self._sent_at = time.monotonic()
         commit = protocol.commit_transaction()
         return (self._seal(), commit) if self._completes_job else (commit,)
+
+    @property
+    def _how(self) -> str:
+        return "transaction" if self._completes_job else "step"
 
     def _is_meant(self, error: BaseException) -> bool:
         """Whether it is the driver's polite way of asking for a rollback, and may be granted."""
@@ -313,7 +341,7 @@ class FencedBlock:
         job._take_up(conn)
         try:
             with conn.transaction():
-                job._run(conn, job._fence())
+                job.assert_fence(conn)
                 yield conn
         finally:
             job._put_down(conn)
@@ -328,7 +356,7 @@ class FencedBlock:
         job._take_up(conn)
         try:
             async with conn.transaction():
-                await job._run_async(conn, job._fence())
+                await job.assert_fence(conn)
                 yield conn
         finally:
             job._put_down(conn)
@@ -342,3 +370,4 @@ class FencedBlock:
     def _finish(self) -> None:
         if self._completes_job:
             self._job._phase = CommitPhase.COMMITTED
+            meter.current.committed(time.monotonic() - self._sent_at)

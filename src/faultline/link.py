@@ -19,6 +19,7 @@ from faultline.database import (
 )
 from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
+from faultline.metrics import meter
 from faultline.protocol import Statement
 
 T = TypeVar("T")
@@ -78,32 +79,45 @@ class Link:
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
         self._away_since: float | None = None
+        self._was_open = False
 
     async def connection(self) -> AsyncConnection:
         """The live connection, or DatabaseUnavailable."""
         async with self._opening:
             if self._conn is None or self._conn.closed:
-                conn, session = await open_session_async(
-                    self._url, application_name=f"faultline {self.purpose}"
-                )
                 try:
-                    if self._on_connect is not None:
-                        await self._on_connect(conn, session)
-                except BaseException:
-                    await conn.close()
+                    self._conn = await self._open()
+                except Exception as error:
+                    meter.current.database_error(error)
                     raise
-                self._conn = conn
                 self._came_back()
             return self._conn
 
-    async def run(self, statement: Statement[T]) -> T:
-        conn = await self.connection()
+    async def _open(self) -> AsyncConnection:
+        conn, session = await open_session_async(
+            self._url, application_name=f"faultline {self.purpose}"
+        )
         try:
-            return await run_async(conn, statement)
-        except Exception as error:
-            if is_transient(error):
-                await self.drop()
+            if self._on_connect is not None:
+                await self._on_connect(conn, session)
+        except BaseException:
+            await conn.close()
             raise
+        return conn
+
+    async def run(self, statement: Statement[T]) -> T:
+        meter.current.talk_begins(self.purpose)
+        try:
+            conn = await self.connection()
+            try:
+                return await run_async(conn, statement)
+            except Exception as error:
+                meter.current.database_error(error)
+                if is_transient(error):
+                    await self.drop()
+                raise
+        finally:
+            meter.current.talk_ends(self.purpose)
 
     async def pause(self, error: BaseException, *, stop: asyncio.Event | None = None) -> None:
         """Wait before trying again after a transient `error`; say once that the database is away."""
@@ -121,6 +135,9 @@ class Link:
 
     def _came_back(self) -> None:
         self._backoff.reset()
+        if self._was_open:
+            meter.current.reconnected()
+        self._was_open = True
         if self._away_since is not None:
             seconds = round(time.monotonic() - self._away_since, 3)
             emit(Event.DATABASE_BACK, purpose=self.purpose, away_seconds=seconds)
@@ -132,4 +149,6 @@ class Link:
             with contextlib.suppress(psycopg.Error):
                 await conn.close()
 
-    close = drop
+    async def close(self) -> None:
+        await self.drop()
+        self._was_open = False  # if it is opened again, it is not because it was lost

@@ -5,18 +5,8 @@ A paused queue is left alone by every claim. Jobs can still be enqueued, and wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
-
 from faultline.payload import check_queue_name
 from faultline.protocol import Statement
-
-
-@dataclass(frozen=True, slots=True)
-class PausedQueue:
-    queue: str
-    reason: str | None
-    paused_at: datetime
 
 
 def pause(queue: str, reason: str | None = None) -> Statement[bool]:
@@ -34,12 +24,4 @@ def resume(queue: str) -> Statement[bool]:
         "SELECT faultline.resume_queue(%s)",
         (check_queue_name(queue),),
         lambda rows: bool(rows[0][0]),
-    )
-
-
-def paused() -> Statement[list[PausedQueue]]:
-    return Statement(
-        "SELECT queue, reason, paused_at FROM faultline.paused_queues ORDER BY queue",
-        (),
-        lambda rows: [PausedQueue(*row) for row in rows],
     )

@@ -1,9 +1,10 @@
-"""How full the queues are, as a value in the style of protocol.py: counted up to a bound, never by reading
-the table. Nothing here writes."""
+"""How full the queues are and which are paused, as values in the style of protocol.py: counted up to a bound,
+never by reading the table. Nothing here writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from faultline.protocol import Statement
@@ -42,4 +43,19 @@ def queues(*, exact_up_to: int = EXACT_UP_TO) -> Statement[list[QueueCount]]:
         " extract(epoch FROM clock_timestamp() - since)::float8 FROM faultline.queues(%s)",
         (exact_up_to,),
         lambda rows: [QueueCount(row[0], Standing(row[1]), *row[2:]) for row in rows],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PausedQueue:
+    queue: str
+    reason: str | None
+    paused_at: datetime
+
+
+def paused() -> Statement[list[PausedQueue]]:
+    return Statement(
+        "SELECT queue, reason, paused_at FROM faultline.paused_queues ORDER BY queue",
+        (),
+        lambda rows: [PausedQueue(*row) for row in rows],
     )

@@ -13,6 +13,7 @@ from faultline import protocol
 from faultline.database import AsyncConnection, Connection
 from faultline.errors import InvalidInput
 from faultline.job import Job
+from faultline.metrics import counted
 from faultline.model import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
@@ -28,6 +29,7 @@ from faultline.payload import (
     check_task_name,
     decode_payload,
 )
+from faultline.tracing import Enqueueing, tracing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,8 +119,9 @@ class Task(Generic[P, R]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Enqueued:
         """Enqueue one job: the handler's arguments, and any of idempotency_key, run_at, priority,
         queue and conn (your own transaction: the job exists if it commits)."""
-        statement, conn = self._enqueue(args, kwargs)
-        return self._app.execute(statement, conn)
+        statement, conn, span = self._enqueue(args, kwargs)
+        with span:
+            return span.answered(self._app.execute(statement, conn))
 
     @overload
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued: ...
@@ -139,8 +142,9 @@ class Task(Generic[P, R]):
     @overload
     async def enqueue_async(self, *args: Any, queue: str, **kwargs: Any) -> Enqueued: ...
     async def enqueue_async(self, *args: Any, **kwargs: Any) -> Enqueued:
-        statement, conn = self._enqueue(args, kwargs)
-        return await self._app.execute_async(statement, conn)
+        statement, conn, span = self._enqueue(args, kwargs)
+        with span:
+            return span.answered(await self._app.execute_async(statement, conn))
 
     def enqueue_many(
         self,
@@ -151,7 +155,9 @@ class Task(Generic[P, R]):
         conn: Connection | None = None,
     ) -> list[Enqueued]:
         """Enqueue many jobs in one round trip: each payload holds one job's arguments by name."""
-        return self._app.execute(self._enqueue_many(payloads, idempotency_keys, run_at), conn)
+        statement, span = self._enqueue_many(payloads, idempotency_keys, run_at)
+        with span:
+            return span.answered(self._app.execute(statement, conn))
 
     async def enqueue_many_async(
         self,
@@ -161,8 +167,9 @@ class Task(Generic[P, R]):
         run_at: datetime | None = None,
         conn: AsyncConnection | None = None,
     ) -> list[Enqueued]:
-        statement = self._enqueue_many(payloads, idempotency_keys, run_at)
-        return await self._app.execute_async(statement, conn)
+        statement, span = self._enqueue_many(payloads, idempotency_keys, run_at)
+        with span:
+            return span.answered(await self._app.execute_async(statement, conn))
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """What the handler takes beside the job, by name; InvalidInput if the payload does not fit."""
@@ -180,27 +187,30 @@ class Task(Generic[P, R]):
 
     def _enqueue(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[protocol.Statement[Enqueued], Any]:
+    ) -> tuple[protocol.Statement[Enqueued], Any, Enqueueing]:
         given = {name: kwargs.pop(name) for name in RESERVED & kwargs.keys()}
         payload = self._payload(args, kwargs)
         key = given.get("idempotency_key")
+        queue = check_queue_name(given.get("queue", self.options.queue))
+        span = tracing.enqueueing(self.name, queue)
         statement = protocol.enqueue(
             self.name,
             payload,
-            queue=check_queue_name(given.get("queue", self.options.queue)),
+            queue=queue,
             priority=check_priority(given.get("priority", self.options.priority)),
             max_attempts=self.options.max_attempts,
             run_at=_check_aware(given.get("run_at")),
             idempotency_key=None if key is None else check_idempotency_key(key),
+            trace_context=span.carrier,
         )
-        return statement, given.get("conn")
+        return counted(statement, queue), given.get("conn"), span
 
     def _enqueue_many(
         self,
         payloads: Iterable[Mapping[str, Any]],
         idempotency_keys: Sequence[str | None] | None,
         run_at: datetime | None,
-    ) -> protocol.Statement[list[Enqueued]]:
+    ) -> tuple[protocol.Statement[list[Enqueued]], Enqueueing]:
         given = list(payloads)
         if not all(isinstance(payload, Mapping) for payload in given):
             raise InvalidInput("each payload holds one job's arguments by name: a dict")
@@ -212,7 +222,8 @@ class Task(Generic[P, R]):
         for key in idempotency_keys or ():
             if key is not None:
                 check_idempotency_key(key)
-        return protocol.enqueue_many(
+        span = tracing.enqueueing(self.name, self.options.queue, len(arguments))
+        statement = protocol.enqueue_many(
             self.name,
             arguments,
             queue=self.options.queue,
@@ -220,7 +231,9 @@ class Task(Generic[P, R]):
             max_attempts=self.options.max_attempts,
             run_at=_check_aware(run_at),
             idempotency_keys=idempotency_keys,
+            trace_context=span.carrier,
         )
+        return counted(statement, self.options.queue), span
 
     def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by name, checked against the handler now rather than when the job runs."""

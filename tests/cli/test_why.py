@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from faultline import protocol
+from faultline import protocol, queue_control
 from faultline.database import run
 
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
@@ -162,6 +162,15 @@ def test_it_waits_to_be_tried_again(faultline: Faultline, conn: Connection) -> N
     assert asked.code == "scheduled"
     assert asked.answer.endswith("after attempt 1 of 5")
     assert asked.facts["last_error"] == "boom"
+
+
+def test_its_queue_is_paused(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    run(conn, queue_control.pause("default", "the bank is closed"))
+    asked = Asked(faultline, job_id)
+    assert asked.code == "queue_paused"
+    assert asked.answer.endswith(": the bank is closed")
+    assert asked.advice == "faultline queues resume default"
 
 
 def test_no_worker_is_alive_at_all(faultline: Faultline, conn: Connection) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from faultline import inspection, protocol
+from faultline import inspection, protocol, queue_inspection
 from faultline.cli.checks import (
     SERVER,
     Check,
@@ -80,6 +80,9 @@ def _look_at(conn: Connection, job_id: UUID) -> Situation:
         ahead=ahead,
         ahead_elsewhere=ahead_elsewhere,
         holders=_lock_holders(conn, job_id),
+        pause=next(
+            (z for z in run(conn, queue_inspection.paused()) if z.queue == record.queue), None
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from faultline.cli.output import count, duration, one_line
 from faultline.inspection import COUNT_LIMIT, LockHolder, WorkerSighting, WorkerStatus
 from faultline.model import JobRecord, JobState
+from faultline.queue_inspection import PausedQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Situation:
     ahead: int  # due jobs that a claim prefers to this one: in its queue
     ahead_elsewhere: int  # and in other queues of the workers that listen to its queue
     holders: Sequence[LockHolder]  # transactions that lock its row
+    pause: PausedQueue | None = None  # of its queue
 
     @property
     def listeners(self) -> list[WorkerSighting]:
@@ -172,12 +174,22 @@ def _queued(situation: Situation) -> Answer:
         said = f"it waits for its time: due in {duration(wait)}{after}"
         return Answer(said, "scheduled", facts, ["nothing to do"])
     facts = _facts(situation, due_for_seconds=-wait, workers=_crowd(situation.workers))
+    if situation.pause is not None:
+        return _paused(situation, situation.pause, facts)
     if situation.holders:
         said = f"it is due, but its row is locked by {_describe(situation.holders[0])}"
         return Answer(said, "locked", facts, _ways_to_unlock(situation.holders))
     if not situation.listeners:
         return _without_workers(situation, facts)
     return _in_line(situation, facts)
+
+
+def _paused(situation: Situation, pause: PausedQueue, facts: dict[str, Any]) -> Answer:
+    since = duration(_seconds(pause.paused_at, situation.now))
+    because = f": {one_line(pause.reason)}" if pause.reason else ""
+    facts |= {"paused_at": pause.paused_at.isoformat(), "paused_because": pause.reason}
+    said = f"it is due, but queue {pause.queue} has been paused for {since}{because}"
+    return Answer(said, "queue_paused", facts, [f"faultline queues resume {pause.queue}"])
 
 
 def _without_workers(situation: Situation, facts: dict[str, Any]) -> Answer:

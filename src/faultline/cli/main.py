@@ -20,6 +20,8 @@ COMMANDS = {
     "migrate": "faultline.cli.database",
     "worker": "faultline.cli.services",
     "reconciler": "faultline.cli.services",
+    "api": "faultline.cli.api",
+    "keys": "faultline.cli.keys",
     "enqueue": "faultline.cli.jobs",
     "jobs": "faultline.cli.jobs",
     "queues": "faultline.cli.queues",
@@ -30,6 +32,8 @@ COMMANDS = {
     "db": "faultline.cli.database",
     "drill": "faultline.cli.drill.group",
     "bench": "faultline.cli.bench",
+    "inspector": "faultline.cli.inspector",
+    "top": "faultline.cli.top",
 }
 
 

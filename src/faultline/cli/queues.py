@@ -33,7 +33,7 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
         return
     with session(click_context.obj) as conn:
         found = run(conn, queue_inspection.queues(exact_up_to=exact_up_to))
-        paused = run(conn, queue_control.paused())
+        paused = run(conn, queue_inspection.paused())
     if as_json:
         print_json(found)
         return

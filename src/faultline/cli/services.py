@@ -13,16 +13,18 @@ import click
 import psycopg
 
 from faultline.cli.context import Context
+from faultline.cli.measuring import MetricsOptions, measuring, metrics_options, supervise
 from faultline.cli.retention import retention_options
 from faultline.config import Retention, WorkerSettings
 from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, InvalidSettings
 from faultline.link import is_transient
+from faultline.metrics import Part
 from faultline.migrate import require_fence
 from faultline.payload import check_queue_name
 from faultline.reconciler import Reconciler
+from faultline.tracing.export import exporting, flush
 from faultline.workers import Worker
-from faultline.workers.supervisor import Supervisor
 
 DEFAULTS = WorkerSettings()
 
@@ -55,6 +57,7 @@ DEFAULTS = WorkerSettings()
     "--no-self-fencing", is_flag=True, help="For drills: let a late worker meet the fence."
 )
 @click.option("--no-reconciler", is_flag=True, help="Leave recovery to other workers.")
+@metrics_options
 @retention_options
 @click.pass_obj
 def worker(
@@ -70,6 +73,7 @@ def worker(
     max_jobs: int,
     no_self_fencing: bool,
     no_reconciler: bool,
+    metrics: MetricsOptions,
     retention: Retention,
 ) -> None:
     """Run jobs until SIGTERM or SIGINT; a second signal hands running jobs back at once."""
@@ -89,12 +93,22 @@ def worker(
         max_jobs=max_jobs,
         self_fencing=not no_self_fencing,
     )
+    parts = [Part.WORKER, Part.PRODUCER, *([] if no_reconciler else [Part.RECONCILER])]
     if processes > 1:
-        sys.exit(Supervisor(_single_process_command(), count=processes).run())
-    companions = [] if no_reconciler else [Reconciler(context.database_url, retention).run]
+        command = _single_process_command()
+        sys.exit(supervise(command, count=processes, options=metrics, parts=parts))
+    with measuring(metrics, *parts):
+        _work(context, settings, None if no_reconciler else retention)
+
+
+def _work(context: Context, settings: WorkerSettings, retention: Retention | None) -> None:
+    """In one process; with a reconciler beside it, if there is something that it is to keep."""
+    url = context.database_url
+    companions = [] if retention is None else [Reconciler(url, retention).run]
     _require_schema(context.database_url)
-    with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        runner.run(_run_worker(Worker(context.app, settings, companions=companions)))
+    app = context.app  # before the traces: it may have an idea of its own about them
+    with exporting("worker"), asyncio.Runner(loop_factory=_fastest_loop()) as runner:
+        runner.run(_run_worker(Worker(app, settings, companions=companions)))
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -114,6 +128,7 @@ async def _run_worker(worker: Worker) -> None:
     if not await worker.run():
         # A handler that cannot be ended would keep the process alive for ever: its thread is joined
         # when Python exits, its task when the event loop is closed.
+        flush()
         sys.stderr.flush()
         os._exit(1)
 
@@ -136,12 +151,14 @@ def _require_schema(url: str) -> None:
 
 
 @click.command()
+@metrics_options
 @retention_options
 @click.pass_obj
-def reconciler(context: Context, retention: Retention) -> None:
+def reconciler(context: Context, metrics: MetricsOptions, retention: Retention) -> None:
     """Give back what dead workers hold. Every worker does this too; any number may run."""
     _require_schema(context.database_url)
-    asyncio.run(_run_reconciler(Reconciler(context.database_url, retention)))
+    with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
+        asyncio.run(_run_reconciler(Reconciler(context.database_url, retention)))
 
 
 async def _run_reconciler(service: Reconciler) -> None:

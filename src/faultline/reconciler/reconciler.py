@@ -20,9 +20,12 @@ from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.link import Link, heed_cancellation, is_transient
+from faultline.metrics import meter
 from faultline.model import JobState
+from faultline.reconciler.census import Census
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
+from faultline.tracing import tracing
 
 _MAX_JOBS = 500
 _OBSERVED_LEASES = 10_000
@@ -40,6 +43,7 @@ _SILENCE_LIMIT = "2s"
 class Reconciler:
     def __init__(self, url: str, retention: Retention | None = None) -> None:
         self._purger = Purger(url, retention or Retention())
+        self._census = Census(url)
         self._link = Link(url, purpose="reconciler", on_connect=self._prepare)
         self._is_pooled = False
         self._observer = LeaseObserver()
@@ -84,15 +88,22 @@ class Reconciler:
 
     async def _lead(self) -> None:
         await self._link.run(protocol.bury_workers([]))
-        purging = asyncio.create_task(self._purger.run())
+        beside = [asyncio.create_task(self._purger.run())]
+        if meter.current.is_on:
+            beside.append(asyncio.create_task(self._census.run()))
+            meter.current.leads(True)
         try:
             pause = 0.0
             while True:
                 await asyncio.sleep(pause)
+                began = time.monotonic()
                 pause = await self._look()
+                meter.current.looked(time.monotonic() - began)
         finally:
-            purging.cancel()
-            await asyncio.gather(purging, return_exceptions=True)
+            meter.current.leads(False)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _look(self) -> float:
         """Look once, act on it, and say how long to wait before the next look."""
@@ -131,7 +142,10 @@ class Reconciler:
     async def _give_back(self, dead: Sequence[str], lapsed: Sequence[UUID]) -> None:
         statement = protocol.reconcile(max_jobs=_MAX_JOBS, dead_workers=dead, lapsed_leases=lapsed)
         for _ in range(100):  # more than that waits for the next look
+            began_ns = time.time_ns()
             reaped = await self._link.run(statement)
+            if reaped and (spans := tracing.look()) is not None:
+                spans.took_back(reaped, began_ns)
             for job in reaped:
                 emit(
                     Event.LEASE_REAPED,

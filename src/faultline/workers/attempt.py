@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 from collections.abc import Callable
 from concurrent.futures import Executor
 from enum import StrEnum
@@ -198,7 +200,10 @@ class Attempt:
             # Waiting for a thread, or for a process to come up, is not the handler's time.
             self._set_timer(_START_SECONDS + limit, self.abort, AbortCause.TIMEOUT)
             call.on_begin = lambda: self._loop.call_soon_threadsafe(self._begin_time, limit)
-        thread = self._loop.run_in_executor(threads, call)
+        function: Callable[[], Any] = call
+        if self.lease.trace is not None:  # the handler is to see the span that it runs in
+            function = functools.partial(contextvars.copy_context().run, call)
+        thread = self._loop.run_in_executor(threads, function)
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:

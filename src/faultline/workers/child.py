@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.errors import InvalidInput, Reject, StaleLease
@@ -24,7 +24,14 @@ from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.payload import encode_json
 from faultline.task import Task
+from faultline.tracing import tracing
+from faultline.tracing.export import flush, set_up
+from faultline.tracing.harmless import harmless
 from faultline.workers.leases import steady_now
+
+if TYPE_CHECKING:
+    from faultline.tracing.attempt import AttemptTrace
+    from faultline.tracing.spans import Spans
 
 Pipe = multiprocessing.connection.Connection
 _NAME = "faultline handler"
@@ -36,6 +43,7 @@ class Request:
     qualname: str
     claim: Claim
     lease_seconds: float
+    trace_context: str | None  # of the attempt, if its worker traces it
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,13 @@ class Desk:
         self._pipe = pipe
         self._deadline = deadline
         self._pool: Pool | None = None
+        self._trace: AttemptTrace | None = None
+
+    def trace(self, request: Request) -> None:
+        """Go on with the trace of the attempt, before the handler's time begins."""
+        self._trace = None
+        if request.trace_context is not None and (spans := _traced_as(request)) is not None:
+            self._trace = spans.continued(request.claim, request.trace_context)
 
     def pool(self) -> Pool:
         if self._pool is None:
@@ -117,7 +132,9 @@ class Desk:
 
     def job(self, request: Request, async_pool: AsyncPool | None) -> ChildJob:
         lease = MirroredLease(self._deadline, request.lease_seconds)
-        return ChildJob(request.claim, lease, self.pool, async_pool, self._pipe)
+        job = ChildJob(request.claim, lease, self.pool, async_pool, self._pipe)
+        job._trace = self._trace
+        return job
 
     async def run_async(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
         pool = make_async_pool(self._url, max_size=2, application_name=_NAME)
@@ -142,9 +159,19 @@ def main(pipe: Pipe, deadline: Any, url: str) -> None:
         try:
             request: Request = pipe.recv()
         except EOFError:
+            flush()
             return
+        desk.trace(request)
         pipe.send(Begun())
         pipe.send(_answer(request, desk))
+
+
+@harmless
+def _traced_as(request: Request) -> Spans | None:
+    """As the application does, once it is loaded, else as the worker was told to by its environment."""
+    importlib.import_module(request.module)
+    set_up("worker")
+    return tracing.look()
 
 
 def _end_with_parent() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,14 @@ import orjson
 
 from faultline.errors import FaultlineError, Reject, StaleLease
 from faultline.job import CommitPhase, Job
-from faultline.model import Claim
 from faultline.task import Task
+from faultline.tracing import tracing
 from faultline.workers.child import Begun, Failure, Pipe, Request, Success, main
 from faultline.workers.leases import Lease
 
 # Not fork: a forked child would hold the worker's own connections open after its death.
 _context = multiprocessing.get_context("spawn")
+_FAREWELL_SECONDS = 4.0
 
 
 class RemoteError(FaultlineError):
@@ -98,8 +100,18 @@ class Children:
         child.end()
 
     def close(self) -> None:
+        if tracing.spans is not None:
+            self._let_idle_ones_go()
         for child in tuple(self._all):
             self.discard(child)
+
+    def _let_idle_ones_go(self) -> None:
+        """A child that is killed cannot send what it has traced; one whose pipe is closed can."""
+        for child in self._idle:
+            child.pipe.close()
+        give_up_at = time.monotonic() + _FAREWELL_SECONDS
+        for child in self._idle:
+            child.process.join(max(0.0, give_up_at - time.monotonic()))
 
 
 class ChildCall:
@@ -109,7 +121,7 @@ class ChildCall:
         self._children = children
         self._job = job
         self._lease = lease
-        self._request = _request(task, lease.claim, lease.lease_seconds)
+        self._request = _request(task, lease)
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._interrupted = False
@@ -162,9 +174,12 @@ class ChildCall:
                     self._child.process.kill()
 
 
-def _request(task: Task[Any, Any], claim: Claim, lease_seconds: float) -> Request:
+def _request(task: Task[Any, Any], lease: Lease) -> Request:
     handler = task.handler
-    return Request(handler.__module__, handler.__qualname__, claim, lease_seconds)
+    trace_context = None if lease.trace is None else lease.trace.carrier
+    return Request(
+        handler.__module__, handler.__qualname__, lease.claim, lease.lease_seconds, trace_context
+    )
 
 
 def _unpack(answer: Success | Failure) -> Any:

@@ -8,6 +8,7 @@ simply sent again: what it had committed is answered with "already yours".
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,9 +18,11 @@ import psycopg
 from faultline import protocol
 from faultline.errors import FaultlineError
 from faultline.link import Link, heed_cancellation, is_transient
+from faultline.metrics import meter
 from faultline.model import CommitOutcome
 from faultline.protocol import CommitVerdict
-from faultline.workers.leases import Lease
+from faultline.tracing import tracing
+from faultline.workers.leases import Lease, steady_now
 
 _LOCKED_PAUSE_SECONDS = 0.02
 
@@ -77,11 +80,14 @@ class Committer:
     async def _commit(self, batch: list[Entry]) -> list[Entry]:
         """Give each entry its verdict; return those whose rows somebody holds just now."""
         while True:
+            began_ns = time.time_ns()
             statement = protocol.commit_many(
                 [entry.lease.claim for entry in batch], [entry.result for entry in batch]
             )
             try:
+                sent_at = steady_now()
                 verdicts = await self._link.run(statement)
+                meter.current.committed(steady_now() - sent_at)
                 break
             except (psycopg.Error, FaultlineError) as error:
                 heed_cancellation(error)
@@ -92,6 +98,8 @@ class Committer:
                 else:
                     batch[0].on_verdict(batch[0].lease, error)
                     return []
+        if tracing.spans is not None:
+            _trace(batch, verdicts, began_ns)
         locked = []
         for entry, verdict in zip(batch, verdicts, strict=True):
             if verdict.outcome is CommitOutcome.LOCKED:
@@ -99,3 +107,11 @@ class Committer:
             else:
                 entry.on_verdict(entry.lease, verdict)
         return locked
+
+
+def _trace(batch: list[Entry], verdicts: list[CommitVerdict], began_ns: int) -> None:
+    for entry, verdict in zip(batch, verdicts, strict=True):
+        if entry.lease.trace is not None and verdict.outcome is not CommitOutcome.LOCKED:
+            is_stale = verdict.outcome is CommitOutcome.STALE
+            reason = verdict.reason or "unknown" if is_stale else None
+            entry.lease.trace.batch_committed(began_ns, len(batch), reason, verdict.current_token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeGuard, assert_never
+from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
 import psycopg
 
@@ -20,12 +20,16 @@ from faultline.errors import (
 )
 from faultline.events import Event, log
 from faultline.job import CommitPhase, Job
+from faultline.metrics import meter
 from faultline.model import StaleReason
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.children import ChildDied
-from faultline.workers.leases import Lease
+from faultline.workers.leases import Lease, steady_now
 from faultline.workers.settlement import Settlement, describe
 from faultline.workers.tools import Tools
+
+if TYPE_CHECKING:
+    from faultline.tracing.attempt import AttemptTrace
 
 _CONFLICT_TRIES = 5
 
@@ -53,6 +57,8 @@ class Executor:
             if lease.is_lost:  # while it waited for a slot
                 self._settlement.finish(lease, exit_reason="stale")
                 return
+            if lease.trace is not None:
+                await self._trace(lease, lease.trace)
             try:
                 attempt = self._prepare(lease)
             except (UnknownTask, InvalidInput) as error:
@@ -61,7 +67,10 @@ class Executor:
                 return
             self.attempts.add(attempt)
             try:
+                began = steady_now() if meter.current.is_on else 0.0
                 ending = await self._run_handler(attempt)
+                if meter.current.is_on:
+                    meter.current.executed(lease.claim.queue, steady_now() - began)
                 if not attempt.is_abandoned:
                     await self._settle(attempt, ending)
             finally:
@@ -70,14 +79,26 @@ class Executor:
             self._settlement.let_go(lease)
             raise
 
+    async def _trace(self, lease: Lease, trace: AttemptTrace) -> None:
+        trace.begin()
+        if lease.claim.crashes > 0:
+            before = await self._settlement.predecessor(lease)
+            if before is not None and before.outcome in ("expired", "worker_lost"):
+                trace.took_over(
+                    lost_worker=before.worker, lost_token=before.fencing_token, cause=before.outcome
+                )
+
     def _prepare(self, lease: Lease) -> Attempt:
         claim = lease.claim
         task = self._app.find_task(claim.task)
         async_pool = self._tools.async_pool if task.is_async else None
+        job = Job(claim, lease, self._tools.pool, async_pool)
+        if lease.trace is not None:
+            job._trace = lease.trace
         attempt = Attempt(
             claim,
             task,
-            Job(claim, lease, self._tools.pool, async_pool),
+            job,
             lease,
             arguments=task.arguments(claim.payload_json),  # does it fit? Known before it runs.
             loop=asyncio.get_running_loop(),

@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from operator import attrgetter
 
 import psycopg
 
-from faultline import protocol
+from faultline import inspection, protocol
 from faultline.config import WorkerSettings
 from faultline.database import Connection, open_session, run
 from faultline.events import Event, emit, log
 from faultline.link import Backoff
+from faultline.metrics import meter
 from faultline.model import Renewal
 from faultline.workers.leases import Lease, LeaseBook, steady_now
 
@@ -30,6 +32,7 @@ class Heartbeat:
         self._book = book
         self._conn: Connection | None = None
         self._lock_key: int | None = None
+        self._was_open = False
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="faultline-heartbeat", daemon=True)
@@ -61,10 +64,12 @@ class Heartbeat:
             pause = self._settings.heartbeat_seconds
             try:
                 self._beat()
+                self._look_at_the_clock()
                 backoff.reset()
                 said = False
             except Exception as error:  # whatever it is, a worker without heartbeats is a zombie
                 self._drop()
+                meter.current.database_error(error)
                 pause = backoff.next_pause()
                 if not said:
                     said = True
@@ -79,24 +84,40 @@ class Heartbeat:
 
     def _beat(self) -> None:
         conn = self._connection()
+        sent_at, renewed = steady_now(), 0
         leases = sorted(self._book, key=attrgetter("lease_seconds"))
         if not leases:
             run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1))
         for lease_seconds, group in itertools.groupby(leases, key=attrgetter("lease_seconds")):
             same = list(group)
             for start in range(0, len(same), _BATCH):
-                self._renew(conn, same[start : start + _BATCH], lease_seconds)
+                renewed += self._renew(conn, same[start : start + _BATCH], lease_seconds)
+        meter.current.beat(
+            sent_at,
+            seconds=steady_now() - sent_at,
+            renewed=renewed,
+            next_in=self._settings.heartbeat_seconds,
+        )
 
-    def _renew(self, conn: Connection, leases: list[Lease], lease_seconds: float) -> None:
+    def _look_at_the_clock(self) -> None:
+        clock = meter.current.clock
+        if clock is not None and clock.is_due():
+            sent_at = time.monotonic()
+            clock.learn(run(self._connection(), inspection.clock()), sent_at=sent_at)
+
+    def _renew(self, conn: Connection, leases: list[Lease], lease_seconds: float) -> int:
+        """How many of them are ours for another while."""
         sent_at = steady_now()
         statement = protocol.heartbeat(
             self._settings.worker_id, [lease.claim for lease in leases], lease_seconds=lease_seconds
         )
         outcomes = run(conn, statement)
+        renewed = 0
         for lease in leases:
             outcome = outcomes.get(lease.claim.id)
             if outcome is Renewal.RENEWED:
                 lease.renew(sent_at=sent_at)
+                renewed += 1
                 if log.is_verbose:
                     emit(
                         Event.LEASE_RENEWED,
@@ -106,11 +127,15 @@ class Heartbeat:
                     )
             elif outcome is Renewal.LOST and lease.claim in self._book:
                 lease.lose("taken_over")
+        return renewed
 
     def _connection(self) -> Connection:
         if self._conn is None or self._conn.closed:
             conn, session = open_session(self._url, application_name="faultline heartbeat")
             self._conn = conn
+            if self._was_open:
+                meter.current.reconnected()
+            self._was_open = True
             if not session.is_pooled and self._lock_key is not None:
                 run(conn, protocol.hold_worker_lock(self._lock_key))
         return self._conn

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faultline.model import Claim
+
+if TYPE_CHECKING:
+    from faultline.tracing.attempt import AttemptTrace
 
 # CLOCK_BOOTTIME goes on while the machine is suspended, as the database's clock does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -28,6 +31,7 @@ class Lease:
         "mirror",
         "on_lost",
         "taken_at",
+        "trace",
     )
 
     def __init__(self, claim: Claim, *, sent_at: float, lease_seconds: float) -> None:
@@ -38,6 +42,7 @@ class Lease:
         self.lost_because: str | None = None
         self.on_lost: Callable[[str], None] | None = None
         self.mirror: Any = None  # shared memory where a child process reads the deadline
+        self.trace: AttemptTrace | None = None
 
     @property
     def is_lost(self) -> bool:

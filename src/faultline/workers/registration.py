@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 
 import psycopg
 
-from faultline import protocol, server_inspection
+from faultline import inspection, protocol, server_inspection
 from faultline.config import WorkerSettings
 from faultline.database import AsyncConnection, Session, run_async
 from faultline.errors import FaultlineError, StaleLease
 from faultline.events import Event, emit
 from faultline.link import Link, is_transient
+from faultline.metrics import meter
 from faultline.protocol import Statement
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
@@ -39,6 +41,9 @@ class Registration:
             holds_locks=not session.is_pooled,
         )
         lock_key = await run_async(conn, statement)
+        if (clock := meter.current.clock) is not None:  # before the first job that it times
+            sent_at = time.monotonic()
+            clock.learn(await run_async(conn, inspection.clock()), sent_at=sent_at)
         if not self._heartbeat.is_started:
             self._heartbeat.start(lock_key=lock_key)
             self._say_started()

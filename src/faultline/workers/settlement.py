@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from faultline import protocol
+from faultline import inspection, protocol
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease
 from faultline.events import Event, emit, log
+from faultline.inspection import LoggedAttempt
 from faultline.link import Link, is_transient
+from faultline.metrics import meter
 from faultline.model import Claim, CommitOutcome, JobState, StaleReason
 from faultline.payload import encode_json
 from faultline.protocol import CommitVerdict, FailVerdict, Statement
@@ -53,6 +55,14 @@ class Settlement:
     async def assert_fence(self, lease: Lease) -> None:
         await self._desk.run(protocol.assert_fence(lease.claim))
 
+    async def predecessor(self, lease: Lease) -> LoggedAttempt | None:
+        """How the attempt before this one ended, for a trace; None also when that cannot be had now."""
+        try:
+            logged = await self._desk.run(inspection.attempts_of(lease.claim.job_id))
+        except (FaultlineError, psycopg.Error):
+            return None
+        return logged[-1] if logged else None
+
     # ── success ──────────────────────────────────────────────────────────────────────────────────
 
     async def commit(self, lease: Lease, value: Any) -> None:
@@ -84,8 +94,11 @@ class Settlement:
     def let_go(self, lease: Lease) -> None:
         """Whatever ends an attempt early, its lease must not be renewed for ever: let it run out."""
         self._book.remove(lease)
+        if lease.trace is not None:
+            lease.trace.finish("abandoned")
 
     def committed(self, lease: Lease) -> None:
+        meter.current.succeeded(lease.claim)
         if log.is_verbose:
             self.say(Event.COMMIT_OK, lease)
         self.finish(lease, exit_reason="success")
@@ -130,6 +143,8 @@ class Settlement:
     async def _fail(
         self, lease: Lease, error: Exception, *, reason: str | None, link: Link
     ) -> None:
+        if lease.trace is not None:
+            lease.trace.failed(error)
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(
             lease.claim, error=describe(error), retry_seconds=delay, reason=reason
@@ -143,12 +158,14 @@ class Settlement:
         self, lease: Lease, error: Exception, verdict: FailVerdict, delay: float
     ) -> None:
         if verdict.state is JobState.QUEUED:
+            meter.current.retried(lease.claim.queue)
             seconds = round(delay, 3)
             self.say(
                 Event.JOB_RETRY_SCHEDULED, lease, error=summary(error), retry_in_seconds=seconds
             )
             self._wake_in(delay)
         else:
+            meter.current.failed(lease.claim.queue, verdict.failed_reason)
             self.say(Event.JOB_DEAD, lease, error=summary(error), reason=verdict.failed_reason)
 
     async def release(self, lease: Lease) -> None:
@@ -170,6 +187,8 @@ class Settlement:
         """
         claim = lease.claim
         self._book.remove(lease)  # a heartbeat must not revive what we are about to end
+        if lease.trace is not None:
+            lease.trace.failed(error)
         if error.reason == StaleReason.LEASE_EXPIRED and not await self._give_up(lease, error):
             self.committed(lease)
             return
@@ -180,15 +199,17 @@ class Settlement:
             reason=error.reason,
         )
         overlap = await self._persist(self._desk, record, lease)
-        emit(
-            Event.STALE_WRITE_BLOCKED,
-            job_id=claim.id,
-            stale_token=claim.fencing_token,
-            current_token=error.current_token,
-            reason=error.reason,
-            overlap_seconds=overlap.total_seconds() if overlap is not None else None,
-            worker=self._worker_id,
-        )
+        overlap_seconds = overlap.total_seconds() if overlap is not None else None
+        meter.current.rejected(error.reason, overlap_seconds)
+        refusal = {
+            "stale_token": claim.fencing_token,
+            "current_token": error.current_token,
+            "reason": error.reason,
+            "overlap_seconds": overlap_seconds,
+        }
+        emit(Event.STALE_WRITE_BLOCKED, job_id=claim.id, **refusal, worker=self._worker_id)
+        if lease.trace is not None:
+            lease.trace.note(Event.STALE_WRITE_BLOCKED, refusal)
         self.finish(lease, exit_reason="stale")
 
     async def _give_up(self, lease: Lease, error: StaleLease) -> bool:
@@ -233,6 +254,8 @@ class Settlement:
         self._book.remove(lease)
         if log.is_verbose:
             self.say(Event.WORKER_EXIT, lease, reason=exit_reason)
+        if lease.trace is not None:
+            lease.trace.finish(exit_reason)
 
     def say(self, event: Event, lease: Lease, **fields: Any) -> None:
         emit(
@@ -242,6 +265,8 @@ class Settlement:
             **fields,
             worker=self._worker_id,
         )
+        if lease.trace is not None:
+            lease.trace.note(event, fields)
 
 
 async def _be_impatient(conn: AsyncConnection, session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from faultline.events import Event, emit
@@ -18,11 +18,21 @@ _HEALTHY_SECONDS = 10.0
 class Supervisor:
     """Runs `command` in `count` processes until it is told to stop by SIGTERM or SIGINT.
 
-    A signal is passed on, so each worker drains by itself; a second one is passed on too.
+    A signal is passed on, so each worker drains by itself; a second one is passed on too. Each has one of
+    `count` slots; `options` are those of the process in a slot, and `on_end` is told when it has ended.
     """
 
-    def __init__(self, command: Sequence[str], *, count: int) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        count: int,
+        options: Callable[[int], Sequence[str]] = lambda slot: (),
+        on_end: Callable[[int], None] = lambda slot: None,
+    ) -> None:
         self._command = list(command)
+        self._options = options
+        self._on_end = on_end
         self._children: list[subprocess.Popen[bytes] | None] = [None] * count
         self._started_at = [0.0] * count
         self._retry_at = [0.0] * count
@@ -57,6 +67,7 @@ class Supervisor:
             return
         if child is not None:
             self._children[slot] = None
+            self._on_end(slot)
             pause = self._backoffs[slot].next_pause()
             self._retry_at[slot] = now + pause
             emit(
@@ -67,7 +78,8 @@ class Supervisor:
             )
         if now >= self._retry_at[slot] and not self._stopping:
             # A group of its own: a Ctrl-C in the terminal reaches only us, and is passed on once.
-            started = subprocess.Popen(self._command, start_new_session=True)
+            command = [*self._command, *self._options(slot)]
+            started = subprocess.Popen(command, start_new_session=True)
             self._children[slot] = started
             self._started_at[slot] = now
             if self._is_stopping():  # the signal came while it was being started, and passed it by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -17,8 +18,10 @@ from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.link import Link, OnConnect, is_transient
+from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.task import DEFAULT_RETRY
+from faultline.tracing import tracing
 from faultline.workers.attempt import AbortCause
 from faultline.workers.bookmark import Bookmark
 from faultline.workers.committer import Committer
@@ -30,6 +33,7 @@ from faultline.workers.pace import Pace
 from faultline.workers.registration import Registration
 from faultline.workers.sentinel import Sentinel
 from faultline.workers.settlement import Settlement
+from faultline.workers.takeovers import Takeovers
 from faultline.workers.tools import Tools
 
 Companion = Callable[[], Coroutine[Any, Any, None]]
@@ -90,6 +94,7 @@ class Worker:
             spawn=self._do,
         )
         self._listener = Listener(self._make_link, settings.queues, self._wake.set)
+        self._takeovers = Takeovers(self._make_link("takeovers"), spawn=self._do)
         self._services = (self._committer.run, self._listener.run, *companions)
 
     def _make_link(self, purpose: str, *, on_connect: OnConnect | None = None) -> Link:
@@ -118,6 +123,7 @@ class Worker:
     async def run(self) -> bool:
         """Work until stopped. False when a handler's thread could not be ended."""
         await self._tools.open()
+        meter.current.expect(self._settings.queues)
         await self._first_connection()
         if self._settings.self_fencing:
             self._sentinel.start()
@@ -137,9 +143,11 @@ class Worker:
                 self._committer,
                 self._listener,
                 self._settlement,
+                self._takeovers,
                 self._tools,
             ):
                 await part.close()
+            meter.current.flush(steady_now(), running=len(self._running))
         emit(
             Event.WORKER_STOPPED,
             worker=self._settings.worker_id,
@@ -168,6 +176,7 @@ class Worker:
                 if service.done():
                     service.result()  # raises what ended it
             self._wake.clear()
+            meter.current.flush(steady_now(), running=len(self._running))
             self._hand_back_overdue()
             wanted = self._wanted()
             if wanted > 0:
@@ -182,6 +191,7 @@ class Worker:
                 self._fill_slots()
                 if len(leases) == wanted:
                     continue
+                meter.current.flush(steady_now(), running=len(self._running))
             if limit and self._started >= limit and not self._running:
                 return
             await self._wait_for_work()
@@ -203,6 +213,8 @@ class Worker:
     async def _claim(self, wanted: int) -> list[Lease]:
         settings = self._settings
         sent_at = steady_now()
+        spans = tracing.look()
+        began_ns = 0 if spans is None else time.time_ns()
         past = self._bookmark.past(sent_at)
         statement = protocol.claim(
             settings.worker_id,
@@ -212,13 +224,22 @@ class Worker:
             past=past,
         )
         claims = await self._claims.run(statement)
+        answered_at = steady_now()
         self._bookmark.advance(
             claims,
             was_full=past is None or len(claims) < wanted,
             began=sent_at,
-            ended=steady_now(),
+            ended=answered_at,
         )
-        return [self._take(claim, sent_at) for claim in claims]
+        meter.current.claimed(claims, answered_at - sent_at)
+        if meter.current.is_on:
+            self._takeovers.look_among(claims)
+        leases = [self._take(claim, sent_at) for claim in claims]
+        if spans is not None and claims:
+            traces = spans.claimed(claims, settings.worker_id, began_ns) or ()
+            for lease, trace in zip(leases, traces, strict=False):
+                lease.trace = trace
+        return leases
 
     def _take(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)
@@ -319,6 +340,7 @@ class Worker:
             under_way = self._running | self._chores
             if not under_way:
                 break
+            meter.current.flush(steady_now(), running=len(self._running))
             await asyncio.wait(
                 {*under_way, interruption}, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )

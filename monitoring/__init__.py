@@ -1,0 +1,1 @@
+"""What watches a running Faultline: Prometheus rules, and Grafana dashboards as code."""

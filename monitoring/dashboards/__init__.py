@@ -1,0 +1,12 @@
+"""The Grafana dashboards of Faultline, as code: `python -m monitoring.dashboards` writes their JSON."""
+
+from monitoring.dashboards.board import Dashboard
+from monitoring.dashboards.database import DATABASE
+from monitoring.dashboards.leases import LEASES
+from monitoring.dashboards.overview import OVERVIEW
+from monitoring.dashboards.queues import QUEUES
+from monitoring.dashboards.workers import WORKERS
+
+DASHBOARDS: tuple[Dashboard, ...] = (OVERVIEW, LEASES, WORKERS, QUEUES, DATABASE)
+
+__all__ = ["DASHBOARDS", "Dashboard"]

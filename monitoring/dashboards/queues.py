@@ -1,0 +1,135 @@
+"""Queues: what waits, how long, and what becomes of it."""
+
+from __future__ import annotations
+
+from monitoring.dashboards.board import Dashboard, Row, Variable
+from monitoring.dashboards.panel import Panel, Query, graph
+
+_QUEUE = "queue=~'$queue'"
+_MATCHING = f"{{{_QUEUE}}}"
+
+
+def _depth(state: str, description: str) -> Panel:
+    return graph(
+        state.capitalize(),
+        Query(f"queue_state:faultline_queue_jobs:max{{state='{state}', {_QUEUE}}}", "{{queue}}"),
+        description=description,
+        width=6,
+    )
+
+
+def _rate(title: str, series: str, description: str) -> Panel:
+    return graph(
+        title,
+        Query(f"sum by (queue) (rate({series}[$__rate_interval]))", "{{queue}}"),
+        description=description,
+        unit="ops",
+        width=8,
+    )
+
+
+_DEPTH = (
+    _depth("due", "Could run at once. Exact up to 10,000, an estimate beyond."),
+    _depth("scheduled", "For later: delayed, or waiting for the next attempt."),
+    _depth("running", "In the hands of a worker."),
+    _depth("failed", "Will not run again by themselves."),
+    graph(
+        "Oldest due",
+        Query(f"queue:faultline_queue_oldest_due_seconds:max{_MATCHING}", "{{queue}}"),
+        description="How long the job that has waited longest has been due. A queue that is paused, or"
+        " that nobody listens to, climbs in a straight line.",
+        unit="s",
+        width=24,
+    ),
+)
+
+_FLOW = (
+    _rate(
+        "Enqueued",
+        f"faultline_jobs_enqueued_total{{outcome='queued', {_QUEUE}}}",
+        "New jobs, by processes that are scraped.",
+    ),
+    _rate("Claimed", f"faultline_jobs_claimed_total{_MATCHING}", "Attempts begun."),
+    _rate("Succeeded", f"faultline_jobs_succeeded_total{_MATCHING}", "Entered in the ledger."),
+)
+
+_TROUBLE = (
+    graph(
+        "Retried, share of the claims",
+        Query(f"queue:faultline_jobs_retried:ratio_rate5m{_MATCHING}", "{{queue}}"),
+        description="Of the attempts begun, how many failed and will be made again.",
+        unit="percentunit",
+    ),
+    graph(
+        "Dead, per second",
+        Query(
+            f"sum by (queue, reason) (rate(faultline_jobs_failed_total{_MATCHING}[$__rate_interval]))",
+            "{{queue}}: {{reason}}",
+        ),
+        description="Jobs given up, and why; poison and cancelled ones are counted by the leader.",
+        unit="ops",
+    ),
+    graph(
+        "Submitted again",
+        Query(
+            "sum by (queue) (rate(faultline_jobs_enqueued_total"
+            f"{{outcome='existing', {_QUEUE}}}[$__rate_interval]))",
+            "{{queue}}",
+        ),
+        description="Enqueues whose idempotency key had a job already: it was given back, no second one"
+        " made.",
+        unit="ops",
+        width=24,
+    ),
+)
+
+
+def _latency(title: str, histogram: str, share: float, description: str) -> Panel:
+    rate = f"sum by (le, queue) (rate({histogram}_bucket{_MATCHING}[$__rate_interval]))"
+    return graph(
+        title,
+        Query(f"histogram_quantile({share}, {rate})", "{{queue}}"),
+        description=description,
+        unit="s",
+    )
+
+
+_TIME = (
+    _latency(
+        "End to end, half",
+        "faultline_end_to_end_seconds",
+        0.5,
+        "From when a job was last due to its commit: half of the jobs took less.",
+    ),
+    _latency(
+        "End to end, 99 of 100",
+        "faultline_end_to_end_seconds",
+        0.99,
+        "From when a job was last due to its commit: one in a hundred took longer.",
+    ),
+    _latency(
+        "Execution, half",
+        "faultline_execution_seconds",
+        0.5,
+        "How long handlers ran: half of the attempts took less.",
+    ),
+    _latency(
+        "Execution, 99 of 100",
+        "faultline_execution_seconds",
+        0.99,
+        "How long handlers ran: one attempt in a hundred took longer.",
+    ),
+)
+
+QUEUES = Dashboard(
+    name="queues",
+    title="queues",
+    description="What waits, how long, and what becomes of it.",
+    variables=(Variable("queue", "faultline_queue_jobs"),),
+    rows=(
+        Row("Depth", _DEPTH),
+        Row("Flow", _FLOW),
+        Row("Trouble", _TROUBLE),
+        Row("Time", _TIME),
+    ),
+)

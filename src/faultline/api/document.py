@@ -1,0 +1,87 @@
+"""The OpenAPI document: what is said of every endpoint alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from faultline import __version__
+from faultline.api.models import ErrorAnswer
+from faultline.api.settings import ApiSettings
+
+_SAYS = {
+    401: ("No key, or not a valid one.", "unauthenticated", "this needs a key"),
+    403: ("The key lacks the scope.", "forbidden", "this key may read; this needs enqueue"),
+    404: ("There is no such job.", "unknown_job", "there is no job …"),
+    408: ("The body did not arrive in time.", "request_timeout", "the body did not arrive in time"),
+    409: (
+        "It contradicts what was done before: the idempotency key belongs to other work, or the job"
+        " has succeeded.",
+        "idempotency_conflict",
+        "idempotency key 'invoice-42' belongs to another task or payload",
+    ),
+    413: ("Too long.", "payload_too_large", "payload is 1,048,577 bytes of JSON; …"),
+    415: ("The body is not JSON.", "unsupported_media_type", "the body is to be JSON"),
+    422: ("It cannot be stored; nothing was.", "invalid_input", "priority 12 is not within …"),
+    429: ("The key asks too often.", "rate_limited", "more than 200 requests a second"),
+    431: ("The headers are too long.", "headers_too_large", "the address and headers are …"),
+    503: (
+        "The database is away or slow, or the server is full. Retry-After says when to try again.",
+        "database_unavailable",
+        "the database cannot be reached",
+    ),
+}
+_ALWAYS = (431, 503)
+_WITH_KEY = (401, 403, 429)
+_WITH_BODY = 415
+
+DESCRIPTION = """\
+Enqueue, look at and operate the jobs of a Faultline queue.
+
+Send your key as `Authorization: Bearer flk_…`. Every error is
+`{"error": {"code", "message", "hint"}}`; the codes do not change between releases."""
+
+
+def refusals(*statuses: int, is_open: bool = False) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses`: these, and what any endpoint may answer."""
+    wanted = {*statuses, *_ALWAYS, *(() if is_open else _WITH_KEY)}
+    if _WITH_BODY in statuses:
+        wanted.add(408)
+    return {status: _refusal(status) for status in sorted(wanted)}
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    description, code, message = _SAYS[status]
+    example = {"error": {"code": code, "message": message, "hint": None}}
+    told: dict[str, Any] = {
+        "model": ErrorAnswer,
+        "description": description,
+        "content": {"application/json": {"example": example}},
+    }
+    if status in (429, 503):
+        told["headers"] = {
+            "Retry-After": {"description": "In seconds.", "schema": {"type": "string"}}
+        }
+    return told
+
+
+def describe(app: FastAPI, settings: ApiSettings) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title="Faultline producer API",
+            version=__version__,
+            description=DESCRIPTION,
+            routes=app.routes,
+        )
+        components = document["components"]
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        components["schemas"]["BatchRequest"]["properties"]["jobs"]["maxItems"] = (
+            settings.batch_jobs
+        )
+        for parameter in document["paths"]["/jobs"]["get"]["parameters"]:
+            if parameter["name"] == "limit":
+                parameter["schema"]["maximum"] = settings.page_size
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,38 @@
+"""A route that lets nobody in without asking: every endpoint says what it takes, or cannot be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from faultline.api.body import BoundedRequest
+from faultline.api.visit import Access, Visit
+
+ACCESS = "x-faultline-access"
+
+
+def needs(access: Access, **extra: Any) -> dict[str, Any]:
+    """For a route's `openapi_extra`: what is documented is what is asked for."""
+    security: list[dict[str, list[str]]] = [] if access is Access.OPEN else [{"key": []}]
+    return {ACCESS: access.value, "security": security, **extra}
+
+
+class GuardedRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        access = Access((self.openapi_extra or {})[ACCESS])
+
+        async def guarded(request: Request) -> Response:
+            service = request.app.state.service
+            visit = Visit(service, deadline=request.state.deadline)
+            request.state.visit = visit
+            await visit.admit(request, access)
+            bounded = BoundedRequest(request.scope, request.receive)
+            return await handle(
+                bounded.bound(body_bytes=service.settings.body_bytes, deadline=visit.deadline)
+            )
+
+        return guarded

@@ -1,0 +1,130 @@
+"""A visit: one request under way, with what it may do and until when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar, assert_never
+
+from fastapi import Depends, Request
+
+from faultline.api.keyring import Keyring
+from faultline.api.pulse import Pulse
+from faultline.api.rates import Rates
+from faultline.api.refusals import Refusal
+from faultline.api.sessions import Sessions
+from faultline.api.settings import ApiSettings, is_loopback
+from faultline.app import Faultline
+from faultline.keys import Scope
+from faultline.protocol import Statement
+
+T = TypeVar("T")
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::\d{1,5})?\Z")
+
+
+class Access(StrEnum):
+    """What it takes to be let in."""
+
+    OPEN = "open"
+    ANY_KEY = "any key"
+    ENQUEUE = Scope.ENQUEUE.value
+    READ = Scope.READ.value
+    OPERATE = Scope.OPERATE.value
+    METRICS = "metrics"  # read, unless the operator opened them
+
+
+@dataclass(slots=True)
+class Service:
+    """What all visits share."""
+
+    settings: ApiSettings
+    pulse: Pulse
+    sessions: Sessions
+    keyring: Keyring
+    rates: Rates
+    app: Faultline | None = None  # without one, any task's name is taken
+
+
+@dataclass(slots=True)
+class Visit:
+    service: Service
+    deadline: float
+
+    @property
+    def settings(self) -> ApiSettings:
+        return self.service.settings
+
+    async def run(self, statement: Statement[T]) -> T:
+        return await self.service.sessions.run(statement, deadline=self.deadline)
+
+    async def run_together(self, statements: Sequence[Statement[Any]]) -> list[Any]:
+        return await self.service.sessions.run_together(statements, deadline=self.deadline)
+
+    async def admit(self, request: Request, access: Access) -> None:
+        """Before the body is read: nobody without a key can make us hold one."""
+        if access is Access.OPEN or (access is Access.METRICS and self.settings.open_metrics):
+            return
+        if not self.settings.require_keys:
+            require_from_here(request)
+            self._take_turn("whoever is on this machine")
+            return
+        key = await self.service.keyring.identify(request.headers.get("authorization"), self.run)
+        self._take_turn(key.id)
+        needed = _scope_for(access)
+        if needed is not None and needed not in key.scopes:
+            raise Refusal(
+                403,
+                "forbidden",
+                f"this key may {', '.join(sorted(key.scopes))}; this needs {needed}",
+                f"faultline keys create NAME --scope {needed}",
+                {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'},
+            )
+
+    def _take_turn(self, whose: object) -> None:
+        if wait_seconds := self.service.rates.take(whose):
+            raise Refusal(
+                429,
+                "rate_limited",
+                f"more than {self.settings.requests_per_second:g} requests a second",
+                "wait for as long as Retry-After says, or send jobs in batches",
+                {"Retry-After": str(wait_seconds)},
+            )
+
+
+def _scope_for(access: Access) -> Scope | None:
+    match access:
+        case Access.OPEN | Access.ANY_KEY:
+            return None
+        case Access.READ | Access.METRICS:
+            return Scope.READ
+        case Access.ENQUEUE:
+            return Scope.ENQUEUE
+        case Access.OPERATE:
+            return Scope.OPERATE
+    assert_never(access)
+
+
+def require_from_here(request: Request) -> None:
+    """Without keys, a web page in a browser on this machine could send what it likes: from another
+    origin, or by a name of its own that leads to this address. A program does neither."""
+    host = request.headers.get("host", "")
+    named = _HOST.match(host)
+    is_same_origin = request.headers.get("origin", f"http://{host}") == f"http://{host}"
+    if named is None or not is_loopback(named[1]) or not is_same_origin:
+        raise Refusal(
+            403,
+            "foreign_origin",
+            "without keys this API answers only programs on this machine, by its loopback name",
+            "make a key: faultline keys create NAME --scope enqueue",
+        )
+
+
+def current_visit(request: Request) -> Visit:
+    visit: Visit = request.state.visit
+    return visit
+
+
+CurrentVisit = Annotated[Visit, Depends(current_visit)]

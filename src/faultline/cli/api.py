@@ -1,0 +1,84 @@
+"""The command `api`: serve the producer API. Its options are the fields of ApiSettings."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import click
+import psycopg
+
+from faultline.api import ApiSettings
+from faultline.cli.context import Context
+from faultline.database import connect
+from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.link import is_transient
+from faultline.migrate import require_current_schema
+
+
+def _limits(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each limit, in their order: --body-bytes, --page-size, …"""
+    for limit in reversed(fields(ApiSettings)):
+        if "says" in limit.metadata:
+            option = click.option(
+                f"--{limit.name.replace('_', '-')}",
+                type=type(limit.default),
+                default=limit.default,
+                show_default=True,
+                envvar=f"FAULTLINE_API_{limit.name.upper()}",
+                help=limit.metadata["says"],
+            )
+            command = option(command)
+    return command
+
+
+@click.command()
+@click.option("--host", default=ApiSettings.host, show_default=True, envvar="FAULTLINE_API_HOST")
+@_limits
+@click.option("--open-metrics", is_flag=True, help="GET /metrics without a key.")
+@click.option(
+    "--insecure-no-keys",
+    is_flag=True,
+    help="For development: let whoever is on this machine do everything. Loopback only.",
+)
+@click.pass_obj
+def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
+    """Serve the HTTP API: enqueue, look at and operate jobs. Keys: faultline keys create."""
+    settings = ApiSettings(require_keys=not insecure_no_keys, **options)
+    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+        raise InvalidSettings(
+            "the API needs packages that are not here", hint="pip install 'faultline[api]'"
+        )
+    url = context.database_url
+    _require_schema(url)
+
+    from faultline.api.application import create_api
+    from faultline.api.server import serve
+
+    app = context.app if context.app_path is not None else None
+
+    def announce(address: str) -> None:
+        click.echo(f"faultline api on {address}")
+        if insecure_no_keys:
+            click.secho(
+                "KEYS ARE OFF: every program on this machine can enqueue, read and cancel jobs.",
+                fg="red",
+                bold=True,
+                err=True,
+            )
+
+    serve(create_api(url, settings, app=app), settings, on_bound=announce)
+
+
+def _require_schema(url: str) -> None:
+    """A wrong schema is an error at once; a server that is away is waited for."""
+    try:
+        with connect(url) as conn:
+            require_current_schema(conn)
+    except DatabaseUnavailable:
+        return
+    except psycopg.Error as error:
+        if not is_transient(error):
+            raise

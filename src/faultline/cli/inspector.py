@@ -1,0 +1,107 @@
+"""The command `inspector`: the dashboard and what feeds it, served to a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from pathlib import Path
+
+import click
+
+from faultline import __version__
+from faultline.cli.context import Context
+from faultline.database import redact
+from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.inspector.settings import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    MAX_STREAMS,
+    InspectorSettings,
+    is_loopback,
+)
+
+_WARNING = "whoever can reach this address can read every job and its payload"
+
+
+@click.group()
+def inspector() -> None:
+    """See what the queue is doing. Reads only."""
+
+
+@inspector.command()
+@click.option("--host", default=DEFAULT_HOST, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="0 for any that is free.",
+)
+@click.option("--expose", is_flag=True, help=f"Listen on more than this machine: {_WARNING}.")
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that browsers reach it by, besides localhost and addresses; may be repeated.",
+)
+@click.option(
+    "--api-url",
+    metavar="URL",
+    help="Where `faultline api` is: lets operators with a key retry, cancel and pause.",
+)
+@click.option(
+    "--reports",
+    type=click.Path(path_type=Path),
+    default=Path("reports/latest"),
+    show_default=True,
+    help="The folder with the summaries of drills and benchmarks.",
+)
+@click.option(
+    "--max-streams",
+    type=click.IntRange(1, 400),
+    default=MAX_STREAMS,
+    show_default=True,
+    help="How many dashboards may be open at once.",
+)
+@click.pass_obj
+def serve(
+    context: Context,
+    host: str,
+    port: int,
+    expose: bool,
+    allowed_hosts: tuple[str, ...],
+    api_url: str | None,
+    reports: Path,
+    max_streams: int,
+) -> None:
+    """Serve the dashboard and its API until SIGTERM or SIGINT."""
+    if not all(map(importlib.util.find_spec, ("fastapi", "uvicorn"))):
+        raise InvalidSettings(
+            "the inspector needs FastAPI and uvicorn", hint="pip install 'faultline[api]'"
+        )
+    settings = InspectorSettings(
+        database_url=context.database_url,
+        host=host,
+        port=port,
+        expose=expose,
+        allowed_hosts=allowed_hosts,
+        api_url=api_url,
+        reports=reports,
+        max_streams=max_streams,
+        version=__version__,
+    )
+    # A wrong schema is an error at once; a server that is away is waited for.
+    with contextlib.suppress(DatabaseUnavailable), context.connection():
+        pass
+
+    from faultline.inspector import service
+
+    def announce(address: str) -> None:
+        click.echo(
+            f"faultline inspector on {address}, reading {redact(settings.database_url)}", err=True
+        )
+        if not is_loopback(host):
+            click.echo(f"warning: {_WARNING}", err=True)
+
+    service.serve(settings, on_listening=announce)

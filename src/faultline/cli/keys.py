@@ -1,0 +1,98 @@
+"""The commands `keys create`, `keys list` and `keys revoke`: who may talk to the HTTP API."""
+
+from __future__ import annotations
+
+import click
+
+from faultline import keys as key_values
+from faultline.cli.context import Context
+from faultline.cli.output import print_json, print_table
+from faultline.cli.session import impatient, session
+from faultline.database import run
+from faultline.errors import InvalidInput
+from faultline.keys import Scope
+from faultline.payload import encode_json
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the keys of the HTTP API."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "-s",
+    "--scope",
+    "scopes",
+    type=click.Choice([scope.value for scope in Scope]),
+    multiple=True,
+    required=True,
+    help="What it may do; give it once for each scope.",
+)
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def create(context: Context, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
+    """Make a key and show it, this once: only its hash is kept."""
+    key_values.check_name(name)
+    key = key_values.new_key()
+    with session(context) as conn, impatient(conn):
+        key_id = run(conn, key_values.create(name, key, map(Scope, scopes)))
+    if as_json:
+        told = {"id": key_id, "name": name, "prefix": key.prefix, "scopes": sorted(set(scopes))}
+        print_json({**told, "key": key.text})
+        return
+    click.echo(key.text)
+    click.echo(
+        f"Key {key_id} may {', '.join(sorted(set(scopes)))}. It is not shown again: keep it now.",
+        err=True,
+    )
+
+
+@keys.command("list")
+@click.option("--revoked", is_flag=True, help="Revoked ones too.")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def list_keys(context: Context, revoked: bool, as_json: bool) -> None:
+    """List keys, newest first. Of a key itself only its prefix can be shown."""
+    with session(context) as conn:
+        found = run(conn, key_values.listed(revoked=revoked))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("no keys: faultline keys create NAME --scope enqueue")
+        return
+    print_table(
+        ["id", "name", "key", "scopes", "created", "last used", "revoked"],
+        [
+            [
+                *(str(key.id), key.name, f"flk_{key.prefix}_…", ", ".join(key.scopes)),
+                *(
+                    "" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+                    for moment in (key.created_at, key.last_used_at, key.revoked_at)
+                ),
+            ]
+            for key in found
+        ],
+    )
+
+
+@keys.command()
+@click.argument("key", metavar="ID|PREFIX")
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def revoke(context: Context, key: str, as_json: bool) -> None:
+    """Make a key worthless: at once for an API that looks it up, else when it forgets it."""
+    encode_json(key, what="the key")
+    with session(context) as conn, impatient(conn):
+        key_id = run(conn, key_values.id_of(key))
+        if key_id is None:
+            raise InvalidInput(
+                f"there is no key {key[:12]!r}", hint="faultline keys list --revoked"
+            )
+        was_valid = run(conn, key_values.revoke(key_id))
+    if as_json:
+        print_json({"id": key_id, "was_valid": was_valid})
+    else:
+        click.echo(f"key {key_id} {'is revoked' if was_valid else 'had been revoked before'}")

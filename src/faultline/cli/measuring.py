@@ -1,0 +1,88 @@
+"""The options for metrics of a long-running command, and what they set up around it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from faultline.metrics import Part, switch_on
+from faultline.workers.supervisor import Supervisor
+
+Command = Callable[..., None]
+
+
+class MetricsOptions(NamedTuple):
+    port: int  # 0: no metrics
+    host: str
+    files: Path | None  # of a supervised worker: where it counts, instead of serving
+
+
+def metrics_options(command: Command) -> Command:
+    """Give the command its options about metrics, and their values as one: `metrics`."""
+
+    @functools.wraps(command)
+    def with_metrics(
+        *args: Any, metrics_port: int, metrics_host: str, metrics_files: Path | None, **rest: Any
+    ) -> None:
+        command(*args, metrics=MetricsOptions(metrics_port, metrics_host, metrics_files), **rest)
+
+    for add in (
+        click.option("--metrics-files", type=click.Path(path_type=Path), hidden=True),
+        click.option(
+            "--metrics-host",
+            default="127.0.0.1",
+            show_default=True,
+            envvar="FAULTLINE_METRICS_HOST",
+            help="The address to serve them on.",
+        ),
+        click.option(
+            "--metrics-port",
+            default=0,
+            show_default=True,
+            type=click.IntRange(0, 65535),
+            envvar="FAULTLINE_METRICS_PORT",
+            help="Serve metrics for Prometheus on this port; 0 for none.",
+        ),
+    ):
+        with_metrics = add(with_metrics)
+    return with_metrics
+
+
+@contextmanager
+def measuring(options: MetricsOptions, *parts: Part) -> Iterator[None]:
+    """Inside, this process counts, and serves what it counts; or does nothing of the kind."""
+    if options.files is not None:
+        switch_on(*parts, files=options.files)
+    elif options.port:
+        from faultline.metrics.endpoint import Endpoint
+
+        registry = switch_on(*parts).registry
+        with Endpoint(registry, host=options.host, port=options.port):
+            yield
+        return
+    yield
+
+
+def supervise(
+    command: Sequence[str], *, count: int, options: MetricsOptions, parts: Sequence[Part]
+) -> int:
+    """Run so many processes, and serve the metrics of all of them; the exit code."""
+    if not options.port:
+        return Supervisor(command, count=count).run()
+    from faultline.metrics.endpoint import Endpoint
+    from faultline.metrics.slots import Slots
+
+    with Slots(count) as slots:
+        registry = slots.registry(*parts)
+        with Endpoint(registry, host=options.host, port=options.port):
+            return Supervisor(
+                [*command, "--metrics-port", "0"],
+                count=count,
+                options=lambda slot: ("--metrics-files", str(slots.files_of(slot))),
+                on_end=slots.free,
+            ).run()

@@ -1,0 +1,225 @@
+"""Pages of jobs, as values in the style of protocol.py: each read from an index in that index's order.
+
+What no index knows, a task's name say, is looked for among a bounded number of jobs: such a page may hold
+fewer than were asked for, or none, and still say where to go on. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, LiteralString, assert_never
+from uuid import UUID
+
+from faultline.inspector import cursor
+from faultline.model import JobState
+from faultline.protocol import Row, Statement
+
+LOOKED_AT = 5_000  # jobs, for one page
+LOOKED_AT_IN_EACH_QUEUE = 500
+MAX_QUEUES = 1_000
+ERROR_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    id: UUID
+    task: str
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    token: int
+    created_at: datetime
+    next_run_at: datetime
+    finished_at: datetime | None
+    failed_reason: str | None
+    last_error: str | None  # its beginning
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    jobs: list[JobSummary]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    state: JobState | None = None
+    queue: str | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """An index to read, and what of the filter it answers by itself."""
+
+    name: str
+    key: tuple[str, ...]  # of queue, priority, moment and id, those that it is ordered by
+    moment: LiteralString
+    source: LiteralString
+    params: tuple[Any, ...]
+    behind: LiteralString  # the rows behind a key
+    behind_key: tuple[str, ...]  # the parts of the key, as `behind` takes them
+    by: LiteralString
+    leaves: tuple[str, ...]  # what of the filter is looked for job by job
+    end: LiteralString = ""  # of the source, with its own limit
+
+
+_KEY_TYPES: dict[str, type] = {"queue": str, "priority": int, "moment": datetime, "id": UUID}
+
+_NEWEST = _Order(  # ids begin with the time
+    name="newest",
+    key=("id",),
+    moment="NULL::timestamptz",
+    source="faultline.jobs AS j WHERE true",
+    params=(),
+    behind=" AND j.id < %s",
+    behind_key=("id",),
+    by="j.id DESC",
+    leaves=("state", "queue", "task"),
+)
+_ENDING_FIRST = _Order(
+    name="running",
+    key=("moment", "id"),
+    moment="j.lease_expires_at",
+    source="faultline.jobs AS j WHERE j.state = 'running'",
+    params=(),
+    behind=" AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)",
+    behind_key=("moment", "moment", "id"),
+    by="j.lease_expires_at, j.id",
+    leaves=("queue", "task"),
+)
+
+
+def _as_claimed(queue: str | None) -> _Order:
+    of_queue: LiteralString = "" if queue is None else " AND j.queue = %s"
+    return _Order(
+        name="queued",
+        key=("queue", "priority", "moment", "id"),
+        moment="j.next_run_at",
+        source=f"faultline.jobs AS j WHERE j.state = 'queued'{of_queue}",
+        params=() if queue is None else (queue,),
+        behind=" AND (j.queue, j.priority, j.next_run_at, j.id) > (%s, %s, %s, %s)",
+        behind_key=("queue", "priority", "moment", "id"),
+        by="j.queue, j.priority, j.next_run_at, j.id",
+        leaves=("task",),
+    )
+
+
+def _failed_last(queue: str) -> _Order:
+    return _Order(
+        name="failed",
+        key=("moment", "id"),
+        moment="j.finished_at",
+        source="faultline.jobs AS j WHERE j.state = 'failed' AND j.queue = %s",
+        params=(queue,),
+        behind=" AND j.finished_at <= %s AND (j.finished_at, j.id) < (%s, %s)",
+        behind_key=("moment", "moment", "id"),
+        by="j.finished_at DESC, j.id DESC",
+        leaves=("task",),
+    )
+
+
+# Of each queue as many as the page may need, merged.
+_FAILED_LAST_ANYWHERE = replace(
+    _failed_last(""),
+    source="failing AS f CROSS JOIN LATERAL (SELECT j.* FROM faultline.jobs AS j"
+    " WHERE j.state = 'failed' AND j.queue = f.queue",
+    params=(),
+    end=" ORDER BY j.finished_at DESC, j.id DESC LIMIT %s) AS j",
+)
+
+
+def _order(wanted: JobFilter) -> _Order:
+    match wanted.state:
+        case JobState.QUEUED:
+            return _as_claimed(wanted.queue)
+        case JobState.RUNNING:
+            return _ENDING_FIRST
+        case JobState.FAILED:
+            return _FAILED_LAST_ANYWHERE if wanted.queue is None else _failed_last(wanted.queue)
+        case JobState.SUCCEEDED | None:
+            return _NEWEST
+        case _:
+            assert_never(wanted.state)
+
+
+_TESTS: dict[str, LiteralString] = {
+    "state": " AND j.state = %s",
+    "queue": " AND j.queue = %s",
+    "task": " AND j.task = %s",
+}
+
+
+# From one queue's name to the next, however many failures lie between. Not run when nothing asks for it.
+_FAILING: LiteralString = (
+    "WITH RECURSIVE names (queue) AS ("
+    "  (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'"
+    "   ORDER BY q.queue LIMIT 1)"
+    "  UNION ALL SELECT (SELECT q.queue FROM faultline.jobs AS q WHERE q.state = 'failed'"
+    "   AND q.queue > n.queue ORDER BY q.queue LIMIT 1) FROM names AS n WHERE n.queue IS NOT NULL),"
+    " failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s)"
+)
+_SEEN: LiteralString = (
+    ", places AS (SELECT *, row_number() OVER () AS place FROM ordered),"
+    " seen AS (SELECT * FROM places WHERE is_wanted OR place = %s ORDER BY place LIMIT %s)"
+    " SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id, j.*"
+    " FROM seen LEFT JOIN LATERAL (SELECT s.id, s.task, s.queue, s.state, s.priority, s.attempts,"
+    "  s.max_attempts, s.fencing_token, s.created_at, s.next_run_at, s.finished_at, s.failed_reason,"
+    "  left(s.last_error, %s) FROM faultline.jobs AS s WHERE s.id = seen.id LIMIT 1) AS j"
+    " ON seen.is_wanted ORDER BY seen.place"
+)
+
+
+def is_looked_for(wanted: JobFilter) -> bool:
+    """Whether part of the filter is in no index, so that jobs are looked at one by one."""
+    return any(getattr(wanted, name) is not None for name in _order(wanted).leaves)
+
+
+def page(
+    wanted: JobFilter, *, limit: int, after: str | None = None, look_at: int = LOOKED_AT
+) -> Statement[JobPage]:
+    """`look_at` is how many jobs it looks at, at most, for what no index knows."""
+    order = _order(wanted)
+    test: LiteralString = "true"
+    test_params: tuple[Any, ...] = ()
+    for name in order.leaves:
+        if (value := getattr(wanted, name)) is not None:
+            test += _TESTS[name]
+            test_params += (value,)
+    behind: LiteralString = ""
+    behind_params: tuple[Any, ...] = ()
+    if after is not None:
+        types = [_KEY_TYPES[part] for part in order.key]
+        key = dict(zip(order.key, cursor.decode(after, order.name, types), strict=True))
+        behind, behind_params = order.behind, tuple(key[part] for part in order.behind_key)
+    if order.end:
+        look_at = min(look_at, LOOKED_AT_IN_EACH_QUEUE)
+    looked_at = look_at if test_params else limit + 1
+    return Statement(
+        f"{_FAILING}, ordered AS MATERIALIZED ("  # noqa: S608 - of literals, all in this file
+        f" SELECT j.id, j.queue, j.priority, {order.moment} AS moment, {test} AS is_wanted"
+        f" FROM {order.source}{behind}{order.end} ORDER BY {order.by} LIMIT %s){_SEEN}",
+        (
+            *(MAX_QUEUES, *test_params, *order.params, *behind_params),
+            *((looked_at,) if order.end else ()),
+            *(looked_at, looked_at, limit + 1, ERROR_LENGTH),
+        ),
+        lambda rows: _read_page(rows, order, limit, looked_at),
+    )
+
+
+def _read_page(rows: list[Row], order: _Order, limit: int, looked_at: int) -> JobPage:
+    wanted = [row for row in rows if row[1]]
+    last = None
+    if len(wanted) > limit:
+        last = wanted[limit - 1]
+    elif rows and rows[-1][0] == looked_at:  # there is more to look at
+        last = rows[-1]
+    following = None
+    if last is not None:
+        parts = dict(zip(_KEY_TYPES, last[2:6], strict=True))
+        following = cursor.encode(order.name, [parts[part] for part in order.key])
+    return JobPage([JobSummary(*row[6:]) for row in wanted[:limit]], following)

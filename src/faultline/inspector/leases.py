@@ -1,0 +1,98 @@
+"""Leases as they run out, as values in the style of protocol.py. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from faultline.inspector import cursor
+from faultline.protocol import Row, Statement
+
+# Those that end first are the ones at risk: looking at more would change no answer.
+PULSE_LEASES = 10_000
+
+_ORDER = "leases"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    job_id: UUID
+    task: str
+    queue: str
+    token: int
+    owner: str
+    claimed_at: datetime | None
+    lease_expires_at: datetime
+    remaining_seconds: float
+    lease_seconds: float | None
+
+    @property
+    def remaining_share(self) -> float:
+        """What is left of the lease, 0 to 1."""
+        if not self.lease_seconds:
+            return 0.0
+        return min(1.0, max(0.0, self.remaining_seconds / self.lease_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePage:
+    leases: list[LeaseRow]
+    next: str | None
+
+
+def page(*, limit: int, after: str | None = None) -> Statement[LeasePage]:
+    """In the order in which they run out. Heartbeats move leases to the end, so a page is of its moment."""
+
+    def read(rows: list[Row]) -> LeasePage:
+        leases = [LeaseRow(*row) for row in rows[:limit]]
+        is_more = len(rows) > limit
+        last = (leases[-1].lease_expires_at, leases[-1].job_id) if is_more else None
+        return LeasePage(leases, cursor.encode(_ORDER, last) if last else None)
+
+    columns = (
+        "SELECT j.id, j.task, j.queue, j.fencing_token, j.lease_owner, j.claimed_at,"
+        " j.lease_expires_at,"
+        " extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8, j.lease_seconds::float8"
+        " FROM faultline.jobs AS j WHERE j.state = 'running'"
+    )
+    order = " ORDER BY j.lease_expires_at, j.id LIMIT %s"
+    if after is None:
+        return Statement(columns + order, (limit + 1,), read)
+    moment, job_id = cursor.decode(after, _ORDER, (datetime, UUID))
+    return Statement(
+        columns + " AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)" + order,
+        (moment, moment, job_id, limit + 1),
+        read,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How the leases stand, over the first PULSE_LEASES of them."""
+
+    leases: int
+    expired: int
+    longest_expired_seconds: float | None
+    worst_remaining_share: float | None  # 0: run out; None: no lease
+    heartbeat_lateness_seconds: float  # of the latest worker; 0: none is late
+
+
+def pulse() -> Statement[Pulse]:
+    """A worker is late when it has been silent for longer than half the shortest of its leases: settings
+    that would let a healthy one be so are refused when a worker starts."""
+    return Statement(
+        "WITH held AS MATERIALIZED (SELECT j.lease_owner, nullif(j.lease_seconds, 0)::float8 AS length,"
+        "  extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8 AS remaining"
+        "  FROM faultline.jobs AS j WHERE j.state = 'running' ORDER BY j.lease_expires_at LIMIT %s)"
+        " SELECT count(*), count(*) FILTER (WHERE h.remaining <= 0), -min(h.remaining) FILTER"
+        "  (WHERE h.remaining <= 0), min(least(1, greatest(0, h.remaining / h.length))),"
+        " coalesce((SELECT greatest(0, max(extract(epoch FROM"
+        "   clock_timestamp() - w.last_heartbeat_at)::float8 - o.shortest / 2))"
+        "  FROM (SELECT lease_owner, min(length) AS shortest FROM held GROUP BY lease_owner) AS o"
+        "  CROSS JOIN LATERAL (SELECT last_heartbeat_at FROM faultline.workers"
+        "   WHERE id = o.lease_owner LIMIT 1) AS w), 0)"
+        " FROM held AS h",
+        (PULSE_LEASES,),
+        lambda rows: Pulse(*rows[0]),
+    )

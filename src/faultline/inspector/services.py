@@ -1,0 +1,39 @@
+"""What the endpoints share: the way to the database, the latest look, the open streams, the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from faultline.inspector.broadcast import Broadcast
+from faultline.inspector.csrf import Tokens
+from faultline.inspector.reader import Reader
+from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    settings: InspectorSettings
+    reader: Reader
+    snapshots: Snapshots
+    broadcast: Broadcast
+    tokens: Tokens
+
+
+def make_services(settings: InspectorSettings) -> Services:
+    reader = Reader(settings.database_url)
+    snapshots = Snapshots(reader)
+    broadcast = Broadcast(snapshots, max_listeners=settings.max_streams)
+    return Services(settings, reader, snapshots, broadcast, Tokens())
+
+
+def _services(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)  # noqa: S101 - put there when the application is made
+    return services
+
+
+Shared = Annotated[Services, Depends(_services)]

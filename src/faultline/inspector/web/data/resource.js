@@ -1,0 +1,71 @@
+// One document of the inspector, fetched when the page opens and again whenever the stream says that something moved.
+import { useEffect, useRef, useState } from "../html.js";
+import { get } from "./api.js";
+import { live } from "./live.js";
+
+const SHORTEST_PAUSE_MS = 900;
+const EMPTY = { path: null, data: null, error: null, fetchedAt: null };
+
+// → {data, error, fetchedAt, isLoading, reload}. After an error `data` is still what was last seen.
+export function useResource(path, { isLive = true } = {}) {
+  const [state, setState] = useState(EMPTY);
+  const reload = useRef(() => {});
+
+  useEffect(() => {
+    if (path == null) return undefined;
+    const leaving = new AbortController();
+    let isUnderWay = false;
+    let wantsAgain = false;
+    let timer = null;
+    let startedAt = 0;
+
+    async function fetchNow() {
+      isUnderWay = true;
+      startedAt = Date.now();
+      try {
+        const data = await get(path, leaving.signal);
+        if (!leaving.signal.aborted) setState({ path, data, error: null, fetchedAt: Date.now() });
+      } catch (error) {
+        if (leaving.signal.aborted) return;
+        setState((before) => ({ ...(before.path === path ? before : EMPTY), path, error }));
+      }
+      isUnderWay = false;
+      if (wantsAgain) ask();
+    }
+
+    // However fast events come: one request at a time, about one a second, none for a hidden page.
+    function ask() {
+      if (isUnderWay || timer) {
+        wantsAgain = isUnderWay;
+        return;
+      }
+      wantsAgain = false;
+      const wait = Math.max(0, startedAt + SHORTEST_PAUSE_MS - Date.now());
+      timer = setTimeout(() => {
+        timer = null;
+        if (!document.hidden) fetchNow();
+      }, wait);
+    }
+
+    reload.current = fetchNow;
+    fetchNow();
+    let seen = live.value.ticks;
+    const stop = isLive
+      ? live.watch(({ ticks }) => {
+          if (ticks !== seen) {
+            seen = ticks;
+            ask();
+          }
+        })
+      : () => {};
+    return () => {
+      leaving.abort();
+      clearTimeout(timer);
+      stop();
+    };
+  }, [path, isLive]);
+
+  const current = state.path === path ? state : EMPTY;
+  const isLoading = path != null && current.data == null && current.error == null;
+  return { ...current, isLoading, reload: () => reload.current() };
+}

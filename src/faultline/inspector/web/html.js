@@ -1,0 +1,17 @@
+// One name for the view layer. Values become text nodes or attributes, never markup.
+import htm from "./vendor/htm.js";
+import { h } from "./vendor/preact.js";
+
+export { Fragment, render } from "./vendor/preact.js";
+export {
+  useCallback,
+  useEffect,
+  useErrorBoundary,
+  useId,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "./vendor/preact-hooks.js";
+
+export const html = htm.bind(h);

@@ -1,0 +1,93 @@
+// Jobs, a page at a time, by state, queue and task. The filters are in the address, so that a view can be linked.
+import { withQuery } from "../data/api.js";
+import { useResource } from "../data/resource.js";
+import { html } from "../html.js";
+import { Badge, Token } from "../parts/badge.js";
+import { Heading } from "../parts/heading.js";
+import { JobLink, Moment } from "../parts/ident.js";
+import { Empty, Shown } from "../parts/notice.js";
+import { Pager, useCursors } from "../parts/pager.js";
+import { Table } from "../parts/table.js";
+import { words } from "../format.js";
+import { go, linkTo } from "../router.js";
+
+const PAGE_SIZE = 50;
+const QUEUES_OFFERED = 100;
+const STATES = ["queued", "running", "succeeded", "failed"];
+
+const COLUMNS = [
+  { label: "State", kind: "tight", cell: ({ state }) => html`<${Badge} word=${state} />` },
+  { label: "Job", cell: ({ id, task }) => html`<${JobLink} id=${id} task=${task} />` },
+  { label: "Queue", cell: ({ queue }) => queue },
+  { label: "Attempts", kind: "numeric", cell: ({ attempts, max_attempts: most }) => `${attempts} of ${most}` },
+  { label: "Token", kind: "tight", cell: ({ token }) => html`<${Token} value=${token || null} />` },
+  { label: "Created", kind: "numeric", cell: ({ created_at: at }) => html`<${Moment} at=${at} />` },
+  { label: "Ended", kind: "numeric", cell: ({ finished_at: at }) => html`<${Moment} at=${at} />` },
+  {
+    label: "Last error",
+    cell: ({ failed_reason: reason, last_error: error }) =>
+      (reason || error) && html`<${Trouble} reason=${reason} error=${error} />`,
+  },
+];
+
+function Trouble({ reason, error }) {
+  return html`<span>
+    ${reason && html`<span class="sub">${words(reason)}</span>`}
+    <span class="clip">${firstLine(error)}</span>
+  </span>`;
+}
+
+function firstLine(error) {
+  return error?.split("\n", 1)[0];
+}
+
+export function Jobs({ query }) {
+  const filters = Object.fromEntries(["state", "queue", "task", "key"].map((name) => [name, query.get(name) ?? ""]));
+  const isFiltered = Object.values(filters).some(Boolean);
+  const cursors = useCursors(JSON.stringify(filters));
+  const jobs = useResource(withQuery("jobs", { ...filters, limit: PAGE_SIZE, after: cursors.cursor }));
+  return html`
+    <${Heading} title="Jobs" />
+    <${Filters} filters=${filters} isFiltered=${isFiltered} />
+    <${Shown} resource=${jobs} rows=${10}>
+      ${({ jobs: rows, next }) =>
+        rows.length
+          ? html`<${Table} caption="Jobs" columns=${COLUMNS} rows=${rows} rowKey=${({ id }) => id} />
+              <${Pager} cursors=${cursors} next=${next} shown=${rows.length} what="jobs" />`
+          : next
+            ? html`<${Empty} title="None among the jobs looked at so far">There are more: go on with Next.<//>
+              <${Pager} cursors=${cursors} next=${next} shown=${0} what="jobs" />`
+          : isFiltered
+            ? html`<${Empty} title="No job matches"><a href=${linkTo("jobs")}>Show all jobs</a><//>`
+            : html`<${Empty} title="No job has been enqueued">They appear here as soon as one is.<//>`}
+    <//>
+  `;
+}
+
+function Filters({ filters, isFiltered }) {
+  const queues = useResource("queues", { isLive: false });
+  const change = (name) => (event) => go("jobs", null, { ...filters, [name]: event.currentTarget.value.trim() });
+  return html`<form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
+    <label class="field">State
+      <select value=${filters.state} onChange=${change("state")}>
+        <option value="">any</option>
+        ${STATES.map((state) => html`<option key=${state} value=${state}>${state}</option>`)}
+      </select>
+    </label>
+    <label class="field">Queue
+      <input list="queue-names" autocomplete="off" placeholder="any" value=${filters.queue} onChange=${change("queue")} />
+      <datalist id="queue-names">
+        ${(queues.data?.queues ?? [])
+          .slice(0, QUEUES_OFFERED)
+          .map(({ queue }) => html`<option key=${queue} value=${queue} />`)}
+      </datalist>
+    </label>
+    <label class="field">Task
+      <input autocomplete="off" spellcheck=${false} placeholder="any" value=${filters.task} onChange=${change("task")} />
+    </label>
+    <label class="field">Idempotency key
+      <input autocomplete="off" spellcheck=${false} placeholder="any" value=${filters.key} onChange=${change("key")} />
+    </label>
+    ${isFiltered && html`<a class="button" data-kind="quiet" href=${linkTo("jobs")}>Clear</a>`}
+  </form>`;
+}

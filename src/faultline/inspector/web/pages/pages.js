@@ -1,0 +1,18 @@
+// Every page once: its place in the navigation, its key, its component.
+import { Jobs } from "./jobs.js";
+import { Leases } from "./leases.js";
+import { Overview } from "./overview.js";
+import { Queues } from "./queues.js";
+import { Rejections } from "./rejections.js";
+import { Reports } from "./reports.js";
+import { Workers } from "./workers.js";
+
+export const PAGES = [
+  { name: "overview", title: "Overview", key: "o", component: Overview },
+  { name: "leases", title: "Leases at risk", key: "l", component: Leases },
+  { name: "workers", title: "Workers", key: "w", component: Workers },
+  { name: "queues", title: "Queues", key: "q", component: Queues },
+  { name: "jobs", title: "Jobs", key: "j", component: Jobs },
+  { name: "rejections", title: "Refused writes", key: "r", component: Rejections },
+  { name: "reports", title: "Reports", key: "p", component: Reports },
+];

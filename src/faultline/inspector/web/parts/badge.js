@@ -1,0 +1,36 @@
+// One word and a colour; the word is enough for those who do not see the colour.
+import { html } from "../html.js";
+import { words } from "../format.js";
+
+const TONES = {
+  // jobs
+  queued: "plain",
+  running: "accent",
+  succeeded: "good",
+  failed: "bad",
+  // workers
+  alive: "good",
+  draining: "warn",
+  silent: "warn",
+  lost: "bad",
+  // risk
+  low: "good",
+  medium: "warn",
+  high: "bad",
+  // queues
+  paused: "warn",
+  open: "good",
+};
+
+export function toneOf(word) {
+  return TONES[word] ?? "plain";
+}
+
+export function Badge({ word, tone = toneOf(word), children }) {
+  return html`<span class="badge" data-tone=${tone}>${children ?? words(word)}</span>`;
+}
+
+export function Token({ value, tone }) {
+  if (value == null) return html`<span class="zero">–</span>`;
+  return html`<span class="token" data-tone=${tone} title="fencing token">${value}</span>`;
+}

@@ -1,0 +1,117 @@
+// A line over the last minutes. uPlot draws it on a canvas, in the theme's colours.
+import { html, useEffect, useRef } from "../html.js";
+import uPlot from "../vendor/uplot.js";
+
+const HEIGHT = 132;
+const SHORTEST_SPAN_SECONDS = 60;
+const LONGEST_SPAN_SECONDS = 600;
+const AXIS_FONT = "11px Inter, system-ui, sans-serif";
+
+// `columns`: as History.columns gives them. `series`: [{label, colour: "accent" | "muted-fill", isFilled}].
+// `least`: what the axis shows at least. `steps`: between its labels, where not every number will do.
+export function Chart({ label, columns, series, format, now, start, version, least = 4, steps }) {
+  const element = useRef(null);
+  const plot = useRef(null);
+  const latest = useRef(null);
+  latest.current = { columns, now, start };
+
+  useEffect(() => {
+    const frame = element.current;
+    const draw = () => {
+      plot.current?.destroy();
+      plot.current = new uPlot(options(frame, { series, format, least, steps }), latest.current.columns, frame);
+      follow(plot.current, latest.current);
+    };
+    draw();
+    const resize = new ResizeObserver(() => {
+      plot.current.setSize({ width: frame.clientWidth, height: HEIGHT });
+    });
+    resize.observe(frame);
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    scheme.addEventListener("change", draw);
+    addEventListener("faultline-theme", draw);
+    return () => {
+      resize.disconnect();
+      scheme.removeEventListener("change", draw);
+      removeEventListener("faultline-theme", draw);
+      plot.current.destroy();
+    };
+  }, []);
+
+  useEffect(() => {
+    if (plot.current) follow(plot.current, latest.current);
+  }, [version, now]);
+
+  return html`<div class="chart" ref=${element} role="img" aria-label=${label}></div>`;
+}
+
+// The window ends now. It grows with what is known, up to its full length, and then moves on.
+function follow(plot, { columns, now, start }) {
+  const known = start == null ? 0 : now - start;
+  const span = Math.min(LONGEST_SPAN_SECONDS, Math.max(SHORTEST_SPAN_SECONDS, known));
+  plot.batch(() => {
+    plot.setData(columns, false);
+    plot.setScale("x", { min: now - span, max: now });
+  });
+}
+
+function options(element, { series, format, least, steps }) {
+  const ink = colour(element, "--ink-faint");
+  const line = colour(element, "--line");
+  const axis = { stroke: ink, font: AXIS_FONT, ticks: { show: false } };
+  return {
+    width: element.clientWidth,
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 7 }, drag: { setScale: false, x: false } },
+    padding: [8, 8, 0, 0],
+    scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, Math.max(high ?? 0, least) * 1.15] } },
+    axes: [
+      {
+        ...axis,
+        grid: { show: false },
+        space: 84,
+        size: 24,
+        values: (_plot, times, _axis, _space, step) => times.map((time) => clock(time, step < 60)),
+      },
+      {
+        ...axis,
+        grid: { stroke: line, width: 1 },
+        space: 34,
+        size: 46,
+        incrs: steps,
+        values: (_plot, values) => values.map(format),
+      },
+    ],
+    series: [
+      {},
+      ...series.map(({ label, colour: name, isFilled }) => ({
+        label,
+        stroke: colour(element, `--${name}`),
+        fill: isFilled ? faded(colour(element, `--${name}`)) : undefined,
+        width: 1.75,
+        points: { show: false },
+        spanGaps: false,
+      })),
+    ],
+  };
+}
+
+function clock(seconds, withSeconds) {
+  const parts = { hour: "2-digit", minute: "2-digit", second: withSeconds ? "2-digit" : undefined };
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB", parts);
+}
+
+// A custom property may hold light-dark(…): only a used colour has been resolved.
+function colour(element, name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  element.append(probe);
+  const resolved = getComputedStyle(probe).color;
+  probe.remove();
+  return resolved;
+}
+
+function faded(rgb) {
+  return rgb.replace(/^rgb\((.*)\)$/, "rgba($1, 0.1)");
+}

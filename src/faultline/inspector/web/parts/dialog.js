@@ -1,0 +1,21 @@
+// The browser's own modal dialog: it keeps the focus inside, closes on Escape and gives the focus back.
+import { html, useId, useLayoutEffect, useRef } from "../html.js";
+
+export function Dialog({ title, onClose, children }) {
+  const element = useRef(null);
+  const titleId = useId();
+  useLayoutEffect(() => {
+    const dialog = element.current;
+    dialog.showModal();
+    return () => dialog.close();
+  }, []);
+  return html`<dialog ref=${element} aria-labelledby=${titleId} onCancel=${close} onClose=${onClose}>
+    <h2 id=${titleId}>${title}</h2>
+    ${children}
+  </dialog>`;
+
+  function close(event) {
+    event.preventDefault();
+    onClose();
+  }
+}

@@ -1,0 +1,36 @@
+// The page is the hash: #/jobs?state=failed, #/jobs/<id>. So it can be linked, and the server needs no routes.
+import { useEffect, useState } from "./html.js";
+
+export function currentRoute() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page = "", ...rest] = path.split("/").filter(Boolean).map(decode);
+  return { page: page || "overview", id: rest.length ? rest.join("/") : null, query: new URLSearchParams(query) };
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a stray % in an address is no reason to fail
+  }
+}
+
+export function linkTo(page, id = null, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value != null && value !== "");
+  const search = new URLSearchParams(given).toString();
+  return `#/${page}${id == null ? "" : `/${encodeURIComponent(id)}`}${search ? `?${search}` : ""}`;
+}
+
+export function go(page, id, query) {
+  location.hash = linkTo(page, id, query);
+}
+
+export function useRoute() {
+  const [route, setRoute] = useState(currentRoute);
+  useEffect(() => {
+    const follow = () => setRoute(currentRoute());
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  return route;
+}

@@ -1,0 +1,54 @@
+// The navigation, and whether what the pages show is live.
+import { live } from "../data/live.js";
+import { operator } from "../data/operator.js";
+import { useStore } from "../data/store.js";
+import { html, useEffect, useState } from "../html.js";
+import { PAGES } from "../pages/pages.js";
+import { Icon, Logo } from "../parts/icons.js";
+import { linkTo } from "../router.js";
+
+const LINK_WORDS = {
+  connecting: "Connecting",
+  open: "Live",
+  lost: "Inspector away",
+  away: "Database away",
+};
+
+export function Sidebar({ current }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const unseen = useStore(live, ({ unseenRejections }) => unseenRejections);
+  const link = useStore(live, ({ link, database }) => (link === "open" && database.ok === false ? "away" : link));
+  const latency = useStore(live, ({ overview }) => overview?.database?.latency_ms);
+  const version = useStore(operator, (value) => value.version);
+  useEffect(() => setIsOpen(false), [current]);
+
+  return html`<header class="sidebar" data-open=${isOpen ? "" : undefined}>
+    <div class="sidebar-head">
+      <a class="brand" href=${linkTo("overview")}><${Logo} />Faultline</a>
+      <button class="button menu-button" data-kind="quiet" data-icon type="button" aria-label="Menu"
+        aria-expanded=${String(isOpen)} aria-controls="navigation" onClick=${() => setIsOpen(!isOpen)}>
+        <${Icon} name=${isOpen ? "close" : "menu"} />
+      </button>
+    </div>
+    <nav id="navigation" aria-label="Pages">
+      <ul class="nav-list">
+        ${PAGES.map(
+          ({ name, title }) => html`<li key=${name}>
+            <a class="nav-link" href=${linkTo(name)} aria-current=${name === current ? "page" : undefined}
+              onClick=${() => setIsOpen(false)}>
+              <${Icon} name=${name} />${title}
+              ${name === "rejections" &&
+              unseen > 0 &&
+              html`<span class="nav-count">${unseen}<span class="visually-hidden"> new</span></span>`}
+            </a>
+          </li>`,
+        )}
+      </ul>
+    </nav>
+    <div class="sidebar-foot">
+      <span class="link-state" data-link=${link}>${LINK_WORDS[link]}</span>
+      ${version && html`<span>Faultline ${version}</span>`}
+      ${link === "open" && latency != null && html`<span>PostgreSQL: ${latency.toFixed(1)} ms</span>`}
+    </div>
+  </header>`;
+}

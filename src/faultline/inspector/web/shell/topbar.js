@@ -1,0 +1,49 @@
+// Search, and the tools that every page has.
+import { operator } from "../data/operator.js";
+import { useStore } from "../data/store.js";
+import { nextTheme, theme } from "../data/theme.js";
+import { isJobId } from "../format.js";
+import { html, useState } from "../html.js";
+import { Icon } from "../parts/icons.js";
+import { go } from "../router.js";
+
+export const SEARCH_ID = "search";
+
+export function Topbar({ onHelp, onKey }) {
+  const themeName = useStore(theme, ({ name }) => name);
+  const hasKey = useStore(operator, ({ key }) => key != null);
+  const hasActions = useStore(operator, (value) => value.hasActions);
+  const keyWords = hasKey ? "Operating" : "Operate";
+  const [text, setText] = useState("");
+
+  return html`<div class="topbar">
+    <form class="search" role="search" onSubmit=${find}>
+      <label class="visually-hidden" for=${SEARCH_ID}>Find a job by its id, or jobs of a task</label>
+      <input id=${SEARCH_ID} type="search" placeholder="Job id or task" autocomplete="off" spellcheck=${false}
+        value=${text} onInput=${(event) => setText(event.currentTarget.value)} />
+      <kbd aria-hidden="true">/</kbd>
+    </form>
+    <div class="topbar-tools">
+      ${hasActions &&
+      html`<button class="button" data-kind="quiet" type="button" onClick=${onKey} aria-label=${keyWords}>
+        <${Icon} name="key" /><span>${keyWords}</span>
+      </button>`}
+      <button class="button" data-kind="quiet" data-icon type="button" onClick=${nextTheme}
+        aria-label=${`Theme: ${themeName}. Change it.`} title=${`Theme: ${themeName}`}>
+        <${Icon} name=${themeName} />
+      </button>
+      <button class="button" data-kind="quiet" data-icon type="button" onClick=${onHelp} aria-label="Help" title="Help (?)">
+        <${Icon} name="help" />
+      </button>
+    </div>
+  </div>`;
+
+  function find(event) {
+    event.preventDefault();
+    const wanted = text.trim();
+    if (!wanted) return;
+    if (isJobId(wanted)) go("jobs", wanted.toLowerCase());
+    else go("jobs", null, { task: wanted });
+    setText("");
+  }
+}

@@ -1,0 +1,135 @@
+// The stale-worker timeline, drawn as SVG: who had the job when, and whose commit was refused.
+import { html, useEffect, useId, useRef, useState } from "../html.js";
+import { words } from "../format.js";
+import { layOut, readAttempts } from "./layout.js";
+
+const LANES_SHOWN = 12;
+
+export function Timeline({ timeline, summary }) {
+  const frame = useRef(null);
+  const [width, setWidth] = useState(0);
+  const [lanesShown, setLanesShown] = useState(LANES_SHOWN);
+  useEffect(() => {
+    const element = frame.current;
+    const observer = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  const { shown, hidden } = newest(timeline, lanesShown);
+  const layout = width > 0 ? layOut(shown, width, measurer(frame.current)) : null;
+  return html`<figure class="timeline">
+    <div ref=${frame}>${layout && html`<${Drawing} layout=${layout} summary=${summary} />`}</div>
+    ${hidden > 0 &&
+    html`<button class="button" data-kind="quiet" data-size="small" type="button"
+      onClick=${() => setLanesShown(lanesShown + LANES_SHOWN)}>Show earlier attempts (${hidden} more)</button>`}
+  </figure>`;
+}
+
+// A job may have been tried a thousand times: the newest lanes tell what matters, the others are asked for.
+function newest(timeline, most) {
+  const tokens = readAttempts(timeline).map(({ token }) => token);
+  const hidden = Math.max(0, tokens.length - most);
+  if (!hidden) return { shown: timeline, hidden };
+  const kept = new Set(tokens.slice(hidden));
+  return {
+    hidden,
+    shown: {
+      ...timeline,
+      attempts: timeline.attempts.filter(({ token }) => kept.has(token)),
+      rejections: timeline.rejections.filter(({ stale_token: token }) => kept.has(token)),
+    },
+  };
+}
+
+function measurer(element) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `500 12.5px ${getComputedStyle(element).fontFamily}`;
+  return (text) => context.measureText(text).width;
+}
+
+function Drawing({ layout, summary }) {
+  const titleId = useId();
+  const { width, height, lanes, overlaps, takeovers } = layout;
+  return html`<svg viewBox="0 0 ${width} ${height}" width=${width} height=${height} role="img" aria-labelledby=${titleId}>
+    <title id=${titleId}>${summary}</title>
+    <defs>
+      <pattern id="faultline-hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <rect class="hatch-ground" width="7" height="7" />
+        <line class="hatch-line" x1="0" y1="0" x2="0" y2="7" />
+      </pattern>
+    </defs>
+    <${Axis} layout=${layout} />
+    ${overlaps.map((overlap, index) => html`<${Overlap} key=${index} overlap=${overlap} />`)}
+    ${takeovers.map((takeover, index) => html`<${Takeover} key=${index} takeover=${takeover} />`)}
+    ${lanes.map((lane) => html`<${Lane} key=${lane.attempt.token} lane=${lane} />`)}
+  </svg>`;
+}
+
+function Axis({ layout: { axisY, width, ticks, breaks } }) {
+  return html`<g class="axis" aria-hidden="true">
+    <line x1="0" x2=${width} y1=${axisY} y2=${axisY} />
+    ${ticks.map(
+      ({ x, text }, index) => html`<g key=${index}>
+        <line x1=${x} x2=${x} y1="22" y2=${axisY} />
+        <text x=${x} y=${axisY + 18} text-anchor=${index === 0 ? "start" : x > width - 30 ? "end" : "middle"}>${text}</text>
+      </g>`,
+    )}
+    ${breaks.map(
+      ({ x, end, text }, index) => html`<g key=${index}>
+        <line class="axis-break" x1=${x} x2=${x} y1="22" y2=${axisY + 6} />
+        <line class="axis-break" x1=${end} x2=${end} y1="22" y2=${axisY + 6} />
+        <text x=${(x + end) / 2} y=${axisY + 18} text-anchor="middle">${text} later</text>
+      </g>`,
+    )}
+  </g>`;
+}
+
+function Overlap({ overlap: { x, end, top, bottom, text, textX, textY } }) {
+  return html`<g data-part="overlap">
+    <rect class="overlap" x=${x} y=${top} width=${end - x} height=${bottom - top} />
+    <line class="overlap-edge" x1=${x} x2=${x} y1=${textY + 4} y2=${bottom} />
+    <line class="overlap-edge" x1=${end} x2=${end} y1=${textY + 4} y2=${bottom} />
+    <text class="overlap-text" x=${textX} y=${textY} text-anchor="middle">${text}</text>
+  </g>`;
+}
+
+function Takeover({ takeover: { x, y, toX, toY } }) {
+  const path = `M${x} ${y}V${toY - 12}${toX === x ? "" : `H${toX}`}V${toY - 5}`;
+  return html`<g data-part="takeover" aria-hidden="true">
+    <path class="takeover" d=${path} />
+    <path class="takeover-head" d="M${toX - 4} ${toY - 7}h8l-4 6z" />
+  </g>`;
+}
+
+function Lane({ lane }) {
+  const { attempt, tone, barY, barHeight, bar, ghost, tokenText, labelY, worker, detail, marks, noteY } = lane;
+  return html`<g data-part="attempt" data-outcome=${attempt.outcome} data-token=${attempt.token}>
+    <text x="0" y=${labelY}><tspan class="lane-worker">${worker}</tspan><tspan dx="8">${detail}</tspan></text>
+    ${attempt.outcome !== "unknown" &&
+    html`<rect class="bar" data-tone=${tone} x=${bar.x} y=${barY} width=${bar.width} height=${barHeight} rx="4" />`}
+    ${ghost &&
+    html`<rect class="ghost" data-part="ghost" x=${ghost.x} y=${barY + 0.5} width=${ghost.width} height=${barHeight - 1} />`}
+    ${tokenText && html`<text class="bar-text" data-tone=${tone} x=${bar.x + 9} y=${barY + 15.5}>${tokenText}</text>`}
+    ${marks.map((mark, index) => html`<${Mark} key=${index} ...${{ mark, barY, barHeight, noteY }} />`)}
+  </g>`;
+}
+
+function Mark({ mark: { x, tone, text, row, anchor, textX }, barY, barHeight, noteY }) {
+  const y = noteY + 14 + row * 18;
+  const isStamped = tone === "bad" || tone === "good";
+  const sign = anchor === "start" ? 1 : -1;
+  const stampX = textX + sign * 6;
+  return html`<g data-part=${tone === "bad" ? "refused" : tone === "good" ? "committed" : "note"}>
+    <line class="mark" data-tone=${tone} x1=${x} x2=${x} y1=${barY - 4} y2=${barY + barHeight + 4} />
+    ${row > 0 && html`<line class="leader" x1=${x} x2=${x} y1=${barY + barHeight + 4} y2=${y - 10} />`}
+    ${isStamped && html`<${Stamp} x=${stampX} y=${y - 4} tone=${tone} />`}
+    <text class="note" data-tone=${tone} x=${textX + sign * (isStamped ? 16 : 2)} y=${y} text-anchor=${anchor}>
+      ${words(text)}
+    </text>
+  </g>`;
+}
+
+function Stamp({ x, y, tone }) {
+  const path = tone === "bad" ? `M${x - 2.5} ${y - 2.5}l5 5m0-5l-5 5` : `M${x - 3} ${y}l2.2 2.4l3.8-4.4`;
+  return html`<circle class="stamp" data-tone=${tone} cx=${x} cy=${y} r="6.5" /><path class="stamp-cross" fill="none" d=${path} />`;
+}

@@ -1,0 +1,287 @@
+"""Every metric of Faultline as data: name, kind, labels, what it means, and which part of Faultline has it.
+
+Dashboards, alerts and documentation are held against this list; nothing is exported that is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from faultline.model import StaleReason
+
+MAX_NAMES = 100  # of queues, and of routes, for each process
+OTHER = "other"  # what comes after them
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Part(StrEnum):
+    """What a process may be, or have in it."""
+
+    WORKER = "worker"
+    RECONCILER = "reconciler"
+    PRODUCER = "producer"  # whatever enqueues: the API, and handlers in a worker
+    API = "api"
+
+
+class Across(StrEnum):
+    """What a gauge is for several processes behind one endpoint."""
+
+    SUM = "sum"
+    MAX = "max"
+    LEADER = "leader"  # that of the leading reconciler; nothing where none leads
+
+
+_Values = Mapping[str, tuple[str, ...]]
+_ANY: _Values = MappingProxyType({})
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    # The only values that a label can have, where they are known beforehand.
+    values: _Values = _ANY
+    parts: tuple[Part, ...] = (Part.WORKER,)
+    buckets: tuple[float, ...] = ()
+    across: Across = Across.SUM
+
+
+EVERYWHERE = tuple(Part)
+DATABASE_ERRORS = (
+    "unavailable",  # no session could be opened
+    "connection_lost",
+    "conflict",  # serialization failures and deadlocks
+    "lock_timeout",
+    "out_of_resources",  # connections, memory, disk
+    "read_only",
+    OTHER,
+)
+FAILED_REASONS = ("attempts_spent", "rejected", "poison", "cancelled", OTHER)
+LOSS_CAUSES = ("expired", "worker_lost")
+QUEUE_STATES = ("due", "scheduled", "running", "failed")
+WORKER_STATUSES = ("alive", "draining", "silent", "lost")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER)
+STALE_REASONS = (*(reason.value for reason in StaleReason), OTHER)
+
+_ROUND_TRIP = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_EXECUTION = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+_END_TO_END = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *(30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0),
+)
+_RECOVERY = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_OVERLAP = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
+CATALOGUE: tuple[Metric, ...] = (
+    # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
+    Metric(
+        "faultline_jobs_enqueued_total",
+        Kind.COUNTER,
+        "Enqueues that the database has answered: with a new job, or with one that had its key before.",
+        ("queue", "outcome"),
+        values={"outcome": ("queued", "existing")},
+        parts=(Part.PRODUCER,),
+    ),
+    Metric(
+        "faultline_jobs_claimed_total",
+        Kind.COUNTER,
+        "Jobs claimed, each time they were.",
+        ("queue",),
+    ),
+    Metric(
+        "faultline_jobs_succeeded_total",
+        Kind.COUNTER,
+        "Jobs whose entry in the ledger this worker has made.",
+        ("queue",),
+    ),
+    Metric(
+        "faultline_jobs_failed_total",
+        Kind.COUNTER,
+        "Jobs that will not run again; the leader counts those cancelled, or lost with their workers.",
+        ("queue", "reason"),
+        values={"reason": FAILED_REASONS},
+        parts=(Part.WORKER, Part.RECONCILER),
+    ),
+    Metric(
+        "faultline_jobs_retried_total",
+        Kind.COUNTER,
+        "Failed attempts after which the job was queued again.",
+        ("queue",),
+    ),
+    Metric(
+        "faultline_stale_write_rejected_total",
+        Kind.COUNTER,
+        "Writes that the database refused because the worker's lease was superseded or had run out.",
+        ("reason",),
+        values={"reason": STALE_REASONS},
+    ),
+    Metric(
+        "faultline_execution_seconds",
+        Kind.HISTOGRAM,
+        "From the start of a handler to its end, however it ended.",
+        ("queue",),
+        buckets=_EXECUTION,
+    ),
+    Metric(
+        "faultline_end_to_end_seconds",
+        Kind.HISTOGRAM,
+        "From when a job was last due to its commit, by the database's clock.",
+        ("queue",),
+        buckets=_END_TO_END,
+    ),
+    Metric("faultline_running_jobs", Kind.GAUGE, "Slots in use now."),
+    # ── leases ───────────────────────────────────────────────────────────────────────────────────
+    Metric("faultline_leases_acquired_total", Kind.COUNTER, "Leases that claims have brought."),
+    Metric("faultline_leases_renewed_total", Kind.COUNTER, "Leases renewed, each time they were."),
+    Metric(
+        "faultline_leases_expired_total",
+        Kind.COUNTER,
+        "Leases that ran out and were taken back, by whomever; counted by the leader.",
+        parts=(Part.RECONCILER,),
+    ),
+    Metric(
+        "faultline_leases_taken_over_total",
+        Kind.COUNTER,
+        "Jobs claimed whose last attempt was lost, because its lease ran out or its worker was gone.",
+        ("cause",),
+        values={"cause": LOSS_CAUSES},
+    ),
+    Metric(
+        "faultline_recovery_seconds",
+        Kind.HISTOGRAM,
+        "Of a job that was taken over: from its last holder's last sign of life to the new claim.",
+        buckets=_RECOVERY,
+    ),
+    Metric(
+        "faultline_overlap_seconds",
+        Kind.HISTOGRAM,
+        "Of a refused write: how long another attempt had been under way, 0 if none was.",
+        buckets=_OVERLAP,
+    ),
+    Metric(
+        "faultline_heartbeat_lateness_seconds",
+        Kind.GAUGE,
+        "How much later than planned leases were renewed: the worst of a minute, growing while they are not.",
+        across=Across.MAX,
+    ),
+    # ── talking to the database ──────────────────────────────────────────────────────────────────
+    Metric(
+        "faultline_claim_seconds",
+        Kind.HISTOGRAM,
+        "Round trip of a claim, of one job or of hundreds.",
+        buckets=_ROUND_TRIP,
+    ),
+    Metric(
+        "faultline_commit_seconds",
+        Kind.HISTOGRAM,
+        "Round trip of a commit: of a batch, or of a handler's own transaction with its job's entry.",
+        buckets=_ROUND_TRIP,
+    ),
+    Metric(
+        "faultline_heartbeat_seconds",
+        Kind.HISTOGRAM,
+        "Renewing all leases of a worker once.",
+        buckets=_ROUND_TRIP,
+    ),
+    Metric("faultline_empty_polls_total", Kind.COUNTER, "Claims that brought nothing."),
+    Metric(
+        "faultline_database_errors_total",
+        Kind.COUNTER,
+        "What went wrong with the database; a refused stale write is not among it.",
+        ("kind",),
+        values={"kind": DATABASE_ERRORS},
+        parts=(Part.WORKER, Part.RECONCILER),
+    ),
+    Metric(
+        "faultline_database_reconnects_total",
+        Kind.COUNTER,
+        "Sessions opened in place of one that was lost.",
+        parts=(Part.WORKER, Part.RECONCILER),
+    ),
+    Metric(
+        "faultline_coordination_seconds_total",
+        Kind.COUNTER,
+        "Time during which the worker waited for the answer to a claim, a commit or a settlement.",
+    ),
+    Metric("faultline_worker_seconds_total", Kind.COUNTER, "Time for which workers have been up."),
+    # ── recovery ─────────────────────────────────────────────────────────────────────────────────
+    Metric(
+        "faultline_reconciler_leading",
+        Kind.GAUGE,
+        "1 where the leading reconciler is, else 0.",
+        parts=(Part.RECONCILER,),
+        across=Across.MAX,
+    ),
+    Metric(
+        "faultline_reconcile_seconds",
+        Kind.HISTOGRAM,
+        "One look of the leader for the dead, with giving back what they held.",
+        parts=(Part.RECONCILER,),
+        buckets=_ROUND_TRIP,
+    ),
+    Metric(
+        "faultline_queue_jobs",
+        Kind.GAUGE,
+        "Jobs by queue and state: exact up to 10,000, an estimate beyond. From the leader alone.",
+        ("queue", "state"),
+        values={"state": QUEUE_STATES},
+        parts=(Part.RECONCILER,),
+        across=Across.LEADER,
+    ),
+    Metric(
+        "faultline_queue_oldest_due_seconds",
+        Kind.GAUGE,
+        "How long the first job of a queue has been due, 0 if none is. From the leader alone.",
+        ("queue",),
+        parts=(Part.RECONCILER,),
+        across=Across.LEADER,
+    ),
+    Metric(
+        "faultline_workers",
+        Kind.GAUGE,
+        "Registered workers by status. From the leader alone.",
+        ("status",),
+        values={"status": WORKER_STATUSES},
+        parts=(Part.RECONCILER,),
+        across=Across.LEADER,
+    ),
+    # ── HTTP, and what runs ──────────────────────────────────────────────────────────────────────
+    Metric(
+        "faultline_http_requests_total",
+        Kind.COUNTER,
+        "Requests answered, by the template of their route.",
+        ("method", "route", "status"),
+        values={"method": METHODS},
+        parts=(Part.API,),
+    ),
+    Metric(
+        "faultline_http_request_seconds",
+        Kind.HISTOGRAM,
+        "From a request to its answer.",
+        ("route",),
+        parts=(Part.API,),
+        buckets=_ROUND_TRIP,
+    ),
+    Metric(
+        "faultline_build_info",
+        Kind.GAUGE,
+        "Always 1: which Faultline runs here, on which Python.",
+        ("version", "python"),
+        parts=EVERYWHERE,
+        across=Across.MAX,
+    ),
+)
+
+
+def of_parts(parts: frozenset[Part]) -> frozenset[str]:
+    """The names of what a process with these parts exports."""
+    return frozenset(metric.name for metric in CATALOGUE if parts.intersection(metric.parts))

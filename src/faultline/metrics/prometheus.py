@@ -1,0 +1,233 @@
+"""Counts what happens, for Prometheus. A job costs an append, and the counting is done for many at once."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter as Tallying
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from operator import attrgetter
+from pathlib import Path
+
+from faultline.errors import DatabaseUnavailable, FaultlineError
+from faultline.metrics.catalogue import (
+    DATABASE_ERRORS,
+    FAILED_REASONS,
+    METHODS,
+    OTHER,
+    STALE_REASONS,
+    WORKER_STATUSES,
+    Part,
+)
+from faultline.metrics.database_clock import DatabaseClock
+from faultline.metrics.exposition import expose, registry_of
+from faultline.metrics.meter import Meter
+from faultline.metrics.series import BoundedNames, Series
+from faultline.model import Claim
+from faultline.queue_inspection import QueueCount, Standing
+
+_queue_of = attrgetter("queue")
+# Conversations about jobs. Heartbeats have a thread of their own, and recovery is another matter.
+_COORDINATION = frozenset({"worker", "committer", "desk", "resolve"})
+# Scrapes are rarer than heartbeats: the worst of them is shown for this long.
+_LATENESS_SECONDS = 60.0
+
+
+class PrometheusMeter(Meter):
+    is_on = True
+    clock: DatabaseClock
+
+    def __init__(self, parts: frozenset[Part], *, files: Path | None = None) -> None:
+        self.clock = DatabaseClock()
+        self._queues, self._routes = BoundedNames(), BoundedNames()
+        series = self._series = Series(files)
+        self.registry = registry_of(series.registry.collect, parts)
+        series.gauge("faultline_build_info", version("faultline"), platform.python_version()).set(1)
+        # What a worker's loop tells, and counts in its next round; by queue.
+        self._executions: defaultdict[str, list[float]] = defaultdict(list)
+        self._successes: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+        self._flushed_at: float | None = None
+        self._beat_due: float | None = None
+        self._lateness: deque[tuple[float, float]] = deque(maxlen=1_000)  # when, and how late
+        self._conversations = 0
+        self._talking_since = 0.0
+        self._talked_seconds = 0.0
+        self._shown: set[tuple[str, str]] = set()  # queues and states that a gauge shows
+
+    # ── a worker's loop ──────────────────────────────────────────────────────────────────────────
+
+    def expect(self, queues: Collection[str]) -> None:
+        self._series.expect({self._queues(queue) for queue in queues})
+
+    def claimed(self, claims: Sequence[Claim], seconds: float) -> None:
+        series = self._series
+        series.histogram("faultline_claim_seconds").observe(seconds)
+        if not claims:
+            series.counter("faultline_empty_polls_total").inc()
+            return
+        series.counter("faultline_leases_acquired_total").inc(len(claims))
+        for queue, jobs in Tallying(map(_queue_of, claims)).items():
+            series.counter("faultline_jobs_claimed_total", self._queues(queue)).inc(jobs)
+
+    def executed(self, queue: str, seconds: float) -> None:
+        self._executions[queue].append(seconds)
+
+    def succeeded(self, claim: Claim) -> None:
+        self._successes[claim.queue].append((claim.due_at, time.monotonic()))
+
+    def flush(self, now: float, *, running: int) -> None:
+        series = self._series
+        self._count_executions()
+        self._count_successes()
+        series.gauge("faultline_running_jobs").set(running)
+        self._show_lateness(now)
+        if self._conversations:
+            moment = time.monotonic()
+            self._talked_seconds += moment - self._talking_since
+            self._talking_since = moment
+        talked, self._talked_seconds = self._talked_seconds, 0.0
+        series.counter("faultline_coordination_seconds_total").inc(talked)
+        if self._flushed_at is not None:
+            series.counter("faultline_worker_seconds_total").inc(now - self._flushed_at)
+        self._flushed_at = now
+
+    def _count_executions(self) -> None:
+        for queue in tuple(self._executions):
+            histogram = self._series.histogram("faultline_execution_seconds", self._queues(queue))
+            histogram.observe_many(self._executions.pop(queue))
+
+    def _count_successes(self) -> None:
+        offset, parse = self.clock.at(0.0), datetime.fromisoformat
+        for queue in tuple(self._successes):
+            label, ended = self._queues(queue), self._successes.pop(queue)
+            self._series.counter("faultline_jobs_succeeded_total", label).inc(len(ended))
+            try:
+                seconds = [at + offset - parse(due_at).timestamp() for due_at, at in ended]
+            except ValueError:
+                continue  # behind a pooler the server may write dates in a style of its own
+            if min(seconds) < 0:  # by less than the clock's error
+                seconds = [max(0.0, each) for each in seconds]
+            self._series.histogram("faultline_end_to_end_seconds", label).observe_many(seconds)
+
+    def talk_begins(self, purpose: str) -> None:
+        if purpose in _COORDINATION:
+            if self._conversations == 0:
+                self._talking_since = time.monotonic()
+            self._conversations += 1
+
+    def talk_ends(self, purpose: str) -> None:
+        if purpose in _COORDINATION and self._conversations:
+            self._conversations -= 1
+            if self._conversations == 0:
+                self._talked_seconds += time.monotonic() - self._talking_since
+
+    # ── how attempts and leases end ──────────────────────────────────────────────────────────────
+
+    def committed(self, seconds: float) -> None:
+        self._series.histogram("faultline_commit_seconds").observe(seconds)
+
+    def retried(self, queue: str) -> None:
+        self._series.counter("faultline_jobs_retried_total", self._queues(queue)).inc()
+
+    def failed(self, queue: str, reason: str | None, jobs: int = 1) -> None:
+        known = reason if reason in FAILED_REASONS else OTHER
+        self._series.counter("faultline_jobs_failed_total", self._queues(queue), known).inc(jobs)
+
+    def rejected(self, reason: str, overlap_seconds: float | None) -> None:
+        known = reason if reason in STALE_REASONS else OTHER
+        self._series.counter("faultline_stale_write_rejected_total", known).inc()
+        if overlap_seconds is not None:
+            self._series.histogram("faultline_overlap_seconds").observe(overlap_seconds)
+
+    def taken_over(self, cause: str, recovery_seconds: float) -> None:
+        self._series.counter("faultline_leases_taken_over_total", cause).inc()
+        self._series.histogram("faultline_recovery_seconds").observe(recovery_seconds)
+
+    def beat(self, sent_at: float, *, seconds: float, renewed: int, next_in: float) -> None:
+        self._series.histogram("faultline_heartbeat_seconds").observe(seconds)
+        self._series.counter("faultline_leases_renewed_total").inc(renewed)
+        if self._beat_due is not None:
+            self._lateness.append((sent_at, sent_at - self._beat_due))
+        self._beat_due = sent_at + next_in
+
+    def _show_lateness(self, now: float) -> None:
+        if self._beat_due is None:
+            return
+        while self._lateness and self._lateness[0][0] < now - _LATENESS_SECONDS:
+            self._lateness.popleft()
+        worst = max(0.0, now - self._beat_due, *(late for _, late in tuple(self._lateness)))
+        self._series.gauge("faultline_heartbeat_lateness_seconds").set(worst)
+
+    # ── the leader ───────────────────────────────────────────────────────────────────────────────
+
+    def leads(self, is_leading: bool) -> None:
+        self._series.gauge("faultline_reconciler_leading").set(1 if is_leading else 0)
+
+    def looked(self, seconds: float) -> None:
+        self._series.histogram("faultline_reconcile_seconds").observe(seconds)
+
+    def expired(self, leases: int) -> None:
+        self._series.counter("faultline_leases_expired_total").inc(leases)
+
+    def queues(self, counts: Iterable[QueueCount]) -> None:
+        jobs: dict[tuple[str, str], float] = {}
+        oldest: dict[str, float] = {}
+        for count in counts:
+            if count.standing is Standing.SUCCEEDED:  # only ever an estimate
+                continue
+            queue, state = self._queues(count.queue), count.standing.value
+            about = count.at_least if count.estimate is None else count.estimate
+            jobs[queue, state] = jobs.get((queue, state), 0) + about
+            if count.standing is Standing.DUE:
+                oldest[queue] = max(oldest.get(queue, 0.0), count.oldest_seconds or 0.0)
+        for queue, state in self._shown - jobs.keys():  # of a queue that is not there any more
+            jobs[queue, state] = oldest[queue] = 0.0
+        self._shown = set(jobs)
+        for (queue, state), number in jobs.items():
+            self._series.gauge("faultline_queue_jobs", queue, state).set(number)
+        for queue, seconds in oldest.items():
+            self._series.gauge("faultline_queue_oldest_due_seconds", queue).set(seconds)
+
+    def workers(self, by_status: Mapping[str, int]) -> None:
+        for status in WORKER_STATUSES:
+            self._series.gauge("faultline_workers", status).set(by_status.get(status, 0))
+
+    # ── everybody ────────────────────────────────────────────────────────────────────────────────
+
+    def database_error(self, error: BaseException) -> None:
+        if kind := kind_of(error):
+            self._series.counter("faultline_database_errors_total", kind).inc()
+
+    def reconnected(self) -> None:
+        self._series.counter("faultline_database_reconnects_total").inc()
+
+    def enqueued(self, queue: str, *, queued: int, existing: int) -> None:
+        label = self._queues(queue)
+        for outcome, jobs in (("queued", queued), ("existing", existing)):
+            self._series.counter("faultline_jobs_enqueued_total", label, outcome).inc(jobs)
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        known, label = method if method in METHODS else OTHER, self._routes(route)
+        self._series.counter("faultline_http_requests_total", known, label, str(status)).inc()
+        self._series.histogram("faultline_http_request_seconds", label).observe(seconds)
+
+    def exposition(self) -> bytes:
+        return expose(self.registry)
+
+
+def kind_of(error: BaseException) -> str | None:
+    """Which of the catalogue's kinds it is; None for what says nothing about the database's health."""
+    if isinstance(error, DatabaseUnavailable):
+        return "unavailable"
+    if isinstance(error, FaultlineError) or not hasattr(error, "sqlstate"):
+        return None
+    sqlstate: str = error.sqlstate or "08000"  # without one, the session itself is gone
+    by_class = {"08": "connection_lost", "57": "connection_lost", "40": "conflict"}
+    by_class |= {"53": "out_of_resources"}
+    by_code = {"55P03": "lock_timeout", "25006": "read_only", "57014": OTHER}
+    kind = by_code.get(sqlstate) or by_class.get(sqlstate[:2], OTHER)
+    assert kind in DATABASE_ERRORS  # noqa: S101 - the catalogue and this function agree
+    return kind

@@ -1,0 +1,61 @@
+"""Counts what only the leading reconciler shows to Prometheus: queues, workers, and what was lost.
+
+Beside the leader and not in it, with a session of its own: recovery never waits for a count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+import psycopg
+
+from faultline import inspection, loss_inspection, queue_inspection
+from faultline.errors import FaultlineError
+from faultline.link import Link, heed_cancellation
+from faultline.metrics import meter
+
+COUNT_SECONDS = 5.0
+_COUNTING_SHARE = 20  # one part in so many of the time, where counting is dear
+_PAGES = 10  # of the log, at once; the rest waits for the next count
+
+
+class Census:
+    def __init__(self, url: str) -> None:
+        self._link = Link(url, purpose="census")
+        self._read_up_to: int | None = None
+
+    async def run(self) -> None:
+        """Until cancelled. What cannot be counted now is left as it is until the next count."""
+        try:
+            self._read_up_to = None  # somebody else led until now, and counted what was lost
+            while True:
+                began = time.monotonic()
+                try:
+                    await self._count()
+                except (FaultlineError, psycopg.Error) as error:
+                    heed_cancellation(error)
+                cost = time.monotonic() - began
+                await asyncio.sleep(max(COUNT_SECONDS, _COUNTING_SHARE * cost))
+        finally:
+            await self._link.close()
+
+    async def _count(self) -> None:
+        await self._count_losses()
+        sightings = await self._link.run(inspection.workers())
+        meter.current.workers(Counter(sighting.status.value for sighting in sightings))
+        counts = await self._link.run(queue_inspection.queues())
+        meter.current.queues(counts)
+
+    async def _count_losses(self) -> None:
+        if self._read_up_to is None:
+            self._read_up_to = await self._link.run(loss_inspection.log_end())
+        for _ in range(_PAGES):
+            losses = await self._link.run(loss_inspection.losses(self._read_up_to))
+            if losses.last_id == self._read_up_to:
+                return
+            self._read_up_to = losses.last_id
+            meter.current.expired(losses.expired)
+            for (queue, reason), jobs in losses.buried.items():
+                meter.current.failed(queue, reason, jobs)

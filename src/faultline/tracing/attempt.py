@@ -1,0 +1,222 @@
+"""One attempt in a trace: the span `execute`, its commits, and what happened to it on the way.
+
+A first attempt goes on in the trace of whoever enqueued the job. A retry, and a job out of a large bulk,
+begins a trace of its own, with a link back: hours may have passed, and a trace is to stay readable.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+
+from faultline.errors import StaleLease
+from faultline.events import ROUTINE, Event
+from faultline.model import Claim
+from faultline.tracing.harmless import harmless
+from faultline.tracing.place import (
+    context_of,
+    is_bulk,
+    mark_failed,
+    messaging,
+    place_of,
+    text_of,
+)
+
+_OUTCOMES = {"success": "succeeded"}
+_ERRORS = {"stale": StaleLease.code}  # a worker that knew by itself that its lease is gone
+
+
+class AttemptTrace:
+    __slots__ = (
+        "_claim",
+        "_claimed_in",
+        "_context",
+        "_error",
+        "_is_sampled",
+        "_span",
+        "_tracer",
+        "_worker",
+    )
+
+    def __init__(
+        self, tracer: Tracer, claim: Claim, worker: str | None, claimed_in: Link | None
+    ) -> None:
+        self._tracer = tracer
+        self._claim = claim
+        self._worker = worker
+        self._claimed_in = claimed_in
+        self._span: Span | None = None  # while it is under way
+        self._context: Context | None = None  # for the spans inside
+        self._is_sampled = False
+        self._error: BaseException | None = None
+
+    # ── from beginning to end ────────────────────────────────────────────────────────────────────
+
+    @harmless
+    def begin(self) -> None:
+        """Start the span, and make it the current one for the rest of this asyncio task."""
+        claim = self._claim
+        attributes = self._about("execute", "process")
+        attributes["messaging.message.id"] = claim.id
+        attributes["faultline.max_attempts"] = claim.max_attempts
+        place = place_of(claim.trace_context)
+        links = [] if self._claimed_in is None else [self._claimed_in]
+        continues = claim.attempt == 1 and not is_bulk(claim.trace_context)
+        if place is not None and not continues:
+            links.append(Link(place, {"faultline.link": "enqueue"}))
+        self._span = self._tracer.start_span(
+            f"execute {claim.queue}",
+            context=context_of(place if continues else None),
+            kind=SpanKind.CONSUMER,
+            attributes=attributes,
+            links=links,
+        )
+        self._is_sampled = self._span.is_recording()
+        self._context = trace.set_span_in_context(self._span)
+        contexts.attach(self._context)
+
+    @harmless
+    def join(self, context: Context) -> None:
+        """Be inside a span that another process began."""
+        begun = trace.get_current_span(context).get_span_context()
+        self._is_sampled = begun.trace_flags.sampled
+        self._context = context
+        contexts.attach(context)
+
+    @property
+    @harmless
+    def carrier(self) -> str | None:
+        """For another process to join."""
+        return None if self._span is None else text_of(self._span.get_span_context())
+
+    @harmless
+    def took_over(self, *, lost_worker: str | None, lost_token: int, cause: str) -> None:
+        if self._span is not None:
+            lost = {"lost_token": lost_token, "cause": cause, "lost_worker": lost_worker}
+            self._span.set_attribute("faultline.takeover", True)
+            self._span.add_event("takeover", _named(lost))
+
+    @harmless
+    def note(self, event: Event, fields: Mapping[str, Any]) -> None:
+        """What the worker says about this attempt. Not the errors' own words: see `mark_failed`."""
+        if self._span is not None and event not in ROUTINE:
+            told = {name: value for name, value in fields.items() if name != "error"}
+            self._span.add_event(event.value, _named(told))
+
+    def failed(self, error: BaseException) -> None:
+        self._error = error
+
+    @harmless
+    def finish(self, exit_reason: str) -> None:
+        span, self._span = self._span, None
+        if span is None:  # it never began, or has ended before
+            return
+        span.set_attribute("faultline.outcome", _OUTCOMES.get(exit_reason, exit_reason))
+        if exit_reason not in ("success", "released"):
+            if self._error is not None:
+                mark_failed(span, self._error)
+            else:
+                name = _ERRORS.get(exit_reason, exit_reason)
+                span.set_attribute("error.type", name)
+                span.set_status(Status(StatusCode.ERROR, name))
+        span.end()
+
+    # ── commits ──────────────────────────────────────────────────────────────────────────────────
+
+    def committing(self, inner: AbstractContextManager[None], how: str) -> Committing:
+        """`inner`, in a span of its own."""
+        return Committing(self, inner, how)
+
+    @harmless
+    def batch_committed(
+        self, began_ns: int, batch_size: int, refused_for: str | None, current_token: int | None
+    ) -> None:
+        span = self._start_commit("batch", began_ns)
+        if span is not None:
+            span.set_attribute("messaging.batch.message_count", batch_size)
+            if refused_for is None:
+                span.end()
+            else:
+                self._end_commit(span, StaleLease(refused_for, current_token=current_token))
+
+    @harmless
+    def _start_commit(self, how: str, began_ns: int | None) -> Span | None:
+        """Inside what the handler traces itself, if it does, and if this is its thread."""
+        if not self._is_sampled:
+            return None
+        is_inside = began_ns is None and trace.get_current_span().get_span_context().is_valid
+        attributes = self._about("commit", "settle")
+        attributes["faultline.commit"] = how
+        return self._tracer.start_span(
+            f"commit {self._claim.queue}",
+            context=None if is_inside else self._context,
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=began_ns,
+        )
+
+    @harmless
+    def _end_commit(self, span: Span, error: BaseException | None) -> None:
+        if isinstance(error, StaleLease):
+            refusal = {
+                "reason": error.reason,
+                "stale_token": error.stale_token or self._claim.fencing_token,
+                "current_token": error.current_token,
+            }
+            span.set_attributes(_named(refusal))
+        if error is not None:
+            mark_failed(span, error)
+        span.end(time.time_ns())
+
+    def _about(self, operation: str, kind: str) -> dict[str, Any]:
+        claim = self._claim
+        attributes = messaging(operation, kind, claim.queue)
+        if self._worker is not None:
+            attributes["messaging.client.id"] = self._worker
+        attributes["faultline.job_id"] = claim.id
+        attributes["faultline.task"] = claim.task
+        attributes["faultline.token"] = claim.fencing_token
+        attributes["faultline.attempt"] = claim.attempt
+        return attributes
+
+
+class Committing:
+    """The commit of one transaction, as a span: `with` it where the commit is sent."""
+
+    __slots__ = ("_attempt", "_how", "_inner", "_span")
+
+    def __init__(
+        self, attempt: AttemptTrace, inner: AbstractContextManager[None], how: str
+    ) -> None:
+        self._attempt = attempt
+        self._inner = inner
+        self._how = how
+        self._span: Span | None = None
+
+    def __enter__(self) -> None:
+        self._span = self._attempt._start_commit(self._how, None)
+        return self._inner.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        try:
+            return self._inner.__exit__(kind, error, traceback)
+        finally:
+            if self._span is not None:
+                self._attempt._end_commit(self._span, error)
+
+
+def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"faultline.{name}": value for name, value in fields.items() if value is not None}

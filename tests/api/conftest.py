@@ -1,0 +1,84 @@
+"""An ordinary server for all tests that need no other, on a database of its own, and keys for it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from tests.api.served import Served, client_of, make_key, served
+from tests.conftest import administer, drop_database, url_of
+
+
+@pytest.fixture(scope="session")
+def api_url(server_url: str, template: str) -> Iterator[str]:
+    with database_from(server_url, template) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def database_from(server_url: str, template: str) -> Iterator[str]:
+    name = f"t_{secrets.token_hex(6)}"
+    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    try:
+        yield url_of(server_url, name)
+    finally:
+        drop_database(server_url, name)
+
+
+@pytest.fixture(scope="session")
+def server(api_url: str) -> Iterator[Served]:
+    """Keys are looked up at every request, so that what a test revokes is gone for the next."""
+    with served(api_url, "--key-cache-seconds", "0") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def client(server: Served, api_url: str) -> Iterator[httpx2.Client]:
+    """May do everything."""
+    with client_of(server, make_key(api_url)) as client:
+        yield client
+
+
+# Every limit so low that a test can reach it.
+SMALL = {
+    "body-bytes": "2000",
+    "header-bytes": "2000",
+    "json-depth": "3",
+    "batch-jobs": "3",
+    "page-size": "5",
+    "page-scan": "10",
+    "header-seconds": "0.5",
+    "request-seconds": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def small_url(server_url: str, template: str) -> Iterator[str]:
+    """With few jobs in it: its pages are walked to the end."""
+    with database_from(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def small(small_url: str) -> Iterator[Served]:
+    with served(small_url, *[f"--{name}={value}" for name, value in SMALL.items()]) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def guest(small: Served, small_url: str) -> Iterator[httpx2.Client]:
+    """Of the small server; may do everything."""
+    with client_of(small, make_key(small_url)) as client:
+        yield client
+
+
+@pytest.fixture
+def api_conn(api_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(api_url, autocommit=True) as conn:
+        yield conn

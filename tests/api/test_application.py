@@ -1,0 +1,75 @@
+"""Claims about an API that knows an application, and about what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from faultline.keys import Scope
+from tests.api.served import Served, client_of, code_of, make_key, served
+
+
+@pytest.fixture(scope="module")
+def server(api_url: str) -> Iterator[Served]:
+    with served(api_url, "--open-metrics", app="tests.api.shop:app") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Served, api_url: str) -> Iterator[httpx2.Client]:
+    with client_of(server, make_key(api_url)) as client:
+        yield client
+
+
+def test_a_job_takes_what_it_does_not_say_from_its_task(client: httpx2.Client) -> None:
+    job_id = client.post("/jobs", json={"task": "charge", "payload": {"invoice": 7}}).json()[
+        "job_id"
+    ]
+    job = client.get(f"/jobs/{job_id}").json()
+    assert (job["queue"], job["priority"], job["max_attempts"]) == ("billing", 2, 3)
+    said = {"task": "charge", "payload": {"invoice": 7}, "queue": "other", "max_attempts": 1}
+    [told] = client.post("/jobs/batch", json={"jobs": [said]}).json()["jobs"]
+    job = client.get(f"/jobs/{told['job_id']}").json()
+    assert (job["queue"], job["priority"], job["max_attempts"]) == ("other", 2, 1)
+
+
+def test_a_task_that_the_application_does_not_know_is_refused(client: httpx2.Client) -> None:
+    answer = client.post("/jobs", json={"task": "refund"})
+    assert (answer.status_code, code_of(answer)) == (422, "unknown_task")
+    answer = client.post("/jobs/batch", json={"jobs": [{"task": "refund"}]})
+    assert (answer.status_code, code_of(answer)) == (422, "unknown_task")
+
+
+def test_arguments_that_the_handler_does_not_take_are_refused(client: httpx2.Client) -> None:
+    for payload in ({}, {"invoice": 7, "unheard_of": 1}):
+        answer = client.post("/jobs", json={"task": "charge", "payload": payload})
+        assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+
+
+def test_requests_and_jobs_are_counted_by_their_routes_and_queues(
+    server: Served, client: httpx2.Client
+) -> None:
+    job = {"task": "charge", "payload": {"invoice": 1}, "queue": "metered", "idempotency_key": "m"}
+    for _ in range(3):
+        client.post("/jobs", json=job)
+    client.get("/nowhere/at/all")
+    client.get("/jobs/01a1de8e-68df-7076-9a2d-c2b6a3a0ec12")
+    with client_of(server) as stranger:
+        answer = stranger.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert 'faultline_jobs_enqueued_total{outcome="queued",queue="metered"} 1.0' in lines
+    assert 'faultline_jobs_enqueued_total{outcome="existing",queue="metered"} 2.0' in lines
+    counted = [line for line in lines if line.startswith("faultline_http_requests_total{")]
+    assert any('route="/jobs/{id}"' in line and 'status="404"' in line for line in counted)
+    assert any('route="unmatched"' in line and 'status="404"' in line for line in counted)
+    assert not any("nowhere" in line or "01a1de8e" in line for line in counted)
+
+
+def test_an_enqueue_key_does_not_read_what_it_enqueued(server: Served, api_url: str) -> None:
+    with client_of(server, make_key(api_url, Scope.ENQUEUE)) as producer:
+        answer = producer.post("/jobs", json={"task": "charge", "payload": {"invoice": 9}})
+        assert answer.status_code == 201
+        assert producer.get(answer.headers["location"]).status_code == 403

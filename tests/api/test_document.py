@@ -1,0 +1,89 @@
+"""Claims about the OpenAPI document, and about everything that it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grimp
+import httpx2
+import pytest
+
+from faultline.api.models import JobRequest
+from tests.api.served import Served, make_key
+
+TOOL = Path(sys.executable).with_name("schemathesis")
+
+
+@pytest.fixture(scope="module")
+def document(client: httpx2.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/openapi.json").json()
+    return found
+
+
+def test_every_endpoint_says_what_it_is_for_and_what_it_may_refuse(
+    document: dict[str, Any],
+) -> None:
+    for path, verbs in document["paths"].items():
+        for verb, endpoint in verbs.items():
+            assert endpoint["summary"], (verb, path)
+            is_open = path in ("/health", "/ready")
+            assert endpoint["security"] == ([] if is_open else [{"key": []}])
+            assert is_open or {"401", "403", "429", "503"} <= endpoint["responses"].keys()
+            assert "HTTPValidationError" not in str(endpoint)
+
+
+def test_its_examples_are_jobs_that_it_takes(
+    document: dict[str, Any], client: httpx2.Client
+) -> None:
+    examples = document["components"]["schemas"]["JobRequest"]["examples"]
+    assert examples
+    for example in examples:
+        JobRequest.model_validate(example)
+        assert client.post("/jobs", json=example).status_code in (200, 201)
+
+
+def test_nothing_can_be_found_that_the_document_does_not_say(
+    server: Served, api_url: str, tmp_path: Path
+) -> None:
+    """Generated requests, valid and invalid, from a fixed seed: no 5xx, no undescribed answer, nothing
+    invalid taken, nothing valid refused, nothing open without a key."""
+    (tmp_path / "schemathesis.toml").write_text("[generation]\nallow-x00 = false\n")
+    hooks = str(Path(__file__).with_name("storable.py"))
+    ran = subprocess.run(
+        [
+            *(TOOL, "run", f"{server.address}/openapi.json"),
+            *("--header", f"Authorization: Bearer {make_key(api_url)}"),
+            *("--seed", "1", "--max-examples", "15", "--generation-database", "none"),
+            *("--request-timeout", "15", "--workers", "2"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": hooks},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]
+
+
+def test_the_api_knows_nothing_of_workers_drills_or_the_inspector() -> None:
+    graph = grimp.build_graph("faultline", cache_dir=None)
+    for stranger in ("workers", "reconciler", "drills", "inspector", "testing", "bench", "cli"):
+        name = f"faultline.{stranger}"
+        if name in graph.modules:
+            assert not graph.chain_exists("faultline.api", name, as_packages=True), stranger
+
+
+def test_a_command_line_that_serves_nothing_does_not_load_the_web_framework() -> None:
+    program = (
+        "import sys; import faultline.cli.main, faultline.cli.api, faultline.cli.keys;"
+        " print(sorted({'fastapi', 'starlette', 'pydantic', 'uvicorn', 'prometheus_client'}"
+        " & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,199 @@
+"""Claims about what one client can do to the others: each limit is there, and can be set."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+
+import httpx2
+import psycopg
+import pytest
+
+from faultline.api import ApiSettings
+from faultline.api.rates import Rates
+from faultline.cli.api import api
+from faultline.errors import InvalidSettings
+from tests.api.served import (
+    BOUND_SECONDS,
+    Served,
+    client_of,
+    code_of,
+    make_key,
+    served,
+    wait_until_blocked,
+)
+
+
+def test_a_body_that_says_it_is_too_long_is_not_read(guest: httpx2.Client) -> None:
+    answer = guest.post("/jobs", json={"task": "t", "payload": {"n": "x" * 3000}})
+    assert (answer.status_code, code_of(answer)) == (413, "body_too_large")
+
+
+def test_a_body_that_does_not_say_how_long_it_is_is_cut_off(guest: httpx2.Client) -> None:
+    def endless() -> Iterator[bytes]:
+        yield b'{"task": "t", "payload": {"n": "'
+        for _ in range(1000):
+            yield b"x" * 100
+
+    headers = {"Content-Type": "application/json"}
+    with contextlib.suppress(httpx2.WriteError):  # it may hang up while we still send
+        answer = guest.post("/jobs", content=endless(), headers=headers)
+        assert (answer.status_code, code_of(answer)) == (413, "body_too_large")
+    assert guest.get("/queues").is_success
+
+
+def test_a_payload_that_nests_too_deep_is_refused(guest: httpx2.Client) -> None:
+    assert guest.post("/jobs", json={"task": "t", "payload": {"a": {"b": [1]}}}).is_success
+    answer = guest.post("/jobs", json={"task": "t", "payload": {"a": {"b": [[1]]}}})
+    assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+
+
+def test_a_batch_and_a_page_have_an_end(guest: httpx2.Client) -> None:
+    jobs = [{"task": "t"}] * 3
+    assert guest.post("/jobs/batch", json={"jobs": jobs}).status_code == 201
+    for wrong in ([*jobs, {"task": "t"}], []):
+        answer = guest.post("/jobs/batch", json={"jobs": wrong})
+        assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+    assert len(guest.get("/jobs").json()["jobs"]) <= 5
+    assert guest.get("/jobs?limit=6").status_code == 422
+
+
+def test_headers_that_are_too_long_are_refused(guest: httpx2.Client) -> None:
+    answer = guest.get("/queues", headers={"X-Long": "x" * 2000})
+    assert (answer.status_code, code_of(answer)) == (431, "headers_too_large")
+    assert guest.get(f"/jobs?task={'x' * 2000}").status_code == 431
+
+
+def test_headers_without_an_end_are_not_collected(small: Served) -> None:
+    with socket.create_connection(small.host_and_port, timeout=BOUND_SECONDS) as line:
+        line.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                line.sendall(b"x" * 8192)
+        with contextlib.suppress(OSError):
+            assert line.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def test_a_client_that_does_not_finish_its_headers_is_hung_up_on(small: Served) -> None:
+    for begun in (b"", b"GET /health HTTP/1.1\r\nHost: x"):
+        with socket.create_connection(small.host_and_port, timeout=BOUND_SECONDS) as line:
+            line.sendall(begun)
+            assert line.recv(100) == b""
+
+
+def test_a_client_that_goes_on_with_its_next_request_is_not_hung_up_on(
+    guest: httpx2.Client,
+) -> None:
+    for _ in range(5):
+        assert guest.get("/health").is_success
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(small: Served, small_url: str) -> None:
+    key = make_key(small_url)
+    with socket.create_connection(small.host_and_port, timeout=BOUND_SECONDS) as line:
+        line.sendall(
+            b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 100\r\nAuthorization: Bearer " + key.encode() + b"\r\n\r\n{"
+        )
+        answer = line.recv(10_000)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"request_timeout" in answer
+
+
+def test_a_bucket_is_refilled_as_time_goes_by_and_never_above_its_brim() -> None:
+    now = 0.0
+    rates = Rates(2, 3, clock=lambda: now, most_buckets=2)
+    assert [rates.take("a") for _ in range(4)] == [0, 0, 0, 1]
+    now = 0.4
+    assert rates.take("a") == 1
+    now = 0.5
+    assert [rates.take("a"), rates.take("a")] == [0, 1]
+    now = 1000.0
+    assert [rates.take("a") for _ in range(4)] == [0, 0, 0, 1]
+    rates.take("b")
+    rates.take("c")  # "a" is forgotten, and begins anew
+    assert rates.take("a") == 0
+    assert Rates(0, 1).take("a") == 0
+
+
+# ── a crowd ──────────────────────────────────────────────────────────────────────────────────────
+
+CROWDED = {
+    "concurrent-requests": "2",
+    "connections": "1",
+    "request-seconds": "2",
+    "requests-per-second": "0.1",
+    "burst": "3",
+}
+
+
+@pytest.fixture(scope="module")
+def crowded(api_url: str) -> Iterator[Served]:
+    with served(api_url, *[f"--{name}={value}" for name, value in CROWDED.items()]) as server:
+        yield server
+
+
+def test_each_key_has_a_rate_of_its_own(crowded: Served, api_url: str) -> None:
+    with (
+        client_of(crowded, make_key(api_url)) as busy,
+        client_of(crowded, make_key(api_url)) as other,
+    ):
+        answers = [busy.get("/queues") for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert code_of(answers[3]) == "rate_limited"
+        assert 1 <= int(answers[3].headers["retry-after"]) <= 10
+        assert other.get("/queues").status_code == 200
+        assert busy.get("/health").status_code == 200
+
+
+def test_a_full_house_says_so_and_is_not_taken_for_a_database_that_is_away(
+    crowded: Served, api_url: str
+) -> None:
+    """One request waits for a lock, another for the only connection; there is no room for a third."""
+    with (
+        client_of(crowded, make_key(api_url)) as first,
+        client_of(crowded, make_key(api_url)) as second,
+        client_of(crowded) as third,
+        psycopg.connect(api_url) as holder,
+        ThreadPoolExecutor(2) as waiting,
+    ):
+        second.get("/queues")  # its key is known from here on
+        job = {"task": "t", "idempotency_key": "in the way"}
+        holder.execute("SELECT faultline.enqueue('t', idempotency_key => 'in the way')")
+        held = waiting.submit(first.post, "/jobs", json=job)
+        wait_until_blocked(api_url, 1)
+        queued = waiting.submit(second.get, "/queues")
+        while (answer := third.get("/nowhere")).status_code != 503:
+            assert answer.status_code == 404
+        assert code_of(answer) == "overloaded"
+        assert answer.headers["retry-after"] == "1"
+        assert third.get("/health").is_success
+        refused = held.result(BOUND_SECONDS)
+        assert (refused.status_code, code_of(refused)) == (503, "locked")
+        assert refused.headers["retry-after"] == "1"
+        waited = queued.result(BOUND_SECONDS)
+        assert waited.is_success or code_of(waited) == "overloaded"
+        holder.rollback()
+        assert first.post("/jobs", json=job).status_code == 201
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_limit_is_an_option_of_the_command_with_the_same_default() -> None:
+    options = {parameter.name: parameter for parameter in api.params}
+    for limit in fields(ApiSettings):
+        if "range" in limit.metadata:
+            assert options[limit.name].default == limit.default
+
+
+def test_a_limit_outside_its_range_is_refused_before_anything_runs() -> None:
+    for limit in fields(ApiSettings):
+        if "range" in limit.metadata:
+            low, high = limit.metadata["range"]
+            for wrong in (low - 1, high + 1):
+                with pytest.raises(InvalidSettings, match=limit.name):
+                    ApiSettings(**{limit.name: wrong})

@@ -1,0 +1,182 @@
+"""Claims about a database that goes away and comes back, and a server that is told to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from faultline.drills.proxy import Action, Match, Proxy, proxy_to
+from faultline.migrate import migrate
+from tests.api.served import (
+    BOUND_SECONDS,
+    Served,
+    client_of,
+    code_of,
+    make_key,
+    served,
+    wait_until_blocked,
+)
+
+REQUEST_SECONDS = 1
+
+
+@pytest.fixture(scope="module")
+def proxy(api_url: str) -> Iterator[Proxy]:
+    with proxy_to(api_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def server(proxy: Proxy) -> Iterator[Served]:
+    options = ["--request-seconds", str(REQUEST_SECONDS), "--key-cache-seconds", "0"]
+    with served(proxy.url, *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Served, api_url: str) -> Iterator[httpx2.Client]:
+    with client_of(server, make_key(api_url)) as client:
+        yield client
+
+
+def wait_until_well(client: httpx2.Client) -> None:
+    for _ in range(200):
+        if client.get("/ready").is_success:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the API does not see that the database is back")
+
+
+def test_while_the_database_is_away_everything_says_so_and_afterwards_everything_works(
+    proxy: Proxy, server: Served, client: httpx2.Client
+) -> None:
+    assert client.post("/jobs", json={"task": "t"}).status_code == 201
+    proxy.refuse_connections()
+    proxy.reset_all()
+    for path in ("/health", "/ready", "/queues"):
+        answer = client.get(path)
+        assert (answer.status_code, code_of(answer)) == (503, "database_unavailable"), path
+        assert answer.headers["retry-after"] == "1"
+        for secret in ("127.0.0.1", "postgres", str(proxy.url)):
+            assert secret not in answer.text
+    answer = client.post("/jobs", json={"task": "t", "idempotency_key": "outage"})
+    assert (answer.status_code, code_of(answer)) == (503, "database_unavailable")
+    assert "idempotency key" in answer.json()["error"]["hint"]
+    proxy.flow()
+    wait_until_well(client)
+    assert client.post("/jobs", json={"task": "t", "idempotency_key": "outage"}).status_code == 201
+    assert client.get("/health").json()["status"] == "ok"
+    assert server.events("database_unavailable")
+    assert server.events("database_back")
+
+
+def test_a_crowd_during_an_outage_is_answered_and_leaves_nothing_behind(
+    proxy: Proxy, client: httpx2.Client
+) -> None:
+    proxy.refuse_connections()
+    proxy.reset_all()
+    with ThreadPoolExecutor(30) as crowd:
+        answers = list(crowd.map(lambda _: client.get("/queues"), range(60)))
+    assert {code_of(answer) for answer in answers} <= {"database_unavailable", "overloaded"}
+    proxy.flow()
+    wait_until_well(client)
+    with ThreadPoolExecutor(30) as crowd:
+        answers = list(crowd.map(lambda _: client.get("/queues"), range(60)))
+    assert {answer.status_code for answer in answers} == {200}
+
+
+def test_a_request_that_gets_no_answer_from_the_database_is_given_up_in_time(
+    proxy: Proxy, client: httpx2.Client
+) -> None:
+    """The bound is the client's: it would raise where the server did not keep its own."""
+    assert client.get("/queues").is_success
+    proxy.blackhole()
+    try:
+        patient = httpx2.Timeout(REQUEST_SECONDS * 5)
+        for path in ("/queues", "/health"):
+            answer = client.get(path, timeout=patient)
+            assert answer.status_code == 503
+            assert code_of(answer) in ("database_timeout", "database_unavailable")
+    finally:
+        proxy.flow()
+        proxy.reset_all()
+    wait_until_well(client)
+    assert client.get("/queues").is_success
+
+
+def test_a_lost_answer_and_a_retry_with_the_same_key_make_one_job(
+    proxy: Proxy, client: httpx2.Client
+) -> None:
+    """The enqueue is done, its answer does not arrive: nobody but the key knows."""
+    job = {"task": "t", "idempotency_key": "lost answer"}
+    trap = proxy.on(Match(text="faultline.enqueue_many"), Action.SWALLOW_REPLY)
+    lost = client.post("/jobs", json=job)
+    assert (lost.status_code, code_of(lost)) == (503, "database_timeout")
+    assert trap.wait(BOUND_SECONDS) is not None
+    again = client.post("/jobs", json=job)
+    assert (again.status_code, again.json()["existing"]) == (200, True)
+
+
+def test_a_server_that_starts_too_early_works_as_soon_as_it_can(empty_database_url: str) -> None:
+    """First the database is away, then it has no schema, then somebody migrates it."""
+    no_key = f"flk_{'a' * 8}_{'b' * 43}"
+    with proxy_to(empty_database_url) as proxy:
+        proxy.refuse_connections()  # or it would not even start
+        with served(proxy.url) as server, client_of(server, no_key) as client:
+            assert client.get("/health").status_code == 503
+            assert client.get("/queues").status_code == 503
+            proxy.flow()
+            assert client.get("/health").status_code == 200
+            for path in ("/ready", "/queues"):
+                answer = client.get(path)
+                assert (answer.status_code, code_of(answer)) == (503, "schema_mismatch")
+            assert server.events("degraded")
+            migrate(empty_database_url)
+            assert client.get("/ready").status_code == 200
+            assert client.get("/queues").status_code == 401
+
+
+def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun(api_url: str) -> None:
+    with (
+        served(api_url) as server,
+        client_of(server, make_key(api_url)) as client,
+        psycopg.connect(api_url) as holder,
+        ThreadPoolExecutor(1) as waiting,
+    ):
+        holder.execute("SELECT faultline.enqueue('t', idempotency_key => 'last')")
+        under_way = waiting.submit(
+            client.post, "/jobs", json={"task": "t", "idempotency_key": "last"}
+        )
+        wait_until_blocked(api_url, 1)
+        server.terminate()
+        with pytest.raises(httpx2.TransportError):
+            _knock_until_closed(server)
+        holder.commit()
+        answer: Any = under_way.result(BOUND_SECONDS)
+        assert (answer.status_code, answer.json()["existing"]) == (200, True)
+        assert server.wait() == 0
+
+
+def test_a_port_that_is_taken_is_an_error_that_says_so(server: Served, api_url: str) -> None:
+    from faultline.api import ApiSettings
+    from faultline.api.application import create_api
+    from faultline.api.server import serve
+    from faultline.errors import PortUnavailable
+
+    host, port = server.host_and_port
+    settings = ApiSettings(host=host, port=port)
+    with pytest.raises(PortUnavailable, match=str(port)):
+        serve(create_api(api_url, settings), settings, on_bound=lambda address: None)
+
+
+def _knock_until_closed(server: Served) -> None:
+    for _ in range(200):
+        with client_of(server) as stranger:
+            stranger.get("/health")
+        time.sleep(0.05)

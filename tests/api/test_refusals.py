@@ -1,0 +1,72 @@
+"""Claims about what a client is told when something goes wrong that nobody foresaw, and for how long a
+key is believed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from faultline import keys
+from faultline.api import ApiSettings
+from faultline.api.gate import Gate
+from faultline.api.keyring import Keyring
+from faultline.api.refusals import Refusal
+from faultline.database import run
+from faultline.keys import Scope
+from faultline.protocol import Statement
+from tests.api.served import code_of
+
+
+def test_an_unforeseen_error_is_told_to_the_log_and_not_to_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged: list[dict[str, Any]] = []
+    monkeypatch.setattr("faultline.api.gate.emit", lambda event, **said: logged.append(said))
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        raise RuntimeError("password=hunter2")
+
+    async def ask() -> httpx2.Response:
+        transport = httpx2.ASGITransport(Gate(broken, settings=ApiSettings()))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://api") as client:
+            return await client.get("/")
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, code_of(answer)) == (500, "internal_error")
+    assert "hunter2" not in answer.text
+    [said] = logged
+    assert said["error"] == "RuntimeError: password=hunter2"
+    assert "in broken" in said["traceback"]
+    assert said["request"] == answer.headers["x-request-id"]
+
+
+def test_a_revoked_key_is_believed_for_as_long_as_was_said_and_no_longer(
+    conn: psycopg.Connection[Any],
+) -> None:
+    now = 100.0
+    looked_up: list[str] = []
+    keyring = Keyring(cache_seconds=5, clock=lambda: now)
+    key = keys.new_key()
+    key_id = run(conn, keys.create("test", key, [Scope.READ]))
+
+    async def ask(statement: Statement[Any]) -> Any:
+        looked_up.append(statement.sql)
+        return run(conn, statement)
+
+    def identify() -> int:
+        return asyncio.run(keyring.identify(f"Bearer {key.text}", ask)).id
+
+    assert identify() == key_id
+    queries = len(looked_up)
+    run(conn, keys.revoke(key_id))
+    now = 104.9
+    assert identify() == key_id
+    assert len(looked_up) == queries
+    now = 105.0
+    with pytest.raises(Refusal) as refused:
+        identify()
+    assert refused.value.status_code == 401

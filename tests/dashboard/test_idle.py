@@ -1,0 +1,65 @@
+"""A dashboard on a queue where nothing has happened yet."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from .tab import Tab
+
+EMPTY = {
+    "overview": "Nothing is going on",
+    "leases": "No job is running",
+    "workers": "No worker is registered",
+    "queues": "No queue has a job yet",
+    "jobs": "No job has been enqueued",
+    "rejections": "No write has been refused",
+    "reports": "No report yet",
+    "jobs?state=failed": "No job matches",
+    "jobs/01a1de8e-68df-7076-9a2d-c2b6a3a0ec12": "there is no job",
+    "nowhere": "There is no such page",
+}
+
+
+def test_every_page_says_so_when_it_has_nothing_to_show(idle_tab: Tab) -> None:
+    tab = idle_tab
+    tab.expects_failed_requests = True  # a job that is not there is a 404
+    for route, words in EMPTY.items():
+        tab.page.goto(f"{tab.url}/#/{route}")
+        expect(tab.find(".notice")).to_contain_text(words)
+
+
+def test_the_theme_can_be_chosen_and_is_remembered(idle_tab: Tab) -> None:
+    tab = idle_tab
+    tab.go("overview")
+    tab.settle()
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = tab.page.evaluate(background)
+    button = tab.page.get_by_role("button", name="Theme")
+    button.click()  # light, as the system has it
+    button.click()
+    assert tab.page.evaluate(background) != light
+    tab.page.reload()
+    tab.settle()
+    assert tab.page.evaluate(background) != light
+    expect(button).to_have_accessible_name("Theme: dark. Change it.")
+
+
+def test_the_content_policy_allows_no_inline_code_and_no_other_origin(idle_tab: Tab) -> None:
+    answer = idle_tab.page.goto(idle_tab.url)
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    directives = dict(each.split(maxsplit=1) for each in policy.split("; "))
+    assert directives["default-src"] == "'none'"
+    assert directives["script-src"] == directives["style-src"] == "'self'"
+    assert directives["connect-src"] == "'self'"
+    assert "unsafe" not in policy
+    assert "http" not in answer.text()  # every address in it is relative
+
+
+def test_an_inspector_without_an_api_offers_no_actions(idle_tab: Tab) -> None:
+    idle_tab.go("queues")
+    idle_tab.settle()
+    expect(idle_tab.find(".sidebar-foot")).to_contain_text(
+        "Faultline"
+    )  # it has said what it can do
+    expect(idle_tab.page.get_by_role("button", name="Operate")).to_have_count(0)

@@ -1,0 +1,53 @@
+"""Everything can be reached without a mouse."""
+
+from __future__ import annotations
+
+import psycopg
+from playwright.sync_api import expect
+
+from tests.protocol.steps import enqueue
+
+from .tab import Tab
+
+
+def test_the_keys_of_the_help_do_what_it_says(tab: Tab, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        job_id, _ = enqueue(conn)
+    tab.go("overview")
+    tab.settle()
+    keyboard = tab.page.keyboard
+    keyboard.press("?")
+    expect(tab.page.get_by_role("dialog", name="Help")).to_be_visible()
+    keyboard.press("Escape")
+    expect(tab.page.get_by_role("dialog")).to_have_count(0)
+    keyboard.press("g")
+    keyboard.press("w")
+    expect(tab.find("h1")).to_have_text("Workers")
+    expect(tab.find("h1")).to_be_focused()
+    keyboard.press("/")
+    expect(tab.page.get_by_role("searchbox")).to_be_focused()
+    keyboard.type(str(job_id))
+    keyboard.press("Enter")
+    expect(tab.find("h1")).to_have_text("send_mail")
+    expect(tab.page.get_by_text(str(job_id), exact=True)).to_be_visible()
+
+
+def test_the_first_stop_of_the_tab_key_leads_past_the_navigation(idle_tab: Tab) -> None:
+    tab = idle_tab
+    tab.go("queues")
+    tab.settle()
+    tab.page.keyboard.press("Tab")
+    expect(tab.page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    tab.page.keyboard.press("Enter")
+    expect(tab.find("main")).to_be_focused()
+    expect(tab.find("h1")).to_have_text("Queues")  # the page has not changed
+
+
+def test_what_has_the_focus_is_seen_to_have_it(idle_tab: Tab) -> None:
+    tab = idle_tab
+    tab.go("queues")
+    tab.settle()
+    for _ in range(12):
+        tab.page.keyboard.press("Tab")
+        outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid", tab.page.evaluate("document.activeElement.outerHTML")

@@ -1,0 +1,57 @@
+"""The database, or the inspector, goes away while the dashboard is open."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+from playwright.sync_api import expect
+
+from faultline.drills.proxy import Proxy
+from tests.protocol.steps import enqueue
+
+from .conftest import OpenTab
+from .serving import Program, start_inspector
+
+
+def test_a_database_that_goes_away_and_comes_back_is_shown(
+    open_tab: OpenTab, proxy: Proxy, ended_last: ExitStack, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn)
+    inspector = start_inspector(proxy.url)
+    ended_last.callback(inspector.end)
+    tab = open_tab(inspector.url)
+    tab.go("queues")
+    tab.settle()
+    expect(tab.find("td[data-label=Due]")).to_have_text("1")
+    tab.expects_failed_requests = True
+
+    proxy.refuse_connections()
+    proxy.reset_all()
+    banner = tab.find(".banner[data-trouble=database]")
+    expect(banner).to_contain_text("The database is away")
+    expect(banner).to_contain_text("What you see is from")
+    expect(tab.find(".page")).to_have_attribute("data-old", "")
+    expect(tab.find("td[data-label=Due]")).to_have_text("1")  # what was last seen stays
+
+    enqueue(conn)
+    proxy.flow()
+    expect(banner).to_have_count(0)
+    expect(tab.find("td[data-label=Due]")).to_have_text("2")
+    expect(tab.find(".page[data-old]")).to_have_count(0)
+
+
+def test_an_inspector_that_is_started_again_is_found_again(
+    open_tab: OpenTab, inspector: Program, ended_last: ExitStack, database_url: str
+) -> None:
+    tab = open_tab(inspector.url)
+    tab.go("workers")
+    tab.settle()
+    tab.expects_failed_requests = True
+    inspector.end()
+    expect(tab.find(".banner[data-trouble=inspector]")).to_be_visible()
+    successor = start_inspector(database_url, port=inspector.port)
+    ended_last.callback(successor.end)
+    expect(tab.find(".banner[data-trouble]")).to_have_count(0)
+    tab.settle()

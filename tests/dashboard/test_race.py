@@ -1,0 +1,98 @@
+"""The stale-worker race, run by real workers while the dashboard is open."""
+
+from __future__ import annotations
+
+import psycopg
+from playwright.sync_api import expect
+
+from faultline.drills.race import RaceSettings, run_race
+from tests.protocol.steps import claim, claim_new, commit, expire, refused
+
+from .conftest import PHONE
+from .tab import Tab
+
+HALO = 4  # pixels round a word, that belong to its box
+
+
+def test_the_race_appears_live_and_the_refused_commit_is_on_the_timeline(
+    tab: Tab, database_url: str
+) -> None:
+    tab.go("overview")
+    tab.settle()
+    expect(tab.find(".toast")).to_have_count(0)
+    expect(tab.page.get_by_text("No worker has tried to commit")).to_be_visible()
+
+    race = run_race(database_url, RaceSettings())
+    assert race.holds
+
+    toast = tab.find(".toast")
+    expect(toast).to_contain_text("A late commit was refused")
+    expect(toast).to_contain_text("Token 1")
+    expect(tab.find(".list li")).to_contain_text("race.charge")
+    expect(tab.find(".nav-count")).to_contain_text("1")
+
+    toast.get_by_role("link").click()
+    expect(tab.find("h1")).to_have_text("race.charge")
+    assert str(race.job_id) in tab.page.url
+    expect(tab.find("[data-part=attempt]")).to_have_count(2)
+    late, current = tab.find("[data-part=attempt]").all()
+    expect(late).to_have_attribute("data-token", "1")
+    expect(late).to_have_attribute("data-outcome", "expired")
+    expect(late.locator("[data-part=ghost]")).to_have_count(1)
+    expect(late.locator("[data-part=refused]")).to_contain_text("token mismatch")
+    expect(late.locator("[data-part=committed]")).to_have_count(0)
+    expect(current).to_have_attribute("data-token", "2")
+    expect(current).to_have_attribute("data-outcome", "succeeded")
+    expect(current).to_contain_text("took over, token 2")
+    expect(current.locator("[data-part=committed]")).to_have_count(1)
+    expect(current.locator("[data-part=refused]")).to_have_count(0)
+    expect(tab.find("[data-part=takeover]")).to_have_count(1)
+    expect(tab.find("[data-part=overlap]")).to_contain_text("both at work for")
+    expect(tab.find(".verdict")).to_contain_text("was refused by PostgreSQL")
+    expect(tab.find(".verdict")).to_contain_text("took effect once, under token 2")
+    expect(tab.find(".story li")).to_have_count(6)
+    kinds = [item.get_attribute("data-kind") for item in tab.find(".story li").all()]
+    assert kinds == ["enqueued", "claimed", "expired", "taken_over", "committed", "refused"]
+
+    tab.page.set_viewport_size(PHONE)
+    expect(tab.find("[data-part=attempt]")).to_have_count(2)
+    assert_all_words_are_inside(tab)
+
+
+def assert_all_words_are_inside(tab: Tab) -> None:
+    drawing = tab.find(".timeline svg").bounding_box()
+    assert drawing is not None
+    for text in tab.find(".timeline text").all():
+        box = text.bounding_box()
+        assert box is not None
+        words = text.text_content()
+        assert box["x"] >= drawing["x"] - HALO, words
+        assert box["x"] + box["width"] <= drawing["x"] + drawing["width"] + HALO, words
+
+
+def test_an_attempt_appears_on_an_open_job_page_without_a_reload(
+    tab: Tab, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        first = claim_new(conn, worker="first")
+        tab.go(f"jobs/{first.job_id}")
+        expect(tab.find("[data-part=attempt]")).to_have_count(1)
+        expect(tab.find(".verdict")).to_contain_text("running, under token 1")
+
+        expire(conn, first)
+        second = claim(conn, worker="second")
+        expect(tab.find("[data-part=attempt]")).to_have_count(2)
+        expect(tab.find("[data-part=takeover]")).to_have_count(1)
+
+        with refused("FL001", reason="token_mismatch"):
+            commit(conn, first)
+        conn.execute(
+            "SELECT faultline.record_rejection(%s, %s, 'first', 'token_mismatch')", first[:2]
+        )
+        expect(tab.find("[data-token='1'] [data-part=refused]")).to_have_count(1)
+        expect(tab.find("[data-part=overlap]")).to_have_count(1)  # the second is still at work
+        expect(tab.find("[data-part=committed]")).to_have_count(0)
+
+        commit(conn, second)
+        expect(tab.find("[data-part=committed]")).to_have_count(1)
+        expect(tab.find(".job-title .badge")).to_have_text("succeeded")

@@ -1,0 +1,193 @@
+"""An operator's actions: only from our own page, only with a key, and done by the real API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+from starlette.testclient import TestClient
+
+from faultline.inspector import csrf
+from faultline.inspector.app import make_app
+from faultline.inspector.settings import InspectorSettings
+from faultline.keys import Scope
+from tests.api.served import make_key, served
+from tests.protocol import steps
+
+Connection = psycopg.Connection[Any]
+ORIGIN = "http://localhost"
+
+
+@pytest.fixture
+def api(database_url: str) -> Iterator[str]:
+    with served(database_url) as server:
+        yield server.address
+
+
+@pytest.fixture
+def operator(database_url: str, api: str) -> Iterator[TestClient]:
+    """The dashboard's page, loaded, in the hands of somebody with a key."""
+    app = make_app(InspectorSettings(database_url=database_url, api_url=api))
+    with TestClient(app, base_url=ORIGIN) as client:
+        load_page(client)
+        client.headers["authorization"] = f"Bearer {make_key(database_url, Scope.OPERATE)}"
+        yield client
+
+
+@pytest.fixture
+def page(database_url: str) -> Iterator[TestClient]:
+    """The same, where what is asked never gets as far as an API: there is none."""
+    settings = InspectorSettings(database_url=database_url, api_url="http://127.0.0.1:9")
+    with TestClient(make_app(settings), base_url=ORIGIN) as client:
+        load_page(client)
+        client.headers["authorization"] = "Bearer any"
+        yield client
+
+
+def load_page(client: TestClient) -> None:
+    client.get("/").raise_for_status()
+    client.headers[csrf.HEADER] = client.cookies[csrf.COOKIE]
+    client.headers["origin"] = ORIGIN
+    client.headers["sec-fetch-site"] = "same-origin"
+
+
+def act(client: TestClient, action: str, **body: Any) -> httpx2.Response:
+    return client.post(f"/api/actions/{action}", json=body)
+
+
+def code_of(answer: httpx2.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_jobs_are_cancelled_and_retried_and_queues_paused_and_resumed(
+    operator: TestClient, conn: Connection
+) -> None:
+    job_id, _ = steps.enqueue(conn, queue="mail")
+    paused = "SELECT queue, reason FROM faultline.paused_queues"
+
+    cancelled = act(operator, "cancel", job_id=str(job_id), reason="not wanted")
+    assert cancelled.status_code == 200, cancelled.text
+    assert steps.state(conn, job_id) == "failed"
+    assert steps.job(conn, job_id)["last_error"] == "not wanted"
+    assert act(operator, "retry", job_id=str(job_id)).status_code == 200
+    assert steps.state(conn, job_id) == "queued"
+    assert act(operator, "pause", queue="mail", reason="the provider is down").status_code == 200
+    assert steps.rows(conn, paused) == [("mail", "the provider is down")]
+    assert act(operator, "resume", queue="mail").status_code == 200
+    assert steps.rows(conn, paused) == []
+
+
+def test_what_the_api_refuses_is_refused_in_its_words(
+    operator: TestClient, database_url: str
+) -> None:
+    unknown = act(operator, "retry", job_id=str(uuid4()))
+    misnamed = act(operator, "pause", queue="../keys")
+    operator.headers["authorization"] = f"Bearer {make_key(database_url, Scope.READ)}"
+    without_scope = act(operator, "pause", queue="mail")
+    operator.headers["authorization"] = "Bearer flk_00000000_" + "x" * 40
+    without_key = act(operator, "pause", queue="mail")
+
+    assert code_of(unknown) == (404, "unknown_job")
+    assert misnamed.status_code in (404, 422)
+    assert without_scope.status_code == 403
+    assert without_key.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({"origin": "http://evil.example"}, (403, "foreign_origin")),
+        ({"origin": "http://localhost.evil.example"}, (403, "foreign_origin")),
+        ({"origin": "null"}, (403, "foreign_origin")),
+        ({"origin": None}, (403, "foreign_origin")),
+        ({"sec-fetch-site": "cross-site"}, (403, "foreign_origin")),
+        ({"sec-fetch-site": "same-site"}, (403, "foreign_origin")),
+        ({csrf.HEADER: None}, (403, "csrf_token")),
+        ({csrf.HEADER: "made.up"}, (403, "csrf_token")),
+        ({"authorization": None}, (401, "key_required")),
+        ({"authorization": "Basic YTpi"}, (401, "key_required")),
+    ],
+)
+@pytest.mark.parametrize("action", ["retry", "cancel", "pause", "resume"])
+def test_a_request_that_is_not_the_page_s_own_goes_nowhere(
+    page: TestClient, action: str, changed: dict[str, str | None], refusal: tuple[int, str]
+) -> None:
+    for name, value in changed.items():
+        if value is None:
+            del page.headers[name]
+        else:
+            page.headers[name] = value
+    body = {"job_id": str(uuid4())} if action in ("retry", "cancel") else {"queue": "mail"}
+
+    assert code_of(act(page, action, **body)) == refusal
+
+
+def test_a_cookie_planted_from_elsewhere_is_worth_nothing_although_it_is_echoed(
+    page: TestClient,
+) -> None:
+    page.cookies.clear()
+    page.cookies.set(csrf.COOKIE, "planted.token")
+    page.headers[csrf.HEADER] = "planted.token"
+
+    assert code_of(act(page, "resume", queue="mail")) == (403, "csrf_token")
+
+
+def test_an_api_that_is_away_is_said_to_be_so(page: TestClient) -> None:
+    assert code_of(act(page, "resume", queue="mail")) == (502, "api_unavailable")
+
+
+class Website(BaseHTTPRequestHandler):
+    """Something else that listens."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<h1>Hello</h1>")
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_something_that_is_no_api_is_said_to_be_so(database_url: str) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Website) as website:
+        Thread(target=website.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{website.server_port}"
+        settings = InspectorSettings(database_url=database_url, api_url=address)
+        with TestClient(make_app(settings), base_url=ORIGIN) as client:
+            load_page(client)
+            client.headers["authorization"] = "Bearer any"
+            answer = act(client, "resume", queue="mail")
+        website.shutdown()
+
+    assert code_of(answer) == (502, "api_answer")
+
+
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [
+        ("retry", {"job_id": "x"}),
+        ("cancel", {}),
+        ("pause", {"queue": ""}),
+        ("resume", {"queue": "mail", "also": 1}),
+        ("pause", {"queue": "mail", "reason": "x" * 1001}),
+    ],
+)
+def test_a_body_that_makes_no_sense_is_refused_with_a_code(
+    page: TestClient, action: str, body: dict[str, Any]
+) -> None:
+    assert code_of(act(page, action, **body)) == (422, "invalid_input")
+
+
+def test_without_an_api_there_are_no_actions(client: TestClient) -> None:
+    assert client.get("/api/about").json()["actions"] is False
+    assert code_of(act(client, "resume", queue="mail")) == (404, "actions_off")
+
+
+def test_with_an_api_there_are(page: TestClient) -> None:
+    assert page.get("/api/about").json()["actions"] is True

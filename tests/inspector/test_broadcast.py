@@ -1,0 +1,201 @@
+"""One poller for all: what it costs the database does not depend on how many listen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+
+from faultline.inspector import broadcast as module
+from faultline.inspector import stream
+from faultline.inspector.broadcast import Broadcast, Listener, TooManyListeners
+from faultline.inspector.reader import Reader
+from faultline.inspector.snapshots import Snapshots
+from faultline.inspector.stream import EventStream
+from tests.inspector import stories
+from tests.protocol import steps
+
+Connection = psycopg.Connection[Any]
+BOUND_SECONDS = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHORTEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("faultline.inspector.snapshots.FRESH_SECONDS", 0.0)
+
+
+def play(url: str, scene: Callable[[Broadcast], Awaitable[None]], *, places: int = 100) -> None:
+    async def run() -> None:
+        async with on_air(url, places) as broadcast:
+            await asyncio.wait_for(scene(broadcast), BOUND_SECONDS)
+
+    asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def on_air(url: str, places: int) -> AsyncIterator[Broadcast]:
+    reader = Reader(url)
+    broadcast = Broadcast(Snapshots(reader), max_listeners=places)
+    try:
+        yield broadcast
+    finally:
+        await broadcast.close()
+        await reader.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+
+
+async def hear(listener: Listener, name: str) -> Any:
+    """The data of the next event of this name."""
+    while (said := await listener.next()) is not None:
+        fields = dict(line.split(b": ", 1) for line in said.strip().split(b"\n"))
+        if fields[b"event"] == name.encode():
+            return orjson.loads(fields[b"data"])
+    raise AssertionError(f"the end came before a {name}")
+
+
+def test_fifty_listeners_hear_the_same_from_the_looks_of_one(
+    database_url: str, conn: Connection
+) -> None:
+    async def scene(broadcast: Broadcast) -> None:
+        with contextlib.ExitStack() as stack:
+            crowd = [stack.enter_context(broadcast.listening()) for _ in range(50)]
+            heard = [await hear(listener, "overview") for listener in crowd]
+            assert all(each == heard[0] for each in heard)
+            assert broadcast.looks <= 2  # the first, and perhaps one while they were read
+
+    play(database_url, scene)
+
+
+def test_nobody_looks_while_nobody_listens(database_url: str) -> None:
+    async def scene(broadcast: Broadcast) -> None:
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+        await until(lambda: not broadcast.is_polling)
+        looks = broadcast.looks
+        await asyncio.sleep(0.1)
+        assert broadcast.looks == looks
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+
+    play(database_url, scene)
+
+
+def test_a_listener_who_comes_later_is_told_at_once(database_url: str) -> None:
+    async def scene(broadcast: Broadcast) -> None:
+        with broadcast.listening() as first:
+            await hear(first, "overview")
+            with broadcast.listening() as second:
+                assert second.waiting == 1
+
+    play(database_url, scene)
+
+
+def test_what_has_not_changed_is_not_said_again_until_it_is_time(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def quiet(broadcast: Broadcast) -> None:
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+            looks = broadcast.looks
+            await until(lambda: broadcast.looks >= looks + 20)
+            # The rate becomes known with the second look: that is a change.
+            assert listener.waiting <= 1
+
+    async def reminded(broadcast: Broadcast) -> None:
+        with broadcast.listening() as listener:
+            for _ in range(5):
+                await hear(listener, "overview")
+
+    play(database_url, quiet)
+    monkeypatch.setattr(module, "SAME_SECONDS", 0.05)
+    play(database_url, reminded)
+
+
+def test_a_refusal_whose_number_was_given_out_earlier_is_told_when_it_is_seen(
+    database_url: str, conn: Connection
+) -> None:
+    late = psycopg.connect(database_url)  # its transaction stays open
+
+    async def scene(broadcast: Broadcast) -> None:
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+            slow = stories.takeover(conn)
+            record = "SELECT faultline.record_rejection(%s, 1, 'slow', 'token_mismatch')"
+            late.execute(record, [slow.job_id])
+            fast = stories.told(conn)
+            assert (await hear(listener, "rejection"))["job_id"] == str(fast.job_id)
+            late.commit()
+            assert (await hear(listener, "rejection"))["job_id"] == str(slow.job_id)
+
+    with late:
+        play(database_url, scene)
+
+
+def test_a_listener_who_does_not_keep_up_is_dropped_and_the_others_are_not(
+    database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAME_SECONDS", 0.0)
+    monkeypatch.setattr(module, "WAITING_EVENTS", 5)
+
+    async def scene(broadcast: Broadcast) -> None:
+        with broadcast.listening() as slow, broadcast.listening() as quick:
+            while not slow.is_dropped:
+                await hear(quick, "overview")
+            assert await slow.next() is None
+            await hear(quick, "overview")
+
+    play(database_url, scene)
+
+
+def test_a_client_that_takes_nothing_is_given_up_and_its_place_is_free(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SEND_SECONDS", 0.05)
+
+    async def never(*message: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def scene(broadcast: Broadcast) -> None:
+        scope = {"type": "http", "method": "GET", "path": "/api/stream"}
+        await EventStream(broadcast)(scope, never, takes_the_head_only)
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+
+    async def takes_the_head_only(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await never()
+
+    play(database_url, scene, places=1)
+
+
+def test_there_are_so_many_places_and_one_is_free_again_when_a_listener_leaves(
+    database_url: str,
+) -> None:
+    async def scene(broadcast: Broadcast) -> None:
+        with broadcast.listening(), pytest.raises(TooManyListeners), broadcast.listening():
+            pass
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+
+    play(database_url, scene, places=1)
+
+
+def test_a_job_that_is_enqueued_is_told(database_url: str, conn: Connection) -> None:
+    async def scene(broadcast: Broadcast) -> None:
+        with broadcast.listening() as listener:
+            await hear(listener, "overview")
+            steps.enqueue(conn)
+            while (await hear(listener, "overview"))["totals"]["due"] != 1:
+                pass
+
+    play(database_url, scene)

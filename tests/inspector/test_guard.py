@@ -1,0 +1,108 @@
+"""What every answer carries, which names are answered to, and the dashboard's files."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from faultline.inspector import csrf
+from faultline.inspector.app import make_app
+from faultline.inspector.settings import WEB, InspectorSettings
+
+PATHS = ["/", "/static/nothing.js", "/api/about", "/api/nowhere", "/api/jobs?limit=0"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_keeps_a_browser_to_this_origin(client: TestClient, path: str) -> None:
+    headers = client.get(path).headers
+
+    assert headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    )
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == ("no-store" if path.startswith("/api/") else "no-cache")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8001", 200),
+        ("127.0.0.1:8001", 200),
+        ("10.1.2.3", 200),
+        ("[::1]:8001", 200),
+        ("queue.example", 200),
+        ("QUEUE.example:80", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_only_addresses_and_names_that_were_given_are_answered_to(
+    database_url: str, host: str, status: int
+) -> None:
+    settings = InspectorSettings(database_url=database_url, allowed_hosts=("queue.example",))
+    with TestClient(make_app(settings), base_url="http://localhost") as client:
+        answer = client.get("/api/about", headers={"host": host})
+
+    assert answer.status_code == status
+    if status != 200:
+        assert answer.json()["error"]["code"] == "unknown_host"
+        assert "content-security-policy" in answer.headers
+
+
+def test_the_dashboard_is_at_the_root_and_its_files_beside_it(client: TestClient) -> None:
+    page = client.get("/")
+
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    script = client.get("/static/main.js")
+    assert script.status_code == 200
+    assert "javascript" in script.headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd"]
+)
+def test_no_other_file_is_served(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 404
+    assert (WEB.parent / "app.py").is_file()
+
+
+def test_the_page_brings_a_token_and_keeps_one_that_is_good(client: TestClient) -> None:
+    first = client.get("/").headers["set-cookie"]
+    token = client.cookies[csrf.COOKIE]
+
+    assert first.startswith(f"{csrf.COOKIE}={token}")
+    assert "samesite=strict" in first.lower()
+    assert "set-cookie" not in client.get("/").headers
+    client.cookies.clear()
+    client.cookies.set(csrf.COOKIE, "planted")
+    assert "set-cookie" in client.get("/").headers
+
+
+def test_a_large_body_is_refused_unread(client: TestClient) -> None:
+    for content in (b"x" * 20_000, iter([b"x", b"of no length that was said"])):
+        answer = client.post("/api/actions/retry", content=content)
+
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_a_failure_of_our_own_is_one_line_and_no_traceback(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: object) -> None:
+        raise RuntimeError("the secret of the house")
+
+    monkeypatch.setattr("faultline.inspector.reports.found_in", fail)
+    app = make_app(InspectorSettings(database_url=database_url))
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
+        answer = client.get("/api/reports")
+
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "internal_error"
+    assert "secret" not in answer.text
+    assert "content-security-policy" in answer.headers

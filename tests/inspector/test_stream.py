@@ -1,0 +1,128 @@
+"""The stream of a real inspector: what it says, when the database is away, and when it is told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from faultline.drills.proxy import Proxy, proxy_to
+from tests.inspector import stories
+from tests.inspector.conftest import Serve
+from tests.inspector.listening import listening
+from tests.protocol import steps
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    """A way to the test's database that can be cut."""
+    with proxy_to(database_url) as proxy:
+        yield proxy
+
+
+def get(address: str) -> tuple[int, Any]:
+    answer = httpx2.get(address, timeout=30, trust_env=False)
+    return answer.status_code, answer.json()
+
+
+def test_a_takeover_is_told_while_it_happens_and_can_be_read_afterwards(
+    serve: Serve, database_url: str, conn: Connection
+) -> None:
+    address = serve(database_url).address
+    with listening(address) as stream:
+        assert stream.status == 200
+        assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert stream.headers["cache-control"] == "no-store"
+        assert stream.line() == "retry: 2000"
+        first = stream.wait_for("overview")
+        assert first["totals"]["running"] == 0
+
+        story = stories.takeover(conn)
+        stream.wait_for("overview", lambda overview: overview["totals"]["running"] == 1)
+        steps.commit(conn, story.current)
+        stories.refused_commit(conn, story.stale)
+        refusal = stream.wait_for("rejection")
+
+    assert refusal["job_id"] == str(story.job_id)
+    assert (refusal["stale_token"], refusal["current_token"]) == (1, 2)
+    _, told = get(f"{address}/api/jobs/{story.job_id}/timeline")
+    assert [(each["token"], each["outcome"]) for each in told["attempts"]] == [
+        *[(1, "expired"), (2, "succeeded")]
+    ]
+
+
+def test_refusals_from_before_a_client_listened_are_not_told_as_new(
+    serve: Serve, database_url: str, conn: Connection
+) -> None:
+    stories.told(conn)
+    with listening(serve(database_url).address) as stream:
+        stream.wait_for("overview")
+        story = stories.told(conn)
+        refusal = stream.wait_for("rejection")
+
+    assert refusal["job_id"] == str(story.job_id)
+
+
+def test_a_database_that_goes_away_and_comes_back_is_said_to(serve: Serve, proxy: Proxy) -> None:
+    served = serve(proxy.url)
+    with listening(served.address) as stream:
+        stream.wait_for("overview")
+
+        proxy.refuse_connections()
+        proxy.reset_all()
+        away = stream.wait_for("database")
+        status, refusal = get(f"{served.address}/api/overview")
+        with listening(served.address) as latecomer:
+            assert latecomer.wait_for("database")["ok"] is False
+        proxy.flow()
+        back = stream.wait_for("database")
+        stream.wait_for("overview")
+
+    assert away["ok"] is False
+    assert away["reason"]
+    assert back == {"ok": True, "reason": None}
+    assert (status, refusal["error"]["code"]) == (503, "database_unavailable")
+    assert get(f"{served.address}/api/overview")[0] == 200
+    assert served.is_alive
+
+
+def test_an_inspector_starts_without_its_database_and_finds_it_later(
+    serve: Serve, proxy: Proxy
+) -> None:
+    proxy.refuse_connections()
+    served = serve(proxy.url)
+    status, _ = get(f"{served.address}/api/leases")
+    with listening(served.address) as stream:
+        stream.wait_for("database", lambda database: not database["ok"])
+        proxy.flow()
+        stream.wait_for("overview")
+
+    assert status == 503
+
+
+def test_told_to_stop_it_ends_its_streams_and_leaves_in_peace(
+    serve: Serve, database_url: str
+) -> None:
+    served = serve(database_url)
+    with listening(served.address) as stream:
+        stream.wait_for("overview")
+        code = served.stop()
+        while stream.next() is not None:
+            pass
+
+    assert code == 0
+    assert [line for line in served.lines if "Traceback" in line or "rror" in line] == []
+
+
+def test_one_dashboard_too_many_is_turned_away(serve: Serve, database_url: str) -> None:
+    address = serve(database_url, "--max-streams", "1").address
+    with listening(address) as stream:
+        stream.wait_for("overview")
+        status, refusal = get(f"{address}/api/stream")
+
+    assert (status, refusal["error"]["code"]) == (503, "too_many_streams")

@@ -1,0 +1,33 @@
+"""Workers with metrics, on a stage of their own; and a meter in this process that is gone afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from faultline.metrics import Part, meter
+from faultline.metrics.meter import Meter
+from tests.processes.conftest import stage  # noqa: F401 - the fixture
+from tests.processes.fleet import Fleet
+from tests.processes.stage import Stage
+
+
+@pytest.fixture
+def fleet(
+    database_url: str,
+    stage: Stage,  # noqa: F811 - the fixture
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Fleet]:
+    monkeypatch.setattr("tests.processes.fleet.APP", "tests.metrics.jobs:app")
+    fleet = Fleet(database_url)
+    yield fleet
+    fleet.end()
+
+
+@pytest.fixture
+def counting() -> Iterator[Meter]:
+    """Metrics are on in this process until the test ends."""
+    meter.switch_off()
+    yield meter.switch_on(*Part)
+    meter.switch_off()

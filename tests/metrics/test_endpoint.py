@@ -1,0 +1,100 @@
+"""The endpoint itself: who may have the port, and what it answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.metrics import jobs
+from tests.metrics.scraping import fetch, free_port, scrape, scrape_until, taken_port
+from tests.processes.fleet import Fleet
+from tests.processes.stage import Stage
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["worker"], ["worker", "--processes", "2"], ["reconciler"]],
+    ids=["worker", "supervisor", "reconciler"],
+)
+def test_a_port_that_is_taken_is_an_error_at_once(
+    fleet: Fleet, stage: Stage, command: list[str]
+) -> None:
+    with taken_port() as port:
+        process = fleet._start("refused", None, [*command, "--metrics-port", str(port)])
+        assert process.wait() == 1
+    said = "\n".join(process.stray_lines)
+    assert "[port_unavailable]" in said
+    assert str(port) in said
+    assert "--metrics-port" in said
+    assert "Traceback" not in said
+    assert not process.heard("worker_started")
+
+
+def test_an_address_that_is_nobodys_is_an_error_at_once(fleet: Fleet, stage: Stage) -> None:
+    options = ["--metrics-port", str(free_port()), "--metrics-host", "no.such.host.invalid"]
+    process = fleet._start("refused", None, ["worker", *options])
+    assert process.wait() == 1
+    assert "[port_unavailable]" in "\n".join(process.stray_lines)
+
+
+def test_the_page_can_be_had_in_both_formats(fleet: Fleet, stage: Stage) -> None:
+    port = free_port()
+    fleet.started("--metrics-port", str(port))
+    for accept, kind in (
+        ("text/plain", "text/plain"),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text"),
+    ):
+        found, body = fetch(port, "?name[]=faultline_build_info", accept)
+        assert found.startswith(kind)
+        assert "faultline_build_info{" in body
+        assert "faultline_workers" not in body  # the query asked for one name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for its sockets in /proc")
+def test_a_worker_that_is_not_asked_to_serves_nothing(fleet: Fleet, stage: Stage) -> None:
+    silent = fleet.started("--no-reconciler", name="silent")
+    serving = fleet.started("--metrics-port", str(free_port()), name="serving")
+    assert len(listening(serving.pid)) == 1
+    assert not listening(silent.pid)
+
+
+def listening(pid: int) -> set[str]:
+    """The sockets on which a process waits for connections."""
+    table = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    waiting = {f"socket:[{row.split()[9]}]" for row in table if row.split()[3] == "0A"}
+    links = (os.path.realpath(path) for path in Path(f"/proc/{pid}/fd").iterdir())
+    return waiting & {Path(link).name for link in links}
+
+
+def test_a_forked_child_neither_counts_nor_keeps_the_port(fleet: Fleet, stage: Stage) -> None:
+    port = free_port()
+    first = fleet.started("--metrics-port", str(port), "--lease-seconds", "600", name="first")
+    job_id = stage.enqueue(jobs.counts_in_a_forked_child)
+    stage.wait_for_state(job_id)
+    query = "SELECT result FROM faultline.ledger WHERE job_id = %s"
+    assert stage.wait_for_row(query, [job_id], "no result")[0] is False
+
+    orphaned = stage.enqueue(jobs.leave_a_child, kind="fork", gate="never")
+    stage.wait_for_mark(orphaned, "child")
+    first.kill()
+    second = fleet.started("--metrics-port", str(port), name="second")
+    scrape_until(port, lambda p: p.families, "the second worker does not serve")
+    assert second.is_alive
+
+
+def test_a_stopping_worker_serves_until_it_has_stopped(fleet: Fleet, stage: Stage) -> None:
+    port = free_port()
+    process = fleet.started("--metrics-port", str(port))
+    held = stage.enqueue(jobs.hold, gate="go")
+    stage.wait_for_state(held, "running")
+    process.send(signal.SIGTERM)
+    process.wait_for_event("worker_draining")
+    assert scrape(port).total("faultline_running_jobs") == 1
+    stage.open("go")
+    assert process.wait() == 0
+    with pytest.raises(OSError, match="refused"):
+        scrape(port)

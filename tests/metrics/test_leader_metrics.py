@@ -1,0 +1,122 @@
+"""What only the leading reconciler shows: how full the queues are, who works, and what was lost."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.metrics import jobs
+from tests.metrics.scraping import Page, free_port, scrape, scrape_until
+from tests.processes.fleet import Fleet, Process
+from tests.processes.stage import Stage
+
+LEADER_ONLY = ("faultline_queue_jobs", "faultline_queue_oldest_due_seconds", "faultline_workers")
+
+
+def reconciler(fleet: Fleet, name: str = "reconciler") -> tuple[Process, int]:
+    port = free_port()
+    command = ["reconciler", "--metrics-port", str(port)]
+    return fleet._start(name, None, command), port
+
+
+def leads(page: Page) -> bool:
+    """It leads, and has counted for the first time."""
+    return page.total("faultline_reconciler_leading") == 1 and bool(
+        page.all("faultline_queue_jobs")
+    )
+
+
+def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, stage: Stage) -> None:
+    for _ in range(3):
+        stage.enqueue(jobs.answer, queue="waiting")
+    held = stage.enqueue(jobs.hold, gate="go")
+    fleet.started("--no-reconciler", "--queues", "default")
+    stage.wait_for_state(held, "running")
+    _, port = reconciler(fleet)
+
+    page = scrape_until(port, leads, "nobody leads")
+    assert page.total("faultline_queue_jobs", queue="waiting", state="due") == 3
+    assert page.total("faultline_queue_jobs", queue="default", state="running") == 1
+    assert page.total("faultline_queue_jobs", queue="default", state="due") == 0
+    assert page.total("faultline_queue_oldest_due_seconds", queue="waiting") > 0
+    assert page.total("faultline_workers", status="alive") == 1
+    assert page.total("faultline_workers", status="lost") == 0
+    assert not page.all("faultline_worker_seconds_total")  # it is none
+
+    stage.conn.execute("DELETE FROM faultline.jobs WHERE queue = 'waiting'")
+    scrape_until(
+        port,
+        lambda p: (
+            p.all("faultline_queue_jobs", queue="waiting", state="due").keys()
+            and p.total("faultline_queue_jobs", queue="waiting") == 0
+            and p.total("faultline_queue_oldest_due_seconds", queue="waiting") == 0
+        ),
+        "a queue that is gone still shows what it had",
+    )
+
+
+def test_only_the_leader_shows_what_the_leader_knows(fleet: Fleet, stage: Stage) -> None:
+    stage.enqueue(jobs.answer)
+    first, first_port = reconciler(fleet, "first")
+    scrape_until(first_port, leads, "nobody leads")
+    second, second_port = reconciler(fleet, "second")
+    waiting = scrape_until(
+        second_port, lambda p: "faultline_workers" in p.families, "the second one is not up"
+    )
+    assert waiting.total("faultline_reconciler_leading") == 0
+    assert not any(waiting.all(name) for name in LEADER_ONLY)
+
+    first.send(signal.SIGSTOP)  # the server ends its session, and the other one leads
+    scrape_until(second_port, leads, "the second one does not lead")
+    first.send(signal.SIGCONT)
+    scrape_until(
+        first_port,
+        lambda p: p.families and not any(p.all(name) for name in LEADER_ONLY),
+        "the first one shows what it knew when it led",
+    )
+    assert scrape(first_port).total("faultline_reconciler_leading") == 0
+    assert second.is_alive
+
+
+def test_the_leader_counts_what_was_lost_whoever_took_it_back(fleet: Fleet, stage: Stage) -> None:
+    stage.enqueue(jobs.answer, queue="beside")
+    _, port = reconciler(fleet)
+    scrape_until(port, leads, "nobody leads")
+    once, twice = (stage.enqueue(jobs.answer, queue=queue) for queue in ("once", "twice"))
+    stage.conn.execute("UPDATE faultline.jobs SET max_attempts = 1 WHERE id = %s", [once])
+    for queue, job_id in (("once", once), ("twice", twice)):
+        # Nobody in between: this very session takes back what has expired.
+        with stage.conn.transaction():
+            stage.conn.execute("SELECT FROM faultline.claim('lost', ARRAY[%s], 1)", [queue])
+            stage.conn.execute(
+                "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 s'"
+                " WHERE id = %s",
+                [job_id],
+            )
+            stage.conn.execute("SELECT FROM faultline.claim('next', ARRAY[%s], 1)", [queue])
+    cancelled = stage.enqueue(jobs.answer, queue="called-off")
+    stage.conn.execute("SELECT faultline.cancel(%s)", [cancelled])
+
+    page = scrape_until(
+        port,
+        lambda p: p.total("faultline_jobs_failed_total") == 2,
+        "the poison job and the cancelled one were not counted",
+    )
+    assert page.total("faultline_jobs_failed_total", queue="once", reason="poison") == 1
+    assert page.total("faultline_jobs_failed_total", queue="called-off", reason="cancelled") == 1
+    assert page.total("faultline_leases_expired_total") == 2
+    assert page.total("faultline_reconcile_seconds_count") > 0
+
+
+def test_a_job_of_a_killed_worker_is_taken_over_for_that_reason(fleet: Fleet, stage: Stage) -> None:
+    job_id = stage.enqueue(jobs.pay, gate="never")
+    victim = fleet.started("--lease-seconds", "600", name="victim")
+    stage.wait_for_mark(job_id)
+    port = free_port()
+    fleet.started("--metrics-port", str(port), name="heir")
+    victim.kill()
+    stage.wait_for_state(job_id)
+    page = scrape_until(
+        port, lambda p: p.total("faultline_recovery_seconds_count"), "no recovery was seen"
+    )
+    assert page.total("faultline_leases_taken_over_total", cause="worker_lost") == 1
+    assert page.total("faultline_leases_expired_total") == 0

@@ -1,0 +1,200 @@
+"""What real workers say of themselves to Prometheus, held against what the database knows."""
+
+from __future__ import annotations
+
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from faultline.drills.clock import lacking, shifted
+from faultline.metrics.catalogue import CATALOGUE, MAX_NAMES, Part
+from tests.metrics import jobs
+from tests.metrics.scraping import Page, free_port, scrape, scrape_until
+from tests.processes.fleet import Fleet, Process
+from tests.processes.stage import Stage
+
+SHORT_LEASE = ("--lease-seconds", "1")
+OF_WORKERS = {m.name for m in CATALOGUE if m.parts != (Part.API,)}
+
+
+def worker(fleet: Fleet, *options: str, name: str = "worker") -> tuple[Process, int]:
+    port = free_port()
+    return fleet.started("--metrics-port", str(port), *options, name=name), port
+
+
+def test_every_metric_of_the_catalogue_comes_from_a_real_run(fleet: Fleet, stage: Stage) -> None:
+    """A success, a retry, a dead job, an enqueue that exists, a takeover and a stale write refused."""
+    late, late_port = worker(fleet, *SHORT_LEASE, "--no-self-fencing", name="late")
+    contested = stage.enqueue(jobs.pay, gate="go")
+    stage.wait_for_mark(contested)
+    scrape_until(late_port, lambda page: page.total("faultline_leases_renewed_total"), "no renewal")
+    seen = scrape_until(
+        late_port, lambda page: page.total("faultline_running_jobs") == 1, "nothing runs"
+    ).moved()
+    late.send(signal.SIGSTOP)
+
+    other, port = worker(fleet, *SHORT_LEASE, name="other")
+    assert stage.wait_for_state(contested)[:2] == ("succeeded", 2)
+    retried = stage.enqueue(jobs.succeed_at_last, failures=1)
+    dead = stage.enqueue(jobs.give_up)
+    stage.enqueue(jobs.enqueue_twice, into="default")
+    stage.enqueue(jobs.answer, queue="nobody-listens")
+    stage.wait_for_state(retried)
+    stage.wait_for_state(dead, "failed")
+    stage.conn.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'faultline worker'"
+    )
+    stage.open("go")
+    late.send(signal.SIGCONT)
+    late.wait_for_event("stale_write_blocked", job_id=contested)
+
+    def is_complete(page: Page) -> bool:
+        seen.update(page.moved(), scrape(late_port).moved())
+        return seen >= OF_WORKERS
+
+    scrape_until(port, is_complete, f"missing {OF_WORKERS - seen}")
+    assert other.is_alive
+    refused = scrape(late_port)
+    assert refused.total("faultline_stale_write_rejected_total", reason="token_mismatch") == 1
+    assert refused.total("faultline_stale_write_rejected_total") == 1
+    assert refused.total("faultline_overlap_seconds_count") == 1
+    assert refused.total("faultline_jobs_succeeded_total") == 0
+    took = scrape(port)
+    assert took.total("faultline_leases_taken_over_total", cause="expired") == 1
+    assert took.total("faultline_leases_taken_over_total") == 1
+    assert took.total("faultline_recovery_seconds_count") == 1
+    assert took.total("faultline_jobs_retried_total", queue="default") == 1
+    assert took.all("faultline_jobs_failed_total", queue="default", reason="attempts_spent") == {
+        frozenset({("queue", "default"), ("reason", "attempts_spent")}): 1
+    }
+    enqueued = took.all("faultline_jobs_enqueued_total", queue="default")
+    assert {dict(labels)["outcome"]: count for labels, count in enqueued.items()} == {
+        "queued": 1,
+        "existing": 1,
+    }
+
+
+def test_labels_and_values_are_those_of_the_catalogue(fleet: Fleet, stage: Stage) -> None:
+    _, port = worker(fleet)
+    page = scrape_until(port, lambda p: p.total("faultline_reconciler_leading"), "nobody leads")
+    assert page.families == OF_WORKERS
+    for metric in CATALOGUE:
+        for name in (metric.name, f"{metric.name}_count"):
+            for labels in map(dict, page.all(name)):
+                assert labels.keys() == set(metric.labels)
+                for label, known in metric.values.items():
+                    assert labels[label] in known
+
+
+def test_a_worker_counts_each_job_once_in_its_queue(fleet: Fleet, stage: Stage) -> None:
+    _, port = worker(fleet, "--queues", "mail,billing")
+    jobs.answer.enqueue_many([{}] * 1_000, conn=stage.conn)  # nobody listens to their queue
+    for queue, count in (("mail", 700), ("billing", 300)):
+        stage.conn.execute(
+            "UPDATE faultline.jobs SET queue = %s WHERE id IN"
+            " (SELECT id FROM faultline.jobs WHERE queue = 'default' LIMIT %s)",
+            [queue, count],
+        )
+    stage.wait_for_all(1_000)
+    page = scrape_until(
+        port, lambda p: p.total("faultline_jobs_succeeded_total") == 1_000, "not all were counted"
+    )
+    for queue, count in (("mail", 700), ("billing", 300)):
+        for name in (
+            "faultline_jobs_claimed_total",
+            "faultline_jobs_succeeded_total",
+            "faultline_execution_seconds_count",
+            "faultline_end_to_end_seconds_count",
+        ):
+            assert page.total(name, queue=queue) == count, name
+    assert page.total("faultline_leases_acquired_total") == 1_000
+    assert page.labels("faultline_jobs_claimed_total", "queue") == {"mail", "billing"}
+    talked = page.total("faultline_coordination_seconds_total")
+    assert 0 < talked <= page.total("faultline_worker_seconds_total")
+
+
+def test_series_begin_at_zero_before_anything_has_happened(fleet: Fleet, stage: Stage) -> None:
+    """Prometheus does not see the first of a series that begins with it."""
+    _, port = worker(fleet, "--queues", "mail")
+    page = scrape(port)
+    assert page.all("faultline_jobs_failed_total", queue="mail", reason="poison") == {
+        frozenset({("queue", "mail"), ("reason", "poison")}): 0
+    }
+    assert page.all("faultline_stale_write_rejected_total", reason="token_mismatch") == {
+        frozenset({("reason", "token_mismatch")}): 0
+    }
+
+
+def test_a_hundred_queues_have_series_of_their_own_and_the_rest_share_one(
+    fleet: Fleet, stage: Stage
+) -> None:
+    queues = [f"queue-{number}" for number in range(MAX_NAMES + 50)]
+    for queue in queues:
+        stage.enqueue(jobs.answer, queue=queue)
+    _, port = worker(fleet, "--queues", ",".join(queues))
+    stage.wait_for_all(len(queues))
+
+    page = scrape_until(
+        port,
+        lambda p: (
+            p.total("faultline_jobs_succeeded_total") == len(queues)
+            and p.all("faultline_queue_jobs")
+        ),
+        "not all were counted",
+    )
+    assert page.total("faultline_jobs_succeeded_total", queue="other") == 50
+    for name in {name for name, labels in page.samples if "queue" in dict(labels)}:
+        names = page.labels(name, "queue")
+        assert len(names) == MAX_NAMES + 1, name
+        assert "other" in names
+
+
+def test_end_to_end_counts_from_when_the_job_was_due(fleet: Fleet, stage: Stage) -> None:
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    jobs.answer.enqueue(run_at=an_hour_ago, conn=stage.conn)
+    _, port = worker(fleet)
+    page = scrape_until(
+        port, lambda p: p.total("faultline_end_to_end_seconds_count"), "nothing was timed"
+    )
+    assert page.total("faultline_end_to_end_seconds_sum") >= 3600
+    assert page.total("faultline_execution_seconds_sum") < 3600
+
+
+@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+def test_end_to_end_goes_by_the_databases_clock(
+    fleet: Fleet, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The worker lives a day ahead, and does not take the difference for time that a job waited."""
+    for name, value in shifted(86_400, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    _, port = worker(fleet)
+    jobs.answer.enqueue_many([{}] * 20, conn=stage.conn)
+    page = scrape_until(
+        port, lambda p: p.total("faultline_end_to_end_seconds_count") == 20, "nothing was timed"
+    )
+    assert page.total("faultline_end_to_end_seconds_sum") < 86_400
+
+
+def test_a_commit_of_a_handlers_own_transaction_is_timed(fleet: Fleet, stage: Stage) -> None:
+    _, port = worker(fleet)
+    stage.wait_for_state(stage.enqueue(jobs.pay))
+    page = scrape_until(
+        port, lambda p: p.total("faultline_jobs_succeeded_total"), "nothing was counted"
+    )
+    assert page.total("faultline_commit_seconds_count") == 1
+
+
+def test_nothing_of_prometheus_is_imported_without_metrics(fleet: Fleet, stage: Stage) -> None:
+    fleet.started("--queues", "plain", name="plain")
+    worker(fleet, "--queues", "metered", name="metered")
+    results = {}
+    for queue in ("plain", "metered"):
+        job_id = stage.enqueue(jobs.what_is_imported, queue=queue)
+        stage.wait_for_state(job_id)
+        query = "SELECT result FROM faultline.ledger WHERE job_id = %s"
+        results[queue] = stage.wait_for_row(query, [job_id], "no result")[0]
+    assert results["plain"] == []
+    assert "prometheus_client" in results["metered"]

@@ -1,0 +1,57 @@
+"""What the runbooks tell you to type can be typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import click
+import psycopg
+import pytest
+
+from faultline.cli.main import cli
+from tests.monitoring.shipped import ROOT, RUNBOOKS, anchor, headings
+
+TEXT = RUNBOOKS.read_text()
+QUERIES = re.findall(r"```sql\n(.*?)```", TEXT, flags=re.DOTALL)
+# In the text or in a block: up to the end of the code, or to a remark.
+COMMANDS = sorted(
+    set(re.findall(r"(?:`|^)(faultline [a-z-][^`\n#]*[^`\n# ])", TEXT, flags=re.MULTILINE))
+)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_of_the_runbooks_runs(conn: psycopg.Connection[Any], query: str) -> None:
+    conn.execute(query.encode())  # several statements at once, as psql would send them
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_runbooks_is_understood(command: str) -> None:
+    """Its names and options; where it says JOB there would be an id."""
+    words = [
+        "01a1de8e-68df-7076-9a2d-c2b6a3a0ec12" if word == "JOB" else word
+        for word in shlex.split(command)[1:]
+    ]
+    command_of_it: click.Command = cli
+    while isinstance(command_of_it, click.Group):
+        context = click.Context(command_of_it)
+        _, rest, _ = command_of_it.make_parser(context).parse_args(words)
+        if not rest and command_of_it.invoke_without_command:
+            return
+        name, found, words = command_of_it.resolve_command(context, rest)
+        assert found is not None
+        command_of_it = found
+    command_of_it.make_context(name, words)
+
+
+def test_every_link_leads_somewhere() -> None:
+    anchors = {anchor(heading) for heading in headings()}
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        page, _, place = target.partition("#")
+        if page:
+            assert (RUNBOOKS.parent / page).is_file(), target
+        else:
+            assert place in anchors, target
+    for path in re.findall(r"`((?:rules|grafana|dashboards)/[^`*,]*)`", TEXT):
+        assert (ROOT / "monitoring" / path).exists(), path
