@@ -54,6 +54,7 @@ SMALL = {
     "page-size": "5",
     "page-scan": "10",
     "header-seconds": "0.5",
+    "send-seconds": "0.5",
     "request-seconds": "1",
 }
 

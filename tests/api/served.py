@@ -66,6 +66,10 @@ class Served:
         assert parts.port is not None
         return parts.hostname, parts.port
 
+    @property
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+
     def events(self, name: str) -> list[dict[str, Any]]:
         said = [orjson.loads(line) for line in tuple(self.said) if line.startswith("{")]
         return [event for event in said if event["event"] == name]

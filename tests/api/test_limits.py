@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
 
+from faultline import protocol
 from faultline.api import ApiSettings
 from faultline.api.rates import Rates
 from faultline.cli.api import api
+from faultline.database import run
 from faultline.errors import InvalidSettings
 from tests.api.served import (
     BOUND_SECONDS,
@@ -82,6 +86,35 @@ def test_a_client_that_does_not_finish_its_headers_is_hung_up_on(small: Served) 
         with socket.create_connection(small.host_and_port, timeout=BOUND_SECONDS) as line:
             line.sendall(begun)
             assert line.recv(100) == b""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to see it")
+def test_a_client_that_does_not_take_its_answers_is_hung_up_on(
+    small: Served, guest: httpx2.Client, small_url: str
+) -> None:
+    with psycopg.connect(small_url, autocommit=True) as conn:
+        large = protocol.enqueue(
+            "t", {"n": "x" * 1_000_000}, queue="large", priority=5, max_attempts=5
+        )
+        job_id = run(conn, large).job_id
+    assert len(guest.get(f"/jobs/{job_id}").content) > 1_000_000
+    key = guest.headers["authorization"].encode()
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect(small.host_and_port)
+        asked = f"GET /jobs/{job_id} HTTP/1.1\r\nHost: x\r\nAuthorization: ".encode() + key
+        line.sendall((asked + b"\r\n\r\n") * 20)  # the kernel would hold a few for us
+        line.recv(1)
+        most = small.open_files
+        for _ in range(1000):
+            if small.open_files < most:
+                break
+            time.sleep(0.01)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while chunk := line.recv(2**20):
+                taken += len(chunk)
+        assert taken < 20_000_000
 
 
 def test_a_client_that_goes_on_with_its_next_request_is_not_hung_up_on(

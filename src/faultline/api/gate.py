@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 import traceback
@@ -76,16 +75,12 @@ class Passage:
             if not self._settings.require_keys:
                 headers.append((b"x-faultline-insecure", b"no keys"))
             message = {**message, "headers": headers}
-        async with asyncio.timeout(self._settings.send_seconds):
-            await self._send(message)
+        await self._send(message)
 
     async def refuse(self, error: Exception, receive: Receive) -> None:
         """Only what no handler of the application's has answered comes here."""
-        is_begun = self._status != 0
-        if is_begun and isinstance(error, TimeoutError):
-            return  # the client does not take its answer; it is hung up on
         report(error, self._id)
-        if not is_begun:
+        if not self._status:
             await refusal_of(error).response(self._scope, receive, self.send)
 
     def end(self) -> None:

@@ -27,7 +27,7 @@ def serve(api: FastAPI, settings: ApiSettings, *, on_bound: Callable[[str], None
     listener = _bind(settings.host, settings.port)
     config = uvicorn.Config(
         api,
-        http=_bounded_protocol(settings.header_seconds),
+        http=_bounded_protocol(settings),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -62,39 +62,65 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _bounded_protocol(header_seconds: float) -> type[H11Protocol]:
-    class BoundedProtocol(H11Protocol):
-        """Hangs up on a connection that does not finish sending its headers."""
+class Countdown:
+    """Acts when it has run down, unless it is stopped before."""
 
-        _waiting: asyncio.TimerHandle | None = None
+    def __init__(self, seconds: float, act: Callable[[], object]) -> None:
+        self._seconds, self._act = seconds, act
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """One that runs is left as it is."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._run_down)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run_down(self) -> None:
+        self._timer = None
+        self._act()
+
+
+def _bounded_protocol(settings: ApiSettings) -> type[H11Protocol]:
+    class BoundedProtocol(H11Protocol):
+        """Hangs up on whoever does not finish sending its headers, or does not take its answer."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._wait()
+            self._headers_due = Countdown(settings.header_seconds, self._hang_up)
+            # Closing would wait until all is sent.
+            self._answer_due = Countdown(settings.send_seconds, transport.abort)
+            self._headers_due.start()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            is_idle = self.cycle is None or self.cycle.response_complete
-            if not is_idle:
-                self._stop_waiting()
-            elif self._waiting is None:
-                self._wait()
+            if self._is_idle:
+                self._headers_due.start()
+            else:
+                self._headers_due.stop()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._answer_due.start()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._answer_due.stop()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
+            self._headers_due.stop()
+            self._answer_due.stop()
             super().connection_lost(exc)
 
-        def _wait(self) -> None:
-            self._waiting = self.loop.call_later(header_seconds, self._hang_up)
-
-        def _stop_waiting(self) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
+        @property
+        def _is_idle(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
 
         def _hang_up(self) -> None:
-            self._waiting = None
-            if self.cycle is None or self.cycle.response_complete:
+            if self._is_idle:
                 self.transport.close()
 
     return BoundedProtocol

@@ -27,7 +27,7 @@ class ApiSettings:
     request_seconds: float = _limit(
         10.0, 0.1, 600, "The longest a request may take, database and body included."
     )
-    send_seconds: float = _limit(10.0, 0.1, 600, "How long a client may take to read an answer.")
+    send_seconds: float = _limit(10.0, 0.1, 600, "How long a client may take no more of an answer.")
     header_seconds: float = _limit(
         10.0, 0.1, 600, "How long a client may take to send a request's headers."
     )
