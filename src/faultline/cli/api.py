@@ -16,6 +16,7 @@ from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, InvalidSettings
 from faultline.link import is_transient
 from faultline.migrate import require_current_schema
+from faultline.tracing.export import exporting
 
 
 def _limits(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,7 +70,8 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
                 err=True,
             )
 
-    serve(create_api(url, settings, app=app), settings, on_bound=announce)
+    with exporting("api"):
+        serve(create_api(url, settings, app=app), settings, on_bound=announce)
 
 
 def _require_schema(url: str) -> None:
