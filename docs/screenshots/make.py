@@ -173,13 +173,13 @@ def take_pictures(
     light, dark = camera.open(), camera.open(scheme="dark")
     phone = camera.open(viewport=PHONE)
     time.sleep(WATCHED_SECONDS)
-    silent.stop()  # its leases begin to run out
     camera.shoot(light, "overview")
     camera.shoot(dark, "overview-dark")
     camera.shoot(phone, "overview-phone")
     for page, suffix in ((light, ""), (dark, "-dark"), (phone, "-phone")):
         camera.shoot(page, f"timeline{suffix}", f"jobs/{job_id}")
-    time.sleep(3)
+    silent.stop()  # its leases begin to run out
+    time.sleep(4.5)
     camera.shoot(light, "leases", "leases")
     camera.shoot(phone, "leases-phone", "leases")
     shop_.conn.execute("ANALYZE faultline.jobs")  # what has succeeded is estimated, never counted
@@ -205,7 +205,9 @@ def main() -> None:
         shop_ = Shop(server.url, processes)
         url = shop_.inspector(arguments.reports.resolve())
         job_id = stage_takeover(shop_)
-        shop_.conn.execute("SELECT faultline.enqueue('newsletter.send', '{}', 'newsletter')")
+        shop_.conn.execute(
+            "SELECT faultline.enqueue('newsletter.send', '{}', 'newsletter', 5, now() + interval '1 day')"
+        )
         shop_.conn.execute("SELECT faultline.pause_queue('newsletter', 'waits for the lawyers')")
         silent = shop_.worker("reports", "--lease-seconds", "8", "--concurrency", "3")
         shop_.worker("reports,billing", "--lease-seconds", "10")
