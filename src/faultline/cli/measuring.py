@@ -37,7 +37,6 @@ def metrics_options(command: Command) -> Command:
             "--metrics-host",
             default="127.0.0.1",
             show_default=True,
-            envvar="FAULTLINE_METRICS_HOST",
             help="The address to serve them on.",
         ),
         click.option(
@@ -45,7 +44,6 @@ def metrics_options(command: Command) -> Command:
             default=0,
             show_default=True,
             type=click.IntRange(0, 65535),
-            envvar="FAULTLINE_METRICS_PORT",
             help="Serve metrics for Prometheus on this port; 0 for none.",
         ),
     ):

@@ -11,7 +11,7 @@ from uuid import UUID
 from faultline import inspection, queue_inspection
 from faultline.errors import UnknownJob
 from faultline.inspection import LedgerEntry, Rejection, WorkerStatus
-from faultline.inspector import job_details, leases, overview, risk, timeline
+from faultline.inspector import job_details, leases, risk, timeline
 from faultline.inspector.leases import LeaseRow
 from faultline.inspector.reader import Look
 from faultline.queue_inspection import PausedQueue, QueueCount, Standing
@@ -121,7 +121,3 @@ async def _unknown(look: Look, job_id: UUID) -> UnknownJob:
         f"there is no job {job_id} any more: retention has removed it",
         hint=f"it took effect at {entry.committed_at.isoformat()}, by {entry.worker}",
     )
-
-
-async def workers(look: Look) -> dict[str, Any]:
-    return {"workers": await overview.read_workers(look)}

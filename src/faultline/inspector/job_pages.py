@@ -51,99 +51,89 @@ class JobFilter:
     task: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
     """An index to read, and what of the filter it answers by itself."""
 
     name: str
-    key: tuple[str, ...]  # of queue, priority, moment and id, those that it is ordered by
-    moment: LiteralString
-    source: LiteralString
-    params: tuple[Any, ...]
+    where: LiteralString
+    params: tuple[Any, ...] = ()
+    scan: LiteralString  # as the index has them
+    by: LiteralString  # the same, down to the id
+    moment: LiteralString = "NULL::timestamptz"
+    key: tuple[str, ...]  # of queue, priority, moment and id, what it is ordered by
     behind: LiteralString  # the rows behind a key
     behind_key: tuple[str, ...]  # the parts of the key, as `behind` takes them
-    by: LiteralString
     leaves: tuple[str, ...]  # what of the filter is looked for job by job
-    end: LiteralString = ""  # of the source, with its own limit
+    each: LiteralString = ""  # what it is read for, over and over
 
 
 _KEY_TYPES: dict[str, type] = {"queue": str, "priority": int, "moment": datetime, "id": UUID}
 
-_NEWEST = _Order(  # ids begin with the time
+_NEWEST = _Order(
     name="newest",
+    where="true",
+    scan="j.id DESC",  # ids begin with the time
+    by="j.id DESC",
     key=("id",),
-    moment="NULL::timestamptz",
-    source="faultline.jobs AS j WHERE true",
-    params=(),
     behind=" AND j.id < %s",
     behind_key=("id",),
-    by="j.id DESC",
     leaves=("state", "queue", "task"),
 )
 _ENDING_FIRST = _Order(
     name="running",
-    key=("moment", "id"),
+    where="j.state = 'running'",
+    scan="j.lease_expires_at",
+    by="j.lease_expires_at, j.id",
     moment="j.lease_expires_at",
-    source="faultline.jobs AS j WHERE j.state = 'running'",
-    params=(),
+    key=("moment", "id"),
     behind=" AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)",
     behind_key=("moment", "moment", "id"),
-    by="j.lease_expires_at, j.id",
     leaves=("queue", "task"),
 )
-
-
-def _as_claimed(queue: str | None) -> _Order:
-    of_queue: LiteralString = "" if queue is None else " AND j.queue = %s"
-    return _Order(
-        name="queued",
-        key=("queue", "priority", "moment", "id"),
-        moment="j.next_run_at",
-        source=f"faultline.jobs AS j WHERE j.state = 'queued'{of_queue}",
-        params=() if queue is None else (queue,),
-        behind=" AND (j.queue, j.priority, j.next_run_at, j.id) > (%s, %s, %s, %s)",
-        behind_key=("queue", "priority", "moment", "id"),
-        by="j.queue, j.priority, j.next_run_at, j.id",
-        leaves=("task",),
-    )
-
-
-def _failed_last(queue: str) -> _Order:
-    return _Order(
-        name="failed",
-        key=("moment", "id"),
-        moment="j.finished_at",
-        source="faultline.jobs AS j WHERE j.state = 'failed' AND j.queue = %s",
-        params=(queue,),
-        behind=" AND j.finished_at <= %s AND (j.finished_at, j.id) < (%s, %s)",
-        behind_key=("moment", "moment", "id"),
-        by="j.finished_at DESC, j.id DESC",
-        leaves=("task",),
-    )
-
-
+_AS_CLAIMED = _Order(
+    name="queued",
+    where="j.state = 'queued'",
+    scan="j.queue, j.priority, j.next_run_at, j.id",
+    by="j.queue, j.priority, j.next_run_at, j.id",
+    moment="j.next_run_at",
+    key=("queue", "priority", "moment", "id"),
+    behind=" AND (j.queue, j.priority, j.next_run_at, j.id) > (%s, %s, %s, %s)",
+    behind_key=("queue", "priority", "moment", "id"),
+    leaves=("task",),
+)
 # Of each queue as many as the page may need, merged.
-_FAILED_LAST_ANYWHERE = replace(
-    _failed_last(""),
-    source="failing AS f CROSS JOIN LATERAL (SELECT j.* FROM faultline.jobs AS j"
-    " WHERE j.state = 'failed' AND j.queue = f.queue",
-    params=(),
-    end=" ORDER BY j.finished_at DESC, j.id DESC LIMIT %s) AS j",
+_FAILED_LAST = _Order(
+    name="failed",
+    where="j.state = 'failed' AND j.queue = f.queue",
+    scan="j.finished_at DESC",
+    by="j.finished_at DESC, j.id DESC",
+    moment="j.finished_at",
+    key=("moment", "id"),
+    behind=" AND j.finished_at <= %s AND (j.finished_at, j.id) < (%s, %s)",
+    behind_key=("moment", "moment", "id"),
+    leaves=("task",),
+    each="failing AS f CROSS JOIN LATERAL ",
 )
 
 
 def _order(wanted: JobFilter) -> _Order:
     match wanted.state:
-        case JobState.QUEUED:
-            return _as_claimed(wanted.queue)
         case JobState.RUNNING:
             return _ENDING_FIRST
-        case JobState.FAILED:
-            return _FAILED_LAST_ANYWHERE if wanted.queue is None else _failed_last(wanted.queue)
         case JobState.SUCCEEDED | None:
             return _NEWEST
+        case JobState.QUEUED:
+            where: LiteralString = "j.state = 'queued' AND j.queue = %s"
+            every = _AS_CLAIMED
+        case JobState.FAILED:
+            where = "j.state = 'failed' AND j.queue = %s"
+            every = _FAILED_LAST
         case _:
             assert_never(wanted.state)
+    if wanted.queue is None:
+        return every
+    return replace(every, where=where, params=(wanted.queue,), each="")
 
 
 _TESTS: dict[str, LiteralString] = {
@@ -195,17 +185,20 @@ def page(
         types = [_KEY_TYPES[part] for part in order.key]
         key = dict(zip(order.key, cursor.decode(after, order.name, types), strict=True))
         behind, behind_params = order.behind, tuple(key[part] for part in order.behind_key)
-    if order.end:
+    if order.each:
         look_at = min(look_at, LOOKED_AT_IN_EACH_QUEUE)
     looked_at = look_at if test_params else limit + 1
+    # An index may end before the id does. With all that equal the last, what it gives can be put in order
+    # without reading on.
     return Statement(
         f"{_FAILING}, ordered AS MATERIALIZED ("  # noqa: S608 - of literals, all in this file
         f" SELECT j.id, j.queue, j.priority, {order.moment} AS moment, {test} AS is_wanted"
-        f" FROM {order.source}{behind}{order.end} ORDER BY {order.by} LIMIT %s){_SEEN}",
+        f" FROM {order.each}(SELECT j.* FROM faultline.jobs AS j WHERE {order.where}{behind}"
+        f"  ORDER BY {order.scan} FETCH FIRST %s ROWS WITH TIES) AS j"
+        f" ORDER BY {order.by} LIMIT %s){_SEEN}",
         (
             *(MAX_QUEUES, *test_params, *order.params, *behind_params),
-            *((looked_at,) if order.end else ()),
-            *(looked_at, looked_at, limit + 1, ERROR_LENGTH),
+            *(looked_at, looked_at, looked_at, limit + 1, ERROR_LENGTH),
         ),
         lambda rows: _read_page(rows, order, limit, looked_at),
     )

@@ -13,6 +13,7 @@ from faultline.protocol import Row, Statement
 PULSE_LEASES = 10_000
 
 _ORDER = "leases"
+_FIRST_ID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,19 @@ def page(*, limit: int, after: str | None = None) -> Statement[LeasePage]:
         last = (leases[-1].lease_expires_at, leases[-1].job_id) if is_more else None
         return LeasePage(leases, cursor.encode(_ORDER, last) if last else None)
 
-    columns = (
+    moment, job_id = cursor.decode(after, _ORDER, (datetime, UUID)) if after else (None, _FIRST_ID)
+    # The index knows the time alone. With all that end at the same instant as the last of the page, what
+    # it gives can be put in order without reading on.
+    return Statement(
         "SELECT j.id, j.task, j.queue, j.fencing_token, j.lease_owner, j.claimed_at,"
         " j.lease_expires_at,"
         " extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8, j.lease_seconds::float8"
-        " FROM faultline.jobs AS j WHERE j.state = 'running'"
-    )
-    order = " ORDER BY j.lease_expires_at, j.id LIMIT %s"
-    if after is None:
-        return Statement(columns + order, (limit + 1,), read)
-    moment, job_id = cursor.decode(after, _ORDER, (datetime, UUID))
-    return Statement(
-        columns + " AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)" + order,
-        (moment, moment, job_id, limit + 1),
+        " FROM (SELECT * FROM faultline.jobs WHERE state = 'running'"
+        "  AND lease_expires_at >= coalesce(%s::timestamptz, '-infinity')"
+        "  AND (lease_expires_at, id) > (coalesce(%s::timestamptz, '-infinity'), %s)"
+        "  ORDER BY lease_expires_at FETCH FIRST %s ROWS WITH TIES) AS j"
+        " ORDER BY j.lease_expires_at, j.id LIMIT %s",
+        (moment, moment, job_id, limit + 1, limit + 1),
         read,
     )
 

@@ -120,9 +120,11 @@ def _reasons(given: RiskInputs) -> Iterator[Reason]:
         text = f"a worker's heartbeat is {given.heartbeat_lateness_seconds:.1f} s late"
         yield Reason("heartbeat_late", text, 15)
     if gone := given.gone_workers_with_jobs:
-        yield Reason("workers_gone_with_jobs", f"{_workers(gone)} gone, and still holding jobs", 30)
+        who = "1 worker is" if gone == 1 else f"{gone:,} workers are"
+        yield Reason("workers_gone_with_jobs", f"{who} gone, and still holding jobs", 30)
     if lost := given.recently_lost_workers:
-        text = f"{_workers(lost)} lost in the last {LOST_RECENTLY_SECONDS / 60:.0f} minutes"
+        who = "1 worker was" if lost == 1 else f"{lost:,} workers were"
+        text = f"{who} lost in the last {LOST_RECENTLY_SECONDS / 60:.0f} minutes"
         yield Reason("workers_lost", text, 15)
     if refused := given.recent_rejections:
         what = "1 stale write was" if refused == 1 else f"{refused:,} stale writes were"
@@ -132,10 +134,6 @@ def _reasons(given: RiskInputs) -> Iterator[Reason]:
 
 def _leases(number: int) -> str:
     return "1 lease" if number == 1 else f"{number:,} leases"
-
-
-def _workers(number: int) -> str:
-    return "1 worker is" if number == 1 else f"{number:,} workers are"
 
 
 def of_lease(remaining_share: float, *, owner_is_gone: bool) -> Level:

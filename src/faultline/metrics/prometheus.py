@@ -36,6 +36,10 @@ _COORDINATION = frozenset({"worker", "committer", "desk", "resolve"})
 _LATENESS_SECONDS = 60.0
 
 
+def _two_lists() -> tuple[list[str], list[float]]:
+    return [], []
+
+
 class PrometheusMeter(Meter):
     is_on = True
     clock: DatabaseClock
@@ -48,7 +52,7 @@ class PrometheusMeter(Meter):
         series.gauge("faultline_build_info", version("faultline"), platform.python_version()).set(1)
         # What a worker's loop tells, and counts in its next round; by queue.
         self._executions: defaultdict[str, list[float]] = defaultdict(list)
-        self._successes: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
+        self._successes: defaultdict[str, tuple[list[str], list[float]]] = defaultdict(_two_lists)
         self._flushed_at: float | None = None
         self._beat_due: float | None = None
         self._lateness: deque[tuple[float, float]] = deque(maxlen=1_000)  # when, and how late
@@ -76,7 +80,9 @@ class PrometheusMeter(Meter):
         self._executions[queue].append(seconds)
 
     def succeeded(self, claim: Claim) -> None:
-        self._successes[claim.queue].append((claim.due_at, time.monotonic()))
+        due, ended = self._successes[claim.queue]
+        due.append(claim.due_at)
+        ended.append(time.monotonic())
 
     def flush(self, now: float, *, running: int) -> None:
         series = self._series
@@ -100,12 +106,13 @@ class PrometheusMeter(Meter):
             histogram.observe_many(self._executions.pop(queue))
 
     def _count_successes(self) -> None:
-        offset, parse = self.clock.at(0.0), datetime.fromisoformat
+        offset = self.clock.at(0.0)
         for queue in tuple(self._successes):
-            label, ended = self._queues(queue), self._successes.pop(queue)
+            label, (due, ended) = self._queues(queue), self._successes.pop(queue)
             self._series.counter("faultline_jobs_succeeded_total", label).inc(len(ended))
             try:
-                seconds = [at + offset - parse(due_at).timestamp() for due_at, at in ended]
+                moments = zip(ended, map(datetime.fromisoformat, due), strict=True)
+                seconds = [moment + offset - at.timestamp() for moment, at in moments]
             except ValueError:
                 continue  # behind a pooler the server may write dates in a style of its own
             if min(seconds) < 0:  # by less than the clock's error

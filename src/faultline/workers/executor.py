@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
@@ -24,7 +25,7 @@ from faultline.metrics import meter
 from faultline.model import StaleReason
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.children import ChildDied
-from faultline.workers.leases import Lease, steady_now
+from faultline.workers.leases import Lease
 from faultline.workers.settlement import Settlement, describe
 from faultline.workers.tools import Tools
 
@@ -67,10 +68,10 @@ class Executor:
                 return
             self.attempts.add(attempt)
             try:
-                began = steady_now() if meter.current.is_on else 0.0
+                began = time.monotonic() if meter.current.is_on else 0.0
                 ending = await self._run_handler(attempt)
                 if meter.current.is_on:
-                    meter.current.executed(lease.claim.queue, steady_now() - began)
+                    meter.current.executed(lease.claim.queue, time.monotonic() - began)
                 if not attempt.is_abandoned:
                     await self._settle(attempt, ending)
             finally:
