@@ -25,6 +25,7 @@ def test_a_database_that_goes_away_and_comes_back_is_shown(
     tab.go("queues")
     tab.settle()
     expect(tab.find("td[data-label=Due]")).to_have_text("1")
+    expect(tab.find("body")).to_contain_text("PostgreSQL: ")  # the stream has told something, too
     tab.expects_failed_requests = True
 
     proxy.refuse_connections()

@@ -13,6 +13,7 @@ from tests.proof import Tally, until_shown
 SCENARIOS = all_scenarios()
 # These ask the verbs themselves, and nothing takes effect twice while they do.
 JUDGED_BY_THEIR_STORY = ("wrong_papers", "one_guard_down", "edge_of_the_lease")
+TRIES_SECONDS = 300  # a drill that waits in vain does so for a minute, and may be tried three times
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 
 
@@ -24,6 +25,7 @@ def play(name: str, subject: Subject, server_url: str) -> DrillReport:
     return until_shown(lambda: run_drill(scenario, settings, server_url=server_url))
 
 
+@pytest.mark.timeout(TRIES_SECONDS)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_drill_finds_nothing_wrong_with_faultline(
     name: str, server_url: str, tally: Tally
@@ -33,6 +35,7 @@ def test_a_drill_finds_nothing_wrong_with_faultline(
     assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
 
 
+@pytest.mark.timeout(TRIES_SECONDS)
 @pytest.mark.parametrize("name", CONTROLS)
 def test_the_same_drill_finds_the_queue_without_a_fence_out(
     name: str, server_url: str, tally: Tally
