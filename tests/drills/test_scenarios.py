@@ -8,7 +8,7 @@ from faultline.drills.checker import Verdict
 from faultline.drills.drill import DrillReport, run_drill
 from faultline.drills.scenario import DrillSettings, all_scenarios
 from faultline.drills.subjects import Subject
-from tests.proof import Tally, until_shown
+from tests.proof import TRIES, Tally, until_shown
 
 SCENARIOS = all_scenarios()
 # These ask the verbs themselves, and nothing takes effect twice while they do.
@@ -40,8 +40,11 @@ def test_a_drill_finds_nothing_wrong_with_faultline(
 def test_the_same_drill_finds_the_queue_without_a_fence_out(
     name: str, server_url: str, tally: Tally
 ) -> None:
-    report = play(name, Subject.NAIVE, server_url)
+    for _ in range(TRIES):  # whether its lateness breaks more than the story is chance
+        report = play(name, Subject.NAIVE, server_url)
+        rules = {finding.rule for finding in report.judgement.findings}
+        if rules != {"the_story"} or name in JUDGED_BY_THEIR_STORY:
+            break
     tally("drill on the control", scenarios=1)
     assert report.judgement.verdict is Verdict.INVALID
-    rules = {finding.rule for finding in report.judgement.findings}
     assert rules != {"the_story"} or name in JUDGED_BY_THEIR_STORY, rules
