@@ -116,6 +116,8 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
             return errors.UnknownJob(message, hint=hint)
         case "FL007":
             return errors.FenceNotHeld(message, hint=hint)
+        case "FL008":
+            return errors.ServerChanged(message, hint=hint)
         case "23514" if diag.schema_name == "faultline":
             rule = (diag.constraint_name or "").replace("_", " ")
             return errors.InvalidInput(f"refused by the database: {rule}")
@@ -146,9 +148,16 @@ def redact(url: str) -> str:
     if parts is None:
         return "(a connection string that cannot be read)"
     user = f"{parts['user']}@" if parts.get("user") else ""
-    port = f":{parts['port']}" if parts.get("port") else ""
-    host = parts.get("host") or parts.get("hostaddr") or "localhost"
-    return f"postgresql://{user}{host}{port}/{parts.get('dbname') or ''}"
+    hosts = _listed(parts, "host") or _listed(parts, "hostaddr") or ["localhost"]
+    ports = _listed(parts, "port")
+    if len(ports) == 1:  # one for all of them
+        ports *= len(hosts)
+    servers = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)] or hosts
+    return f"postgresql://{user}{','.join(servers)}/{parts.get('dbname') or ''}"
+
+
+def _listed(parts: dict[str, Any], name: str) -> list[str]:
+    return str(parts[name]).split(",") if parts.get(name) else []
 
 
 def _parts(url: str) -> dict[str, Any] | None:
@@ -208,7 +217,10 @@ def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
             hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
         )
     ours = {"autocommit": True, "client_encoding": "UTF8"}
-    return {**NETWORK_DEFAULTS, "application_name": application_name, **given, **ours}
+    # Of several servers the one that can be written to: the others are its standbys.
+    several = len(_listed(given, "host") or _listed(given, "hostaddr")) > 1
+    target = {"target_session_attrs": "read-write"} if several else {}
+    return {**NETWORK_DEFAULTS, "application_name": application_name, **target, **given, **ours}
 
 
 def connect(url: str, *, application_name: str = "faultline") -> Connection:

@@ -89,6 +89,13 @@ class FenceNotHeld(FaultlineError):
     code = "fence_not_held"
 
 
+class ServerChanged(FaultlineError):
+    """The database was restored into another server, or from a base backup: no claim is granted until an
+    operator says that this one goes on (FL008)."""
+
+    code = "server_changed"
+
+
 class UnknownTask(FaultlineError):
     """A job names a task that this application does not define."""
 

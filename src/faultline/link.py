@@ -17,7 +17,7 @@ from faultline.database import (
     open_session_async,
     run_async,
 )
-from faultline.errors import DatabaseUnavailable
+from faultline.errors import DatabaseUnavailable, ServerChanged
 from faultline.events import Event, emit
 from faultline.metrics import meter
 from faultline.protocol import Statement
@@ -31,13 +31,25 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 def is_transient(error: BaseException) -> bool:
     """Whether waiting and trying again is the right answer: the server is away, full, busy, starting
-    up, or a standby that is not (or no longer) to be written to."""
+    up, a standby that is not (or no longer) to be written to, or restored and not yet said to go on."""
     sqlstate = getattr(error, "sqlstate", None) or ""
     if sqlstate.startswith("54"):  # a limit of the server's: sending the same again meets it again
         return False
     if isinstance(error, DatabaseUnavailable | psycopg.OperationalError | psycopg.InterfaceError):
         return True
+    if isinstance(error, ServerChanged):
+        return True
     return isinstance(error, psycopg.Error) and error.sqlstate == "25006"
+
+
+def in_words(error: BaseException) -> str:
+    """Why there is nothing to do but wait, in one line."""
+    if getattr(error, "sqlstate", None) == "25006":
+        return (
+            "this server only reads, as a standby does: waiting until it is promoted"
+            " (or name the primary; with several hosts in the URL it is found by itself)"
+        )
+    return " ".join(str(error).split())
 
 
 def heed_cancellation(error: BaseException) -> None:
@@ -123,9 +135,7 @@ class Link:
         """Wait before trying again after a transient `error`; say once that the database is away."""
         if self._away_since is None:
             self._away_since = time.monotonic()
-            emit(
-                Event.DATABASE_UNAVAILABLE, purpose=self.purpose, error=" ".join(str(error).split())
-            )
+            emit(Event.DATABASE_UNAVAILABLE, purpose=self.purpose, error=in_words(error))
         pause = self._backoff.next_pause()
         if stop is None:
             await asyncio.sleep(pause)

@@ -26,6 +26,12 @@ TRIGGERS = (
     ("ledger", "guard_truncate"),
 )
 _LOCK_TRY_MILLISECONDS = 100
+# Zero, so that tokens start at 1. Never again in this database: a restored one brings its own along.
+_FIRST_EPOCH = """
+    INSERT INTO faultline.epochs (epoch, system_identifier, timeline, restored_from, cause)
+    SELECT 0, system_identifier, timeline, restored_from, 'install' FROM faultline.server_identity()
+    WHERE NOT EXISTS (SELECT FROM faultline.epochs)
+"""
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 
 
@@ -58,7 +64,14 @@ def migrations() -> tuple[Migration, ...]:
 def functions_sql() -> str:
     """Everything that is replaced as a whole at each upgrade: functions and triggers, no tables."""
     files = resources.files("faultline.sql")
-    names = ("protocol.sql", "records.sql", "guards.sql", "upkeep.sql", "operating.sql")
+    names = (
+        "protocol.sql",
+        "epoch.sql",
+        "records.sql",
+        "guards.sql",
+        "upkeep.sql",
+        "operating.sql",
+    )
     return "\n".join(files.joinpath(name).read_text() for name in names)
 
 
@@ -126,6 +139,7 @@ def _apply(conn: Connection, lock_timeout_seconds: float) -> MigrationReport:
     if replaced:
         conn.execute(functions_sql())
         conn.execute(f"COMMENT ON SCHEMA faultline IS 'functions {_fingerprint()}'")
+        conn.execute(_FIRST_EPOCH)
     applied = tuple(f"{migration.version:04} {migration.name}" for migration in pending)
     return MigrationReport(latest_version(), applied, replaced)
 

@@ -146,15 +146,6 @@ def due_by_queue() -> Statement[dict[str, int]]:
     )
 
 
-def may_read_wal_position() -> Statement[bool]:
-    return Statement(
-        "SELECT has_function_privilege('pg_current_wal_lsn()', 'EXECUTE')"
-        " AND has_function_privilege('pg_walfile_name(pg_lsn)', 'EXECUTE')",
-        (),
-        lambda rows: bool(rows[0][0]),
-    )
-
-
 def roles_in_use() -> Statement[list[str]]:
     """Which roles of roles.sql exist and were given this database's schema."""
     return Statement(

@@ -39,6 +39,9 @@ DAMAGE = {
         "INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)"
         " SELECT id, 1, 99, 'failed' FROM faultline.jobs"
     ],
+    "tokens_are_of_an_epoch": [
+        "UPDATE faultline.jobs SET fencing_token = 1::bigint << 40, lease_id = gen_random_uuid()"
+    ],
     "the_fence_is_up": ["ALTER TABLE faultline.ledger DISABLE TRIGGER enter_ledger"],
 }
 

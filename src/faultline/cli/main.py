@@ -30,6 +30,7 @@ COMMANDS = {
     "doctor": "faultline.cli.diagnosis",
     "purge": "faultline.cli.retention",
     "db": "faultline.cli.database",
+    "epoch": "faultline.cli.epoch",
     "drill": "faultline.cli.drill.group",
     "bench": "faultline.cli.bench",
     "inspector": "faultline.cli.inspector",

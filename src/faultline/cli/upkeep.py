@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from faultline import inspection, server_inspection
+from faultline import epoch, inspection, server_inspection
 from faultline.cli.checks import Check, Examination, ok, problem, warning
 from faultline.cli.output import count, duration
 from faultline.database import Connection, run
@@ -98,12 +98,17 @@ def _leases(conn: Connection) -> Iterator[Check]:
         yield problem("leases", f"{said}, and nobody is alive to take their jobs back", advice)
 
 
-def _wal_position(conn: Connection) -> Iterator[Check]:
-    if run(conn, server_inspection.may_read_wal_position()):
-        yield ok("WAL position", "readable")
+def _epoch(conn: Connection) -> Iterator[Check]:
+    status = run(conn, epoch.status())
+    if status.is_refused:
+        advice = "if the original is gone for good: faultline epoch bump"
+        yield problem("epoch", "restored, and claims are refused until it is said to go on", advice)
+    elif status.here.timeline is None and not run(conn, server_inspection.identity()).is_standby:
+        said = f"{status.epoch}; this account's owner may not see the WAL's timeline"
+        advice = "after each failover, before workers go on: faultline epoch bump"
+        yield warning("epoch", said, advice)
     else:
-        advice = "for evidence only: GRANT EXECUTE ON FUNCTION pg_current_wal_lsn() TO …"
-        yield ok("WAL position", "not readable by this account", advice)
+        yield ok("epoch", f"{status.epoch}, since {status.began_at:%Y-%m-%d} ({status.cause})")
 
 
 def _roles(conn: Connection) -> Iterator[Check]:
@@ -121,5 +126,5 @@ def _roles(conn: Connection) -> Iterator[Check]:
         yield ok("account", f"{account.account}, not a superuser")
 
 
-SESSIONS: tuple[Examination, ...] = (_connections, _long_transactions, _wal_position)
-RECORDS: tuple[Examination, ...] = (_prepared_transactions, _workers, _leases, _roles)
+SESSIONS: tuple[Examination, ...] = (_connections, _long_transactions)
+RECORDS: tuple[Examination, ...] = (_epoch, _prepared_transactions, _workers, _leases, _roles)

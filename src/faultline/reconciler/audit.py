@@ -75,6 +75,13 @@ INVARIANTS: tuple[Invariant, ...] = (
         " WHERE a.fencing_token > j.fencing_token",
     ),
     Invariant(
+        "tokens_are_of_an_epoch",
+        "no job has a token of an epoch that has not begun",
+        "SELECT id, 'token ' || fencing_token || ', epoch ' || (fencing_token >> 22)"
+        " FROM faultline.jobs WHERE fencing_token > 0"
+        " AND NOT EXISTS (SELECT FROM faultline.epochs AS e WHERE e.epoch = fencing_token >> 22)",
+    ),
+    Invariant(
         "the_fence_is_up",
         "the triggers that refuse stale writes are in place and enabled",
         "SELECT '-', 'missing or disabled: ' || expected.relation || '.' || expected.name"

@@ -6,7 +6,8 @@
 --                     · reconcile
 --
 -- Three rules carry everything:
---   1. Every claim raises the job's fencing_token by one and draws a new lease_id. Nobody else ever has that pair.
+--   1. Every claim raises the job's fencing_token and draws a new lease_id. Nobody else ever has that pair, nor, since the
+--      token's high part is the epoch of this history of the database (epoch.sql), ever had that token.
 --   2. Whoever ends or moves a lease first locks the job's row FOR UPDATE, and only then looks at it.
 --   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
 --      FL001 when they do not hold, which dooms the caller's transaction, user writes included. (A caller that rolls back
@@ -199,6 +200,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 DECLARE
     wanted  integer := batch_size;
     claimed integer;
+    epoch   bigint  := faultline.current_epoch() << 22; -- see epoch.sql: tokens of another history lie below or above
 BEGIN
     IF (batch_size BETWEEN 1 AND 10000 AND lease > '0' AND lease <= '7 days' AND queues IS NOT NULL) IS NOT TRUE THEN
         RAISE EXCEPTION 'cannot claim % jobs of % for %', batch_size, queues, lease USING ERRCODE = 'FL005',
@@ -208,7 +210,7 @@ BEGIN
         RETURN QUERY
             WITH taken AS (
                 UPDATE faultline.jobs AS j
-                SET state = 'running', attempts = j.attempts + 1, fencing_token = j.fencing_token + 1,
+                SET state = 'running', attempts = j.attempts + 1, fencing_token = greatest(j.fencing_token, epoch) + 1,
                     lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
                     lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
                 WHERE j.id = ANY (ARRAY(

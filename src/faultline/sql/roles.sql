@@ -55,7 +55,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     faultline.queues(integer, integer),
     faultline.count_queued(text, timestamptz, timestamptz, integer),
-    faultline.estimated_jobs(text, text, bigint)
+    faultline.estimated_jobs(text, text, bigint),
+    faultline.epoch_status()
     TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
@@ -64,6 +65,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.reconcile(integer, text[], uuid[], text[]),
     faultline.pause_queue(text, text),
     faultline.resume_queue(text),
+    faultline.bump_epoch(text),
     faultline.create_api_key(text, text, bytea, text[]),
     faultline.revoke_api_key(bigint)
     TO faultline_operator;

@@ -131,7 +131,21 @@ CREATE TABLE faultline.workers (
     last_heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     draining          boolean     NOT NULL DEFAULT false,
     lost_at           timestamptz,
+    drain_requested_at timestamptz, -- an operator asked it to hand back its jobs and leave
     CONSTRAINT worker_id_is_1_to_200_characters CHECK (length(id) BETWEEN 1 AND 200)
+);
+
+-- One row per history of this database, the newest being the one at work: which server it was on when tokens began to be
+-- given out in this epoch, as far as that server let itself be seen. See epoch.sql.
+CREATE TABLE faultline.epochs (
+    epoch             bigint      PRIMARY KEY,
+    system_identifier bigint,
+    timeline          integer,
+    restored_from     timestamptz,
+    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(), -- the run of it that was examined last
+    cause             text        NOT NULL,
+    began_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT epoch_fits_in_31_bits CHECK (epoch BETWEEN 0 AND 2147483647)
 );
 
 -- Queues that no claim reads until an operator resumes them.

@@ -1,0 +1,79 @@
+"""The epoch of a database's tokens, as values in the style of protocol.py. See sql/epoch.sql for why.
+
+A fencing token is `epoch · 2^22 + counter`. The epoch is 0 until a database has been through a failover
+or a restore, so the tokens of most are small numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from faultline.protocol import Statement
+
+COUNTER_BITS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What tells one history of a database from another; None for what the server does not let be seen."""
+
+    system_identifier: int | None
+    timeline: int | None
+    was_restored: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStatus:
+    epoch: int
+    began_at: datetime
+    cause: str
+    known: ServerIdentity  # as it was when the epoch began
+    here: ServerIdentity  # as it is now
+    is_refused: bool  # whether claims are refused until somebody bumps the epoch
+    is_due: bool  # whether the next claim begins a new epoch by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    epoch: int
+    began_at: datetime
+    cause: str
+    system_identifier: int | None
+    timeline: int | None
+
+
+def status() -> Statement[EpochStatus]:
+    return Statement(
+        "SELECT epoch, began_at, cause,"
+        " known_system_identifier, known_timeline, known_restored_from > '-infinity',"
+        " system_identifier, timeline, restored_from > '-infinity',"
+        " (known_system_identifier <> system_identifier) IS TRUE"
+        " OR (known_restored_from <> restored_from AND known_timeline = timeline) IS TRUE,"
+        " (known_timeline <> timeline AND (known_system_identifier = system_identifier) IS NOT FALSE)"
+        " IS TRUE FROM faultline.epoch_status()",
+        (),
+        _read_status,
+    )
+
+
+def _read_status(rows: list[tuple[Any, ...]]) -> EpochStatus:
+    epoch, began_at, cause, *identities, is_refused, is_due = rows[0]
+    known, here = ServerIdentity(*identities[:3]), ServerIdentity(*identities[3:])
+    return EpochStatus(epoch, began_at, cause, known, here, is_refused, is_due)
+
+
+def history() -> Statement[list[Epoch]]:
+    """The newest first."""
+    return Statement(
+        "SELECT epoch, began_at, cause, system_identifier, timeline FROM faultline.epochs"
+        " ORDER BY epoch DESC LIMIT 50",
+        (),
+        lambda rows: [Epoch(*row) for row in rows],
+    )
+
+
+def bump(reason: str | None) -> Statement[int]:
+    """Begin a new epoch; its number."""
+    return Statement("SELECT faultline.bump_epoch(%s)", (reason,), lambda rows: int(rows[0][0]))
