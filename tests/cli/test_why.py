@@ -173,6 +173,14 @@ def test_its_queue_is_paused(faultline: Faultline, conn: Connection) -> None:
     assert asked.advice == "faultline queues resume default"
 
 
+def test_its_database_was_restored(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    conn.execute("UPDATE faultline.epochs SET system_identifier = 42")
+    asked = Asked(faultline, job_id)
+    assert asked.code == "server_changed"
+    assert asked.advice.endswith("faultline epoch bump")
+
+
 def test_no_worker_is_alive_at_all(faultline: Faultline, conn: Connection) -> None:
     asked = Asked(faultline, enqueue(conn))
     assert asked.code == "no_worker"

@@ -55,7 +55,7 @@ REFUSE_OWN = (
     "IF violation <> 'lease_expired' THEN\n"
     "        PERFORM faultline.refuse_stale(violation, lock_own.job_id"
 )
-RAISE_TOKEN = "attempts = j.attempts + 1, fencing_token = j.fencing_token + 1"
+RAISE_TOKEN = "attempts = j.attempts + 1, fencing_token = greatest(j.fencing_token, epoch) + 1"
 NO_GUARDS = "ALTER TABLE faultline.jobs DISABLE TRIGGER guard_update;"
 ENTRY = "VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);"
 

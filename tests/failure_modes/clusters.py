@@ -29,7 +29,7 @@ PREPARE = "CREATE TABLE steps (job_id uuid, worker text)"
 
 @dataclass(frozen=True)
 class Failover:
-    """The new primary, and two workers that hold one job under one and the same number."""
+    """The new primary, and two workers that hold one job, each by one history's account."""
 
     url: str
     stage: Stage

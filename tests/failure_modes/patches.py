@@ -46,6 +46,12 @@ LOOK_THEN_ENQUEUE = """
     END $$
 """
 
+# Tokens go on from whatever the row says, in whichever history that was.
+NO_EPOCH = """
+    CREATE OR REPLACE FUNCTION faultline.current_epoch() RETURNS bigint
+    LANGUAGE sql AS $$ SELECT 0::bigint $$;
+"""
+
 # The fence compares the number alone, as it would if tokens were never given out twice.
 TOKEN_ALONE = """
     CREATE OR REPLACE FUNCTION faultline.fence_violation(

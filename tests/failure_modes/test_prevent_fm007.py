@@ -1,4 +1,4 @@
-"""The lease id is drawn anew at every claim: the same number from another history does not hold."""
+"""Two guards: a claim in another history has another epoch in its token, and another lease id beside it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,38 @@ from pathlib import Path
 import pytest
 
 from faultline import StaleLease
-from tests.failure_modes.clusters import failover
+from faultline.epoch import COUNTER_BITS
+from tests.failure_modes.clusters import Failover, failover
+from tests.failure_modes.patches import NO_EPOCH, TOKEN_ALONE
 from tests.failure_modes.two_holders import pay, write_step
 
 
-def test_a_claim_that_a_failover_forgot_does_not_hold_although_its_number_is_current(
+def test_no_number_that_the_lost_primary_gave_out_is_given_out_again(home: Path) -> None:
+    with failover(home, TOKEN_ALONE) as after:
+        assert after.zombie.fencing_token == 1
+        assert after.holder.fencing_token > 1 << COUNTER_BITS
+        _only_the_holder_gets_through(after)
+
+
+def test_a_claim_that_a_failover_forgot_does_not_hold_even_under_the_number_that_is_current(
     home: Path,
 ) -> None:
-    with failover(home) as after:
-        zombie, holder = after.zombie, after.holder
-        assert zombie.job_id == holder.job_id
-        assert zombie.fencing_token == holder.fencing_token == 1
-        assert zombie.lease_id != holder.lease_id
+    with failover(home, NO_EPOCH) as after:
+        assert after.zombie.fencing_token == after.holder.fencing_token == 1
+        assert after.zombie.lease_id != after.holder.lease_id
+        _only_the_holder_gets_through(after)
 
-        with pytest.raises(StaleLease, match="token_mismatch"):
-            write_step(after.stage, zombie, "zombie")
-        with pytest.raises(StaleLease, match="token_mismatch"):
-            pay(after.stage, zombie)
 
-        write_step(after.stage, holder, "holder")
-        pay(after.stage, holder)
-        assert after.stage.conn.execute("SELECT worker FROM steps").fetchall() == [("holder",)]
-        assert after.stage.payments(holder.job_id) == 1
-        after.stage.assert_in_order()
+def _only_the_holder_gets_through(after: Failover) -> None:
+    zombie, holder = after.zombie, after.holder
+    assert zombie.job_id == holder.job_id
+    with pytest.raises(StaleLease, match="token_mismatch"):
+        write_step(after.stage, zombie, "zombie")
+    with pytest.raises(StaleLease, match="token_mismatch"):
+        pay(after.stage, zombie)
+
+    write_step(after.stage, holder, "holder")
+    pay(after.stage, holder)
+    assert after.stage.conn.execute("SELECT worker FROM steps").fetchall() == [("holder",)]
+    assert after.stage.payments(holder.job_id) == 1
+    after.stage.assert_in_order()

@@ -1,6 +1,7 @@
 """After a failover that lost a claim, its number is given out again: two workers, one token.
 
-The guard that is missing is the lease id in the fence; in the last test, the whole fence.
+The guards that are missing are the epoch in the token and the lease id in the fence; in the last test, the
+whole fence.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import pytest
 
 from faultline import StaleLease
 from tests.failure_modes.clusters import failover
-from tests.failure_modes.patches import TOKEN_ALONE
+from tests.failure_modes.patches import NO_EPOCH, TOKEN_ALONE
 from tests.failure_modes.two_holders import pay, write_step
 
 
 def test_with_the_number_alone_a_zombie_and_the_holder_both_write_and_the_zombie_wins(
     home: Path,
 ) -> None:
-    with failover(home, TOKEN_ALONE) as after:
+    with failover(home, NO_EPOCH + TOKEN_ALONE) as after:
         assert after.zombie.fencing_token == after.holder.fencing_token == 1
         write_step(after.stage, after.zombie, "zombie")
         write_step(after.stage, after.holder, "holder")

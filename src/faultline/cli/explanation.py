@@ -23,6 +23,7 @@ class Situation:
     ahead_elsewhere: int  # and in other queues of the workers that listen to its queue
     holders: Sequence[LockHolder]  # transactions that lock its row
     pause: PausedQueue | None = None  # of its queue
+    was_restored: bool = False  # the database, and nobody has said yet that it goes on
 
     @property
     def listeners(self) -> list[WorkerSighting]:
@@ -174,6 +175,10 @@ def _queued(situation: Situation) -> Answer:
         said = f"it waits for its time: due in {duration(wait)}{after}"
         return Answer(said, "scheduled", facts, ["nothing to do"])
     facts = _facts(situation, due_for_seconds=-wait, workers=_crowd(situation.workers))
+    if situation.was_restored:
+        said = "it is due, but this database was restored, and nobody has said yet that it goes on"
+        advice = ["if the original is gone for good: faultline epoch bump"]
+        return Answer(said, "server_changed", facts, advice)
     if situation.pause is not None:
         return _paused(situation, situation.pause, facts)
     if situation.holders:

@@ -21,7 +21,10 @@ CLAIM_MUTANTS = (
         "token_not_raised",
         "a job that is claimed again keeps its token",
         drill("stale_takeover"),
-        ("fencing_token = j.fencing_token + 1,", "fencing_token = greatest(j.fencing_token, 1),"),
+        (
+            "fencing_token = greatest(j.fencing_token, epoch) + 1,",
+            "fencing_token = greatest(j.fencing_token, 1),",
+        ),
         stops_everything=True,  # the guards refuse such a claim, for ever
     ),
     in_protocol(
