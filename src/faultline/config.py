@@ -13,6 +13,9 @@ from faultline.errors import InvalidSettings
 # when another one does (scaled up with the number of workers).
 LIVENESS_SECONDS = 0.1
 LEADERSHIP_SECONDS = 0.2
+# A leader that is stopped in its tracks keeps its session, and with it the leadership, until the server
+# ends a session that has been silent for this long; a living leader speaks ten times a second.
+LEADER_SILENCE_SECONDS = 2.0
 MAX_CONCURRENCY = 10_000
 SHORTEST_RETENTION_DAYS = 1 / 24  # for workers that lost the answer to a commit and look it up
 LONGEST_RETENTION_DAYS = 36_500
@@ -109,5 +112,7 @@ class WorkerSettings:
 
     @property
     def recovery_after_silence_seconds(self) -> float:
-        """Worst case for a lost host, a cut network or a stopped process: the lease, then a look."""
-        return self.lease_seconds + self.recovery_after_crash_seconds
+        """Worst case for a lost host, a cut network or a stopped process: the lease, then a look. A lease
+        shorter than a leader's silence may have to wait for that, if it was the leader that was lost."""
+        silence = max(self.lease_seconds, LEADER_SILENCE_SECONDS)
+        return silence + self.recovery_after_crash_seconds

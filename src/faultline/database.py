@@ -36,7 +36,7 @@ NETWORK_DEFAULTS = {
     "tcp_user_timeout": "15000",
 }
 
-_PROBE = "SELECT pg_backend_pid(), version() ~* 'linux'"
+_PROBE = "SELECT pg_backend_pid(), version() ~* 'linux', pg_is_in_recovery()"
 # What an account's own settings must not decide: the level that the protocol is made for, and that a
 # session which listens, or waits for its next heartbeat, is not idle.
 _SESSION = (
@@ -44,7 +44,11 @@ _SESSION = (
     " SET idle_session_timeout = 0"
 )
 # A backend inside a query does not look at its socket, and would hide its client's death.
-_LINUX_SESSION = _SESSION + "; SET client_connection_check_interval = '200ms'"
+# Nor would it notice for two hours that the client's whole host is gone: the limits of our own side, above.
+_LINUX_SESSION = _SESSION + (
+    "; SET client_connection_check_interval = '200ms'; SET tcp_user_timeout = '15s';"
+    " SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+)
 
 
 def run(conn: Connection, statement: Statement[T]) -> T:
@@ -188,7 +192,8 @@ def spoken(error: psycopg.Error) -> errors.FaultlineError:
         )
     match error.sqlstate:
         case "42501":
-            hint = "use an account with a role that may: faultline_worker, faultline_operator or the owner"
+            roles = "faultline_producer, faultline_worker, faultline_inspector, faultline_operator"
+            hint = error.diag.message_hint or f"grant its account a role that may: {roles}"
         case "25006":
             hint = "this is a standby, or a session that only reads: connect to the primary"
         case "55P03":
@@ -205,6 +210,7 @@ def spoken(error: psycopg.Error) -> errors.FaultlineError:
 class Session:
     """What a new connection turned out to be."""
 
+    is_standby: bool
     is_pooled: bool  # a pooler sits in between: no LISTEN, no session locks, no named statements
     settings: LiteralString | None
 
@@ -281,10 +287,11 @@ async def configure_async(conn: AsyncConnection) -> Session:
 
 def _describe(conn: Connection | AsyncConnection, probe: tuple[Any, ...] | None) -> Session:
     assert probe is not None  # noqa: S101 - a SELECT without FROM has one row
-    backend_pid, on_linux = probe
+    backend_pid, on_linux, is_standby = probe
     if backend_pid != conn.info.backend_pid:
-        return Session(is_pooled=True, settings=None)
-    return Session(is_pooled=False, settings=_LINUX_SESSION if on_linux else _SESSION)
+        return Session(is_standby, is_pooled=True, settings=None)
+    settings = _LINUX_SESSION if on_linux else _SESSION
+    return Session(is_standby, is_pooled=False, settings=settings)
 
 
 # ── forked children ──────────────────────────────────────────────────────────────────────────────
@@ -378,7 +385,7 @@ def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
         configure(conn)
 
     def check(conn: Connection) -> None:
-        if _has_news(conn):
+        if has_news(conn):
             ConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
@@ -399,7 +406,7 @@ def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncP
         await configure_async(conn)
 
     async def check(conn: AsyncConnection) -> None:
-        if _has_news(conn):
+        if has_news(conn):
             await AsyncConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
@@ -415,12 +422,23 @@ def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncP
     )
 
 
-def _has_news(conn: Connection | AsyncConnection) -> bool:
+def has_news(conn: Connection | AsyncConnection) -> bool:
     """Whether the server has said something on an idle connection: as a rule, that it is over. One
     that died while idle is nobody's failed attempt, and asking the kernel costs no round trip."""
     looker = select.poll()
     looker.register(conn.fileno(), select.POLLIN)
     return bool(looker.poll(0))
+
+
+def sever(conn: Connection | AsyncConnection) -> None:
+    """End a session from outside, while somebody waits in it: they stop waiting. Its socket is shut down
+    rather than closed, which would pull it from under them; and they are not cancelled, which would
+    make the driver ask the server to cancel, and wait for a server that may be out of reach."""
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(conn.fileno())) as duplicate,
+    ):
+        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import Enum, auto
@@ -24,6 +22,7 @@ from faultline.database import (
     run_async,
     run_together,
     run_together_async,
+    sever,
     transaction_guarded,
 )
 from faultline.errors import InvalidInput, NotCommitted, StaleLease
@@ -193,13 +192,13 @@ class Job:
             yield
         except StaleLease as error:
             self._refusal = error
-            _cut(conn)
+            sever(conn)
             raise
 
     def _take_up(self, conn: Connection | AsyncConnection) -> None:
         self._connections.add(conn)
         if self._is_cut:
-            _cut(conn)
+            sever(conn)
 
     def _put_down(self, conn: Connection | AsyncConnection) -> None:
         self._connections.discard(conn)
@@ -208,15 +207,7 @@ class Job:
         """End the attempt's sessions from outside, so that a thread waiting in one of them returns."""
         self._is_cut = True
         for conn in tuple(self._connections):
-            _cut(conn)
-
-
-def _cut(conn: Connection | AsyncConnection) -> None:
-    """Shut the socket down rather than close it: closing would pull it from under its user."""
-    with contextlib.suppress(OSError, psycopg.Error):
-        duplicate = socket.socket(fileno=os.dup(conn.fileno()))
-        with duplicate:
-            duplicate.shutdown(socket.SHUT_RDWR)
+            sever(conn)
 
 
 class FencedBlock:

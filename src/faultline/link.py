@@ -14,7 +14,9 @@ import psycopg
 from faultline.database import (
     AsyncConnection,
     Session,
+    is_connection_lost,
     open_session_async,
+    redact,
     run_async,
 )
 from faultline.errors import DatabaseUnavailable, ServerChanged
@@ -40,16 +42,6 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, ServerChanged):
         return True
     return isinstance(error, psycopg.Error) and error.sqlstate == "25006"
-
-
-def in_words(error: BaseException) -> str:
-    """Why there is nothing to do but wait, in one line."""
-    if getattr(error, "sqlstate", None) == "25006":
-        return (
-            "this server only reads, as a standby does: waiting until it is promoted"
-            " (or name the primary; with several hosts in the URL it is found by itself)"
-        )
-    return " ".join(str(error).split())
 
 
 def heed_cancellation(error: BaseException) -> None:
@@ -83,14 +75,25 @@ class Backoff:
 
 
 class Link:
-    def __init__(self, url: str, *, purpose: str, on_connect: OnConnect | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        purpose: str,
+        on_connect: OnConnect | None = None,
+        needs_primary: bool = True,
+    ) -> None:
         self._url = url
         self.purpose = purpose
         self._on_connect = on_connect
+        self._needs_primary = needs_primary
         self._conn: AsyncConnection | None = None
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
         self._away_since: float | None = None
+        self._was_refused = (
+            False  # by a server that was there: that it can be reached says nothing yet
+        )
         self._was_open = False
 
     async def connection(self) -> AsyncConnection:
@@ -102,7 +105,11 @@ class Link:
                 except Exception as error:
                     meter.current.database_error(error)
                     raise
-                self._came_back()
+                if self._was_open:
+                    meter.current.reconnected()
+                self._was_open = True
+                if not self._was_refused:
+                    self._came_back()
             return self._conn
 
     async def _open(self) -> AsyncConnection:
@@ -110,6 +117,11 @@ class Link:
             self._url, application_name=f"faultline {self.purpose}"
         )
         try:
+            if self._needs_primary and session.is_standby:
+                raise DatabaseUnavailable(
+                    f"{redact(self._url)} is a standby, and only reads: waiting until it is promoted",
+                    hint="name the primary; with several hosts in the URL it is found by itself",
+                )
             if self._on_connect is not None:
                 await self._on_connect(conn, session)
         except BaseException:
@@ -122,20 +134,28 @@ class Link:
         try:
             conn = await self.connection()
             try:
-                return await run_async(conn, statement)
+                answer = await run_async(conn, statement)
             except Exception as error:
                 meter.current.database_error(error)
-                if is_transient(error):
+                if is_transient(error) and not isinstance(error, ServerChanged):
                     await self.drop()
                 raise
+            if self._away_since is not None:
+                self._came_back()
+            return answer
         finally:
             meter.current.talk_ends(self.purpose)
 
     async def pause(self, error: BaseException, *, stop: asyncio.Event | None = None) -> None:
         """Wait before trying again after a transient `error`; say once that the database is away."""
+        self._was_refused = not (
+            isinstance(error, DatabaseUnavailable) or is_connection_lost(error)
+        )
         if self._away_since is None:
             self._away_since = time.monotonic()
-            emit(Event.DATABASE_UNAVAILABLE, purpose=self.purpose, error=in_words(error))
+            emit(
+                Event.DATABASE_UNAVAILABLE, purpose=self.purpose, error=" ".join(str(error).split())
+            )
         pause = self._backoff.next_pause()
         if stop is None:
             await asyncio.sleep(pause)
@@ -145,9 +165,7 @@ class Link:
 
     def _came_back(self) -> None:
         self._backoff.reset()
-        if self._was_open:
-            meter.current.reconnected()
-        self._was_open = True
+        self._was_refused = False
         if self._away_since is not None:
             seconds = round(time.monotonic() - self._away_since, 3)
             emit(Event.DATABASE_BACK, purpose=self.purpose, away_seconds=seconds)

@@ -200,7 +200,7 @@ def test_a_pooler_in_between_is_a_warning_that_names_its_cost(
 ) -> None:
     def behind_a_pooler(url: str, *, application_name: str) -> tuple[Any, Session]:
         conn, _ = open_session(url, application_name=application_name)
-        return conn, Session(is_pooled=True, settings=None)
+        return conn, Session(is_standby=False, is_pooled=True, settings=None)
 
     monkeypatch.setattr(diagnosis, "open_session", behind_a_pooler)
     [check] = found(faultline("doctor", "--json"), "pooler")

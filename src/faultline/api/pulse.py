@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from faultline.api.severance import SEVERED_SECONDS, sever
-from faultline.database import AsyncConnection, run_async
+from faultline.database import AsyncConnection, run_async, sever
 from faultline.errors import DatabaseUnavailable, SchemaMismatch
 from faultline.events import Event, emit
 from faultline.link import Link, is_transient
@@ -21,6 +20,8 @@ from faultline.migrate import latest_version
 from faultline.protocol import Statement
 
 T = TypeVar("T")
+
+SEVERED_SECONDS = 0.5  # by then whoever waited has noticed
 
 _ALIVE: Statement[bool] = Statement("SELECT true", (), lambda rows: bool(rows[0][0]))
 _WRITABLE: Statement[bool] = Statement(
@@ -33,7 +34,7 @@ _VERSION: Statement[int] = Statement(
 
 class Pulse:
     def __init__(self, url: str, *, seconds: float) -> None:
-        self._link = Link(url, purpose="api watch")
+        self._link = Link(url, purpose="api watch", needs_primary=False)
         self._seconds = seconds
         self._asking: dict[str, asyncio.Task[Any]] = {}
         self._conn: AsyncConnection | None = None

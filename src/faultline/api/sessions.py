@@ -7,21 +7,21 @@ hang, and who comes when the server is back waits for those. Here a request open
 from __future__ import annotations
 
 import asyncio
-import select
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from psycopg.pq import TransactionStatus
 
-from faultline.api.pulse import Pulse
+from faultline.api.pulse import SEVERED_SECONDS, Pulse
 from faultline.api.refusals import late, overloaded
-from faultline.api.severance import SEVERED_SECONDS, sever
 from faultline.database import (
     AsyncConnection,
+    has_news,
     is_serialization_conflict,
     open_session_async,
     run_async,
+    sever,
 )
 from faultline.errors import DatabaseUnavailable
 from faultline.protocol import Statement
@@ -144,7 +144,7 @@ class Sessions:
         """The one used last; those whose server has said something since are as a rule at their end."""
         while self._free:
             conn = self._free.pop()
-            if not conn.closed and not _has_news(conn):
+            if not conn.closed and not has_news(conn):
                 return conn
             await conn.close()
         return None
@@ -169,12 +169,6 @@ class Sessions:
                 await conn.close()
                 raise
         return conn
-
-
-def _has_news(conn: AsyncConnection) -> bool:
-    looker = select.poll()
-    looker.register(conn.fileno(), select.POLLIN)
-    return bool(looker.poll(0))
 
 
 def _left(deadline: float) -> float:

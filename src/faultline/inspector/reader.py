@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import LiteralString, TypeVar
 
@@ -20,6 +18,7 @@ from faultline.database import (
     Session,
     run_async,
     run_together_async,
+    sever,
     spoken,
 )
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError
@@ -64,7 +63,9 @@ class Reader:
     def __init__(self, url: str, *, sessions: int = SESSIONS) -> None:
         self._links: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
         for _ in range(sessions):
-            self._links.put_nowait(Link(url, purpose="inspector", on_connect=self._confine))
+            self._links.put_nowait(
+                Link(url, purpose="inspector", on_connect=self._confine, needs_primary=False)
+            )
         self._sessions = sessions
         self._acts_as_role = False
         self._is_away = False
@@ -162,20 +163,15 @@ def _late(seconds: float) -> DatabaseUnavailable:
 
 @contextlib.contextmanager
 def _severed_when_late(conn: AsyncConnection) -> Iterator[None]:
-    """Cut the connection of a look that takes too long. Cancelling it instead would make the driver ask
-    the server to cancel, and wait for a server that may be out of reach."""
+    """Cut the connection of a look that takes too long."""
     is_late = False
 
-    def sever() -> None:
+    def give_up() -> None:
         nonlocal is_late
         is_late = True
-        with (
-            contextlib.suppress(OSError, psycopg.Error),
-            socket.socket(fileno=os.dup(conn.fileno())) as duplicate,
-        ):
-            duplicate.shutdown(socket.SHUT_RDWR)
+        sever(conn)
 
-    timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, sever)
+    timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, give_up)
     try:
         yield
     except psycopg.Error as error:
