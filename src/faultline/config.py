@@ -112,7 +112,10 @@ class WorkerSettings:
 
     @property
     def recovery_after_silence_seconds(self) -> float:
-        """Worst case for a lost host, a cut network or a stopped process: the lease, then a look. A lease
-        shorter than a leader's silence may have to wait for that, if it was the leader that was lost."""
-        silence = max(self.lease_seconds, LEADER_SILENCE_SECONDS)
+        """Worst case for a lost host, a cut network or a stopped process: the lease, then a look.
+
+        One heartbeat more, for a network that loses the answers alone: what was sent still renews. And
+        a lease shorter than a leader's silence may have to wait for that, if it was the leader that was lost.
+        """
+        silence = max(self.lease_seconds + self.heartbeat_seconds, LEADER_SILENCE_SECONDS)
         return silence + self.recovery_after_crash_seconds

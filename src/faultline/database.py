@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
@@ -174,7 +175,7 @@ def _parts(url: str) -> dict[str, Any] | None:
     return None if misread else dict(parts)
 
 
-def _unavailable(url: str, error: Exception) -> errors.DatabaseUnavailable:
+def _unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
     return errors.DatabaseUnavailable(
         f"cannot reach PostgreSQL at {redact(url)}: {' '.join(str(error).split())}",
         hint="check DATABASE_URL and that the server is running: faultline doctor",
@@ -377,6 +378,29 @@ def transaction_guarded(conn: Connection | AsyncConnection) -> Iterator[None]:
 
 # ── pools ────────────────────────────────────────────────────────────────────────────────────────
 
+# A pool tries to connect ever more seldom while its server is away, a minute apart in the end, and whoever
+# waits for it waits as long. So it is told to give up at once, and is asked again: each asking is a try.
+_TURN_SECONDS = 0.5
+_POOL_SECONDS = 15.0
+
+
+class AskingPool(ConnectionPool[Connection]):
+    def getconn(self, timeout: float | None = None) -> Connection:
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while (left := deadline - time.monotonic()) > _TURN_SECONDS:
+            with contextlib.suppress(PoolTimeout):
+                return super().getconn(_TURN_SECONDS)
+        return super().getconn(max(left, 0.0))
+
+
+class AskingAsyncPool(AsyncConnectionPool[AsyncConnection]):
+    async def getconn(self, timeout: float | None = None) -> AsyncConnection:
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while (left := deadline - time.monotonic()) > _TURN_SECONDS:
+            with contextlib.suppress(PoolTimeout):
+                return await super().getconn(_TURN_SECONDS)
+        return await super().getconn(max(left, 0.0))
+
 
 def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
     """Not yet open: the first connection is made when the first caller needs one."""
@@ -389,7 +413,7 @@ def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
             ConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
-    return ConnectionPool(
+    return AskingPool(
         connection_class=HandlerConnection,
         kwargs=options,
         min_size=0,
@@ -397,7 +421,8 @@ def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
         open=False,
         configure=prepare,
         check=check,
-        timeout=15.0,
+        reconnect_timeout=0,
+        timeout=_POOL_SECONDS,
     )
 
 
@@ -410,7 +435,7 @@ def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncP
             await AsyncConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
-    return AsyncConnectionPool(
+    return AskingAsyncPool(
         connection_class=AsyncHandlerConnection,
         kwargs=options,
         min_size=0,
@@ -418,7 +443,8 @@ def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncP
         open=False,
         configure=prepare,
         check=check,
-        timeout=15.0,
+        reconnect_timeout=0,
+        timeout=_POOL_SECONDS,
     )
 
 
@@ -446,5 +472,5 @@ def pool_errors(url: str) -> Iterator[None]:
     """A pool that cannot connect says only that it gave up waiting; say what that means."""
     try:
         yield
-    except PoolTimeout as error:
-        raise _unavailable(url, error) from None
+    except PoolTimeout:
+        raise _unavailable(url, f"no connection within {_POOL_SECONDS:g} s") from None

@@ -68,6 +68,13 @@ def connection_checks(conn: Connection, session: Session) -> Iterator[Check]:
             " only when its lease runs out, and no statement stays prepared",
             "give workers a URL that leads straight to the server; producers may keep the pooler",
         )
+        name = "client_connection_check_interval"
+        if run(conn, server_inspection.settings([name])).get(name) == "0":
+            yield warning(
+                "pooler's clients",
+                "a query whose client is gone goes on to its end, and keeps its job locked",
+                f"ALTER ROLE … SET {name} = '200ms' for the accounts that come through it",
+            )
     else:
         yield ok("pooler", "none: this session is the server's own")
 
