@@ -10,10 +10,10 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock clean
+.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock image-check k8s k8s-check clean
 
 help: ## list these targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -50,8 +50,8 @@ drills: $(READY) ## every scenario, a long exploration and the whole crash sweep
 model: $(READY) ## check the protocol's model with spin, and rewrite the table in docs/model.md
 	@$(BIN)/python model/check.py
 
-lint: $(READY) ## ruff, mypy --strict, import-linter
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+lint: $(READY) ## ruff, mypy --strict, import-linter, bandit
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/bandit -q -c pyproject.toml -r src benchmarks monitoring
 
 format: $(READY) ## let ruff rewrite the code to the house format
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
@@ -80,8 +80,20 @@ dashboards: $(READY) ## write monitoring/grafana from monitoring/dashboards
 screenshots: $(READY) ## docs/screenshots from a real run (needs Chromium)
 	@$(BIN)/python docs/screenshots/make.py
 
-lock: ## refresh requirements.lock (needs uv)
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev --upgrade pyproject.toml -o requirements.lock
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+lock: ## refresh requirements.lock, and the part of it that the image installs (needs uv)
+	@$(COMPILE) --extra dev --upgrade pyproject.toml -o requirements.lock
+	@$(COMPILE) --extra api --extra fast --extra tracing --constraint requirements.lock --upgrade pyproject.toml -o requirements-runtime.lock
+	@echo 'hatchling>=1.27' | $(COMPILE) --constraint requirements.lock --upgrade - -o requirements-build.lock
+
+image-check: $(READY) ## the Dockerfile's own commands, and what they make, without an engine (needs root)
+	@FAULTLINE_TEST_IMAGE=1 $(BIN)/python -m pytest -q tests/containers/test_image.py
+
+k8s: $(READY) ## write what k8s/ and its docs repeat: the rules of monitoring/, the table of the chart's values
+	@$(BIN)/python -m k8s
+
+k8s-check: $(READY) ## the manifests and the chart: schemas, consistency, rules, and their commands as processes
+	@$(BIN)/python -m pytest -q tests/kubernetes
 
 clean: ## stop the embedded server, remove the virtual environments and caches
 	@test ! -x $(BIN)/faultline || $(BIN)/faultline db stop

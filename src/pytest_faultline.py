@@ -40,6 +40,7 @@ def faultline_database(
 ) -> Iterator[str]:
     """The URL of a database of the test's own, with the schema; DATABASE_URL is set to it."""
     url = faultline_databases.make()
+    monkeypatch.delenv("DATABASE_URL_FILE", raising=False)
     monkeypatch.setenv("DATABASE_URL", url)
     yield url
     faultline_databases.drop(url)

@@ -7,9 +7,12 @@ major version `FAULTLINE_TEST_PG` (any that `faultline.embedded.all_binaries` fi
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
 import shutil
+import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,7 @@ class Run:
                 binaries=binaries, settings=TEST_SETTINGS, parent=roomy_memory()
             )
             self._url = self._cleanup.enter_context(server).url
+            make_logins_cheap(self._url)
         return self._url
 
     def close(self) -> None:
@@ -73,8 +77,19 @@ RUN = pytest.StashKey[Run]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Hundreds of processes are started: those that may not keep bytecode would each compile everything.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # A run in a shell's background is deaf to SIGINT, and so would be whatever the tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.stash[RUN] = Run()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector need not look at it again, hundreds of times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -87,6 +102,15 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if run := config.stash.get(RUN, None):
         run.close()
+
+
+def make_logins_cheap(server_url: str) -> None:
+    """Thousands of sessions are opened: most of what a login costs is the hashing of its password."""
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        if admin.info.server_version >= 160000:
+            admin.execute("SET scram_iterations = 1")
+            told = sql.Literal(urlsplit(server_url).password)
+            admin.execute(sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(told))
 
 
 def template_name(run_id: str) -> str:
@@ -143,22 +167,45 @@ def template(run_facts: tuple[str, str]) -> str:
     return name
 
 
+NewDatabase = Callable[..., contextlib.AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="session")
+def new_database(server_url: str) -> Iterator[NewDatabase]:
+    """Makes databases that are gone after their block, over a session that is kept for it."""
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        # Half the work of writing every page to the log, where its checkpoints flush nothing.
+        flushes = admin.execute("SHOW fsync").fetchone() != ("off",)
+        can_choose = admin.info.server_version >= 150000
+        strategy = " STRATEGY file_copy" if can_choose and not flushes else ""
+
+        def run(statement: str, *names: str) -> None:
+            admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+        @contextlib.contextmanager
+        def make(template: str = "template1") -> Iterator[str]:
+            name = f"t_{secrets.token_hex(6)}"
+            run("CREATE DATABASE {} TEMPLATE {}" + strategy, name, template)
+            try:
+                yield url_of(server_url, name)
+            finally:
+                run("DROP DATABASE {} WITH (FORCE)", name)
+
+        yield make
+
+
 @pytest.fixture
-def database_url(server_url: str, template: str) -> Iterator[str]:
+def database_url(new_database: NewDatabase, template: str) -> Iterator[str]:
     """A database of the test's own, with the schema."""
-    name = f"t_{secrets.token_hex(6)}"
-    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
-    yield url_of(server_url, name)
-    drop_database(server_url, name)
+    with new_database(template) as url:
+        yield url
 
 
 @pytest.fixture
-def empty_database_url(server_url: str) -> Iterator[str]:
+def empty_database_url(new_database: NewDatabase) -> Iterator[str]:
     """A database of the test's own, without the schema."""
-    name = f"t_{secrets.token_hex(6)}"
-    administer(server_url, "CREATE DATABASE {}", name)
-    yield url_of(server_url, name)
-    drop_database(server_url, name)
+    with new_database() as url:
+        yield url
 
 
 @pytest.fixture
@@ -177,3 +224,12 @@ def connect(database_url: str) -> Iterator[Connect]:
 @pytest.fixture
 def conn(connect: Connect) -> psycopg.Connection[Any]:
     return connect()
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Like tmp_path, but open to `nobody`, whom servers run as when the tests run as root."""
+    path = Path(tempfile.mkdtemp(prefix="faultline-test-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)

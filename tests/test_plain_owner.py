@@ -54,3 +54,15 @@ def test_a_database_that_has_lost_a_trigger_is_refused_and_repaired(database_url
 
         assert migrate(database_url).functions_replaced
         require_fence(conn)
+
+
+def test_what_it_could_not_see_of_its_server_is_noted_when_the_schema_goes_to_one_who_can(
+    owner_url: str, empty_database_url: str
+) -> None:
+    migrate(owner_url)
+    with connect(owner_url) as conn:
+        seen = "SELECT restored_from::text FROM faultline.epochs"
+        assert conn.execute(seen).fetchone() == (None,)
+    migrate(empty_database_url, roles=True)
+    with connect(empty_database_url) as conn:
+        assert conn.execute(seen).fetchone() == ("-infinity",)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
+from .conftest import NewDatabase
 from .test_plans import Conn, Connect, Reads, reads_of
 
 JOBS = 120_000
@@ -45,8 +48,7 @@ QUEUES = "SELECT * FROM faultline.queues(%s)"
 ENTRIES_FOR_A_HUNDRED = 1_000
 
 
-@pytest.fixture(autouse=True)
-def _nobody_analyzes_meanwhile(conn: Conn) -> None:
+def let_nobody_analyze(conn: Conn) -> None:
     for table in ("jobs", "ledger", "rejections", "attempts_log"):
         conn.execute(f"ALTER TABLE faultline.{table} SET (autovacuum_enabled = off)".encode())
 
@@ -92,49 +94,63 @@ def reads_for(conn: Conn, statement: str, params: tuple[Any, ...]) -> Reads:
     return reads
 
 
-def test_tables_that_were_never_analyzed_are_read_by_index(conn: Conn, connect: Connect) -> None:
-    load(connect())
+@pytest.fixture(scope="module")
+def full_url(new_database: NewDatabase, template: str) -> Iterator[str]:
+    """Full tables that were never analyzed."""
+    with new_database(template) as url:
+        with psycopg.connect(url, autocommit=True) as loader:
+            let_nobody_analyze(loader)
+            load(loader)
+        yield url
 
-    assert complaints(conn) == []
+
+@pytest.fixture
+def full(full_url: str) -> Iterator[Conn]:
+    """For tests that leave no trace."""
+    with psycopg.connect(full_url, autocommit=True) as conn:
+        yield conn
 
 
-def test_analyzed_tables_are_read_by_index(conn: Conn, connect: Connect) -> None:
-    load(connect())
-    conn.execute("ANALYZE")
+def test_tables_that_were_never_analyzed_are_read_by_index(full: Conn) -> None:
+    assert complaints(full) == []
 
-    assert complaints(conn) == []
+
+def test_analyzed_tables_are_read_by_index(new_database: NewDatabase, full_url: str) -> None:
+    with (
+        new_database(full_url.rpartition("/")[2]) as url,
+        psycopg.connect(url, autocommit=True) as conn,
+    ):
+        conn.execute("ANALYZE")
+
+        assert complaints(conn) == []
 
 
 def test_plans_made_while_the_tables_were_empty_serve_full_ones(
     conn: Conn, connect: Connect
 ) -> None:
+    let_nobody_analyze(conn)
     use_every_statement(conn)
     load(connect())
 
     assert complaints(conn) == []
 
 
-def test_a_sweep_that_finds_nothing_old_reads_nothing(conn: Conn, connect: Connect) -> None:
-    load(connect())
-
-    jobs = reads_for(conn, "SELECT * FROM faultline.purge_jobs('60 days', '60 days')", ())
-    ledger = reads_for(conn, "SELECT * FROM faultline.purge_ledger('60 days')", ())
+def test_a_sweep_that_finds_nothing_old_reads_nothing(full: Conn) -> None:
+    jobs = reads_for(full, "SELECT * FROM faultline.purge_jobs('60 days', '60 days')", ())
+    ledger = reads_for(full, "SELECT * FROM faultline.purge_ledger('60 days')", ())
 
     assert (jobs.of_jobs, ledger.entries["ledger_pkey"], ledger.of_jobs) == (0, 0, 0)
 
 
-def test_a_whole_walk_reads_every_old_job_a_few_times_and_no_young_one(
-    conn: Conn, connect: Connect
-) -> None:
+def test_a_whole_walk_reads_every_old_job_a_few_times_and_no_young_one(full: Conn) -> None:
     """However many have been purged before it in the same walk: it goes on, and does not begin again."""
-    load(connect())
-    row = conn.execute(
+    row = full.execute(
         "SELECT count(*) FROM faultline.jobs WHERE id < faultline.first_id_at(now() - interval '7 d')"
     ).fetchone()
     assert row is not None
-    with conn.transaction(force_rollback=True):
+    with full.transaction(force_rollback=True):
         reads = reads_for(
-            conn,
+            full,
             "WITH RECURSIVE walk (last_id) AS ("
             " SELECT last_id FROM faultline.purge_jobs('7 days', '30 days')"
             " UNION ALL SELECT page.last_id FROM walk"

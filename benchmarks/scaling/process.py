@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.scaling.application import NAME
+from faultline.address import environment_with
 from faultline.errors import FaultlineError
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +88,7 @@ def _start(command: Sequence[str], url: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "DATABASE_URL": url},
+        env=environment_with(url),
         start_new_session=True,
     )
 

@@ -1,29 +1,63 @@
 """Faultline: a crash-safe job queue on PostgreSQL. Your writes commit under a fence, or not at all."""
 
-from faultline.app import Faultline
-from faultline.errors import (
-    AttemptTimeout,
-    DatabaseUnavailable,
-    FaultlineError,
-    FenceNotHeld,
-    IdempotencyConflict,
-    IllegalTransition,
-    InvalidInput,
-    InvalidSettings,
-    NotCommitted,
-    PayloadTooLarge,
-    Reject,
-    SchemaMismatch,
-    StaleLease,
-    UnknownJob,
-    UnknownTask,
-)
-from faultline.job import Job
-from faultline.model import Enqueued, JobRecord, JobState, RetryPolicy, StaleReason
-from faultline.queue_inspection import QueueCount, Standing
-from faultline.task import Task
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from faultline.app import Faultline
+    from faultline.errors import (
+        AttemptTimeout,
+        DatabaseUnavailable,
+        FaultlineError,
+        FenceNotHeld,
+        IdempotencyConflict,
+        IllegalTransition,
+        InvalidInput,
+        InvalidSettings,
+        NotCommitted,
+        PayloadTooLarge,
+        Reject,
+        SchemaMismatch,
+        StaleLease,
+        UnknownJob,
+        UnknownTask,
+    )
+    from faultline.job import Job
+    from faultline.model import Enqueued, JobRecord, JobState, RetryPolicy, StaleReason
+    from faultline.queue_inspection import QueueCount, Standing
+    from faultline.task import Task
 
 __version__ = "0.1.0"
+
+# Where each name comes from, which is imported when it is first asked for: whoever needs one small part of
+# Faultline, such as a probe, does not wait for the driver.
+_HOMES = {
+    "AttemptTimeout": "faultline.errors",
+    "DatabaseUnavailable": "faultline.errors",
+    "Enqueued": "faultline.model",
+    "Faultline": "faultline.app",
+    "FaultlineError": "faultline.errors",
+    "FenceNotHeld": "faultline.errors",
+    "IdempotencyConflict": "faultline.errors",
+    "IllegalTransition": "faultline.errors",
+    "InvalidInput": "faultline.errors",
+    "InvalidSettings": "faultline.errors",
+    "Job": "faultline.job",
+    "JobRecord": "faultline.model",
+    "JobState": "faultline.model",
+    "NotCommitted": "faultline.errors",
+    "PayloadTooLarge": "faultline.errors",
+    "QueueCount": "faultline.queue_inspection",
+    "Reject": "faultline.errors",
+    "RetryPolicy": "faultline.model",
+    "SchemaMismatch": "faultline.errors",
+    "StaleLease": "faultline.errors",
+    "StaleReason": "faultline.model",
+    "Standing": "faultline.queue_inspection",
+    "Task": "faultline.task",
+    "UnknownJob": "faultline.errors",
+    "UnknownTask": "faultline.errors",
+}
 
 __all__ = [
     "AttemptTimeout",
@@ -52,3 +86,15 @@ __all__ = [
     "UnknownJob",
     "UnknownTask",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

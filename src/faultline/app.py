@@ -13,7 +13,7 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import protocol, queue_control, queue_inspection
+from faultline import address, protocol, queue_control, queue_inspection
 from faultline.database import (
     AsyncConnection,
     AsyncPool,
@@ -55,8 +55,9 @@ _inherited: list[Pool] = []
 class Faultline:
     """Where tasks are defined and enqueued.
 
-    Without a URL it uses DATABASE_URL, and without that an embedded PostgreSQL for development,
-    started (and brought up to date) when it is first needed.
+    Without a URL it uses DATABASE_URL, or what the file named by DATABASE_URL_FILE holds, and without
+    either an embedded PostgreSQL for development, started (and brought up to date) when it is first
+    needed.
     """
 
     def __init__(self, database_url: str | None = None) -> None:
@@ -75,7 +76,7 @@ class Faultline:
 
     @property
     def database_url(self) -> str:
-        if url := self._given_url or os.environ.get("DATABASE_URL"):
+        if url := self._given_url or address.from_environment():
             return url
         if self._embedded_url is None:
             url = ensure_running()

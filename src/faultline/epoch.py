@@ -31,6 +31,7 @@ class EpochStatus:
     cause: str
     known: ServerIdentity  # as it was when the epoch began
     here: ServerIdentity  # as it is now
+    is_standby: bool
     is_refused: bool  # whether claims are refused until somebody bumps the epoch
     is_due: bool  # whether the next claim begins a new epoch by itself
 
@@ -46,7 +47,7 @@ class Epoch:
 
 def status() -> Statement[EpochStatus]:
     return Statement(
-        "SELECT epoch, began_at, cause,"
+        "SELECT epoch, began_at, cause, pg_is_in_recovery(),"
         " known_system_identifier, known_timeline, known_restored_from > '-infinity',"
         " system_identifier, timeline, restored_from > '-infinity',"
         " (known_system_identifier <> system_identifier) IS TRUE"
@@ -59,9 +60,9 @@ def status() -> Statement[EpochStatus]:
 
 
 def _read_status(rows: list[tuple[Any, ...]]) -> EpochStatus:
-    epoch, began_at, cause, *identities, is_refused, is_due = rows[0]
+    epoch, began_at, cause, is_standby, *identities, is_refused, is_due = rows[0]
     known, here = ServerIdentity(*identities[:3]), ServerIdentity(*identities[3:])
-    return EpochStatus(epoch, began_at, cause, known, here, is_refused, is_due)
+    return EpochStatus(epoch, began_at, cause, known, here, is_standby, is_refused, is_due)
 
 
 def history() -> Statement[list[Epoch]]:

@@ -41,6 +41,7 @@ class Event(StrEnum):
     DATABASE_BACK = "database_back"
     DEGRADED = "degraded"
     PROCESS_RESTARTED = "process_restarted"
+    PROCESS_DRAINED = "process_drained"  # an operator asked it to leave: it is not started again
 
 
 ROUTINE = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import re
@@ -13,8 +14,9 @@ from importlib import resources
 import psycopg
 
 from faultline.database import Connection, connect
-from faultline.errors import DatabaseUnavailable, SchemaMismatch
+from faultline.errors import DatabaseRefused, DatabaseUnavailable, SchemaMismatch
 
+OWNER = "faultline_owner"
 MIGRATION_LOCK = 0x6661756C74  # one migrator at a time, whichever process it is in
 TRIGGERS = (
     ("jobs", "guard_insert"),
@@ -31,6 +33,21 @@ _FIRST_EPOCH = """
     INSERT INTO faultline.epochs (epoch, system_identifier, timeline, restored_from, cause)
     SELECT 0, system_identifier, timeline, restored_from, 'install' FROM faultline.server_identity()
     WHERE NOT EXISTS (SELECT FROM faultline.epochs)
+"""
+# What the owner has been allowed to see since the epoch began, of the very server that it is at work on.
+_WHAT_CAN_BE_SEEN_NOW = """
+    UPDATE faultline.epochs AS e
+    SET system_identifier = coalesce(e.system_identifier, here.system_identifier),
+        timeline = coalesce(e.timeline, here.timeline),
+        restored_from = coalesce(e.restored_from, here.restored_from)
+    FROM faultline.server_identity() AS here
+    WHERE e.epoch = (SELECT max(epoch) FROM faultline.epochs)
+      AND e.server_started_at = pg_postmaster_start_time()
+      AND (e.system_identifier = here.system_identifier) IS NOT FALSE
+      AND (e.timeline = here.timeline) IS NOT FALSE
+      AND (e.restored_from = here.restored_from) IS NOT FALSE
+      AND num_nulls(e.system_identifier, e.timeline, e.restored_from)
+          > num_nulls(here.system_identifier, here.timeline, here.restored_from)
 """
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 
@@ -79,6 +96,10 @@ def roles_sql() -> str:
     return resources.files("faultline.sql").joinpath("roles.sql").read_text()
 
 
+def grants_sql() -> str:
+    return resources.files("faultline.sql").joinpath("grants.sql").read_text()
+
+
 def latest_version() -> int:
     return migrations()[-1].version
 
@@ -101,10 +122,19 @@ def migrate(
         try:
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
             _require_utf8(conn)
+            if roles:  # before anything is locked: handing tables over takes them all
+                conn.execute(roles_sql())
+            _become_owner(conn)
+            is_new = not installed_version(conn)
             report = _apply(conn, lock_timeout_seconds)
+            if roles and is_new:
+                conn.execute(roles_sql())
+                _become_owner(conn)
             # Once there are roles, a function that is new must not stay open to everyone.
             if roles or (report.functions_replaced and _has_roles(conn)):
-                conn.execute(roles_sql())
+                conn.execute(grants_sql())
+            if roles or report.functions_replaced:
+                conn.execute(_WHAT_CAN_BE_SEEN_NOW)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             raise DatabaseUnavailable(
                 f"gave up after waiting {lock_timeout_seconds:g} s for a lock; nothing was changed",
@@ -129,6 +159,7 @@ def _apply(conn: Connection, lock_timeout_seconds: float) -> MigrationReport:
         bool(pending) or _installed_fingerprint(conn) != _fingerprint() or not fence_is_up(conn)
     )
     if replaced and current:
+        _require_owner(conn)
         _lock_tables(conn, lock_timeout_seconds)
     for migration in pending:
         conn.execute(migration.sql)
@@ -142,6 +173,32 @@ def _apply(conn: Connection, lock_timeout_seconds: float) -> MigrationReport:
         conn.execute(_FIRST_EPOCH)
     applied = tuple(f"{migration.version:04} {migration.name}" for migration in pending)
     return MigrationReport(latest_version(), applied, replaced)
+
+
+def _become_owner(conn: Connection) -> None:
+    """Where the schema was handed to faultline_owner, what is made from here on belongs to it too."""
+    if _owner_and_account(conn)[0] == OWNER:
+        # Who may not become it may still find that there is nothing to do.
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege), conn.transaction():
+            conn.execute(f"SET LOCAL ROLE {OWNER}")
+
+
+def _require_owner(conn: Connection) -> None:
+    owner, account = _owner_and_account(conn)
+    if owner == OWNER != account:
+        raise DatabaseRefused(
+            f"the schema belongs to {OWNER}, and {account} is not a member of it",
+            hint=f'migrate as a member or a superuser; one of them can run: GRANT {OWNER} TO "{account}"',
+        )
+
+
+def _owner_and_account(conn: Connection) -> tuple[str | None, str]:
+    row = conn.execute(
+        "SELECT (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'faultline'),"
+        " current_user"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return row[0], row[1]
 
 
 def _lock_tables(conn: Connection, lock_timeout_seconds: float) -> None:

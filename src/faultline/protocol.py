@@ -27,6 +27,7 @@ Row = tuple[Any, ...]
 CHANNEL = "faultline"
 LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
 LEADER_KEY = 0  # lock keys of workers start at 1
+DRAIN = "drain"  # what a heartbeat says of no job: the worker is asked to leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,13 @@ class Statement(Generic[T]):
     sql: LiteralString
     params: tuple[Any, ...]
     read: Callable[[list[Row]], T]
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    renewals: dict[str, Renewal]  # by the claims' ids
+    is_drain_requested: bool  # an operator wants this worker to leave
 
 
 class CommitVerdict(NamedTuple):
@@ -157,16 +165,18 @@ def _claims(rows: list[Row]) -> list[Claim]:
     return [Claim._make(row) for row in rows]
 
 
-def heartbeat(
-    worker: str, claims: Sequence[Claim], *, lease_seconds: float
-) -> Statement[dict[str, Renewal]]:
-    """By the claims' ids."""
+def heartbeat(worker: str, claims: Sequence[Claim], *, lease_seconds: float) -> Statement[Beat]:
     return Statement(
         "SELECT job_id::text, outcome"
         " FROM faultline.heartbeat(%s, %s::uuid[], %s::bigint[], %s::uuid[], %s)",
         (worker, *_columns(claims), _seconds(lease_seconds)),
-        lambda rows: {job_id: Renewal(outcome) for job_id, outcome in rows},
+        _beat,
     )
+
+
+def _beat(rows: list[Row]) -> Beat:
+    renewals = {job_id: Renewal(outcome) for job_id, outcome in rows if job_id is not None}
+    return Beat(renewals, is_drain_requested=(None, DRAIN) in rows)
 
 
 def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statement[None]:
@@ -260,9 +270,9 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
     """Everything the database believes this worker to hold; after a lost answer to a claim it may be
     more than the worker knows of."""
     return Statement(
-        "SELECT id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
+        "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
         " max_attempts, crashes, priority, next_run_at::text, trace_context"
-        " FROM faultline.jobs WHERE state = 'running' AND lease_owner = %s",
+        " FROM faultline.leases_of(%s)",
         (worker,),
         _claims,
     )
@@ -346,7 +356,13 @@ def register_worker(
 
 
 def hold_worker_lock(lock_key: int) -> Statement[None]:
-    return Statement("SELECT pg_advisory_lock_shared(%s, %s)", (LOCK_CLASS, lock_key), _nothing)
+    """For as long as the session lasts; it outlasts a cut network for longer than a lease, as does the
+    one that registered."""
+    return Statement(
+        "SELECT pg_advisory_lock_shared(%s, %s), set_config('tcp_user_timeout', '600000', false)",
+        (LOCK_CLASS, lock_key),
+        _nothing,
+    )
 
 
 def drain_worker(worker: str) -> Statement[None]:
@@ -362,6 +378,39 @@ def bury_workers(workers: Sequence[str]) -> Statement[None]:
 
 
 # ── operators ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """A worker that was asked to leave; lost ones are asked for the case that they come back."""
+
+    worker: str
+    requested_at: datetime  # for the first time
+    is_lost: bool
+
+
+def request_drain(workers: Sequence[str] | None) -> Statement[list[DrainRequest]]:
+    """None for all that are not known to be lost. One that is not registered is not in the answer."""
+    return Statement(
+        "SELECT worker, requested_at, is_lost FROM faultline.request_drain(%s::text[])",
+        (None if workers is None else list(workers),),
+        lambda rows: [DrainRequest(*row) for row in rows],
+    )
+
+
+def is_drain_requested(worker: str) -> Statement[bool]:
+    """What the next heartbeat will say; for whoever may have missed the call."""
+    return Statement(
+        "SELECT EXISTS (SELECT FROM faultline.workers"
+        " WHERE id = %s AND drain_requested_at IS NOT NULL)",
+        (worker,),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def call_of(worker: str) -> str:
+    """What is notified to make this worker's next heartbeat come at once."""
+    return f"!{worker}"
 
 
 def cancel(job_id: UUID, reason: str | None = None) -> Statement[JobState]:

@@ -57,6 +57,15 @@ def settings_of_other_roles(names: Sequence[str]) -> Statement[list[tuple[str, s
     )
 
 
+def own_encryption() -> Statement[str]:
+    """Of the session that asks, as the server sees it: behind a pooler that is the pooler's way to it."""
+    return Statement(
+        "SELECT concat_ws(', ', version, cipher) FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+        (),
+        lambda rows: rows[0][0] if rows and rows[0][0] else "TLS as far as the pooler",
+    )
+
+
 def functions_fingerprint() -> Statement[str | None]:
     """What `migrate` wrote down about the functions that it installed."""
     return Statement(
@@ -143,6 +152,22 @@ def due_by_queue() -> Statement[dict[str, int]]:
         " WHERE state = 'queued' AND next_run_at <= clock_timestamp() GROUP BY queue ORDER BY queue",
         (),
         dict,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOwner:
+    name: str
+    can_log_in: bool
+    is_us: bool  # this account is it, or may act as it
+
+
+def schema_owner() -> Statement[SchemaOwner]:
+    return Statement(
+        "SELECT r.rolname::text, r.rolcanlogin, pg_has_role(r.oid, 'MEMBER')"
+        " FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = n.nspowner WHERE n.nspname = 'faultline'",
+        (),
+        lambda rows: SchemaOwner(*rows[0]),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,23 +10,13 @@ import psycopg
 import pytest
 
 from tests.api.served import Served, client_of, make_key, served
-from tests.conftest import administer, drop_database, url_of
+from tests.conftest import NewDatabase
 
 
 @pytest.fixture(scope="session")
-def api_url(server_url: str, template: str) -> Iterator[str]:
-    with database_from(server_url, template) as url:
+def api_url(new_database: NewDatabase, template: str) -> Iterator[str]:
+    with new_database(template) as url:
         yield url
-
-
-@contextlib.contextmanager
-def database_from(server_url: str, template: str) -> Iterator[str]:
-    name = f"t_{secrets.token_hex(6)}"
-    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
-    try:
-        yield url_of(server_url, name)
-    finally:
-        drop_database(server_url, name)
 
 
 @pytest.fixture(scope="session")
@@ -60,9 +48,9 @@ SMALL = {
 
 
 @pytest.fixture(scope="session")
-def small_url(server_url: str, template: str) -> Iterator[str]:
+def small_url(new_database: NewDatabase, template: str) -> Iterator[str]:
     """With few jobs in it: its pages are walked to the end."""
-    with database_from(server_url, template) as url:
+    with new_database(template) as url:
         yield url
 
 

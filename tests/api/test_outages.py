@@ -24,6 +24,7 @@ from tests.api.served import (
 )
 
 REQUEST_SECONDS = 1
+CROWDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +80,20 @@ def test_while_the_database_is_away_everything_says_so_and_afterwards_everything
 def test_a_crowd_during_an_outage_is_answered_and_leaves_nothing_behind(
     proxy: Proxy, client: httpx2.Client
 ) -> None:
+    def answers() -> list[httpx2.Response]:
+        with ThreadPoolExecutor(30) as crowd:
+            return list(crowd.map(lambda _: client.get("/queues"), range(60)))
+
     proxy.refuse_connections()
     proxy.reset_all()
-    with ThreadPoolExecutor(30) as crowd:
-        answers = list(crowd.map(lambda _: client.get("/queues"), range(60)))
-    assert {code_of(answer) for answer in answers} <= {"database_unavailable", "overloaded"}
+    assert {code_of(answer) for answer in answers()} <= {"database_unavailable", "overloaded"}
     proxy.flow()
     wait_until_well(client)
-    with ThreadPoolExecutor(30) as crowd:
-        answers = list(crowd.map(lambda _: client.get("/queues"), range(60)))
-    assert {answer.status_code for answer in answers} == {200}
+    for _ in range(CROWDS):  # a slow machine may turn some away; what was left behind would stay
+        told = {answer.status_code for answer in answers()}
+        if told == {200}:
+            break
+    assert told == {200}
 
 
 def test_a_request_that_gets_no_answer_from_the_database_is_given_up_in_time(

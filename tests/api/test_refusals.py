@@ -39,7 +39,7 @@ def test_an_unforeseen_error_is_told_to_the_log_and_not_to_the_client(
     assert (answer.status_code, code_of(answer)) == (500, "internal_error")
     assert "hunter2" not in answer.text
     [said] = logged
-    assert said["error"] == "RuntimeError: password=hunter2"
+    assert said["error"] == "RuntimeError: password=***"
     assert "in broken" in said["traceback"]
     assert said["request"] == answer.headers["x-request-id"]
 

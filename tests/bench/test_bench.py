@@ -99,9 +99,11 @@ def bench(account: Account, *words: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def read_until(process: subprocess.Popen[str], step: str) -> None:
+def halt_at(process: subprocess.Popen[str], step: str) -> None:
+    """It stands still until it is told to go on: on a busy machine it would be done before we are."""
     assert process.stderr is not None
     assert any(step in line for line in process.stderr), f"it ended before {step!r}"
+    process.send_signal(signal.SIGSTOP)
 
 
 def is_there(pid: int) -> bool:
@@ -144,9 +146,10 @@ def test_every_figure_is_measured_and_nothing_is_left_behind(account: Account) -
 
 def test_a_bench_that_is_interrupted_leaves_nothing_behind(account: Account) -> None:
     with bench(account, *LONG_ENOUGH_TO_MEDDLE) as process:
-        read_until(process, "start latency")
+        halt_at(process, "start latency")
         worker = account.worker()
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
@@ -170,8 +173,9 @@ def test_a_worker_that_dies_ends_the_bench_in_words_and_leaves_nothing_behind(
     account: Account,
 ) -> None:
     with bench(account, *LONG_ENOUGH_TO_MEDDLE) as process:
-        read_until(process, "start latency")
+        halt_at(process, "start latency")
         os.kill(account.worker(), signal.SIGKILL)
+        process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
     assert "[bench_not_run] a worker ended with -9" in err

@@ -153,7 +153,7 @@ def test_a_coroutine_is_refused() -> None:
 
 def test_waiting_for_a_process_is_not_the_handlers_time(app: Faultline) -> None:
     """There are fewer processes than jobs: the last ones wait for longer than they may run."""
-    waves = 4
+    waves = 3
     queued = jobs.take_almost_a_second.enqueue_many([{}] * (waves * max(4, os.cpu_count() or 1)))
     with working(app, concurrency=len(queued)):
         states = {ended(app, job.job_id).state for job in queued}

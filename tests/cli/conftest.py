@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -65,15 +62,6 @@ def faultline(database_url: str) -> Faultline:
         return invoke(database_url, *words, **options)
 
     return call
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """Like tmp_path, but open to `nobody`, whom servers run as when the tests run as root."""
-    path = Path(tempfile.mkdtemp(prefix="faultline-test-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture

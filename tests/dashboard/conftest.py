@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from faultline.drills.proxy import Proxy, proxy_to
-from tests.conftest import administer, drop_database, url_of
+from tests.conftest import NewDatabase
 
 from .serving import Program, start_inspector
 from .tab import Tab
@@ -98,14 +97,12 @@ def open_tab(browser: Browser, ended_last: ExitStack) -> Iterator[OpenTab]:
 
 
 @pytest.fixture(scope="package")
-def idle_inspector(server_url: str, template: str) -> Iterator[Program]:
+def idle_inspector(new_database: NewDatabase, template: str) -> Iterator[Program]:
     """For tests that only look: one, on a database with nothing in it."""
-    name = f"t_{secrets.token_hex(6)}"
-    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
-    program = start_inspector(url_of(server_url, name), reports=Path(os.devnull))
-    yield program
-    program.end()
-    drop_database(server_url, name)
+    with new_database(template) as url:
+        program = start_inspector(url, reports=Path(os.devnull))
+        yield program
+        program.end()
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from faultline.drills.subjects import Subject, install
 from faultline.migrate import migrate
 from tests.conftest import TEST_SETTINGS
 from tests.failure_modes.crew import Crew
-from tests.processes.conftest import home, proxy, stage
+from tests.processes.conftest import proxy, stage
 from tests.processes.stage import Stage
 
-__all__ = ["home", "proxy", "stage"]  # fixtures
+__all__ = ["proxy", "stage"]  # fixtures
 
 Race = Callable[..., RaceReport]
 Apply = Callable[[str], None]

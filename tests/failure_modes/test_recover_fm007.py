@@ -23,7 +23,7 @@ def test_a_worker_on_the_new_primary_ends_a_job_that_the_zombie_can_neither_keep
     with failover(home) as after:
         stage, zombie = after.stage, after.zombie
         beat = protocol.heartbeat("zombie", [zombie], lease_seconds=LEASE_SECONDS)
-        assert run(stage.conn, beat) == {zombie.id: Renewal.LOST}
+        assert run(stage.conn, beat).renewals == {zombie.id: Renewal.LOST}
         verbs: list[Statement[Any]] = [
             protocol.fail(zombie, error="late"),
             protocol.release(zombie),

@@ -107,7 +107,7 @@ def test_what_has_not_changed_is_not_said_again_until_it_is_time(
         with broadcast.listening() as listener:
             await hear(listener, "overview")
             looks = broadcast.looks
-            await until(lambda: broadcast.looks >= looks + 20)
+            await until(lambda: broadcast.looks >= looks + 10)
             # The rate becomes known with the second look: that is a change.
             assert listener.waiting <= 1
 
@@ -116,6 +116,7 @@ def test_what_has_not_changed_is_not_said_again_until_it_is_time(
             for _ in range(5):
                 await hear(listener, "overview")
 
+    monkeypatch.setattr(module, "SAME_SECONDS", 600)
     play(database_url, quiet)
     monkeypatch.setattr(module, "SAME_SECONDS", 0.05)
     play(database_url, reminded)

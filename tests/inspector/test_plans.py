@@ -6,7 +6,6 @@ Through its own sessions, with their settings: in a database that was never anal
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -29,7 +28,7 @@ from faultline.inspector.job_pages import JobFilter
 from faultline.inspector.reader import Look, Reader
 from faultline.model import JobState
 from faultline.protocol import Statement
-from tests.conftest import administer, drop_database, url_of
+from tests.conftest import NewDatabase
 from tests.test_plans import COUNTERS, Reads
 
 JOBS = 120_000
@@ -69,30 +68,24 @@ LOAD = """
 
 
 @pytest.fixture(scope="module")
-def never_analyzed(server_url: str, template: str) -> Iterator[str]:
-    name = f"t_{secrets.token_hex(6)}"
-    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
-    url = url_of(server_url, name)
-    with psycopg.connect(url, autocommit=True) as loader:
-        for table in TABLES:
-            loader.execute(f"ALTER TABLE faultline.{table} SET (autovacuum_enabled = off)".encode())
-        for statement in LOAD.replace("%(jobs)s", str(JOBS)).split(";\n"):
-            loader.execute(statement.encode())
-    yield url
-    drop_database(server_url, name)
+def never_analyzed(new_database: NewDatabase, template: str) -> Iterator[str]:
+    with new_database(template) as url:
+        with psycopg.connect(url, autocommit=True) as loader:
+            for table in TABLES:
+                loader.execute(
+                    f"ALTER TABLE faultline.{table} SET (autovacuum_enabled = off)".encode()
+                )
+            for statement in LOAD.replace("%(jobs)s", str(JOBS)).split(";\n"):
+                loader.execute(statement.encode())
+        yield url
 
 
 @pytest.fixture(scope="module")
-def analyzed(server_url: str, never_analyzed: str) -> Iterator[str]:
-    name = f"t_{secrets.token_hex(6)}"
-    administer(
-        server_url, "CREATE DATABASE {} TEMPLATE {}", name, never_analyzed.rpartition("/")[2]
-    )
-    url = url_of(server_url, name)
-    with psycopg.connect(url, autocommit=True) as conn:
-        conn.execute("ANALYZE")
-    yield url
-    drop_database(server_url, name)
+def analyzed(new_database: NewDatabase, never_analyzed: str) -> Iterator[str]:
+    with new_database(never_analyzed.rpartition("/")[2]) as url:
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("ANALYZE")
+        yield url
 
 
 @pytest.fixture(params=["never_analyzed", "analyzed"])

@@ -50,6 +50,7 @@ NAMES = {
     "database_unavailable",
     "database_back",
     "degraded",
+    "process_drained",
     "process_restarted",
 }
 OF_AN_ATTEMPT = {"event", "job_id", "token", "worker", "at"}

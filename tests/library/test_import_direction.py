@@ -22,6 +22,7 @@ CONNECT = re.compile(r"psycopg\.connect\(|Connection\.connect\(|ConnectionPool\(
 MAY_CONNECT = {
     "database.py",
     "drills/nemesis/faults.py",
+    "drills/pooler.py",
     "drills/race/app.py",
     "drills/scenarios/connections_exhausted.py",
     "drills/workload.py",

@@ -87,40 +87,39 @@ def register(app: Faultline, witness: Witness, conn: Connection) -> None:
 ENDED_BY = {"async": "CancelledError", "plain": "AttemptAborted"}
 
 
-@pytest.mark.parametrize("colour", ENDED_BY)
-def test_an_attempt_whose_lease_cannot_be_renewed_is_ended_before_the_deadline(
-    app: Faultline, conn: Connection, database_url: str, events: EventTap, colour: str
+def is_ended_before_the_deadline(
+    app: Faultline,
+    conn: Connection,
+    events: EventTap,
+    colour: str,
+    trouble: contextlib.AbstractContextManager[None],
 ) -> None:
     witness = Witness()
     register(app, witness, conn)
     job_id = app.find_task(colour).enqueue().job_id
     with working(app, lease_seconds=LEASE, concurrency=1):
         assert witness.started.wait(15)
-        with row_lock(database_url):
+        with trouble:
             until(lambda: witness.ended_by)
     assert witness.ended_by == ENDED_BY[colour]
     assert witness.expired_by_then is False
     assert count(conn, "faultline.ledger") == 0
     lost = [line for line in events.of("lease_lost") if line["token"] == 1]
     assert [(line["job_id"], line["cause"]) for line in lost] == [(str(job_id), "deadline")]
+
+
+@pytest.mark.parametrize("colour", ENDED_BY)
+def test_an_attempt_whose_lease_cannot_be_renewed_is_ended_before_the_deadline(
+    app: Faultline, conn: Connection, database_url: str, events: EventTap, colour: str
+) -> None:
+    is_ended_before_the_deadline(app, conn, events, colour, row_lock(database_url))
 
 
 @pytest.mark.parametrize("colour", ENDED_BY)
 def test_an_attempt_is_ended_when_the_way_to_the_database_is_cut(
     app: Faultline, conn: Connection, server_url: str, events: EventTap, colour: str
 ) -> None:
-    witness = Witness()
-    register(app, witness, conn)
-    job_id = app.find_task(colour).enqueue().job_id
-    with working(app, lease_seconds=LEASE, concurrency=1):
-        assert witness.started.wait(15)
-        with cut_off(server_url, conn):
-            until(lambda: witness.ended_by)
-    assert witness.ended_by == ENDED_BY[colour]
-    assert witness.expired_by_then is False
-    assert count(conn, "faultline.ledger") == 0
-    lost = [line for line in events.of("lease_lost") if line["token"] == 1]
-    assert [(line["job_id"], line["cause"]) for line in lost] == [(str(job_id), "deadline")]
+    is_ended_before_the_deadline(app, conn, events, colour, cut_off(server_url, conn))
 
 
 @pytest.mark.parametrize("colour", ENDED_BY)

@@ -9,7 +9,8 @@ from typing import Any
 from faultline import Faultline, Job, JobState, StaleLease, protocol
 from faultline.database import run
 from faultline.link import Link
-from faultline.workers.leases import Lease, LeaseBook, steady_now
+from faultline.steady import steady_now
+from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.settlement import Settlement
 
 from .running import Connection, EventTap, count

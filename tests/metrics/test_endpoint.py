@@ -89,8 +89,8 @@ def test_a_forked_child_neither_counts_nor_keeps_the_port(fleet: Fleet, stage: S
 def test_a_stopping_worker_serves_until_it_has_stopped(fleet: Fleet, stage: Stage) -> None:
     port = free_port()
     process = fleet.started("--metrics-port", str(port))
-    held = stage.enqueue(jobs.hold, gate="go")
-    stage.wait_for_state(held, "running")
+    stage.enqueue(jobs.hold, gate="go")
+    scrape_until(port, lambda page: page.total("faultline_running_jobs") == 1, "it does not run")
     process.send(signal.SIGTERM)
     process.wait_for_event("worker_draining")
     assert scrape(port).total("faultline_running_jobs") == 1

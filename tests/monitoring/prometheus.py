@@ -20,7 +20,7 @@ from tests.monitoring.tools import found
 
 BOUND_SECONDS = 30.0
 LOOK_SECONDS = 0.1
-OFTEN = "1s"  # to scrape, and to run the rules
+OFTEN = "300ms"  # to scrape, and to run the rules
 
 
 class Prometheus:

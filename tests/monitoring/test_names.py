@@ -29,6 +29,7 @@ OTHER_NAMES = {
         "faultline_worker",
         "faultline_inspector",
         "faultline_operator",
+        "faultline_owner",
     ),  # roles
     *("faultline_app", "faultline_database"),  # fixtures
     "faultline_csrf",  # a cookie

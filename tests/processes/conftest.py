@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,15 +33,6 @@ def proxy(database_url: str) -> Iterator[Proxy]:
     """A way to the test's database that can be disturbed."""
     with proxy_to(database_url) as proxy:
         yield proxy
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """Like tmp_path, but open to `nobody`, whom servers run as when the tests run as root."""
-    path = Path(tempfile.mkdtemp(prefix="faultline-test-"))
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture

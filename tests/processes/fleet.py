@@ -142,8 +142,10 @@ class Fleet:
         process.wait_for_event("worker_started")
         return process
 
-    def reconciler(self, name: str = "reconciler", url: str | None = None) -> Process:
-        return self._start(name, url, ["reconciler"])
+    def reconciler(
+        self, name: str = "reconciler", *options: str, url: str | None = None
+    ) -> Process:
+        return self._start(name, url, ["reconciler", *options])
 
     def end(self) -> None:
         with contextlib.ExitStack() as stack:  # one that resists does not save the others

@@ -226,6 +226,22 @@ def start_and_wait_until_blocked(
     return future
 
 
+def is_refused_after_waiting_for_a_takeover(
+    conn: Connection, connect: Connect, late_call: Callable[[Connection, Lease], object]
+) -> None:
+    """The call waits for the claim of another, which then commits."""
+    lease = claim_new(conn)
+    expire(conn, lease)
+    thief = connect()
+    thief.execute("BEGIN")
+    claim(thief, worker="second")
+    late = start_and_wait_until_blocked(conn, connect(), lambda c: late_call(c, lease))
+    thief.execute("COMMIT")
+    with refused("FL001", reason="token_mismatch", current_token=2):
+        late.result()
+    assert job(conn, lease.job_id)["lease_owner"] == "second"
+
+
 def all_at_once(connections: Sequence[Connection], call: Callable[[Connection], T]) -> list[T]:
     """Run the call on every connection, each in its own thread, all set off together."""
     start = Barrier(len(connections))

@@ -18,13 +18,13 @@ from .steps import (
     entries,
     expire,
     is_at_least_from_now,
+    is_refused_after_waiting_for_a_takeover,
     job,
     logged,
     make_due,
     one,
     reconcile,
     refused,
-    start_and_wait_until_blocked,
     state,
     take_over,
 )
@@ -155,13 +155,4 @@ def test_an_unknown_job_cannot_fail(conn: Connection) -> None:
 def test_a_failure_that_waited_for_a_takeover_is_refused(
     conn: Connection, connect: Connect
 ) -> None:
-    lease = claim_new(conn)
-    expire(conn, lease)
-    thief = connect()
-    thief.execute("BEGIN")
-    claim(thief, worker="second")
-    late = start_and_wait_until_blocked(conn, connect(), lambda c: fail(c, lease))
-    thief.execute("COMMIT")
-    with refused("FL001", reason="token_mismatch", current_token=2):
-        late.result()
-    assert job(conn, lease.job_id)["lease_owner"] == "second"
+    is_refused_after_waiting_for_a_takeover(conn, connect, fail)

@@ -13,13 +13,13 @@ from .steps import (
     commit,
     enqueue,
     expire,
+    is_refused_after_waiting_for_a_takeover,
     job,
     logged,
     make_due,
     reconcile,
     refused,
     set_job,
-    start_and_wait_until_blocked,
     state,
     take_over,
 )
@@ -114,16 +114,7 @@ def test_a_released_job_cannot_be_committed_afterwards(conn: Connection) -> None
 def test_a_release_that_waited_for_a_takeover_is_refused(
     conn: Connection, connect: Connect
 ) -> None:
-    lease = claim_new(conn)
-    expire(conn, lease)
-    thief = connect()
-    thief.execute("BEGIN")
-    claim(thief, worker="second")
-    late = start_and_wait_until_blocked(conn, connect(), lambda c: release(c, lease))
-    thief.execute("COMMIT")
-    with refused("FL001", reason="token_mismatch", current_token=2):
-        late.result()
-    assert job(conn, lease.job_id)["lease_owner"] == "second"
+    is_refused_after_waiting_for_a_takeover(conn, connect, release)
 
 
 def test_a_job_that_is_handed_back_is_due_even_if_the_clock_has_gone_back(conn: Connection) -> None:

@@ -16,7 +16,7 @@ import psycopg
 
 from faultline import protocol
 from faultline.database import run
-from faultline.model import Claim
+from faultline.model import Claim, Renewal
 from faultline.protocol import Statement
 
 Connect = Callable[[], psycopg.Connection[Any]]
@@ -94,8 +94,9 @@ def claim_as(worker: str, batch_size: int = 100) -> Statement[list[Claim]]:
     return protocol.claim(worker, ["default"], batch_size=batch_size, lease_seconds=LEASE_SECONDS)
 
 
-def beat_as(worker: str, *claims: Claim) -> Statement[Any]:
-    return protocol.heartbeat(worker, claims, lease_seconds=LEASE_SECONDS)
+def beat_as(worker: str, *claims: Claim) -> Statement[dict[str, Renewal]]:
+    beat = protocol.heartbeat(worker, claims, lease_seconds=LEASE_SECONDS)
+    return Statement(beat.sql, beat.params, lambda rows: beat.read(rows).renewals)
 
 
 def claimed(

@@ -22,13 +22,19 @@ def soak(
     subject: Subject, server_url: str, faults: tuple[str, ...] = FAULT_KINDS, **given: Any
 ) -> SoakReport:
     settings = SoakSettings(
-        seconds=10, workers=3, producers=2, subject=subject, faults=faults, **given
+        seconds=7,
+        longest_pause_seconds=0.8,
+        workers=3,
+        producers=2,
+        subject=subject,
+        faults=faults,
+        **given,
     )
     return run_soak(settings, server_url=server_url)
 
 
 def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally) -> None:
-    """In ten seconds a fault may come to nothing: then nothing is shown, and another seed is drawn."""
+    """In a few seconds a fault may come to nothing: then nothing is shown, and another seed is drawn."""
     for seed in range(1, 5):
         report = soak(Subject.FAULTLINE, server_url, seed=seed)
         if report.judgement.verdict is not Verdict.UNKNOWN:

@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
     def heartbeat(self, worker: str, chosen: list[Handle], lease_seconds: float) -> None:
         claims = [each.claim for each in chosen]
         statement = protocol.heartbeat(worker, claims, lease_seconds=lease_seconds)
-        renewals = self.world.run(statement)
+        renewals = self.world.run(statement).renewals
         held = {each.lease[0]: self.model.may_give_up(each.lease) for each in chosen}
         assert renewals == {str(job): "renewed" if kept else "lost" for job, kept in held.items()}
         for job_id in (job_id for job_id, kept in held.items() if kept):

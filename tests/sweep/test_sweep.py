@@ -15,7 +15,7 @@ from tests.sweep.conftest import KnownGround
 SEED = 20
 # How many points in the middle of the work, and how many while sessions are opened and closed.
 SHARES = {
-    Target.WORKER: (3, 1),
+    Target.WORKER: (2, 1),
     Target.RECONCILER: (1, 1),
     Target.MIGRATOR: (1, 1),
     Target.UPGRADER: (1, 0),

@@ -19,6 +19,7 @@ from faultline.testing import (
     run_until_idle,
     run_until_idle_async,
 )
+from faultline.testing.zombies.referee import await_first_heartbeat
 
 AT_ONCE = RetryPolicy(base_seconds=0)
 
@@ -158,7 +159,9 @@ def test_jobs_for_later_and_waiting_retries_are_left_alone(app: Faultline) -> No
 def test_a_superseded_attempt_is_reported_as_stale(app: Faultline) -> None:
     @app.task(name="slow", max_attempts=1)
     def slow(job: Job) -> None:
-        # One transaction: a heartbeat between the two would renew the lease, rightly.
+        # A heartbeat between the two would renew the lease, rightly; one behind them would tell.
+        with psycopg.connect(app.database_url, autocommit=True) as conn:
+            assert await_first_heartbeat(conn, 10)
         with psycopg.connect(app.database_url) as conn:
             conn.execute(
                 "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - '1s'::interval"

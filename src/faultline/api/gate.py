@@ -15,6 +15,7 @@ from faultline.api.settings import ApiSettings
 from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
 from faultline.metrics import record_request
+from faultline.scrubbing import without_passwords
 
 # Probes are let through when the house is full: a busy server is not a dead one.
 PROBES = frozenset({"/health", "/ready"})
@@ -98,7 +99,9 @@ def report(error: Exception, request_id: str) -> None:
     refusal = refusal_of(error)
     if refusal.for_the_log is None or refusal.code == DatabaseUnavailable.code:
         return
-    said = {"code": refusal.code, "error": refusal.for_the_log, "request": request_id}
+    error_text = without_passwords(refusal.for_the_log)
+    said = {"code": refusal.code, "error": error_text, "request": request_id}
     if refusal.code == "internal_error":
-        said["traceback"] = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+        trace = without_passwords("".join(traceback.format_exception(error)))
+        said["traceback"] = trace[-_LONGEST_TRACEBACK:]
     emit(Event.DEGRADED, purpose="api", **said)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from types import TracebackType
 
+from faultline.address import environment_with
 from faultline.bench.app import APP
 from faultline.bench.settings import BenchSettings
 from faultline.errors import FaultlineError
@@ -36,7 +37,7 @@ class Crew:
     def __init__(self, url: str, settings: BenchSettings) -> None:
         self._program = [sys.executable, "-m", "faultline", "--app", APP, "--log-format", "json"]
         self._program += ["worker", "--concurrency", str(settings.concurrency)]
-        self._environment = {**os.environ, "DATABASE_URL": url}
+        self._environment = environment_with(url)
         self._count = settings.workers
         self._processes: list[subprocess.Popen[bytes]] = []
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed on leaving

@@ -8,30 +8,37 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from faultline import address
 from faultline.app import Faultline
 from faultline.database import Connection, connect
-from faultline.errors import InvalidInput
+from faultline.errors import InvalidInput, InvalidSettings
 from faultline.migrate import require_current_schema
 
 
 @dataclass
 class Context:
     app_path: str | None
-    given_url: str | None
+    given_url: str | None = field(repr=False)  # it may hold a password
     log_format: str
     verbose: bool
 
     @cached_property
     def app(self) -> Faultline:
         """The user's application; without --app one that defines no tasks."""
-        if self.given_url:  # before the app is imported: it reads the environment
-            os.environ["DATABASE_URL"] = self.given_url
+        self.tell_environment()  # before the app is imported: it reads it
         if self.app_path is None:
             return Faultline(self.given_url)
         return load_app(self.app_path)
+
+    def tell_environment(self) -> None:
+        """Let the application, and every child process, find the database that was given to us. What is in
+        a file stays there."""
+        if self.given_url and not _is_told(self.given_url):
+            os.environ.pop(address.FILE_VARIABLE, None)
+            os.environ[address.VARIABLE] = self.given_url
 
     @property
     def database_url(self) -> str:
@@ -43,6 +50,13 @@ class Context:
         with connect(self.database_url, application_name="faultline cli") as conn:
             require_current_schema(conn)
             yield conn
+
+
+def _is_told(url: str) -> bool:
+    try:
+        return address.from_environment() == url
+    except InvalidSettings:
+        return False
 
 
 def _broken_app(module_name: str, error: Exception) -> InvalidInput:

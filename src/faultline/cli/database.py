@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from faultline import embedded
@@ -39,13 +37,16 @@ def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
     if not report.applied and not report.functions_replaced:
         click.echo("nothing to do")
     if roles:
-        click.echo("the roles are in place: GRANT faultline_worker TO the accounts of your workers")
+        click.echo("the roles are in place, and the schema belongs to faultline_owner")
+        click.echo(
+            "  GRANT faultline_worker TO the accounts of your workers; docs/security.md has the rest"
+        )
     click.echo(f"the schema is at version {report.version}")
 
 
 def _url_to_migrate(context: Context) -> str:
     """Like Context.database_url, which would migrate an embedded server before we could say so."""
-    if context.given_url or context.app_path or os.environ.get("DATABASE_URL"):
+    if context.given_url or context.app_path:
         return context.database_url
     return embedded.ensure_running()
 

@@ -24,6 +24,7 @@ from faultline.cli.checks import (
     warning,
 )
 from faultline.cli.context import Context
+from faultline.cli.encryption import encryption
 from faultline.cli.explanation import Answer, Situation, explain
 from faultline.cli.output import (
     LEVEL_COLORS,
@@ -197,7 +198,7 @@ def _examine(url: str) -> list[Check]:
     except FaultlineError as error:
         return [problem("connection", error.message, error.hint)]
     with conn:
-        checks = list(connection_checks(conn, found))
+        checks = [*connection_checks(conn, found), *_guarded(encryption, conn)]
         installed = _guarded(schema, conn)
         checks += installed
         records = RECORDS if installed[0].level is Level.OK else ()

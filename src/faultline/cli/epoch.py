@@ -64,6 +64,8 @@ def said(status: epochs.EpochStatus) -> str:
         return (
             f"this server is on timeline {here.timeline}: the next claim begins an epoch of its own"
         )
+    if status.is_standby:
+        return "this is a standby: it has no timeline of its own until it is promoted"
     if here.timeline is None:
         return "the server does not show its timeline: after a failover run faultline epoch bump by hand"
     return "this is the server that it began on"

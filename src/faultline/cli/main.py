@@ -1,25 +1,27 @@
-"""The command `faultline`: its global options, and where its subcommands come from."""
+"""The command `faultline`: its global options, and where its subcommands come from.
+
+What most commands need, the driver above all, is imported when it is needed: a probe (`faultline health`) is
+started every few seconds, and needs none of it.
+"""
 
 from __future__ import annotations
 
 import sys
 
 import click
-import psycopg
 
 from faultline import __version__
-from faultline.cli.context import Context
 from faultline.cli.lazy import LazyGroup
 from faultline.cli.plain import plain
-from faultline.database import spoken
 from faultline.errors import FaultlineError
-from faultline.events import log
 
 COMMANDS = {
     "demo": "faultline.cli.demo",
     "migrate": "faultline.cli.database",
     "worker": "faultline.cli.services",
     "reconciler": "faultline.cli.services",
+    "drain": "faultline.cli.drain",
+    "health": "faultline.cli.health",
     "api": "faultline.cli.api",
     "keys": "faultline.cli.keys",
     "enqueue": "faultline.cli.jobs",
@@ -48,8 +50,8 @@ COMMANDS = {
 @click.option(
     "--database-url",
     metavar="URL",
-    envvar="DATABASE_URL",
-    help="PostgreSQL to use; without it the app's own, else an embedded one for development.",
+    help="PostgreSQL to use; else DATABASE_URL, the file that DATABASE_URL_FILE names, the app's own,"
+    " or an embedded one for development.",
 )
 @click.option(
     "--log-format",
@@ -64,12 +66,23 @@ def cli(
     ctx: click.Context, app: str | None, database_url: str | None, log_format: str, verbose: bool
 ) -> None:
     """Crash-safe jobs on PostgreSQL: your writes commit under a fence, or not at all."""
+    if ctx.invoked_subcommand == "health":
+        return  # it asks a file or a URL: no application, no database, no log
+    from faultline import address
+    from faultline.cli.context import Context
+    from faultline.events import log
+
     log.open(style=log_format, verbose=verbose)
-    ctx.obj = Context(app_path=app, given_url=database_url, log_format=log_format, verbose=verbose)
+    url = database_url or address.from_environment()
+    ctx.obj = Context(app_path=app, given_url=url, log_format=log_format, verbose=verbose)
 
 
 def main() -> None:
     """Run the command; a user's mistake is one clear line and exit code 1, not a traceback."""
+    if any(word.startswith("--database-url") for word in sys.argv[1:]):
+        from faultline.cli.command_line import conceal_passwords
+
+        conceal_passwords(sys.argv[1:])
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
@@ -81,7 +94,13 @@ def main() -> None:
     except FaultlineError as error:
         _complain(error)
         sys.exit(1)
-    except psycopg.Error as error:
+    except Exception as error:
+        import psycopg
+
+        from faultline.database import spoken
+
+        if not isinstance(error, psycopg.Error):
+            raise
         _complain(spoken(error))
         sys.exit(1)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from faultline.metrics import Part, switch_on
+from faultline.workers.roster import Roster
 from faultline.workers.supervisor import Supervisor
 
 Command = Callable[..., None]
@@ -67,11 +68,21 @@ def measuring(options: MetricsOptions, *parts: Part) -> Iterator[None]:
 
 
 def supervise(
-    command: Sequence[str], *, count: int, options: MetricsOptions, parts: Sequence[Part]
+    command: Sequence[str],
+    *,
+    count: int,
+    options: MetricsOptions,
+    parts: Sequence[Part],
+    health_file: Path | None = None,
 ) -> int:
     """Run so many processes, and serve the metrics of all of them; the exit code."""
+    roster = None if health_file is None else Roster(health_file)
+
+    def health_of(slot: int) -> Sequence[str]:
+        return () if roster is None else ("--health-file", str(roster.file_of(slot)))
+
     if not options.port:
-        return Supervisor(command, count=count).run()
+        return Supervisor(command, count=count, options=health_of, roster=roster).run()
     from faultline.metrics.endpoint import Endpoint
     from faultline.metrics.slots import Slots
 
@@ -81,6 +92,11 @@ def supervise(
             return Supervisor(
                 [*command, "--metrics-port", "0"],
                 count=count,
-                options=lambda slot: ("--metrics-files", str(slots.files_of(slot))),
+                options=lambda slot: (
+                    *health_of(slot),
+                    "--metrics-files",
+                    str(slots.files_of(slot)),
+                ),
                 on_end=slots.free,
+                roster=roster,
             ).run()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from faultline.cli.plain import plain
+
+if TYPE_CHECKING:  # a worker prints no tables, and starts faster without what draws them
+    from rich.console import Console
+    from rich.text import Text
 
 _WIDTH_OF_A_PIPE = 200  # a job's id is never folded where nobody looks
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -48,6 +49,9 @@ def count(number: int, noun: str) -> str:
 
 
 def print_table(columns: list[str], rows: list[list[str | Text]], *, title: str = "") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(*columns, title=Text(title) if title else None, title_justify="left", box=None)
     table.columns[0].no_wrap = True
     for row in rows:
@@ -57,5 +61,7 @@ def print_table(columns: list[str], rows: list[list[str | Text]], *, title: str 
 
 def console() -> Console:
     """Made for each use: whoever runs the command decides what stdout is just then."""
+    from rich.console import Console
+
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
     return Console(file=sys.stdout, width=width, highlight=False, markup=False)

@@ -8,16 +8,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import click
 import psycopg
 
+from faultline.cli.command_line import without_url
 from faultline.cli.context import Context
 from faultline.cli.measuring import MetricsOptions, measuring, metrics_options, supervise
 from faultline.cli.retention import retention_options
 from faultline.config import Retention, WorkerSettings
 from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.events import Event, emit
+from faultline.health.pulse import Pulse, pulsing
 from faultline.link import is_transient
 from faultline.metrics import Part
 from faultline.migrate import require_fence
@@ -25,8 +31,18 @@ from faultline.payload import check_queue_name
 from faultline.reconciler import Reconciler
 from faultline.tracing.export import exporting, flush
 from faultline.workers import Worker
+from faultline.workers.supervisor import DRAINED, DRAINED_STUCK
 
 DEFAULTS = WorkerSettings()
+
+
+def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--health-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="FAULTLINE_HEALTH_FILE",
+        help="Keep a small file up to date, for `faultline health` to read.",
+    )(command)
 
 
 @click.command()
@@ -57,6 +73,8 @@ DEFAULTS = WorkerSettings()
     "--no-self-fencing", is_flag=True, help="For drills: let a late worker meet the fence."
 )
 @click.option("--no-reconciler", is_flag=True, help="Leave recovery to other workers.")
+@health_file_option
+@click.option("--supervised-by", type=int, hidden=True)  # a pipe that the supervisor holds
 @metrics_options
 @retention_options
 @click.pass_obj
@@ -73,10 +91,12 @@ def worker(
     max_jobs: int,
     no_self_fencing: bool,
     no_reconciler: bool,
+    health_file: Path | None,
+    supervised_by: int | None,
     metrics: MetricsOptions,
     retention: Retention,
 ) -> None:
-    """Run jobs until SIGTERM or SIGINT; a second signal hands running jobs back at once."""
+    """Run jobs until SIGTERM, SIGINT or `faultline drain`; a second signal hands running jobs back."""
     if context.app_path is None:
         raise InvalidSettings(
             "a worker needs your application", hint="faultline --app shop.jobs:app worker"
@@ -95,20 +115,45 @@ def worker(
     )
     parts = [Part.WORKER, Part.PRODUCER, *([] if no_reconciler else [Part.RECONCILER])]
     if processes > 1:
+        context.tell_environment()
         command = _single_process_command()
-        sys.exit(supervise(command, count=processes, options=metrics, parts=parts))
-    with measuring(metrics, *parts):
-        _work(context, settings, None if no_reconciler else retention)
+        sys.exit(
+            supervise(
+                command, count=processes, options=metrics, parts=parts, health_file=health_file
+            )
+        )
+    _leave_at_once_if_told()
+    with pulsing(health_file, "worker") as pulse, measuring(metrics, *parts):
+        code = _work(context, settings, None if no_reconciler else retention, pulse, supervised_by)
+    sys.exit(code)
 
 
-def _work(context: Context, settings: WorkerSettings, retention: Retention | None) -> None:
+def _leave_at_once_if_told() -> None:
+    """Until there is something to bring to an end. As the first process of a container, one without a handler
+    would not even notice the signal."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+
+
+def _work(
+    context: Context,
+    settings: WorkerSettings,
+    retention: Retention | None,
+    pulse: Pulse | None,
+    supervised_by: int | None,
+) -> int:
     """In one process; with a reconciler beside it, if there is something that it is to keep."""
-    url = context.database_url
-    companions = [] if retention is None else [Reconciler(url, retention).run]
-    _require_schema(context.database_url)
     app = context.app  # before the traces: it may have an idea of its own about them
+    url = app.database_url  # which need not be the one in the environment: the reconciler goes along
+    companions = [] if retention is None else [Reconciler(url, retention).run]
+    _require_schema(url)
     with exporting("worker"), asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        runner.run(_run_worker(Worker(app, settings, companions=companions)))
+        worker = Worker(app, settings, companions=companions)
+        return runner.run(_run_worker(worker, pulse, supervised_by))
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -121,21 +166,39 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _run_worker(worker: Worker) -> None:
+async def _run_worker(worker: Worker, pulse: Pulse | None, supervised_by: int | None) -> int:
+    """The exit code."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    if not await worker.run():
+    if supervised_by is not None:
+        loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
+    if pulse is not None:
+        pulse.follow(worker.vitals)
+    is_clean = await worker.run()
+    is_drained = worker.was_asked and supervised_by is not None
+    if not is_clean:
         # A handler that cannot be ended would keep the process alive for ever: its thread is joined
         # when Python exits, its task when the event loop is closed.
+        if pulse is not None:
+            pulse.stop()
         flush()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(DRAINED_STUCK if is_drained else 1)
+    return DRAINED if is_drained else 0
+
+
+def _orphaned(worker: Worker, supervised_by: int) -> None:
+    """Nothing is ever written to that pipe: it can be read when its other end is gone."""
+    asyncio.get_running_loop().remove_reader(supervised_by)
+    emit(Event.DEGRADED, reason="the supervisor is gone: draining")
+    worker.stop()
 
 
 def _single_process_command() -> list[str]:
-    """This very command line, for one process: the last --processes counts."""
-    return [sys.executable, "-m", "faultline", *sys.argv[1:], "--processes", "1"]
+    """This very command line, for one process: the last --processes counts. Where the database is, and
+    its password, is in the environment, which unlike a command line is not for everyone to read."""
+    return [sys.executable, "-m", "faultline", *without_url(sys.argv[1:]), "--processes", "1"]
 
 
 def _require_schema(url: str) -> None:
@@ -151,17 +214,24 @@ def _require_schema(url: str) -> None:
 
 
 @click.command()
+@health_file_option
 @metrics_options
 @retention_options
 @click.pass_obj
-def reconciler(context: Context, metrics: MetricsOptions, retention: Retention) -> None:
+def reconciler(
+    context: Context, health_file: Path | None, metrics: MetricsOptions, retention: Retention
+) -> None:
     """Give back what dead workers hold. Every worker does this too; any number may run."""
-    _require_schema(context.database_url)
-    with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
-        asyncio.run(_run_reconciler(Reconciler(context.database_url, retention)))
+    _leave_at_once_if_told()
+    with pulsing(health_file, "reconciler") as pulse:
+        _require_schema(context.database_url)
+        with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
+            asyncio.run(_run_reconciler(Reconciler(context.database_url, retention), pulse))
 
 
-async def _run_reconciler(service: Reconciler) -> None:
+async def _run_reconciler(service: Reconciler, pulse: Pulse | None) -> None:
+    if pulse is not None:
+        pulse.follow(service.vitals)
     task = asyncio.create_task(service.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

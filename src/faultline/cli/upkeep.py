@@ -103,7 +103,7 @@ def _epoch(conn: Connection) -> Iterator[Check]:
     if status.is_refused:
         advice = "if the original is gone for good: faultline epoch bump"
         yield problem("epoch", "restored, and claims are refused until it is said to go on", advice)
-    elif status.here.timeline is None and not run(conn, server_inspection.identity()).is_standby:
+    elif status.here.timeline is None and not status.is_standby:
         said = f"{status.epoch}; this account's owner may not see the WAL's timeline"
         advice = "after each failover, before workers go on: faultline epoch bump"
         yield warning("epoch", said, advice)
@@ -114,16 +114,23 @@ def _epoch(conn: Connection) -> Iterator[Check]:
 def _roles(conn: Connection) -> Iterator[Check]:
     in_use = run(conn, server_inspection.roles_in_use())
     account = run(conn, server_inspection.identity())
-    if len(in_use) == len(server_inspection.ROLES):
-        yield ok("roles", ", ".join(in_use))
-    else:
+    owner = run(conn, server_inspection.schema_owner())
+    if len(in_use) < len(server_inspection.ROLES):
         said = "not applied: every process needs the account of the schema's owner"
         yield ok("roles", said, "faultline migrate --roles, then grant them: least privilege")
+    elif owner.can_log_in:
+        said = f"in use, but the schema belongs to {owner.name}, which can log in and switch the fence off"
+        yield warning("roles", said, "faultline migrate --roles hands it to faultline_owner")
+    else:
+        yield ok("roles", f"{', '.join(in_use)}; the schema belongs to {owner.name}")
     if account.is_superuser:
         said = f"{account.account} is a superuser, whom no guard can hold"
         yield ok("account", said, "fine for development; give workers an account of their own")
+    elif owner.is_us:
+        said = f"{account.account} owns the schema, or may: it could switch the fence off"
+        yield ok("account", said, "right for migrations; give every process an account of its own")
     else:
-        yield ok("account", f"{account.account}, not a superuser")
+        yield ok("account", f"{account.account}, neither a superuser nor an owner")
 
 
 SESSIONS: tuple[Examination, ...] = (_connections, _long_transactions)

@@ -16,12 +16,13 @@ import psycopg
 from faultline.database import Connection, connect
 from faultline.drills.chronicle import Chronicle
 from faultline.drills.history import History, Phase, Verb
+from faultline.drills.measures import losses
 from faultline.drills.recorder import read_world
 from faultline.drills.scenario import DrillSettings
 from faultline.drills.sink import ADDRESS_VARIABLE, Sink
 from faultline.drills.witness import Witness
 from faultline.drills.workload import APP
-from faultline.drills.world import World
+from faultline.drills.world import Abandoned, World
 from faultline.embedded import Server
 from faultline.errors import DatabaseUnavailable, FaultlineError, IdempotencyConflict
 from faultline.task import Task
@@ -63,8 +64,10 @@ class Arena:
         self.history = History()
         self.chronicle = Chronicle(self.history)
         self.injected: Counter[str] = Counter()
+        self.measured: dict[str, int] = {}  # what a story timed, by a name that says the unit
         self.workers: list[Witness] = []
         self.unmet: list[str] = []
+        self.abandoned: list[Abandoned] = []  # by servers that others have taken the place of
         self.stack = stack
         self._server = server
         self._notify = notify
@@ -157,6 +160,11 @@ class Arena:
             self._conn = connect(self.url, application_name="faultline drill")
         return self._conn
 
+    def move(self, url: str) -> None:
+        """From now on the arena, and whoever it starts, looks for the database there."""
+        self._close()
+        self.url = url
+
     def query(self, query: LiteralString, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows; patient while the server is away."""
         deadline = time.monotonic() + self.settings.timeout_seconds
@@ -244,10 +252,12 @@ class Arena:
             "outages": said["database_unavailable"],
             "dead_jobs": self.count("SELECT count(*) FROM faultline.jobs WHERE state = 'failed'"),
             "outside_refusals": sum(not call.accepted for call in self.sink.calls),
+            **losses(self.history, self.abandoned),
+            **self.measured,
         }
 
     def world(self) -> World:
-        return read_world(self.conn, self.sink.calls)
+        return read_world(self.conn, self.sink.calls, self.abandoned)
 
     def _close(self) -> None:
         if self._conn is not None:

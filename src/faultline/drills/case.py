@@ -45,6 +45,14 @@ class Case:
         return {(entry.job, entry.token) for entry in self.world.ledger}
 
     @cached_property
+    def abandoned_jobs(self) -> set[str]:
+        return {job for server in self.world.abandoned for job in server.jobs}
+
+    @cached_property
+    def abandoned_commits(self) -> set[tuple[str, int]]:
+        return {commit for server in self.world.abandoned for commit in server.commits}
+
+    @cached_property
     def effects(self) -> list[EffectFact]:
         return [effect for effect in self.world.effects if not effect.is_step]
 

@@ -17,7 +17,7 @@ from faultline.drills.measures import quantile, recoveries
 from faultline.drills.provenance import provenance
 from faultline.drills.recorder import install_records
 from faultline.drills.scenario import DrillSettings, Scenario
-from faultline.drills.scratch import scratch_database
+from faultline.drills.scratch import new_database, scratch_database
 from faultline.drills.subjects import install
 from faultline.embedded import temporary_server
 
@@ -86,9 +86,11 @@ def run_drill(
     with ExitStack() as stack:
         server = None
         if server_url is None or scenario.own_server:
-            server = stack.enter_context(temporary_server(settings=scenario.server_settings))
-            server_url = server.url
-        url = stack.enter_context(scratch_database(server_url))
+            make_server = scenario.make_server or temporary_server
+            server = stack.enter_context(make_server(settings=scenario.server_settings))
+            url = new_database(server.url)  # it may be lost before the end
+        else:
+            url = stack.enter_context(scratch_database(server_url))
         install(settings.subject, url)
         arena = Arena(url, settings, server=server, stack=stack, notify=on_fault)
         install_records(arena.conn)

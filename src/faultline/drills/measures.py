@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from faultline.drills.history import History, Phase, Verb
+from faultline.drills.world import Abandoned
 
 _Z_95 = 1.959964  # two-sided 95 %
 
@@ -27,6 +29,32 @@ def recoveries(history: History) -> list[float]:
         if position < len(later):
             waits.append(later[position] - attempt.ended)
     return waits
+
+
+def losses(history: History, abandoned: Iterable[Abandoned]) -> dict[str, int]:
+    """What somebody was told is done, and was lost with a server, since no other had it."""
+    lost = list(abandoned)
+    submits = {each.job for each in history.operations(Verb.SUBMIT) if each.outcome is Phase.OK}
+    commits = {
+        (each.job, each.token)
+        for each in history.operations(Verb.ATTEMPT)
+        if each.outcome is Phase.OK
+    }
+    return {
+        "lost_submits": sum(len(submits & server.jobs) for server in lost),
+        "lost_commits": sum(len(commits & server.commits) for server in lost),
+        "lost_claims": sum(len(server.claims) for server in lost),
+    }
+
+
+def longest_silence(history: History) -> float:
+    """The longest time, in seconds, from one commit that somebody was told of to the next."""
+    told = [
+        each.ended
+        for each in history.operations(Verb.ATTEMPT)
+        if each.outcome is Phase.OK and each.ended is not None
+    ]
+    return max((later - earlier for earlier, later in pairwise(sorted(told))), default=0.0)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

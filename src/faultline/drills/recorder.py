@@ -16,6 +16,7 @@ from typing import Any, LiteralString
 
 from faultline.database import Connection
 from faultline.drills.world import (
+    Abandoned,
     EffectFact,
     JobFact,
     LedgerFact,
@@ -98,7 +99,11 @@ def install_records(conn: Connection) -> None:
     conn.execute(TABLES)
 
 
-def read_world(conn: Connection, outside: Sequence[OutsideCall] = ()) -> World:
+def read_world(
+    conn: Connection,
+    outside: Sequence[OutsideCall] = (),
+    abandoned: Sequence[Abandoned] = (),
+) -> World:
     def rows(query: LiteralString) -> list[tuple[Any, ...]]:
         return conn.execute(query).fetchall()
 
@@ -110,5 +115,6 @@ def read_world(conn: Connection, outside: Sequence[OutsideCall] = ()) -> World:
             effects=tuple(EffectFact(*row) for row in rows(_EFFECTS)),
             trail=tuple(Transition(*row) for row in rows(_TRAIL)),
             outside=tuple(outside),
+            abandoned=tuple(abandoned),
             rejections=rows("SELECT count(*) FROM faultline.rejections")[0][0],
         )

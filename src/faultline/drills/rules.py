@@ -36,7 +36,7 @@ def no_acknowledged_submit_is_lost(case: Case) -> Iterator[str | int]:
     for each in case.submits:
         if each.outcome is Phase.OK:
             yield 1
-            if each.job not in case.jobs:
+            if each.job not in case.jobs and each.job not in case.abandoned_jobs:
                 yield f"{each.process} was told that job {each.job} is queued; there is no such job"
 
 
@@ -94,6 +94,12 @@ def tokens_are_given_once(case: Case) -> Iterator[str | int]:
             if step.after == "running" and is_claim and step.token <= highest:
                 yield f"job {job}: claimed under token {step.token} after token {highest}"
             highest = max(highest, step.token)
+    for gone in (server.tokens for server in case.world.abandoned):
+        for job, token in case.world.claims:
+            lowest, highest = gone.get(job, (token + 1, 0))
+            yield 1
+            if lowest <= token <= highest:
+                yield f"job {job}: token {token}, as on a server that was lost, which went up to {highest}"
 
 
 def commit_rights_do_not_overlap(case: Case) -> Iterator[str | int]:
@@ -158,7 +164,9 @@ def reported_commits_are_in_the_ledger(case: Case) -> Iterator[str | int]:
             continue
         yield 1
         may_have_committed.add((each.job, each.token))
-        if each.outcome is Phase.OK and (each.job, each.token) not in case.ledger:
+        reported = (each.job, each.token)
+        is_there = reported in case.ledger or reported in case.abandoned_commits
+        if each.outcome is Phase.OK and not is_there:
             yield (
                 f"{each.process} was told that job {each.job} is committed under token {each.token};"
                 " the ledger has no such entry"
@@ -234,7 +242,8 @@ def one_job_per_key(case: Case) -> Iterator[str | int]:
             yield f"key {key} has {count} jobs"
     told: dict[str, set[str | None]] = defaultdict(set)
     for each in case.submits:
-        if each.outcome is Phase.OK and "key" in each.detail:
+        is_known = each.job not in case.abandoned_jobs  # else it has rightly been made anew
+        if each.outcome is Phase.OK and "key" in each.detail and is_known:
             told[each.detail["key"]].add(each.job)
     for key, jobs in told.items():
         if len(jobs) > 1:
@@ -244,9 +253,12 @@ def one_job_per_key(case: Case) -> Iterator[str | int]:
 def the_outside_never_steps_back(case: Case) -> Iterator[str | int]:
     highest: dict[str, int] = {}
     keys: dict[str, str] = {}
+    callers: dict[tuple[str, int], str] = {}
     for call in sorted(case.world.outside, key=lambda call: call.order):
         if call.key != keys.setdefault(call.job, call.key):
             yield f"job {call.job} went outside under two keys: {keys[call.job]} and {call.key}"
+        if call.caller != callers.setdefault((call.job, call.token), call.caller):
+            yield f"job {call.job}: the outside saw token {call.token} in the hands of two processes"
         if not call.accepted:
             continue
         yield 1

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ from faultline.errors import InvalidInput
 
 if TYPE_CHECKING:
     from faultline.drills.arena import Arena
+    from faultline.embedded import Server
 
 Play = Callable[["Arena"], None]
+MakeServer = Callable[..., AbstractContextManager["Server"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,7 @@ class Scenario:
         bool  # it restarts, starves or misdirects a server: never one that somebody else uses
     )
     server_settings: Mapping[str, str] = field(default_factory=dict)
+    make_server: MakeServer | None = None  # called with `settings`; None: an ordinary one
     lacking: Callable[[], str | None] = lambda: None  # what this machine would have to have
 
     @property
@@ -63,6 +67,7 @@ def scenario(
     breaks_naive: bool = False,
     own_server: bool = False,
     server_settings: Mapping[str, str] | None = None,
+    make_server: MakeServer | None = None,
     lacking: Callable[[], str | None] = lambda: None,
 ) -> Callable[[Play], Play]:
     """Make a function the play of a scenario of its name; the docstring of its module is the story."""
@@ -78,8 +83,9 @@ def scenario(
             play=play,
             shows=shows,
             breaks_naive=breaks_naive,
-            own_server=own_server or bool(server_settings),
+            own_server=own_server or bool(server_settings) or make_server is not None,
             server_settings=server_settings or {},
+            make_server=make_server,
             lacking=lacking,
         )
         return play

@@ -15,6 +15,13 @@ from faultline.errors import InvalidInput
 _SCHEMAS = ("faultline", "drill", "race", "recovery")
 
 
+def new_database(server_url: str, *, prefix: str = "faultline_drill") -> str:
+    """The URL of a new, empty database that nobody will drop: for a server that is to go with it."""
+    name = f"{prefix}_{secrets.token_hex(6)}"
+    _administer(server_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return conninfo.make_conninfo(server_url, dbname=name)
+
+
 @contextmanager
 def scratch_database(server_url: str, *, prefix: str = "faultline_drill") -> Iterator[str]:
     """The URL of a new, empty database on the server at `server_url`.
@@ -22,17 +29,17 @@ def scratch_database(server_url: str, *, prefix: str = "faultline_drill") -> Ite
     An account that may not create databases gets schemas of the drill's own in the database that it
     named, which are dropped afterwards; unless Faultline is installed there, which is somebody's queue.
     """
-    name = f"{prefix}_{secrets.token_hex(6)}"
     try:
-        _administer(server_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        url = new_database(server_url, prefix=prefix)
     except psycopg.errors.InsufficientPrivilege:
         with _own_schemas(server_url):
             yield server_url
         return
     try:
-        yield conninfo.make_conninfo(server_url, dbname=name)
+        yield url
     finally:
-        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        name = sql.Identifier(str(conninfo.conninfo_to_dict(url)["dbname"]))
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name)
         _administer(server_url, drop)
 
 

@@ -1,7 +1,8 @@
-"""A system outside of PostgreSQL, for drills: it remembers the highest token per job and refuses lower ones.
+"""A system outside of PostgreSQL, for drills: it remembers the highest token per job and who had it.
 
-Faultline cannot fence what it does not own. An outside store that compares tokens can, and this one
-shows it: a late worker's call arrives, and is turned away. One JSON object per line, one line back.
+It refuses a lower one, and the same one from somebody else. Faultline cannot fence what it does not
+own. An outside store that compares tokens can, and this one shows it: a late worker's call arrives,
+and is turned away. One JSON object per line, one line back.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socketserver
 import threading
 from typing import Any
@@ -21,7 +23,7 @@ ADDRESS_VARIABLE = "FAULTLINE_DRILL_SINK"
 class Sink:
     def __init__(self) -> None:
         self._calls: list[OutsideCall] = []
-        self._highest: dict[str, int] = {}
+        self._highest: dict[str, tuple[int, str]] = {}
         self._lock = threading.Lock()
         self._server = _make_server(self._take)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -40,12 +42,13 @@ class Sink:
         self._server.shutdown()
         self._server.server_close()
 
-    def _take(self, job: str, token: int, key: str) -> bool:
+    def _take(self, job: str, token: int, key: str, caller: str) -> bool:
         with self._lock:
-            accepted = token >= self._highest.get(job, 0)
-            self._calls.append(OutsideCall(len(self._calls) + 1, job, token, key, accepted))
+            highest, holder = self._highest.get(job, (0, ""))
+            accepted = token > highest or (token, caller) == (highest, holder)
+            self._calls.append(OutsideCall(len(self._calls) + 1, job, token, key, accepted, caller))
             if accepted:
-                self._highest[job] = token
+                self._highest[job] = token, caller
             return accepted
 
 
@@ -55,7 +58,7 @@ def _make_server(take: Any) -> socketserver.ThreadingTCPServer:
             with contextlib.suppress(OSError, ValueError):  # a caller that dies in the middle
                 for line in self.rfile:
                     call = json.loads(line)
-                    answer = {"accepted": take(call["job"], call["token"], call["key"])}
+                    answer = {"accepted": take(**call)}
                     self.wfile.write(json.dumps(answer).encode() + b"\n")
 
     class Server(socketserver.ThreadingTCPServer):
@@ -70,7 +73,8 @@ async def call_outside(address: str, *, job: str, token: int, key: str) -> bool:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(json.dumps({"job": job, "token": token, "key": key}).encode() + b"\n")
+        call = {"job": job, "token": token, "key": key, "caller": str(os.getpid())}
+        writer.write(json.dumps(call).encode() + b"\n")
         await writer.drain()
         return bool(json.loads(await reader.readline())["accepted"])
     finally:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from faultline.address import environment_with
+
 Report = Callable[[str, str, dict[str, Any]], None]
 
 
@@ -44,7 +46,7 @@ class Witness:
             stdout=subprocess.DEVNULL,  # ours may be somebody's JSON
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(environment or {}), "DATABASE_URL": url},
+            env={**environment_with(url), **(environment or {})},
             start_new_session=True,  # what its handlers fork is in its group, and ends with it
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -63,6 +63,38 @@ class OutsideCall:
     token: int
     key: str  # what the outside knows repeated calls of one job by
     accepted: bool
+    caller: str = ""  # which process called
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """What a server had, and the one that took its place had not: an asynchronous standby, a backup.
+
+    It excuses the loss of exactly this. And it is more that must not be seen again: a token that was
+    given out over there must never be given out over here.
+    """
+
+    jobs: frozenset[str]
+    claims: frozenset[tuple[str, int]]
+    commits: frozenset[tuple[str, int]]
+
+    @property
+    def tokens(self) -> dict[str, tuple[int, int]]:
+        """Per job, the lowest and the highest token that only the lost server knew of."""
+        found: dict[str, tuple[int, int]] = {}
+        for job, token in self.claims:
+            lowest, highest = found.get(job, (token, token))
+            found[job] = min(lowest, token), max(highest, token)
+        return found
+
+    @classmethod
+    def between(cls, lost: World, successor: World) -> Abandoned:
+        """`lost` when it was last seen, `successor` before anybody wrote to it."""
+        return cls(
+            jobs=frozenset({job.id for job in lost.jobs} - {job.id for job in successor.jobs}),
+            claims=lost.claims - successor.claims,
+            commits=lost.commits - successor.commits,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +105,16 @@ class World:
     trail: tuple[Transition, ...] = ()
     outside: tuple[OutsideCall, ...] = ()
     rejections: int = 0
+    abandoned: tuple[Abandoned, ...] = ()
+
+    @property
+    def claims(self) -> frozenset[tuple[str, int]]:
+        return frozenset(
+            (step.job, step.token)
+            for step in self.trail
+            if (step.before, step.after) == ("queued", "running")
+        )
+
+    @property
+    def commits(self) -> frozenset[tuple[str, int]]:
+        return frozenset((entry.job, entry.token) for entry in self.ledger)

@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from faultline.embedded.account import make_directory, other_account
@@ -20,7 +20,7 @@ from faultline.errors import EmbeddedServerError
 class ServerStatus:
     running: bool
     pid: int | None
-    url: str | None
+    url: str | None = field(repr=False)  # it holds the password
     version: str | None
     data_dir: Path
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class InspectorSettings:
-    database_url: str
+    database_url: str = field(repr=False)  # it may hold a password
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     expose: bool = False

@@ -7,7 +7,9 @@ wastes work and corrupts nothing, because the fence decides.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 import time
 from collections.abc import Sequence
 from uuid import UUID
@@ -15,16 +17,24 @@ from uuid import UUID
 import psycopg
 
 from faultline import protocol
-from faultline.config import LEADERSHIP_SECONDS, LIVENESS_SECONDS, Retention
+from faultline.config import (
+    LEADER_SILENCE_SECONDS,
+    LEADERSHIP_SECONDS,
+    LIVENESS_SECONDS,
+    Retention,
+)
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
+from faultline.health.report import Vitals
 from faultline.link import Link, heed_cancellation, is_transient
 from faultline.metrics import meter
 from faultline.model import JobState
+from faultline.protocol import Survey
 from faultline.reconciler.census import Census
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
+from faultline.steady import steady_now
 from faultline.tracing import tracing
 
 _MAX_JOBS = 500
@@ -34,10 +44,10 @@ _OBSERVE_SECONDS = 1.0
 # the dearer that becomes, the more seldom.
 _LOOKING_SHARE = 4
 _LONGEST_WAIT_TO_LEAD_SECONDS = 5.0
+_LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
 _WORKERS_PER_WAIT = 10
-# A leader that is stopped in its tracks keeps its session, and with it the leadership. The server
-# ends a session that has been silent for this long; a living leader speaks ten times a second.
-_SILENCE_LIMIT = "2s"
+_SILENCE_LIMIT = f"{LEADER_SILENCE_SECONDS:g}s"
+_UNHEARD_SECONDS = 30.0  # several times the longest pause between two round trips
 
 
 class Reconciler:
@@ -51,6 +61,19 @@ class Reconciler:
         self._known_dead: set[str] = set()
         self._judge = DeathJudge()
         self._said_spared = False
+        self._is_leading = False
+        self._heard_at: float | None = None  # the last answer of the database
+
+    def vitals(self) -> Vitals:
+        """May be called from any thread."""
+        heard_at, now = self._heard_at, steady_now()
+        unready = None
+        if heard_at is None:
+            unready = "has not heard from the database yet"
+        elif now - heard_at > _UNHEARD_SECONDS:
+            unready = f"has not heard from the database for {now - heard_at:.1f} s"
+        doing = "it leads" if self._is_leading else "another one leads, or none does yet"
+        return Vitals(f"reconciler {socket.gethostname()}-{os.getpid()}", doing, unready)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -69,6 +92,12 @@ class Reconciler:
             await self._link.close()
 
     async def _prepare(self, conn: AsyncConnection, session: Session) -> None:
+        if session.is_pooled and not self._is_pooled:
+            emit(
+                Event.DEGRADED,
+                reason="a pooler is in between: no session locks, so that nobody leads and every"
+                " reconciler acts",
+            )
         self._is_pooled = session.is_pooled
 
     async def _wait_to_lead(self) -> None:
@@ -78,6 +107,7 @@ class Reconciler:
         while not self._is_pooled:  # behind a pooler a session lock means nothing: everyone acts
             statement = protocol.try_to_lead(silence_limit=_SILENCE_LIMIT)
             leads, workers = await self._link.run(statement)
+            self._heard_at = steady_now()
             if leads:
                 emit(Event.RECONCILER_LEADING)
                 return
@@ -92,6 +122,7 @@ class Reconciler:
         if meter.current.is_on:
             beside.append(asyncio.create_task(self._census.run()))
             meter.current.leads(True)
+        self._is_leading = True
         try:
             pause = 0.0
             while True:
@@ -100,6 +131,7 @@ class Reconciler:
                 pause = await self._look()
                 meter.current.looked(time.monotonic() - began)
         finally:
+            self._is_leading = False
             meter.current.leads(False)
             for task in beside:
                 task.cancel()
@@ -109,6 +141,7 @@ class Reconciler:
         """Look once, act on it, and say how long to wait before the next look."""
         began = time.monotonic()
         survey = await self._link.run(protocol.survey())
+        self._heard_at = steady_now()
         cost = time.monotonic() - began
         dead = self._judge.dead_workers(survey)
         for worker in dead:
@@ -125,10 +158,20 @@ class Reconciler:
             await self._give_back(dead, lapsed)
         if survey.vanished:
             await self._link.run(protocol.bury_workers(survey.vanished))
-        pause = LIVENESS_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 - spread
+        return max(self._pause(survey), _LOOKING_SHARE * cost)
+
+    def _pause(self, survey: Survey) -> float:
+        """Behind a pooler everyone looks: the more there are, the less often each of them does, and they
+        do not all wake up for the same lease."""
+        share, spread = 1.0, 0.001
+        if self._is_pooled:
+            share = max(1.0, survey.registered / _WORKERS_PER_WAIT)
+            spread = LIVENESS_SECONDS * random.random()  # noqa: S311 - spread
+        pause = min(LIVENESS_SECONDS * share, _LONGEST_WAIT_TO_LOOK_SECONDS)
+        pause *= random.uniform(0.8, 1.0)  # noqa: S311 - spread
         if survey.next_expiry_seconds is not None and survey.next_expiry_seconds > 0:
-            pause = min(pause, survey.next_expiry_seconds + 0.001)
-        return max(pause, _LOOKING_SHARE * cost)
+            pause = min(pause, survey.next_expiry_seconds + spread)
+        return pause
 
     async def _observe(self) -> list[UUID]:
         now = time.monotonic()

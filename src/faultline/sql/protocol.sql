@@ -243,10 +243,12 @@ END $$;
 -- Safe because it renews only the caller's own token and lease, and never waits: a row that somebody holds is reported
 -- as locked, which is not lost. A heartbeat that waited lost every other lease behind one open transaction.
 -- An expired lease that nobody has taken back is renewed: its token is still the newest.
+-- One more row, with no job and the outcome drain, tells the worker that an operator wants it to leave (request_drain):
+-- it comes with every heartbeat from then on, so losing one loses nothing.
 CREATE OR REPLACE FUNCTION faultline.heartbeat(
     worker text, job_ids uuid[] DEFAULT '{}', fencing_tokens bigint[] DEFAULT '{}', lease_ids uuid[] DEFAULT '{}',
     lease interval DEFAULT '15 seconds')
-RETURNS TABLE (job_id uuid, outcome text) -- renewed | locked | lost
+RETURNS TABLE (job_id uuid, outcome text) -- renewed | locked | lost | drain
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -276,7 +278,20 @@ BEGIN
                     ELSE 'lost' END
         FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
         LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id;
+    RETURN QUERY
+        SELECT NULL::uuid, 'drain' FROM faultline.workers AS w WHERE w.id = worker AND w.drain_requested_at IS NOT NULL;
 END $$;
+
+-- What the database believes this worker to hold; after a lost answer to a claim it may be more than the worker knows of.
+-- A function, because a worker may read no payload but of a job that is claimed.
+CREATE OR REPLACE FUNCTION faultline.leases_of(worker text)
+RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, task text, queue text, payload jsonb, attempts integer,
+               max_attempts integer, crashes integer, priority integer, next_run_at timestamptz, trace_context text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT j.id, j.fencing_token, j.lease_id, j.task, j.queue, j.payload, j.attempts, j.max_attempts, j.crashes,
+           j.priority, j.next_run_at, j.trace_context
+    FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = worker
+$$;
 
 -- Safe in the middle of a job because the row stays locked until the caller's transaction ends: heartbeats pass, and
 -- whoever wants to take the job over waits or skips it. Above READ COMMITTED the lock keeps heartbeats out as well,

@@ -20,7 +20,8 @@ $$;
 
 -- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
 -- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is
--- then false, and only the lease tells. Called again after every reconnect.
+-- then false, and only the lease tells. Called again after every reconnect. Nothing is heard of a worker that is cut off,
+-- and its leases are to run out, so that it stops by its own clock before others have its jobs: its lock outlasts them.
 CREATE OR REPLACE FUNCTION faultline.register_worker(
     worker text, host text, pid integer, queues text[], holds_locks boolean) RETURNS integer -- its lock_key
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -35,7 +36,7 @@ BEGIN
         last_heartbeat_at = excluded.last_heartbeat_at, lost_at = NULL
     RETURNING lock_key INTO key;
     IF register_worker.holds_locks THEN
-        PERFORM pg_advisory_lock_shared(1717663084, key);
+        PERFORM pg_advisory_lock_shared(1717663084, key), set_config('tcp_user_timeout', '600000', false);
     END IF;
     RETURN key;
 END $$;
@@ -44,6 +45,28 @@ CREATE OR REPLACE FUNCTION faultline.drain_worker(worker text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE faultline.workers SET draining = true WHERE id = worker
 $$;
+
+-- An operator's verb: ask these workers to hand back what they cannot finish, and to leave; NULL asks all that are not
+-- known to be lost. They learn of it from their next heartbeat, behind a pooler too: the notification only makes that
+-- one come sooner. A lost worker that was named is asked as well, for the case that it comes back. Asking twice changes
+-- nothing. A worker that restarts is another worker, which nobody has asked.
+CREATE OR REPLACE FUNCTION faultline.request_drain(workers text[] DEFAULT NULL)
+RETURNS TABLE (worker text, requested_at timestamptz, is_lost boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+        WITH meant AS MATERIALIZED ( -- in one order: two operators may ask at the same time
+            SELECT w.id FROM faultline.workers AS w
+            WHERE CASE WHEN request_drain.workers IS NULL THEN w.lost_at IS NULL ELSE w.id = ANY (request_drain.workers) END
+            ORDER BY w.id FOR NO KEY UPDATE),
+        asked AS (
+            UPDATE faultline.workers AS w SET drain_requested_at = coalesce(w.drain_requested_at, clock_timestamp())
+            FROM meant AS m WHERE w.id = m.id
+            RETURNING w.id, w.drain_requested_at, w.lost_at IS NOT NULL AS is_lost),
+        woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue can have such a name
+        SELECT a.id, a.drain_requested_at, a.is_lost FROM asked AS a, (SELECT count(*) FROM woken) AS all_woken ORDER BY a.id;
+END $$;
 
 CREATE OR REPLACE FUNCTION faultline.deregister_worker(worker text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,75 +1,113 @@
--- Four roles without login, to be granted to the accounts of your processes: GRANT faultline_worker TO my_worker;
--- None of them can write to a table of Faultline: they call the protocol, which runs as its owner. So even a worker with
--- a bug, or one that is long out of date, cannot go round the fence.
+-- The roles, none of which can log in, and who owns what is here. What each may do is in grants.sql.
+--
+-- faultline_owner owns the schema and everything in it, so that no account of any process owns a table or a trigger: an
+-- owner can switch a trigger off, and go round the fence. Its members, and superusers, are who may migrate. The other four
+-- are for the accounts of your processes: GRANT faultline_worker TO my_worker;
+--
+-- `faultline migrate --roles` applies both files; they are safe to repeat. Roles belong to the whole cluster: databases
+-- that share one share them, and a member of faultline_owner owns Faultline in each.
 
 DO $$
 DECLARE
-    name text;
+    name    text;
+    account text := quote_ident(current_user);
 BEGIN
-    FOREACH name IN ARRAY ARRAY['faultline_producer', 'faultline_worker', 'faultline_inspector', 'faultline_operator'] LOOP
-        CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = name); -- they belong to the whole cluster
+    FOREACH name IN ARRAY ARRAY['faultline_owner', 'faultline_producer', 'faultline_worker', 'faultline_inspector',
+                                'faultline_operator'] LOOP
+        CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = name);
         BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', name);
-        EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL; -- another migrator was faster
+        EXCEPTION
+            WHEN duplicate_object OR unique_violation THEN
+                NULL; -- another migrator was faster
+            WHEN insufficient_privilege THEN
+                RAISE EXCEPTION 'account % may not create the role %', account, name USING
+                    ERRCODE = 'insufficient_privilege', HINT = format(
+                        'as a superuser, or with CREATEROLE, run: CREATE ROLE faultline_owner; CREATE ROLE faultline_producer; '
+                        'CREATE ROLE faultline_worker; CREATE ROLE faultline_inspector; CREATE ROLE faultline_operator; '
+                        'GRANT faultline_owner TO %s; then migrate again', account);
         END;
     END LOOP;
+
+    -- To give something away one must be able to become its new owner. Who created the role may grant it to itself.
+    IF NOT pg_has_role('faultline_owner', CASE WHEN current_setting('server_version_num')::integer >= 160000
+                                               THEN 'SET' ELSE 'MEMBER' END) THEN
+        BEGIN
+            EXECUTE 'GRANT faultline_owner TO ' || account;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE EXCEPTION 'account % is not a member of faultline_owner', account USING
+                ERRCODE = 'insufficient_privilege',
+                HINT = format('as a superuser, or whoever created that role, run: GRANT faultline_owner TO %s; '
+                              'then migrate again', account);
+        END;
+    END IF;
 END $$;
 
-GRANT USAGE ON SCHEMA faultline TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
-REVOKE ALL ON ALL TABLES IN SCHEMA faultline FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA faultline FROM PUBLIC;
+-- Whether this data directory was laid down from a base backup (epoch.sql) can be seen in one file's time. Where this account
+-- may not pass that right on, as on a managed service, that one question stays unanswered.
+DO $$
+BEGIN
+    GRANT EXECUTE ON FUNCTION pg_catalog.pg_stat_file(text, boolean) TO faultline_owner;
+EXCEPTION WHEN insufficient_privilege THEN
+    NULL;
+END $$;
 
--- Anyone may look at what Faultline has recorded; payloads are in faultline.jobs, so grant these roles with care.
-GRANT SELECT ON ALL TABLES IN SCHEMA faultline
-    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+-- What is not faultline_owner's yet is given to it. Indexes, row types and the sequences of columns go with their table.
+DO $$
+DECLARE
+    tables    text[];
+    theirs    name[];
+    statement text;
+    patience  text := current_setting('lock_timeout');
+    deadline  timestamptz := clock_timestamp() + coalesce(nullif(patience, '0'), '10s')::interval;
+BEGIN
+    SELECT array_agg(format('faultline.%I', relname) ORDER BY relname) INTO tables
+    FROM pg_class WHERE relnamespace = to_regnamespace('faultline') AND relkind = 'r' AND relowner <> 'faultline_owner'::regrole;
+    SELECT array_agg(DISTINCT pg_get_userbyid(o.owner)) INTO theirs
+    FROM (SELECT nspowner FROM pg_namespace WHERE nspname = 'faultline'
+          UNION SELECT relowner FROM pg_class WHERE relnamespace = to_regnamespace('faultline')
+          UNION SELECT proowner FROM pg_proc WHERE pronamespace = to_regnamespace('faultline')) AS o (owner)
+    WHERE NOT pg_has_role(o.owner, 'USAGE') AND o.owner <> 'faultline_owner'::regrole;
+    IF theirs IS NOT NULL THEN
+        RAISE EXCEPTION 'account % may not give away what % owns', quote_ident(current_user), theirs USING
+            ERRCODE = 'insufficient_privilege',
+            HINT = format('as a superuser migrate with --roles, or run: GRANT faultline_owner TO %1$I; and migrate with '
+                          '--roles as %1$s', theirs[1]);
+    END IF;
 
-GRANT EXECUTE ON FUNCTION
-    faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer, text),
-    faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer, text)
-    TO faultline_producer, faultline_worker, faultline_operator;
+    -- It takes the tables out of everyone's hands for a moment. All are locked together or none: whoever holds one and
+    -- waits for another will meet one that does the reverse, and everyone who comes after waits behind.
+    WHILE tables IS NOT NULL LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '100ms', true);
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', array_to_string(tables, ', '));
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            IF clock_timestamp() > deadline THEN
+                RAISE;
+            END IF;
+            PERFORM pg_sleep(0.02 + 0.08 * random()); -- to let others pass
+        END;
+    END LOOP;
+    PERFORM set_config('lock_timeout', patience, true);
 
-GRANT EXECUTE ON FUNCTION
-    faultline.claim(text, text[], integer, interval, jsonb),
-    faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
-    faultline.assert_fence(uuid, bigint, uuid, interval),
-    faultline.commit(uuid, bigint, uuid, jsonb, interval),
-    faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
-    faultline.fail(uuid, bigint, uuid, text, interval, text),
-    faultline.release(uuid, bigint, uuid),
-    faultline.record_rejection(uuid, bigint, text, text),
-    faultline.reconcile(integer, text[], uuid[], text[]),
-    faultline.register_worker(text, text, integer, text[], boolean),
-    faultline.drain_worker(text),
-    faultline.deregister_worker(text),
-    faultline.vanished_workers(),
-    faultline.bury_workers(text[])
-    TO faultline_worker;
-
--- Retention is the leading reconciler's, which runs in a worker, and an operator's by hand.
-GRANT EXECUTE ON FUNCTION
-    faultline.purge_jobs(interval, interval, uuid, integer, boolean),
-    faultline.purge_ledger(interval, uuid, integer, boolean)
-    TO faultline_worker, faultline_operator;
-
-GRANT EXECUTE ON FUNCTION
-    faultline.queues(integer, integer),
-    faultline.count_queued(text, timestamptz, timestamptz, integer),
-    faultline.estimated_jobs(text, text, bigint),
-    faultline.epoch_status()
-    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
-
-GRANT EXECUTE ON FUNCTION
-    faultline.cancel(uuid, text),
-    faultline.retry(uuid),
-    faultline.reconcile(integer, text[], uuid[], text[]),
-    faultline.pause_queue(text, text),
-    faultline.resume_queue(text),
-    faultline.bump_epoch(text),
-    faultline.create_api_key(text, text, bytea, text[]),
-    faultline.revoke_api_key(bigint)
-    TO faultline_operator;
-
--- The HTTP API finds a key by its prefix. The hashes are for nobody else's eyes.
-REVOKE SELECT ON faultline.api_keys FROM faultline_worker, faultline_inspector;
-GRANT EXECUTE ON FUNCTION faultline.touch_api_key(bigint) TO faultline_producer, faultline_operator;
+    FOR statement IN
+        SELECT format('ALTER %s %s OWNER TO faultline_owner', o.kind, o.name) FROM (
+            SELECT 1, nspowner, 'SCHEMA', 'faultline' FROM pg_namespace WHERE nspname = 'faultline'
+            UNION ALL
+            SELECT 2, relowner, 'TABLE', format('faultline.%I', relname) FROM pg_class
+            WHERE relnamespace = to_regnamespace('faultline') AND relkind = 'r'
+            UNION ALL
+            SELECT 3, proowner, 'FUNCTION', oid::regprocedure::text FROM pg_proc
+            WHERE pronamespace = to_regnamespace('faultline')
+            UNION ALL
+            SELECT 3, typowner, 'DOMAIN', format('faultline.%I', typname) FROM pg_type
+            WHERE typnamespace = to_regnamespace('faultline') AND typtype = 'd'
+            UNION ALL
+            SELECT 3, stxowner, 'STATISTICS', format('faultline.%I', stxname) FROM pg_statistic_ext
+            WHERE stxnamespace = to_regnamespace('faultline')) AS o (ordinal, owner, kind, name)
+        WHERE o.owner <> 'faultline_owner'::regrole ORDER BY o.ordinal
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END $$;

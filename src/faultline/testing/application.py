@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from faultline.address import FILE_VARIABLE, VARIABLE
 from faultline.app import Faultline
 
 _CLOSE_SECONDS = 10.0
@@ -21,17 +22,16 @@ def using(app: Faultline, database_url: str) -> Iterator[Faultline]:
     Also for an application that was given a URL of its own. Connections that it had open to another
     database are closed on the way in, and those to this one on the way out.
     """
-    own_url, variable = app._given_url, os.environ.get("DATABASE_URL")
+    own_url = app._given_url
+    variables = {name: os.environ.pop(name, None) for name in (VARIABLE, FILE_VARIABLE)}
     close_connections(app)
-    app._given_url = os.environ["DATABASE_URL"] = database_url
+    app._given_url = os.environ[VARIABLE] = database_url
     try:
         yield app
     finally:
         app._given_url = own_url
-        if variable is None:
-            os.environ.pop("DATABASE_URL", None)
-        else:
-            os.environ["DATABASE_URL"] = variable
+        del os.environ[VARIABLE]
+        os.environ |= {name: value for name, value in variables.items() if value is not None}
         close_connections(app)
 
 

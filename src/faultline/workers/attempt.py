@@ -103,6 +103,11 @@ class Attempt:
         self._task: asyncio.Task[Any] | None = None  # while the handler runs in it
         self._call: Interruptible | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the handler has not ended; how it ended may be being written down for a while after."""
+        return self._task is not None
+
     # ── from outside ─────────────────────────────────────────────────────────────────────────────
 
     def abort(self, cause: AbortCause) -> None:

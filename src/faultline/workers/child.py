@@ -23,11 +23,11 @@ from faultline.errors import InvalidInput, Reject, StaleLease
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.payload import encode_json
+from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.tracing import tracing
 from faultline.tracing.export import flush, set_up
 from faultline.tracing.harmless import harmless
-from faultline.workers.leases import steady_now
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace

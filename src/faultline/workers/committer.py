@@ -21,8 +21,9 @@ from faultline.link import Link, heed_cancellation, is_transient
 from faultline.metrics import meter
 from faultline.model import CommitOutcome
 from faultline.protocol import CommitVerdict
+from faultline.steady import steady_now
 from faultline.tracing import tracing
-from faultline.workers.leases import Lease, steady_now
+from faultline.workers.leases import Lease
 
 _LOCKED_PAUSE_SECONDS = 0.02
 

@@ -1,6 +1,7 @@
 """Renews every lease of a worker, from a thread and a connection of its own.
 
-A handler that blocks the event loop, or uses up the worker's connections, does not stop it.
+A handler that blocks the event loop, or uses up the worker's connections, does not stop it. It is also
+how a worker hears that it is to leave: the one talk with the database that goes on whatever else does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from operator import attrgetter
 
 import psycopg
@@ -20,16 +22,31 @@ from faultline.events import Event, emit, log
 from faultline.link import Backoff
 from faultline.metrics import meter
 from faultline.model import Renewal
-from faultline.workers.leases import Lease, LeaseBook, steady_now
+from faultline.protocol import Beat
+from faultline.steady import steady_now
+from faultline.workers.leases import Lease, LeaseBook
 
 _BATCH = 1_000
 
 
 class Heartbeat:
-    def __init__(self, url: str, settings: WorkerSettings, book: LeaseBook) -> None:
+    """`on_drain` is called once, in its thread, when an operator has asked this worker to leave."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: WorkerSettings,
+        book: LeaseBook,
+        *,
+        on_drain: Callable[[], None] = lambda: None,
+    ) -> None:
         self._url = url
         self._settings = settings
         self._book = book
+        self._on_drain = on_drain
+        self._is_drain_heard = False
+        self.due_at: float | None = None  # None while it talks to the database
+        self.answered_at: float | None = None  # the last time that all of it was
         self._conn: Connection | None = None
         self._lock_key: int | None = None
         self._was_open = False
@@ -45,15 +62,22 @@ class Heartbeat:
     def is_started(self) -> bool:
         return self._lock_key is not None
 
+    @property
+    def has_ended(self) -> bool:
+        was_started = self._thread.ident is not None
+        return was_started and not self._stopping and not self._thread.is_alive()
+
     def beat_now(self) -> None:
-        """Renew at once, for a lease that is not of the usual length."""
+        """Renew at once, for a lease that is not of the usual length, or to hear what is new."""
         self._wake.set()
 
-    def stop(self, timeout_seconds: float = 5.0) -> None:
+    def stop(self, timeout_seconds: float = 5.0) -> bool:
+        """Whether it has ended in that time; it has not while the database owes it an answer."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         # A failed beat is tried again well before the next one is due.
@@ -65,6 +89,7 @@ class Heartbeat:
             try:
                 self._beat()
                 self._look_at_the_clock()
+                self.answered_at = steady_now()
                 backoff.reset()
                 said = False
             except Exception as error:  # whatever it is, a worker without heartbeats is a zombie
@@ -79,7 +104,9 @@ class Heartbeat:
                         error=" ".join(str(error).split()),
                     )
             if not self._stopping:
+                self.due_at = steady_now() + pause
                 self._wake.wait(pause)
+                self.due_at = None
         self._drop()
 
     def _beat(self) -> None:
@@ -87,7 +114,7 @@ class Heartbeat:
         sent_at, renewed = steady_now(), 0
         leases = sorted(self._book, key=attrgetter("lease_seconds"))
         if not leases:
-            run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1))
+            self._heed(run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1)))
         for lease_seconds, group in itertools.groupby(leases, key=attrgetter("lease_seconds")):
             same = list(group)
             for start in range(0, len(same), _BATCH):
@@ -111,10 +138,10 @@ class Heartbeat:
         statement = protocol.heartbeat(
             self._settings.worker_id, [lease.claim for lease in leases], lease_seconds=lease_seconds
         )
-        outcomes = run(conn, statement)
+        beat = run(conn, statement)
         renewed = 0
         for lease in leases:
-            outcome = outcomes.get(lease.claim.id)
+            outcome = beat.renewals.get(lease.claim.id)
             if outcome is Renewal.RENEWED:
                 lease.renew(sent_at=sent_at)
                 renewed += 1
@@ -127,7 +154,13 @@ class Heartbeat:
                     )
             elif outcome is Renewal.LOST and lease.claim in self._book:
                 lease.lose("taken_over")
+        self._heed(beat)
         return renewed
+
+    def _heed(self, beat: Beat) -> None:
+        if beat.is_drain_requested and not self._is_drain_heard:
+            self._is_drain_heard = True
+            self._on_drain()
 
     def _connection(self) -> Connection:
         if self._conn is None or self._conn.closed:

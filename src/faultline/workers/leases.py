@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from faultline.model import Claim
+from faultline.steady import steady_now
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
-
-# CLOCK_BOOTTIME goes on while the machine is suspended, as the database's clock does.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def steady_now() -> float:
-    return time.clock_gettime(_CLOCK)
 
 
 class Lease:

@@ -6,37 +6,54 @@ from collections.abc import Callable, Collection
 
 import psycopg
 
-from faultline.database import AsyncConnection, Session
+from faultline.database import AsyncConnection, Session, run_async
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.link import Link, heed_cancellation, is_transient
-from faultline.protocol import CHANNEL
+from faultline.protocol import CHANNEL, call_of, is_drain_requested
 
 _ROUND_SECONDS = 30.0
 
 
 class Listener:
+    """Calls `wake` when there may be something to claim, and `called` when the worker itself is meant."""
+
     def __init__(
-        self, make_link: Callable[..., Link], queues: Collection[str], wake: Callable[[], None]
+        self,
+        make_link: Callable[..., Link],
+        queues: Collection[str],
+        worker_id: str,
+        *,
+        wake: Callable[[], None],
+        called: Callable[[], None],
     ) -> None:
         self._link = make_link("listener", on_connect=self._listen)
         self._queues = frozenset(queues)
+        self._worker_id = worker_id
+        self._call = call_of(worker_id)
         self._wake = wake
+        self._called = called
         self._is_deaf = False
 
     async def run(self) -> None:
-        while not self._is_deaf:
+        while True:
             try:
                 conn = await self._link.connection()
+                if self._is_deaf:
+                    break
                 async for notification in conn.notifies(timeout=_ROUND_SECONDS):
                     if notification.payload in self._queues:
                         self._wake()
+                    elif notification.payload == self._call:
+                        self._called()
             except (FaultlineError, psycopg.Error) as error:
                 heed_cancellation(error)
                 if not is_transient(error):
                     raise
                 await self._link.drop()
                 await self._link.pause(error)
+        # Of no use any more, and in a pooler's session mode it would keep a connection of the server's.
+        await self._link.close()
 
     async def _listen(self, conn: AsyncConnection, session: Session) -> None:
         if session.is_pooled:
@@ -45,6 +62,8 @@ class Listener:
             return
         await conn.execute(f"LISTEN {CHANNEL}")
         self._wake()  # whatever was notified while nobody listened
+        if await run_async(conn, is_drain_requested(self._worker_id)):
+            self._called()
 
     async def close(self) -> None:
         await self._link.close()

@@ -19,17 +19,22 @@ from faultline.metrics import meter
 from faultline.protocol import Statement
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
+from faultline.workers.talks import Talks
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
+_GOODBYE_SECONDS = 2.0
 
 
 class Registration:
     """Renewed by every new connection of the worker's control session."""
 
-    def __init__(self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat) -> None:
+    def __init__(
+        self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, talks: Talks
+    ) -> None:
         self._settings = settings
         self._book = book
         self._heartbeat = heartbeat
+        self._talks = talks
 
     async def renew(self, conn: AsyncConnection, session: Session) -> None:
         settings = self._settings
@@ -46,7 +51,7 @@ class Registration:
             clock.learn(await run_async(conn, inspection.clock()), sent_at=sent_at)
         if not self._heartbeat.is_started:
             self._heartbeat.start(lock_key=lock_key)
-            self._say_started()
+            self._say_started(session)
             await self._say_weak_durability(conn)
         # A claim whose answer was lost left us leases that we do not know of.
         for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
@@ -54,16 +59,25 @@ class Registration:
                 with contextlib.suppress(StaleLease):
                     await run_async(conn, protocol.release(claim))
 
-    def _say_started(self) -> None:
+    def _say_started(self, session: Session) -> None:
         settings = self._settings
+        after_silence = after_crash = settings.recovery_after_silence_seconds
+        if session.is_pooled:
+            emit(
+                Event.DEGRADED,
+                reason="a pooler is in between: no session locks, so that a dead worker is noticed"
+                " only when its leases run out",
+            )
+        else:
+            after_crash = settings.recovery_after_crash_seconds
         emit(
             Event.WORKER_STARTED,
             worker=settings.worker_id,
             queues=list(settings.queues),
             concurrency=settings.concurrency,
             lease_seconds=settings.lease_seconds,
-            recovery_after_crash_seconds=round(settings.recovery_after_crash_seconds, 3),
-            recovery_after_silence_seconds=round(settings.recovery_after_silence_seconds, 3),
+            recovery_after_crash_seconds=round(after_crash, 3),
+            recovery_after_silence_seconds=round(after_silence, 3),
         )
 
     @staticmethod
@@ -76,16 +90,16 @@ class Registration:
             )
 
     async def mark_draining(self, link: Link) -> None:
+        """Also registers anew where the link is: what an unanswered claim has taken is handed back."""
         await self._if_possible(link, protocol.drain_worker(self._settings.worker_id))
 
     async def remove(self, link: Link) -> None:
         await self._if_possible(link, protocol.deregister_worker(self._settings.worker_id))
 
-    @staticmethod
-    async def _if_possible(link: Link, statement: Statement[None]) -> None:
+    async def _if_possible(self, link: Link, statement: Statement[None]) -> None:
         """Nice to have: with the database away, the reconciler will find out by itself."""
         try:
-            await link.run(statement)
+            await self._talks.within(_GOODBYE_SECONDS, link.run(statement))
         except (FaultlineError, psycopg.Error) as error:
             if not is_transient(error):
                 raise

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 
-from faultline.workers.leases import LeaseBook, steady_now
+from faultline.steady import steady_now
+from faultline.workers.leases import LeaseBook
 
 
 class Sentinel:

@@ -18,8 +18,10 @@ from faultline.metrics import meter
 from faultline.model import Claim, CommitOutcome, JobState, StaleReason
 from faultline.payload import encode_json
 from faultline.protocol import CommitVerdict, FailVerdict, Statement
+from faultline.scrubbing import without_passwords
+from faultline.steady import steady_now
 from faultline.workers.committer import Committer, Entry
-from faultline.workers.leases import Lease, LeaseBook, steady_now
+from faultline.workers.leases import Lease, LeaseBook
 
 T = TypeVar("T")
 
@@ -280,11 +282,11 @@ def summary(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "(its message cannot be shown)"
-    return f"{type(error).__name__}: {text}"[:_SUMMARY_LENGTH]
+    return without_passwords(f"{type(error).__name__}: {text}")[:_SUMMARY_LENGTH]
 
 
 def describe(error: BaseException) -> str:
     """The error as PostgreSQL can store it: no NUL, no lone surrogates, not too long."""
-    trace = "".join(traceback.format_exception(error)).strip()
+    trace = without_passwords("".join(traceback.format_exception(error))).strip()
     text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -9,17 +11,47 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from faultline.events import Event, emit
+from faultline.health.report import Child
 from faultline.link import Backoff
+from faultline.steady import steady_now
+from faultline.workers.roster import Roster
+
+# How a supervised worker says that an operator asked it to leave: it is not to be started again. The
+# second one left a handler behind that could not be ended.
+DRAINED = 80
+DRAINED_STUCK = 81
 
 _LOOK_SECONDS = 0.2
 _HEALTHY_SECONDS = 10.0
 
 
+class Slot:
+    """The place of one process, and of those that come after it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.child: subprocess.Popen[bytes] | None = None
+        self.is_drained = False
+        self.since = self.retry_at = steady_now()
+        self.backoff = Backoff(shortest=0.2, longest=30.0)
+
+    @property
+    def is_running(self) -> bool:
+        return self.child is not None and self.child.poll() is None
+
+    def described(self, file: str) -> Child:
+        state = "drained" if self.is_drained else "running" if self.is_running else "waiting"
+        pid = None if self.child is None else self.child.pid
+        return Child(self.number + 1, pid, state, self.since, file)
+
+
 class Supervisor:
-    """Runs `command` in `count` processes until it is told to stop by SIGTERM or SIGINT.
+    """Runs `command` in `count` processes until it is told to stop by SIGTERM or SIGINT, or until an operator
+    has asked every one of them to leave.
 
     A signal is passed on, so each worker drains by itself; a second one is passed on too. Each has one of
-    `count` slots; `options` are those of the process in a slot, and `on_end` is told when it has ended.
+    `count` slots; `options` are those of the process in a slot, and `on_end` is told when it has ended. The
+    processes hold the end of a pipe whose other end dies with us, so that none of them outlives us unaware.
     """
 
     def __init__(
@@ -29,58 +61,96 @@ class Supervisor:
         count: int,
         options: Callable[[int], Sequence[str]] = lambda slot: (),
         on_end: Callable[[int], None] = lambda slot: None,
+        roster: Roster | None = None,
     ) -> None:
         self._command = list(command)
         self._options = options
         self._on_end = on_end
-        self._children: list[subprocess.Popen[bytes] | None] = [None] * count
-        self._started_at = [0.0] * count
-        self._retry_at = [0.0] * count
-        self._backoffs = [Backoff(shortest=0.2, longest=30.0) for _ in range(count)]
+        self._roster = roster
+        self._slots = [Slot(number) for number in range(count)]
+        self._exit_code = 0
         self._stopping = False  # a plain flag: a signal may arrive while a lock of an Event is held
+        self._leash, self._grip = os.pipe()
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        while not self._stopping:
-            for slot in range(len(self._children)):
-                self._keep_alive(slot)
-            time.sleep(_LOOK_SECONDS)
-        codes = [child.wait() for child in self._children if child is not None]
-        # One that had just been started ends by the signal itself, which is what was asked of it.
-        return max((abs(code) for code in codes if code != -signal.SIGTERM), default=0)
+        try:
+            while not self._is_stopping() and not all(slot.is_drained for slot in self._slots):
+                for slot in self._slots:
+                    self._keep_alive(slot)
+                self._report()
+                time.sleep(_LOOK_SECONDS)
+            while any(slot.is_running for slot in self._slots):
+                self._report()
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            if self._roster is not None:
+                self._roster.close()
+            os.close(self._leash)
+            os.close(self._grip)
+        codes = [slot.child.returncode for slot in self._slots if slot.child is not None]
+        return max([self._exit_code, *map(_exit_code, codes)])
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
-        for child in self._children:
-            if child is not None and child.poll() is None:
-                child.send_signal(signal.SIGTERM)
+        for slot in self._slots:
+            if slot.child is not None and slot.is_running:
+                slot.child.send_signal(signal.SIGTERM)
 
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    def _keep_alive(self, slot: int) -> None:
-        child, now = self._children[slot], time.monotonic()
-        if child is not None and child.poll() is None:
-            if now - self._started_at[slot] > _HEALTHY_SECONDS:
-                self._backoffs[slot].reset()
-            return
-        if child is not None:
-            self._children[slot] = None
-            self._on_end(slot)
-            pause = self._backoffs[slot].next_pause()
-            self._retry_at[slot] = now + pause
-            emit(
-                Event.PROCESS_RESTARTED,
-                pid=child.pid,
-                exit_code=child.returncode,
-                restart_in_seconds=round(pause, 2),
+    def _report(self) -> None:
+        if self._roster is not None:
+            files = [self._roster.file_of(slot.number).name for slot in self._slots]
+            self._roster.note(
+                [slot.described(file) for slot, file in zip(self._slots, files, strict=True)]
             )
-        if now >= self._retry_at[slot] and not self._stopping:
-            # A group of its own: a Ctrl-C in the terminal reaches only us, and is passed on once.
-            command = [*self._command, *self._options(slot)]
-            started = subprocess.Popen(command, start_new_session=True)
-            self._children[slot] = started
-            self._started_at[slot] = now
-            if self._is_stopping():  # the signal came while it was being started, and passed it by
-                started.send_signal(signal.SIGTERM)
+
+    def _keep_alive(self, slot: Slot) -> None:
+        now = steady_now()
+        if slot.is_running:
+            if now - slot.since > _HEALTHY_SECONDS:
+                slot.backoff.reset()
+            return
+        if slot.child is not None:
+            self._ended(slot, slot.child)
+        if not slot.is_drained and now >= slot.retry_at and not self._stopping:
+            self._start(slot)
+
+    def _ended(self, slot: Slot, child: subprocess.Popen[bytes]) -> None:
+        slot.child, slot.since = None, steady_now()
+        self._on_end(slot.number)
+        if self._roster is not None:
+            self._roster.forget(slot.number)
+        if child.returncode in (DRAINED, DRAINED_STUCK):
+            slot.is_drained = True
+            self._exit_code = max(self._exit_code, _exit_code(child.returncode))
+            emit(Event.PROCESS_DRAINED, pid=child.pid, exit_code=_exit_code(child.returncode))
+            return
+        pause = slot.backoff.next_pause()
+        slot.retry_at = slot.since + pause
+        emit(
+            Event.PROCESS_RESTARTED,
+            pid=child.pid,
+            exit_code=child.returncode,
+            restart_in_seconds=round(pause, 2),
+        )
+
+    def _start(self, slot: Slot) -> None:
+        command = [*self._command, *self._options(slot.number), "--supervised-by", str(self._leash)]
+        # A group of its own: a Ctrl-C in the terminal reaches only us, and is passed on once.
+        slot.child = subprocess.Popen(command, start_new_session=True, pass_fds=(self._leash,))
+        slot.since = steady_now()
+        if self._is_stopping():  # the signal came while it was being started, and passed it by
+            with contextlib.suppress(ProcessLookupError):
+                slot.child.send_signal(signal.SIGTERM)
+
+
+def _exit_code(code: int) -> int:
+    """What a worker's end means for ours. One that had just been started may end by the signal itself, which
+    is what was asked of it."""
+    if code in (-signal.SIGTERM, DRAINED):
+        return 0
+    return 1 if code == DRAINED_STUCK else abs(code)

@@ -5,47 +5,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
-from faultline import protocol
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
-from faultline.events import Event, emit, log
+from faultline.events import Event, emit
+from faultline.health.report import Vitals
 from faultline.link import Link, OnConnect, is_transient
 from faultline.metrics import meter
 from faultline.model import Claim
+from faultline.steady import steady_now
 from faultline.task import DEFAULT_RETRY
-from faultline.tracing import tracing
 from faultline.workers.attempt import AbortCause
-from faultline.workers.bookmark import Bookmark
+from faultline.workers.claimer import Claimer
 from faultline.workers.committer import Committer
 from faultline.workers.executor import Executor
+from faultline.workers.hands import Hands
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import Lease, LeaseBook, steady_now
+from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.listener import Listener
 from faultline.workers.pace import Pace
+from faultline.workers.readiness import Readiness
 from faultline.workers.registration import Registration
 from faultline.workers.sentinel import Sentinel
 from faultline.workers.settlement import Settlement
 from faultline.workers.takeovers import Takeovers
+from faultline.workers.talks import Talks, Unanswered
 from faultline.workers.tools import Tools
 
+T = TypeVar("T")
 Companion = Callable[[], Coroutine[Any, Any, None]]
 
 _CLAIM_BATCH = 500
 _ABORT_GRACE_SECONDS = 3.0
-# What was claimed ahead and has not been started by then is handed back, for others to run.
-_PATIENCE_SECONDS = 0.5
+_FAREWELL_SECONDS = 1.0  # for what serves the worker, and may be waiting for the database
+# For a claim that is under way when the worker is told to stop. Then it is left to itself.
+_LAST_CLAIM_SECONDS = 1.0
 
 
 class Worker:
-    """Runs until `stop` is called: once to finish what is running, twice to hand it back at once."""
+    """Runs until `stop` is called: once to finish what is running, twice to hand it back at once.
+
+    An operator's request ends it like the first call of `stop`; `was_asked` says so afterwards.
+    """
 
     def __init__(
         self, app: Faultline, settings: WorkerSettings, *, companions: Sequence[Companion] = ()
@@ -55,22 +61,30 @@ class Worker:
         self._url = app.database_url
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
+        self._is_told = False  # by a signal
+        self.was_asked = False  # by an operator
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
-        self._backlog: deque[Lease] = deque()  # claimed ahead, waiting for a slot
-        self._running: set[asyncio.Task[None]] = set()
-        self._chores: set[asyncio.Task[None]] = set()  # ends that are being written down
-        self._started = 0
-        self._bookmark = Bookmark()
         self._pace = Pace(most_ahead=settings.claim_ahead)
+        self._hands = Hands(
+            settings.concurrency,
+            run=lambda lease: self._executor.run(lease),
+            release=lambda lease: self._settlement.release(lease),
+            on_ended=self._pace.job_ended,
+            wake=self._wake.set,
+        )
         self._book = LeaseBook()
-        self._heartbeat = Heartbeat(self._url, settings, self._book)
+        self._talks = Talks(self._stopping)
+        self._heartbeat = Heartbeat(self._url, settings, self._book, on_drain=self._hear_request)
+        self._readiness = Readiness(self._heartbeat, patience_seconds=settings.lease_seconds)
         self._sentinel = Sentinel(
             self._book,
             margin_seconds=settings.fence_margin_seconds,
             shortest_lease=self._shortest_lease(),
         )
-        self._registration = Registration(settings, self._book, self._heartbeat)
-        self._claims = self._make_link("worker", on_connect=self._registration.renew)
+        self._registration = Registration(settings, self._book, self._heartbeat, self._talks)
+        self._control = self._make_control()
+        self._left_behind: list[Link] = []  # sessions in which a talk was not answered
         self._committer = Committer(
             self._make_link("committer"),
             batch_size=settings.commit_batch,
@@ -81,7 +95,7 @@ class Worker:
             book=self._book,
             committer=self._committer,
             make_link=self._make_link,
-            spawn=self._do,
+            spawn=self._hands.do,
             retry_seconds=self._retry_seconds,
             wake_in=self._wake_in,
         )
@@ -91,14 +105,32 @@ class Worker:
             self._settlement,
             self._tools,
             self_fencing=settings.self_fencing,
-            spawn=self._do,
+            spawn=self._hands.do,
         )
-        self._listener = Listener(self._make_link, settings.queues, self._wake.set)
-        self._takeovers = Takeovers(self._make_link("takeovers"), spawn=self._do)
+        self._listener = Listener(
+            self._make_link,
+            settings.queues,
+            settings.worker_id,
+            wake=self._wake.set,
+            called=self._heartbeat.beat_now,
+        )
+        self._takeovers = Takeovers(self._make_link("takeovers"), spawn=self._hands.do)
+        self._claimer = Claimer(
+            app,
+            settings,
+            book=self._book,
+            heartbeat=self._heartbeat,
+            settlement=self._settlement,
+            takeovers=self._takeovers,
+        )
         self._services = (self._committer.run, self._listener.run, *companions)
 
     def _make_link(self, purpose: str, *, on_connect: OnConnect | None = None) -> Link:
         return Link(self._url, purpose=purpose, on_connect=on_connect)
+
+    def _make_control(self) -> Link:
+        """The session that claims, and that registers the worker whenever it is opened."""
+        return self._make_link("worker", on_connect=self._registration.renew)
 
     def _shortest_lease(self) -> float:
         """The shortest of all tasks' leases; one that heartbeats cannot keep alive is refused."""
@@ -115,13 +147,38 @@ class Worker:
         return policy.delay_seconds(claim.attempt)
 
     def stop(self) -> None:
-        if self._stopping.is_set():
+        if self._is_told:
             self._hurrying.set()
+        self._is_told = True
+        self._leave()
+
+    def _leave(self) -> None:
         self._stopping.set()
+        self._hands.close()
         self._wake.set()
+
+    def _hear_request(self) -> None:
+        """Called by the heartbeat's thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._heed_request)
+
+    def _heed_request(self) -> None:
+        self.was_asked = True
+        self._leave()
+
+    def vitals(self) -> Vitals:
+        """May be called from any thread."""
+        return Vitals(
+            name=f"worker {self._settings.worker_id}",
+            doing=f"{self._hands.running} of {self._settings.concurrency} slots are busy",
+            unready=self._readiness.why_not(is_leaving=self._stopping.is_set()),
+            heartbeat_has_ended=self._heartbeat.has_ended,
+            heartbeat_due_at=self._heartbeat.due_at,
+        )
 
     async def run(self) -> bool:
         """Work until stopped. False when a handler's thread could not be ended."""
+        self._loop = asyncio.get_running_loop()
         await self._tools.open()
         meter.current.expect(self._settings.queues)
         await self._first_connection()
@@ -132,14 +189,16 @@ class Worker:
             await self._claim_until_stopped(services)
             stuck = await self._drain()
         finally:
-            for service in services:
-                service.cancel()
-            await asyncio.gather(*services, return_exceptions=True)
-            self._heartbeat.stop()
+            await _end(services)
+            is_heard = self._heartbeat.stop(_FAREWELL_SECONDS)
             self._sentinel.stop()
-            await self._registration.remove(self._claims)
+            if self._heartbeat.is_started and is_heard:
+                await self._registration.remove(self._control)
+            await self._talks.close()
+            for link in self._left_behind:
+                await link.close()
             for part in (
-                self._claims,
+                self._control,
                 self._committer,
                 self._listener,
                 self._settlement,
@@ -147,11 +206,11 @@ class Worker:
                 self._tools,
             ):
                 await part.close()
-            meter.current.flush(steady_now(), running=len(self._running))
+            meter.current.flush(steady_now(), running=self._hands.running)
         emit(
             Event.WORKER_STOPPED,
             worker=self._settings.worker_id,
-            jobs=self._started,
+            jobs=self._hands.started,
             stuck_threads=stuck,
         )
         return stuck == 0
@@ -160,12 +219,23 @@ class Worker:
         """At start a wrong schema is an error, and a missing server one to wait for."""
         while not self._stopping.is_set():
             try:
-                await self._claims.connection()
+                await self._unless_stopped(self._control.connection())
+                return
+            except Unanswered:
                 return
             except (FaultlineError, psycopg.Error) as error:
                 if not is_transient(error):
                     raise
-                await self._claims.pause(error, stop=self._stopping)
+                await self._control.pause(error, stop=self._stopping)
+
+    async def _unless_stopped(self, talk: Coroutine[Any, Any, T]) -> T:
+        """Whether an unanswered talk took effect nobody knows: the next session will look."""
+        try:
+            return await self._talks.unless_stopped(talk, grace_seconds=_LAST_CLAIM_SECONDS)
+        except Unanswered:
+            self._left_behind.append(self._control)
+            self._control = self._make_control()
+            raise
 
     # ── claiming ─────────────────────────────────────────────────────────────────────────────────
 
@@ -176,23 +246,24 @@ class Worker:
                 if service.done():
                     service.result()  # raises what ended it
             self._wake.clear()
-            meter.current.flush(steady_now(), running=len(self._running))
-            self._hand_back_overdue()
+            meter.current.flush(steady_now(), running=self._hands.running)
+            self._hands.hand_back_overdue()
             wanted = self._wanted()
             if wanted > 0:
                 try:
-                    leases = await self._claim(wanted)
+                    leases = await self._unless_stopped(self._claim(wanted))
+                except Unanswered:
+                    return
                 except (FaultlineError, psycopg.Error) as error:
                     if not is_transient(error):
                         raise
-                    await self._claims.pause(error, stop=self._stopping)
+                    await self._control.pause(error, stop=self._stopping)
                     continue
-                self._backlog.extend(leases)
-                self._fill_slots()
+                self._hands.take(leases)
                 if len(leases) == wanted:
                     continue
-                meter.current.flush(steady_now(), running=len(self._running))
-            if limit and self._started >= limit and not self._running:
+                meter.current.flush(steady_now(), running=self._hands.running)
+            if limit and self._hands.started >= limit and not self._hands.running:
                 return
             await self._wait_for_work()
 
@@ -202,103 +273,23 @@ class Worker:
         if self._committer.pending > 2 * settings.commit_batch:
             return 0  # the database is slower than the handlers: do not pile up leases
         ahead = self._pace.jobs_ahead(steady_now())
-        waiting = len(self._backlog)
+        waiting = self._hands.waiting
         if waiting > ahead // 2:
             return 0  # enough for now; a larger claim costs each job less
-        wanted = settings.concurrency - len(self._running) + ahead - waiting
+        wanted = settings.concurrency - self._hands.running + ahead - waiting
         if settings.max_jobs:
-            wanted = min(wanted, settings.max_jobs - self._started - waiting)
+            wanted = min(wanted, settings.max_jobs - self._hands.started - waiting)
         return min(wanted, _CLAIM_BATCH)
 
     async def _claim(self, wanted: int) -> list[Lease]:
-        settings = self._settings
-        sent_at = steady_now()
-        spans = tracing.look()
-        began_ns = 0 if spans is None else time.time_ns()
-        past = self._bookmark.past(sent_at)
-        statement = protocol.claim(
-            settings.worker_id,
-            settings.queues,
-            batch_size=wanted,
-            lease_seconds=settings.lease_seconds,
-            past=past,
-        )
-        claims = await self._claims.run(statement)
-        answered_at = steady_now()
-        self._bookmark.advance(
-            claims,
-            was_full=past is None or len(claims) < wanted,
-            began=sent_at,
-            ended=answered_at,
-        )
-        meter.current.claimed(claims, answered_at - sent_at)
-        if meter.current.is_on:
-            self._takeovers.look_among(claims)
-        leases = [self._take(claim, sent_at) for claim in claims]
-        if spans is not None and claims:
-            traces = spans.claimed(claims, settings.worker_id, began_ns) or ()
-            for lease, trace in zip(leases, traces, strict=False):
-                lease.trace = trace
+        is_answered = False
+        self._readiness.claim_begins()
+        try:
+            leases = await self._claimer.claim(self._control, wanted)
+            is_answered = True
+        finally:
+            self._readiness.claim_ends(is_answered=is_answered)
         return leases
-
-    def _take(self, claim: Claim, sent_at: float) -> Lease:
-        task = self._app.tasks.get(claim.task)
-        lease = Lease(claim, sent_at=sent_at, lease_seconds=self._settings.lease_seconds)
-        own = None if task is None else task.options.lease_seconds
-        if own is not None and own != lease.lease_seconds:
-            lease.lease_seconds = own
-            lease.deadline = min(lease.deadline, sent_at + own)
-        self._book.add(lease)
-        if lease.lease_seconds != self._settings.lease_seconds:
-            self._heartbeat.beat_now()
-        if log.is_verbose:
-            self._settlement.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
-        return lease
-
-    def _fill_slots(self) -> None:
-        """Start what waits, or hand it back when the worker was told to stop while it was claimed."""
-        backlog, running, free = self._backlog, self._running, self._settings.concurrency
-        if self._stopping.is_set():
-            self._hand_back()
-        while backlog and len(running) < free:
-            self._started += 1
-            task = asyncio.create_task(self._executor.run(backlog.popleft()))
-            running.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._pace.job_ended()
-        if self._backlog:
-            self._fill_slots()
-        self._wake.set()
-        self._see(task)
-
-    def _hand_back_overdue(self) -> None:
-        """The jobs have become slower than those before them: another worker may be free."""
-        if self._backlog and steady_now() > self._backlog[0].taken_at + _PATIENCE_SECONDS:
-            self._hand_back()
-
-    def _hand_back(self) -> None:
-        while self._backlog:
-            self._do(self._settlement.release(self._backlog.popleft()))
-
-    def _do(self, chore: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(chore)
-        self._chores.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._chores.discard(task)
-        self._wake.set()
-        self._see(task)
-
-    @staticmethod
-    def _see(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "an attempt ended in an error of the worker's own", "exception": error}
-            )
 
     def _wake_in(self, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds + 0.001, self._wake.set)
@@ -315,33 +306,35 @@ class Worker:
 
         Returns how many handlers' threads could not be ended.
         """
-        emit(Event.WORKER_DRAINING, worker=self._settings.worker_id, running=len(self._running))
-        self._hand_back()
-        if self._running:
-            self._do(self._registration.mark_draining(self._claims))
-        await self._finish(self._settings.drain_seconds, unless=self._hurrying)
+        meter.current.flush(steady_now(), running=self._hands.running)
+        emit(
+            Event.WORKER_DRAINING,
+            worker=self._settings.worker_id,
+            running=self._hands.running,
+            cause="signal" if self._is_told else "request" if self.was_asked else "done",
+        )
+        self._hands.close()
+        if self._heartbeat.is_started and (self._hands.running or self._left_behind):
+            self._hands.do(self._registration.mark_draining(self._control))
+        await self._hands.finish(self._settings.drain_seconds, unless=self._hurrying)
         for attempt in tuple(self._executor.attempts):
             attempt.abort(AbortCause.DRAIN)
-        await self._finish(_ABORT_GRACE_SECONDS)
-        stuck = len(self._executor.attempts)
+        await self._hands.finish(_ABORT_GRACE_SECONDS)
+        stuck = sum(attempt.is_running for attempt in self._executor.attempts)
         with contextlib.suppress(TimeoutError):  # the database is away: what is left will run again
             await asyncio.wait_for(self._committer.drained(), _ABORT_GRACE_SECONDS)
-        await self._finish(0 if stuck else _ABORT_GRACE_SECONDS)
+        await self._hands.finish(0 if stuck else _ABORT_GRACE_SECONDS)
         self._tools.is_closing = True
-        for task in (*self._running, *self._chores):
-            task.cancel()
+        self._hands.drop()
         return stuck
 
-    async def _finish(self, timeout_seconds: float, *, unless: asyncio.Event | None = None) -> None:
-        """Wait until nothing is under way any more, or the time is up, or `unless` is set."""
-        interruption = asyncio.create_task((unless or asyncio.Event()).wait())
-        deadline = steady_now() + timeout_seconds
-        while (left := deadline - steady_now()) > 0 and not interruption.done():
-            under_way = self._running | self._chores
-            if not under_way:
-                break
-            meter.current.flush(steady_now(), running=len(self._running))
-            await asyncio.wait(
-                {*under_way, interruption}, timeout=left, return_when=asyncio.FIRST_COMPLETED
-            )
-        interruption.cancel()
+
+async def _end(services: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel them; and once more, in case the driver asks a server out of reach to cancel as well."""
+    for _ in range(2):
+        for service in services:
+            service.cancel()
+        with contextlib.suppress(TimeoutError):
+            ended = asyncio.gather(*services, return_exceptions=True)
+            await asyncio.wait_for(asyncio.shield(ended), _FAREWELL_SECONDS)
+            return

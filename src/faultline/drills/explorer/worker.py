@@ -24,11 +24,12 @@ from faultline.job import Job
 from faultline.link import Link
 from faultline.model import Claim
 from faultline.protocol import Statement
+from faultline.steady import steady_now
 from faultline.workers.attempt import Attempt, Raised, Returned
 from faultline.workers.committer import Committer
 from faultline.workers.executor import Executor
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import Lease, LeaseBook, steady_now
+from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.settlement import Settlement
 
 T = TypeVar("T")

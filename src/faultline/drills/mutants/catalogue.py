@@ -6,6 +6,7 @@ the protocol could be lost without anybody noticing.
 
 from __future__ import annotations
 
+from faultline.drills.mutants.epochs import EPOCH_MUTANTS
 from faultline.drills.mutants.fence import FENCE_MUTANTS
 from faultline.drills.mutants.locks import LOCK_MUTANTS
 from faultline.drills.mutants.mutant import Mutant
@@ -18,4 +19,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOCK_MUTANTS,
     *VERB_MUTANTS,
     *WORKER_MUTANTS,
+    *EPOCH_MUTANTS,
 )

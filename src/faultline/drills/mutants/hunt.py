@@ -92,6 +92,7 @@ def hunt(
     with planted(mutant) as folder, tempfile.TemporaryDirectory() as reports:
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         environment.pop("DATABASE_URL", None)
+        environment.pop("DATABASE_URL_FILE", None)
         if server_url is not None:
             environment["DATABASE_URL"] = server_url
         command = [sys.executable, "-m", "faultline", "drill", *layer.arguments]

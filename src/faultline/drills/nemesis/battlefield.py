@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from faultline.drills.arena import Arena
 from faultline.drills.clock.movable import MovableClock
 from faultline.drills.nemesis.roster import Roster
+from faultline.drills.pooler import Pooler
 from faultline.drills.proxy import Proxy
 
 
@@ -20,6 +21,7 @@ class Battlefield:
     networks: Sequence[Proxy]
     dice: random.Random
     clock: MovableClock | None = None
+    pooler: Pooler | None = None
     max_connections: int = 0
     ending: threading.Event = field(default_factory=threading.Event)
 

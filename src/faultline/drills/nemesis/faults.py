@@ -161,6 +161,16 @@ def _clock_jump(field: Battlefield) -> None:
             field.clock.move(now)
 
 
+def _pooler_kill(field: Battlefield) -> None:
+    assert field.pooler is not None  # noqa: S101 - see available_faults
+    field.pooler.kill()
+    field.arena.inject("pooler_kill", "pgbouncer")
+    try:
+        field.hold(0, 1)
+    finally:
+        field.pooler.start()
+
+
 def _name(field: Battlefield, network: Proxy) -> str:
     return f"network-{field.networks.index(network) + 1}"
 
@@ -175,6 +185,7 @@ FAULTS: dict[str, Fault] = {
         Fault("reset", 3, _reset),
         Fault("lost_acknowledgement", 4, _lost_acknowledgement),
         Fault("backend_kill", 3, _backend_kill),
+        Fault("pooler_kill", 2, _pooler_kill),
         Fault("exhaustion", 1, _exhaustion, harms_server=True),
         Fault("restart", 1, _restart, harms_server=True),
         Fault("clock_jump", 1, _clock_jump, harms_server=True),
@@ -182,10 +193,14 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def available_faults(*, owns_server: bool, moves_clock: bool) -> list[Fault]:
-    """What may be done here: somebody's server is left alone, and a clock must be movable."""
+def available_faults(
+    *, owns_server: bool, moves_clock: bool, has_pooler: bool = False
+) -> list[Fault]:
+    """What may be done here: somebody's server is left alone, a clock must be movable, and a pooler there."""
+    impossible = set() if moves_clock else {"clock_jump"}
+    impossible |= set() if has_pooler else {"pooler_kill"}
     return [
         fault
         for fault in FAULTS.values()
-        if (owns_server or not fault.harms_server) and (moves_clock or fault.kind != "clock_jump")
+        if (owns_server or not fault.harms_server) and fault.kind not in impossible
     ]

@@ -18,6 +18,7 @@ from faultline.drills.witness import Witness
 from faultline.drills.workload import pay
 
 _CONNECTIONS = 40
+_HANGING = 6  # so many jobs that one worker has slots for them all
 _WORKER_SESSIONS = """
     SELECT FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -30,12 +31,17 @@ _WORKER_SESSIONS = """
     server_settings={"max_connections": str(_CONNECTIONS), "fsync": "off"},
 )
 def connections_exhausted(arena: Arena) -> None:
+    hanging = set()
     for number in range(arena.settings.jobs):
-        arena.submit(pay, number=number, parts=2, plan={"1": "hang@half"})
+        plan = {"1": "hang@half"} if number < _HANGING else None
+        job_id = arena.submit(pay, number=number, parts=2, plan=plan)
+        if plan:
+            hanging.add(str(job_id))
     proxy = arena.stack.enter_context(proxy_to(arena.url))
     workers = [arena.started(url=proxy.url) for _ in range(arena.settings.workers)]
+    # One that was begun only afterwards would keep its lease, and hang for ever.
     arena.wait_until(
-        lambda: any(worker.heard("execution_started") for worker in workers), "a job under way"
+        lambda: hanging <= _jobs_of(workers, "execution_started"), "jobs that are under way"
     )
     with ExitStack() as hoard:
         proxy.refuse_connections()  # or some worker would be back before the last place is taken
@@ -48,9 +54,17 @@ def connections_exhausted(arena: Arena) -> None:
             lambda: all(_was_turned_away(worker) for worker in workers), "workers without a way in"
         )
         arena.wait_until(
-            lambda: any(worker.heard("lease_lost") for worker in workers), "the end of a lease"
+            lambda: hanging <= _jobs_of(workers, "lease_lost", "worker_exit"),
+            "the end of their leases",
         )
     arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+
+
+def _jobs_of(workers: list[Witness], *events: str) -> set[str]:
+    """The jobs of which one of them has said so."""
+    return {
+        said["job_id"] for worker in workers for event in events for said in worker.heard(event)
+    }
 
 
 def _was_turned_away(worker: Witness) -> bool:

@@ -1,48 +1,197 @@
 """Every worker is asked to leave, one after the other, and replaced, while jobs flow.
 
-A deploy is no failure. A worker that is asked to leave claims nothing more, finishes what it can in
-the time it has, and hands the rest back without using up an attempt. One of them does not react, as a
-blocked process does not, and is killed in the end: its jobs alone are recovered, and cost an attempt.
+A deploy is no failure. A worker that is asked to leave, by a signal or by `faultline drain`, claims nothing
+more, finishes what it can in the time it has, and hands the rest back without using up an attempt. Until
+its end it renews its leases and hears of cancellations. One of them does not react, as a blocked process
+does not, and is killed in the end: its job alone is recovered, and costs an attempt.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle
 from uuid import UUID
 
-from faultline.drills.arena import Arena
+from faultline import protocol
+from faultline.database import run
+from faultline.drills.arena import Arena, DrillNotRun
+from faultline.drills.history import Phase, Verb
+from faultline.drills.producer import Producer
 from faultline.drills.scenario import scenario
 from faultline.drills.witness import Witness
 from faultline.drills.workload import BLOCK_VARIABLE, pay
 
-PATIENCE = ("--drain-seconds", "0.3", "--concurrency", "4")
+SLOTS = 3
+DRAIN_SECONDS = 0.8
+PATIENCE = ("--drain-seconds", str(DRAIN_SECONDS), "--concurrency", str(SLOTS))
+ALL_THE_TIME = ("--drain-seconds", "600", "--concurrency", str(SLOTS))
+RENEWAL_SECONDS = 10.0  # many times what it takes
+SHORT_SECONDS = 0.05
+MOST_JOBS = 500  # however long the restarts take
 
 
-@scenario(shows=("restarts", "kills", "released", "takeovers", "commits"))
+@scenario(
+    shows=(
+        "restarts",
+        "drains",
+        "cancels",
+        "kills",
+        "released",
+        "takeovers",
+        "dead_jobs",
+        "commits",
+    )
+)
 def rolling_restart(arena: Arena) -> None:
     deaf_job = arena.submit(pay, number=0, plan={"1": "block@start"})
     deaf = arena.worker("--concurrency", "1", environment={BLOCK_VARIABLE: "60"}, name="deaf")
-    arena.wait_until(lambda: bool(deaf.heard("execution_started")), "the block")
+    arena.wait_until(lambda: bool(deaf.heard("execution_started")), "the block", by=deaf)
 
-    # Two kinds: work that is done before the time is up, and work that has to be handed back.
-    slow = [
+    crew = [
+        arena.worker(*(PATIENCE if by_request else ALL_THE_TIME))
+        for by_request, _ in zip(cycle((False, True)), range(max(2, arena.settings.workers)))
+    ]
+    arena.wait_until(lambda: all(worker.heard("worker_started") for worker in crew), "the crew")
+    # Work that outlasts any drain, the first time: one job more than fits into the hands of all but one.
+    endless = [
         arena.submit(pay, number=number, plan={"1": "hang@start"})
-        for number in range(1, 1 + arena.settings.workers)
+        for number in range(1, 2 + SLOTS * (len(crew) - 1))
     ]
-    others = [
-        arena.submit(pay, number=number, work_seconds=0.1)
-        for number in range(1 + arena.settings.workers, arena.settings.jobs)
-    ]
-    crew = [arena.worker(*PATIENCE) for _ in range(arena.settings.workers)]
-    arena.wait_until(lambda: _held(arena, slow) == len(slow), "work in everybody's hands")
-    for worker in crew:
-        _replace(arena, worker)
+    arena.wait_until(lambda: _held(arena, endless) == len(endless), "work in everybody's hands")
+    newcomers = [arena.worker(*PATIENCE)]
+    with _producer(arena) as others:
+        for number, worker in enumerate(crew):
+            # As in any deploy: the new one comes, then the old one leaves. The next one comes up meanwhile.
+            arena.wait_until(lambda: bool(newcomers[-1].heard("worker_started")), "a new worker")
+            if len(newcomers) < len(crew):
+                newcomers.append(arena.worker(*PATIENCE))
+            (_drain if number % 2 else _restart)(arena, worker, endless)
     deaf.send(signal.SIGTERM)
     arena.inject("kill", deaf.name)
     deaf.kill()
-    for job in (deaf_job, *slow, *others):
-        arena.wait_for_state(job, "succeeded", "failed")
-    _expect_no_attempt_burned(arena, [*slow, *others])
+
+    kept = [job for job in endless if arena.wait_for_state(job, "succeeded", "failed") != "failed"]
+    for job in (deaf_job, *others):
+        arena.wait_for_state(job, "succeeded")
+    arena.expect(len(kept) == len(endless) - 1, "of all jobs the cancelled one alone failed")
+    _expect_no_attempt_burned(arena, [*kept, *others], handed_back=kept)
+
+
+@contextmanager
+def _producer(arena: Arena) -> Iterator[list[UUID]]:
+    """Inside, jobs come in all the time that a draining worker can finish; their ids are complete
+    afterwards."""
+    jobs: list[UUID] = []
+    stop = threading.Event()
+
+    def produce() -> None:
+        producer = Producer("shop", arena.url, arena.history)
+        try:
+            while len(jobs) < MOST_JOBS and not stop.wait(SHORT_SECONDS):
+                key = f"order-{len(jobs)}"
+                seconds = SHORT_SECONDS if len(jobs) % 4 else DRAIN_SECONDS / 2
+                work = {"number": 1_000 + len(jobs), "work_seconds": seconds}
+                if job := producer.submit(pay, key=key, stop=stop, **work):
+                    jobs.append(job)
+        finally:
+            producer.close()
+
+    thread = threading.Thread(target=produce, name="producer")
+    thread.start()
+    try:
+        yield jobs
+    finally:
+        stop.set()
+        thread.join(arena.settings.timeout_seconds)
+
+
+def _restart(arena: Arena, worker: Witness, endless: list[UUID]) -> None:
+    """By a signal; while it drains, its leases are renewed, and one of its jobs is cancelled. A second signal
+    ends the wait for what does not end by itself."""
+    ours = _in_hands_of(arena, worker, endless)
+    arena.expect(len(ours) > 0, f"{worker.name} holds work that outlasts its drain")
+    arena.inject("restart", worker.name)
+    worker.send(signal.SIGTERM)
+    arena.wait_until(lambda: bool(worker.heard("worker_draining")), "the drain", by=worker)
+    drain = worker.events.index("worker_draining")
+    try:
+        arena.wait_until(
+            lambda: "lease_renewed" in worker.events[drain:],
+            "a renewal",
+            timeout_seconds=RENEWAL_SECONDS,
+        )
+    except DrillNotRun:
+        arena.expect(False, "leases are renewed during a drain")
+    if ours and not arena.injected["cancel"]:
+        _cancel(arena, worker, ours[0])
+    worker.send(signal.SIGTERM)
+    _expect_in_peace(arena, worker)
+
+
+def _drain(arena: Arena, worker: Witness, endless: list[UUID]) -> None:
+    """By the command, which waits until the worker has left: when its time is up, if not before."""
+    arena.expect(bool(_in_hands_of(arena, worker, endless)), f"{worker.name} has work to hand back")
+    arena.inject("drain", worker.name)
+    command = [sys.executable, "-m", "faultline", "drain", _id_of(worker), "--wait"]
+    done = subprocess.run(
+        [*command, "--timeout", str(arena.settings.timeout_seconds)],
+        env={**os.environ, "DATABASE_URL": arena.url},
+        capture_output=True,
+        text=True,
+        timeout=2 * arena.settings.timeout_seconds,
+    )
+    said = f"{done.stdout}{done.stderr}".strip()
+    arena.expect(done.returncode == 0, f"`faultline drain --wait` ends in peace, not with {said}")
+    _expect_in_peace(arena, worker)
+    asked = worker.heard("worker_draining", cause="request")
+    arena.expect(bool(asked), f"{worker.name} drains because it was asked to")
+
+
+def _cancel(arena: Arena, worker: Witness, job: UUID) -> None:
+    operation = arena.history.invoke("operator", Verb.CANCEL, job=str(job))
+    answer = run(arena.conn, protocol.cancel(job, "while its worker drains"))
+    arena.history.end(operation, Phase.OK, state=answer)
+    arena.inject("cancel", str(job))
+    limit = arena.settings.timeout_seconds
+    heard = worker.wait_for(
+        "lease_lost", timeout_seconds=limit, job_id=str(job), cause="taken_over"
+    )
+    arena.expect(heard, "a draining worker hears that its job is cancelled")
+
+
+def _expect_in_peace(arena: Arena, worker: Witness) -> None:
+    try:
+        code = worker.wait(arena.settings.timeout_seconds)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        arena.expect(False, f"{worker.name} leaves")
+        return
+    arena.expect(code == 0, f"{worker.name} leaves in peace, not with {code}")
+
+
+def _expect_no_attempt_burned(arena: Arena, jobs: list[UUID], *, handed_back: list[UUID]) -> None:
+    burned = arena.query(
+        "SELECT job_id, outcome FROM faultline.attempts_log"
+        " WHERE job_id = ANY (%s) AND outcome <> 'released'",
+        [jobs],
+    )
+    arena.expect(not burned, f"handing back costs no attempt, but: {burned}")
+    counted = arena.query(
+        "SELECT DISTINCT attempts FROM faultline.jobs WHERE id = ANY (%s)", [jobs]
+    )
+    arena.expect(counted == [(1,)], f"one attempt is counted for each job, and not {counted}")
+    released = arena.count(
+        "SELECT count(DISTINCT job_id) FROM faultline.attempts_log"
+        " WHERE job_id = ANY (%s) AND outcome = 'released'",
+        [handed_back],
+    )
+    arena.expect(released == len(handed_back), f"{released} of {len(handed_back)} are handed back")
 
 
 def _held(arena: Arena, jobs: list[UUID]) -> int:
@@ -51,25 +200,14 @@ def _held(arena: Arena, jobs: list[UUID]) -> int:
     )
 
 
-def _replace(arena: Arena, worker: Witness) -> None:
-    """As a rolling deploy does: the new one comes while the old one leaves."""
-    arena.worker(*PATIENCE)
-    arena.inject("restart", worker.name)
-    worker.send(signal.SIGTERM)
-    code = worker.wait(arena.settings.timeout_seconds)
-    # One that is told to leave before it has begun has nothing to bring to an end.
-    in_peace = code == 0 or (code == -signal.SIGTERM and not worker.heard("worker_started"))
-    arena.expect(in_peace, f"{worker.name} leaves in peace, not with {code}")
+def _in_hands_of(arena: Arena, worker: Witness, jobs: list[UUID]) -> list[UUID]:
+    rows = arena.query(
+        "SELECT id FROM faultline.jobs WHERE id = ANY (%s) AND state = 'running'"
+        " AND lease_owner = %s ORDER BY id",
+        [jobs, _id_of(worker)],
+    )
+    return [job for (job,) in rows]
 
 
-def _expect_no_attempt_burned(arena: Arena, jobs: list[UUID]) -> None:
-    burned = arena.query(
-        "SELECT job_id, outcome FROM faultline.attempts_log"
-        " WHERE job_id = ANY (%s) AND outcome <> 'released'",
-        [jobs],
-    )
-    arena.expect(not burned, f"handing back costs no attempt, but: {burned}")
-    counted = arena.count(
-        "SELECT coalesce(max(attempts), 0) FROM faultline.jobs WHERE id = ANY (%s)", [jobs]
-    )
-    arena.expect(counted == 1, f"a job that was handed back counts {counted} attempts")
+def _id_of(worker: Witness) -> str:
+    return str(worker.heard("worker_started")[0]["worker"])

@@ -102,8 +102,8 @@ def _writes(papers: Claim) -> dict[str, Statement[Any]]:
 
 def _beat(arena: Arena, papers: Claim, what: str) -> None:
     before = _expiry(arena, papers)
-    renewals = run(arena.conn, protocol.heartbeat("clerk", [papers], lease_seconds=LONG * 2))
-    is_lost = renewals[papers.id] is Renewal.LOST
+    beat = run(arena.conn, protocol.heartbeat("clerk", [papers], lease_seconds=LONG * 2))
+    is_lost = beat.renewals[papers.id] is Renewal.LOST
     _count(arena, is_lost and _expiry(arena, papers) == before, f"a heartbeat with {what}")
 
 

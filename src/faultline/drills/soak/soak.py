@@ -1,4 +1,5 @@
-"""Runs a soak: producers, workers and reconcilers on two networks, a nemesis, and a judgement at the end."""
+"""Runs a soak: producers, workers and reconcilers on two networks and behind a pooler, a nemesis, and a
+judgement at the end."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from faultline.drills import clock
+from faultline.drills import clock, pooler
 from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.checker import judge
 from faultline.drills.clock.movable import MovableClock
 from faultline.drills.nemesis import Battlefield, Fault, Nemesis, Roster, available_faults
+from faultline.drills.pooler import Pooler, pooler_to
 from faultline.drills.proxy import proxy_to
 from faultline.drills.recorder import install_records
 from faultline.drills.scratch import scratch_database
@@ -64,8 +66,14 @@ def run_soak(
         arena = Arena(url, settings.drill, server=server, stack=stack, notify=on_fault)
         install_records(arena.conn)
         version = str(arena.query("SHOW server_version")[0][0])
-        faults = _chosen(settings, owns_server=server is not None, moves_clock=moved is not None)
-        _Soak(arena, settings, faults, moved, on_progress).run()
+        pooled = _pooler(arena) if server is not None else None
+        faults = _chosen(
+            settings,
+            owns_server=server is not None,
+            moves_clock=moved is not None,
+            has_pooler=pooled is not None,
+        )
+        _Soak(arena, settings, faults, moved, pooled, on_progress).run()
         arena.history.abandon()
         tally = arena.tally()
         shows = _to_be_shown(faults)
@@ -90,6 +98,7 @@ class _Soak:
         settings: SoakSettings,
         faults: list[Fault],
         moved: MovableClock | None,
+        pooled: Pooler | None,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._arena = arena
@@ -97,6 +106,7 @@ class _Soak:
         self._on_progress = on_progress
         networks = [arena.stack.enter_context(proxy_to(arena.url)) for _ in range(_NETWORKS)]
         urls = [network.url for network in networks]
+        urls += [pooled.url(arena.url)] if pooled is not None else []
         self._roster = Roster(
             arena, urls, workers=settings.workers, reconcilers=settings.reconcilers
         )
@@ -112,6 +122,7 @@ class _Soak:
             networks=networks,
             dice=random.Random(settings.seed),  # noqa: S311 - the same blows for the same seed
             clock=moved,
+            pooler=pooled,
             max_connections=_MAX_CONNECTIONS,
         )
         self._nemesis = Nemesis(field, faults, longest_pause_seconds=settings.longest_pause_seconds)
@@ -176,8 +187,19 @@ def _movable_clock(server: Server | None) -> MovableClock | None:
     return moved
 
 
-def _chosen(settings: SoakSettings, *, owns_server: bool, moves_clock: bool) -> list[Fault]:
-    possible = available_faults(owns_server=owns_server, moves_clock=moves_clock)
+def _pooler(arena: Arena) -> Pooler | None:
+    """For every third process, where there is one to be had."""
+    if pooler.lacking() is not None:
+        return None
+    return arena.stack.enter_context(pooler_to(arena.url))
+
+
+def _chosen(
+    settings: SoakSettings, *, owns_server: bool, moves_clock: bool, has_pooler: bool
+) -> list[Fault]:
+    possible = available_faults(
+        owns_server=owns_server, moves_clock=moves_clock, has_pooler=has_pooler
+    )
     return [fault for fault in possible if not settings.faults or fault.kind in settings.faults]
 
 

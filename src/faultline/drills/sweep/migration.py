@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import ExitStack
 import psycopg
 
 from faultline import protocol
+from faultline.address import environment_with
 from faultline.database import Connection, connect, run
 from faultline.drills.checker import Finding, Verdict
 from faultline.drills.proxy import Message, proxy_to
@@ -90,7 +90,7 @@ class Migrator:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "DATABASE_URL": url},
+            env=environment_with(url),
             start_new_session=True,
         )
         self._said = ""

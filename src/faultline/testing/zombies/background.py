@@ -11,13 +11,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 _START_SECONDS = 10.0
-_CANCEL_SECONDS = 1.0
+_CANCEL_SECONDS = 0.5
 
 
 class Background:
     def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._work = work
-        self._task: asyncio.Task[Any] | None = None
         self._ready = threading.Event()
         self.error: BaseException | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -39,9 +38,8 @@ class Background:
         self.loop = asyncio.get_running_loop()
         # A worker that is torn down in the middle of its work has a lot to complain about.
         self.loop.set_exception_handler(lambda loop, context: None)
-        self._task = asyncio.ensure_future(self._work())
         self._ready.set()
-        await self._task
+        await self._work()
 
     @property
     def is_over(self) -> bool:
@@ -57,11 +55,17 @@ class Background:
         give_up_at = time.monotonic() + timeout_seconds
         with connections_left_open():
             while not self.is_over and time.monotonic() < give_up_at:
-                if self.loop is not None and self._task is not None:
+                if self.loop is not None:
                     with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended
-                        self.loop.call_soon_threadsafe(self._task.cancel)
+                        self.loop.call_soon_threadsafe(self._cancel_all)
                 self._thread.join(_CANCEL_SECONDS)
         return self.is_over
+
+    def _cancel_all(self) -> None:
+        """What it has started as well: an attempt whose handler was cancelled goes on saying so to a
+        database that it cannot reach, for as long as its lease lasts."""
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,175 @@
+"""The command `health`: one line and an exit code, for the probes of an orchestrator.
+
+It is started every few seconds next to a process that needs the machine itself, so nothing is imported here
+that reading a small file, or asking one URL, does not need.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from faultline.health import file
+from faultline.health.report import Report
+from faultline.health.verdict import (
+    SILENT_SECONDS,
+    STUCK_SECONDS,
+    Limits,
+    Verdict,
+    is_live,
+    is_ready,
+)
+from faultline.steady import steady_now
+
+API_URL = "http://127.0.0.1:8000"
+INSPECTOR_URL = "http://127.0.0.1:8001"
+
+
+def _live_or_ready(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, says in (
+            ("ready", "Whether work can be given to it."),
+            ("live", "Whether it is stuck, and only a restart would help."),
+        ):
+            note = "  [default]" if name == default else ""
+            command = click.option(f"--{name}", "what", flag_value=name, help=says + note)(command)
+        return command
+
+    return add
+
+
+def _file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for add in (
+        click.option(
+            "--silent-seconds",
+            default=SILENT_SECONDS,
+            show_default=True,
+            help="A process that has not reported for this long is not alive.",
+        ),
+        click.option(
+            "--stuck-seconds",
+            default=STUCK_SECONDS,
+            show_default=True,
+            help="An event loop that has stood still for this long is stuck.",
+        ),
+        click.option(
+            "--health-file",
+            type=click.Path(path_type=Path),
+            envvar="FAULTLINE_HEALTH_FILE",
+            help="The file that the process was given; FAULTLINE_HEALTH_FILE says the same to both.",
+        ),
+        _live_or_ready("live"),
+    ):
+        command = add(command)
+    return command
+
+
+def _url_options(url: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--timeout", default=3.0, show_default=True, help="Seconds to wait for its answer."
+            ),
+            click.option("--url", default=url, show_default=True, help="Where it is served."),
+            _live_or_ready("ready"),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.group()
+def health() -> None:
+    """Say in one line whether a process is well; exit code 0 if so, 1 if not. For probes."""
+
+
+@health.command()
+@_file_options
+def worker(
+    what: str | None, health_file: Path | None, stuck_seconds: float, silent_seconds: float
+) -> None:
+    """A worker, or all that run under one `--processes`: busy is well, stuck is not.
+
+    A database that is away makes it not ready. It stays live: a restart would not bring the database back.
+    """
+    limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
+    _say(_of_file(health_file, {"worker", "supervisor"}, what, limits))
+
+
+@health.command()
+@_file_options
+def reconciler(
+    what: str | None, health_file: Path | None, stuck_seconds: float, silent_seconds: float
+) -> None:
+    """A `faultline reconciler`."""
+    limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
+    _say(_of_file(health_file, {"reconciler"}, what, limits))
+
+
+@health.command()
+@_url_options(API_URL)
+def api(what: str | None, url: str, timeout: float) -> None:
+    """The HTTP API: ready when a job could be enqueued, live when it answers anything at all."""
+    _say(_of_url(url, "/" if what == "live" else "/ready", what, timeout))
+
+
+@health.command()
+@_url_options(INSPECTOR_URL)
+def inspector(what: str | None, url: str, timeout: float) -> None:
+    """The inspector: ready when it can read the database, live when it answers anything at all."""
+    path = "/api/about" if what == "live" else "/api/leases?limit=1"
+    _say(_of_url(url, path, what, timeout))
+
+
+def _say(verdict: Verdict) -> None:
+    click.echo(verdict.why)
+    sys.exit(0 if verdict.holds else 1)
+
+
+def _of_file(path: Path | None, kinds: set[str], what: str | None, limits: Limits) -> Verdict:
+    if path is None:
+        raise click.UsageError("which file? --health-file, or FAULTLINE_HEALTH_FILE")
+    try:
+        report = file.read(path)
+    except (OSError, ValueError) as error:
+        return Verdict(False, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+    if report is None:
+        return Verdict(False, f"there is no {path}: nothing runs that was told to keep it")
+    if report.kind not in kinds:
+        return Verdict(False, f"{path} is the health file of a {report.kind}")
+    judge = is_ready if what == "ready" else is_live
+    return judge(report, steady_now(), limits, lambda name: _read_beside(path, name))
+
+
+def _read_beside(path: Path, name: str) -> Report | None:
+    try:
+        return file.read(path.with_name(name))
+    except (OSError, ValueError):
+        return None  # as if it had not reported
+
+
+def _of_url(url: str, path: str, what: str | None, timeout: float) -> Verdict:
+    """Asked directly: whatever proxy the environment names is not between a probe and its process."""
+    import http.client
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.BadParameter(f"{url!r} is not http://HOST:PORT", param_hint="--url")
+    by_scheme = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+    connection = by_scheme[parts.scheme](parts.hostname, parts.port, timeout=timeout)
+    try:
+        connection.request("GET", f"{parts.path.rstrip('/')}{path}")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return Verdict(False, f"{url} does not answer: {error or type(error).__name__}")
+    finally:
+        connection.close()
+    if what == "live":
+        return Verdict(True, f"{url} answers")
+    return Verdict(status == 200, f"{url}{path} answers {status}")

@@ -1,0 +1,97 @@
+"""A primary and its standbys, with the drill in the part of the HA manager.
+
+Faultline has no failover of its own: whoever runs PostgreSQL has an HA manager that decides when a
+primary is lost and which standby takes its place. Here the drill decides, well or badly as the story
+wants it, and clients find the primary by a connection string that names every server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import conninfo
+
+from faultline.drills.arena import Arena
+from faultline.drills.cluster.base_backup import base_backup
+from faultline.drills.cluster.member import Member
+from faultline.drills.cluster.settings import MEMBER_SETTINGS
+from faultline.embedded.server import Server
+
+
+class Cluster:
+    """Around the server that the arena was given, which is the first primary."""
+
+    def __init__(self, arena: Arena, *, standbys: int = 1) -> None:
+        self._arena = arena
+        self._database = str(conninfo.conninfo_to_dict(arena.url)["dbname"])
+        self.primary = Member("server-1", arena.server, database=self._database)
+        self.members = [self.primary]
+        for _ in range(standbys):
+            self.add_standby()
+        arena.move(self.url)
+
+    @property
+    def standbys(self) -> list[Member]:
+        return [member for member in self.members if member is not self.primary]
+
+    @property
+    def url(self) -> str:
+        """Names every server; a session is opened on the one that takes writes."""
+        return as_one([member.url for member in self.members])
+
+    def add_standby(self) -> Member:
+        number = len(self.members) + 1
+        data_dir = self.primary.server.data_dir.with_name(f"data-{number}")
+        base_backup(self.primary.server, data_dir)
+        server = Server(data_dir, settings=MEMBER_SETTINGS, ephemeral=True)
+        self._arena.stack.callback(server.stop, mode="immediate")
+        standby = Member(f"server-{number}", server, database=self._database)
+        standby.follow(self.primary)
+        self.members.append(standby)
+        return standby
+
+    def acknowledge_after(self, standbys: Sequence[Member], *, level: str = "remote_apply") -> None:
+        """From now on the primary answers a COMMIT when one of these has it as well."""
+        names = ", ".join(f'"{standby.name}"' for standby in standbys)
+        self.primary.set("synchronous_commit", level)
+        self.primary.set("synchronous_standby_names", f"ANY 1 ({names})")
+        self.primary.wait_until(
+            lambda: bool(
+                self.primary.ask(
+                    "SELECT count(*) > 0 FROM pg_stat_replication"
+                    " WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'"
+                )
+            ),
+            "synchronous replication",
+        )
+
+    def wait_until_shipped(self, standby: Member) -> None:
+        """Until it has replayed all that the primary has written by now."""
+        written = int(self.primary.ask("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"))
+        standby.wait_until(
+            lambda: int(standby.ask("SELECT pg_last_wal_replay_lsn() - '0/0'::pg_lsn")) >= written,
+            "replication of all that was written",
+        )
+
+    def lose_primary(self) -> Member:
+        """Its machine is gone, with all that was on it; which server that was."""
+        lost = self.primary
+        lost.power_off()
+        self._arena.inject("power_cut", lost.name)
+        return lost
+
+    def promote(self, standby: Member) -> None:
+        standby.promote()
+        self.primary = standby
+        self._arena.inject("promotion", standby.name, timeline=standby.timeline)
+
+
+def as_one(urls: Sequence[str]) -> str:
+    """One connection string for several servers, tried in this order."""
+    each = [conninfo.conninfo_to_dict(url) for url in urls]
+    return conninfo.make_conninfo(
+        urls[0],
+        host=",".join(str(parts["host"]) for parts in each),
+        port=",".join(str(parts["port"]) for parts in each),
+        target_session_attrs="read-write",
+    )

@@ -1,0 +1,64 @@
+"""Load: workers and a producer that are busy while servers come and go, and are never restarted."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from faultline.drills.arena import Arena
+from faultline.drills.measures import longest_silence
+from faultline.drills.producer import Producer
+from faultline.drills.workload import pay
+
+_PAUSE_SECONDS = 0.05
+
+
+class Load:
+    """Begins at once, and ends with `end`, or with the drill."""
+
+    def __init__(self, arena: Arena, **arguments: Any) -> None:
+        self._arena = arena
+        self._arguments = arguments
+        self._enough = threading.Event()
+        self.workers = [arena.worker() for _ in range(arena.settings.workers)]
+        self._producer = Producer("producer", arena.url, arena.history)
+        thread = ThreadPoolExecutor(1)
+        self._submitting: Future[None] = thread.submit(self._submit)
+        arena.stack.callback(self._producer.close)
+        arena.stack.callback(thread.shutdown)
+        arena.stack.callback(self._enough.set)
+
+    @property
+    def commits(self) -> int:
+        """That somebody was told of."""
+        return self._arena.chronicle.said["commit_ok"]
+
+    def wait_for_commits(self, count: int, where: str) -> None:
+        """As many more as there are now."""
+        wanted = self.commits + count
+        self._arena.wait_until(lambda: self.commits >= wanted, f"{count} commits {where}")
+
+    def end(self) -> None:
+        """Nothing more is submitted, all that was is done, and everybody is still there."""
+        arena = self._arena
+        self._enough.set()
+        self._submitting.result(arena.settings.timeout_seconds)
+        arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+        gone = [worker.name for worker in self.workers if not worker.is_alive]
+        arena.expect(not gone, f"{', '.join(gone)} did not live through it")
+        arena.measured["ms_without_a_commit"] = round(1000 * longest_silence(arena.history))
+
+    def _submit(self) -> None:
+        number = 0
+        while not self._enough.wait(_PAUSE_SECONDS):
+            number += 1
+            self._producer.submit(
+                pay,
+                key=f"payment {number}",
+                number=number,
+                parts=2,
+                work_seconds=0.02,
+                stop=self._enough,
+                **self._arguments,
+            )

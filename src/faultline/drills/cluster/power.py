@@ -1,0 +1,41 @@
+"""The loss of a whole machine: every process of one server is gone in an instant, and says nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from faultline.embedded.server import Server
+
+
+def power_off(server: Server) -> None:
+    """SIGKILL to the main process alone would leave its backends working for a while, and a primary that
+    was replaced could still acknowledge a commit."""
+    pid = server.pid
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGSTOP)  # it must not start another one, nor see any of them die
+    for child in _children(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    server.kill()
+
+
+def _children(pid: int) -> list[int]:
+    if not Path("/proc/self/stat").exists():  # macOS
+        listing = ["ps", "-A", "-o", "pid=,ppid="]
+        said = subprocess.run(listing, capture_output=True, text=True, timeout=10, check=True)
+        pairs = [row.split() for row in said.stdout.splitlines()]
+        return [int(child) for child, parent in pairs if int(parent) == pid]
+    return [int(each.name) for each in Path("/proc").glob("[0-9]*") if _parent(each) == pid]
+
+
+def _parent(process: Path) -> int | None:
+    try:
+        _, _, rest = (process / "stat").read_text().rpartition(")")  # a name may hold anything
+        return int(rest.split()[1])
+    except OSError:
+        return None  # it has ended

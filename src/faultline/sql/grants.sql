@@ -1,0 +1,96 @@
+-- What each role may do, and nothing beside it. They do not include each other: grant an account every role that it needs.
+--   producer   puts jobs in. It reads none: what others have enqueued is not its business.
+--   worker     runs the protocol, and recovery and retention with it. It reads what these need to see of all jobs; payloads
+--              only of jobs that it claims, or holds.
+--   inspector  reads everything but the keys of the API, and changes nothing.
+--   operator   reads the same, cancels, retries, pauses, purges, drains, and makes and revokes keys. It enqueues nothing.
+-- None of them writes to a table: they call functions, which run as faultline_owner. So even a worker with a bug, or one that
+-- is long out of date, cannot go round the fence.
+--
+-- Applied after roles.sql, and again whenever an upgrade has brought new functions. What an earlier release granted is taken
+-- back first, from these roles alone.
+
+GRANT USAGE ON SCHEMA faultline TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+REVOKE ALL ON ALL TABLES IN SCHEMA faultline
+    FROM PUBLIC, faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA faultline
+    FROM PUBLIC, faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA faultline
+    FROM PUBLIC, faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+
+-- ── Reading ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Every process asks first whether it speaks this schema, and may say which history of the database it is in.
+GRANT SELECT ON faultline.migrations, faultline.epochs
+    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+GRANT EXECUTE ON FUNCTION faultline.epoch_status()
+    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+
+GRANT SELECT ON faultline.jobs, faultline.ledger, faultline.rejections, faultline.attempts_log, faultline.workers,
+    faultline.paused_queues
+    TO faultline_inspector, faultline_operator;
+
+-- Of a job what recovery, counting and metrics look at: neither payload nor result, nor what a handler's error said.
+GRANT SELECT (id, task, queue, priority, state, failed_reason, next_run_at, attempts, max_attempts, crashes, fencing_token,
+              lease_id, lease_owner, lease_seconds, lease_expires_at, claimed_at, created_at, finished_at)
+    ON faultline.jobs TO faultline_worker;
+GRANT SELECT (job_id, fencing_token, lease_id, worker, committed_at) ON faultline.ledger TO faultline_worker;
+GRANT SELECT (id, job_id, attempt, fencing_token, worker, outcome, claimed_at, ended_at)
+    ON faultline.attempts_log TO faultline_worker;
+GRANT SELECT ON faultline.workers TO faultline_worker;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.queues(integer, integer),
+    faultline.count_queued(text, timestamptz, timestamptz, integer),
+    faultline.estimated_jobs(text, text, bigint)
+    TO faultline_worker, faultline_inspector, faultline_operator;
+
+-- The HTTP API finds a key by its prefix and compares hashes of secrets that are too long to be guessed. An operator lists
+-- keys, and needs no hash for it.
+GRANT SELECT (id, name, prefix, key_hash, scopes, revoked_at) ON faultline.api_keys TO faultline_producer;
+GRANT SELECT (id, name, prefix, scopes, created_at, last_used_at, revoked_at) ON faultline.api_keys TO faultline_operator;
+
+-- ── Doing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- A handler may enqueue what comes next.
+GRANT EXECUTE ON FUNCTION
+    faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer, text),
+    faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer, text)
+    TO faultline_producer, faultline_worker;
+
+GRANT EXECUTE ON FUNCTION faultline.touch_api_key(bigint) TO faultline_producer;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.claim(text, text[], integer, interval, jsonb),
+    faultline.leases_of(text),
+    faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
+    faultline.assert_fence(uuid, bigint, uuid, interval),
+    faultline.commit(uuid, bigint, uuid, jsonb, interval),
+    faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
+    faultline.fail(uuid, bigint, uuid, text, interval, text),
+    faultline.release(uuid, bigint, uuid),
+    faultline.record_rejection(uuid, bigint, text, text),
+    faultline.register_worker(text, text, integer, text[], boolean),
+    faultline.drain_worker(text),
+    faultline.deregister_worker(text),
+    faultline.vanished_workers(),
+    faultline.bury_workers(text[])
+    TO faultline_worker;
+
+-- Recovery and retention are the leading reconciler's, which runs in a worker or stands alone, and an operator's by hand.
+GRANT EXECUTE ON FUNCTION
+    faultline.reconcile(integer, text[], uuid[], text[]),
+    faultline.purge_jobs(interval, interval, uuid, integer, boolean),
+    faultline.purge_ledger(interval, uuid, integer, boolean)
+    TO faultline_worker, faultline_operator;
+
+GRANT EXECUTE ON FUNCTION
+    faultline.cancel(uuid, text),
+    faultline.retry(uuid),
+    faultline.pause_queue(text, text),
+    faultline.resume_queue(text),
+    faultline.request_drain(text[]),
+    faultline.bump_epoch(text),
+    faultline.create_api_key(text, text, bytea, text[]),
+    faultline.revoke_api_key(bigint)
+    TO faultline_operator;

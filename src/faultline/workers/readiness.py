@@ -1,0 +1,41 @@
+"""Whether a worker is where it can be given work: registered, heard by the database, and not leaving."""
+
+from __future__ import annotations
+
+from faultline.steady import steady_now
+from faultline.workers.heartbeat import Heartbeat
+
+
+class Readiness:
+    """Told by the event loop, asked from another thread: each is a single number."""
+
+    def __init__(self, heartbeat: Heartbeat, *, patience_seconds: float) -> None:
+        self._heartbeat = heartbeat
+        self._patience = patience_seconds
+        self._asking_since: float | None = None
+        self._refused_since: float | None = None
+
+    def claim_begins(self) -> None:
+        self._asking_since = steady_now()
+
+    def claim_ends(self, *, is_answered: bool) -> None:
+        began, self._asking_since = self._asking_since, None
+        if is_answered:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = began
+
+    def why_not(self, *, is_leaving: bool) -> str | None:
+        heartbeat, now = self._heartbeat, steady_now()
+        if is_leaving:
+            return "is draining"
+        if not heartbeat.is_started:
+            return "is not registered: the database has not answered yet"
+        if (since := self._refused_since) is not None:
+            return f"cannot claim, for {now - since:.1f} s: the database is away, or refuses"
+        if (since := self._asking_since) is not None and now - since > self._patience:
+            return f"has had no answer to a claim for {now - since:.1f} s"
+        answered_at = heartbeat.answered_at
+        if answered_at is not None and now - answered_at > self._patience:
+            return f"has had no answer to a heartbeat for {now - answered_at:.1f} s"
+        return None

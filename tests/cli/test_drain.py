@@ -1,0 +1,157 @@
+"""Claims about `faultline drain`: whom it asks, what it says, and when it is content."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from faultline import protocol
+from faultline.database import run
+
+from .conftest import Connection, Faultline, claim, enqueue, register
+
+Connect = Callable[[], Connection]
+
+
+def asked(conn: Connection) -> list[str]:
+    query = "SELECT id FROM faultline.workers WHERE drain_requested_at IS NOT NULL ORDER BY id"
+    return [worker for (worker,) in conn.execute(query)]
+
+
+def test_one_is_asked_and_told_what_it_holds(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    register(crew, "first")
+    register(crew, "second")
+    enqueue(conn)
+    claim(conn, "first")
+    done = faultline("drain", "first")
+    assert done.out == "asked first to drain, with 1 job in its hands\n"
+    assert done.code == 0
+    assert asked(conn) == ["first"]
+
+
+def test_all_are_asked_and_none_is_fine_too(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    assert faultline("drain", "--all").out == "no worker is registered\n"
+    register(crew, "first")
+    register(crew, "second")
+    assert faultline("drain", "--all").code == 0
+    assert asked(conn) == ["first", "second"]
+
+
+def test_those_of_a_host_are_asked_by_a_pattern(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    for worker in ("web-1-10-a", "web-1-11-b", "web-2-10-c"):
+        register(crew, worker)
+    faultline("drain", "web-1-*", "web-1-10-a")
+    assert asked(conn) == ["web-1-10-a", "web-1-11-b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ((), "say which workers, or --all", "--all"),
+        (("web-1-10-a", "--all"), "either workers, or --all, not both", "--all"),
+        (("--all", "--timeout", "3"), "--timeout is how long to --wait", ""),
+        (("web-1-10-b",), "there is no worker 'web-1-10-b'", "did you mean web-1-10-a?"),
+        (("nothing-like-it-*",), "there is no worker 'nothing-like-it-*'", "there are web-1-10-a;"),
+    ],
+)
+def test_a_mistake_is_explained_and_nobody_is_asked(
+    faultline: Faultline,
+    conn: Connection,
+    crew: Connection,
+    words: tuple[str, ...],
+    message: str,
+    hint: str,
+) -> None:
+    register(crew, "web-1-10-a")
+    error = faultline("drain", *words).refused("invalid_input")
+    assert error.message == message
+    assert hint in (error.hint or "")
+    assert faultline("drain", "web-1-10-a", "typo").code == 1
+    assert asked(conn) == []
+
+
+def test_without_any_worker_it_says_so(faultline: Faultline) -> None:
+    error = faultline("drain", "first").refused("invalid_input")
+    assert (error.hint or "").startswith("no worker is registered")
+
+
+def test_one_that_is_gone_is_said_to_be_and_asked_for_the_case_that_it_comes_back(
+    faultline: Faultline, conn: Connection, crew: Connection, connect: Connect
+) -> None:
+    register(crew, "here")
+    with connect() as session:
+        register(session, "gone")
+    run(conn, protocol.bury_workers(["gone"]))
+    done = faultline("drain", "gone", "here")
+    assert done.code == 1
+    assert "gone is gone already: lost, last heard of" in done.out
+    assert "asked here to drain" in done.out
+    assert asked(conn) == ["gone", "here"]
+
+
+def test_waiting_ends_when_all_have_left(
+    faultline: Faultline, crew: Connection, connect: Connect
+) -> None:
+    register(crew, "first")
+    register(crew, "second")
+
+    def leave() -> None:
+        with connect() as other:
+            while len(asked(other)) < 2:
+                pass
+            for worker in ("first", "second"):
+                run(other, protocol.deregister_worker(worker))
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    done = faultline("drain", "--all", "--wait")
+    leaving.join()
+    assert done.code == 0
+    first, second, *farewells = done.out.splitlines()
+    assert first.startswith("asked first")
+    assert second.startswith("asked second")
+    assert {line.split()[0] for line in farewells} == {"first", "second"}
+    assert farewells[-1].endswith("has left (2 of 2)")
+
+
+def test_who_has_not_left_in_time_is_named(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
+    register(crew, "slow")
+    register(crew, "deaf")
+    run(conn, protocol.drain_worker("slow"))
+    enqueue(conn)
+    claim(conn, "slow")
+    done = faultline("drain", "--all", "--wait", "--timeout", "0.3")
+    assert done.code == 1
+    assert "after 0.30 s 2 workers had not left:" in done.out
+    assert "slow: draining, 1 job in its hands" in done.out
+    assert "deaf: has not reacted yet, 0 jobs in its hands" in done.out
+
+
+def test_one_that_is_lost_meanwhile_has_not_left_in_peace(
+    faultline: Faultline, conn: Connection, connect: Connect
+) -> None:
+    session = connect()
+    register(session, "first")
+
+    def die() -> None:
+        with connect() as other:
+            while not asked(other):
+                pass
+        session.close()
+
+    dying = threading.Thread(target=die)
+    dying.start()
+    done = faultline("drain", "first", "--wait", "--timeout", "30")
+    dying.join()
+    assert done.code == 1
+    assert "first was lost before it had drained" in done.out

@@ -1,0 +1,98 @@
+"""Claims about `faultline.request_drain`, and how a heartbeat passes it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import run
+
+Connection = psycopg.Connection[Any]
+
+
+def register(conn: Connection, *workers: str) -> None:
+    for worker in workers:
+        statement = protocol.register_worker(
+            worker, host="here", pid=1, queues=["default"], holds_locks=False
+        )
+        run(conn, statement)
+
+
+def is_asked(conn: Connection, worker: str) -> bool:
+    return run(conn, protocol.heartbeat(worker, [], lease_seconds=1)).is_drain_requested
+
+
+def ask(conn: Connection, *workers: str) -> list[str]:
+    """All of them, if none is named."""
+    return [each.worker for each in run(conn, protocol.request_drain(workers or None))]
+
+
+def test_the_next_heartbeat_and_every_later_one_says_it_to_those_who_were_asked(
+    conn: Connection,
+) -> None:
+    register(conn, "a", "b", "c")
+    assert not is_asked(conn, "a")
+    assert ask(conn, "b", "a") == ["a", "b"]
+    assert [is_asked(conn, worker) for worker in ("a", "a", "b", "c")] == [True, True, True, False]
+
+
+def test_a_heartbeat_renews_what_is_held_all_the_same(conn: Connection) -> None:
+    register(conn, "a")
+    wanted = {"queue": "default", "priority": 5, "max_attempts": 1}
+    run(conn, protocol.enqueue("t", {}, **wanted))  # type: ignore[arg-type]
+    [claim] = run(conn, protocol.claim("a", ["default"], batch_size=1, lease_seconds=9))
+    ask(conn)
+    beat = run(conn, protocol.heartbeat("a", [claim], lease_seconds=9))
+    assert beat == ({claim.id: "renewed"}, True)
+
+
+def test_all_are_those_that_are_not_lost_and_a_lost_one_can_be_named(conn: Connection) -> None:
+    register(conn, "here", "lost")
+    run(conn, protocol.bury_workers(["lost"]))
+    assert ask(conn) == ["here"]
+    [request] = run(conn, protocol.request_drain(["lost"]))
+    assert request.is_lost
+    assert is_asked(conn, "lost")  # when it comes back after all
+
+
+def test_who_is_not_registered_is_not_in_the_answer(conn: Connection) -> None:
+    assert ask(conn) == []
+    register(conn, "a")
+    assert ask(conn, "b") == []
+    assert run(conn, protocol.request_drain([])) == []
+    assert not is_asked(conn, "a")
+
+
+def test_asking_again_changes_nothing_and_neither_does_a_reconnect(conn: Connection) -> None:
+    register(conn, "a")
+    [first] = run(conn, protocol.request_drain(["a"]))
+    [second] = run(conn, protocol.request_drain(None))
+    assert first == second
+    register(conn, "a")
+    assert is_asked(conn, "a")
+
+
+def test_a_worker_whose_row_somebody_holds_hears_it_too(
+    conn: Connection, connect: Callable[[], Connection]
+) -> None:
+    register(conn, "a")
+    ask(conn)
+    with connect() as other, other.transaction():
+        other.execute("SELECT FROM faultline.workers WHERE id = 'a' FOR UPDATE")
+        assert is_asked(conn, "a")
+
+
+def test_it_is_notified_in_a_word_that_is_no_queue(
+    conn: Connection, connect: Callable[[], Connection]
+) -> None:
+    register(conn, "a")
+    with connect() as listening:
+        listening.execute(f"LISTEN {protocol.CHANNEL}")
+        ask(conn)
+        [heard] = listening.notifies(timeout=10, stop_after=1)
+    assert heard.payload == protocol.call_of("a")
+    refused = conn.execute("SELECT %s ~ '^[A-Za-z0-9_]'", [heard.payload]).fetchone()
+    assert refused == (False,)

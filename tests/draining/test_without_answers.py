@@ -1,0 +1,99 @@
+"""A worker that is told to stop leaves, though the database owes it an answer; and so does one whose
+supervisor is killed."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from faultline.drills.proxy import Action, Match, Proxy
+from tests.processes import apps
+from tests.processes.fleet import Fleet
+from tests.processes.stage import BOUND_SECONDS, Stage
+
+LONG_LEASE = ("--lease-seconds", "600", "--no-reconciler")
+CLAIM = "faultline.claim("
+
+
+@pytest.mark.parametrize("action", [Action.HOLD, Action.SWALLOW_REPLY])
+def test_a_claim_that_is_not_answered_does_not_keep_the_worker(
+    fleet: Fleet, stage: Stage, proxy: Proxy, action: Action
+) -> None:
+    """Whether or not the claim took effect, its job is waiting afterwards, with all of its attempts."""
+    worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
+    stage.wait_until(lambda: any(CLAIM in message.sql for message in proxy.log), "no claim")
+    trap = proxy.on(Match(text=CLAIM), action)
+    job_id = stage.enqueue(apps.pay)
+    assert trap.wait(BOUND_SECONDS), worker.last_words()
+    if action is Action.SWALLOW_REPLY:
+        stage.wait_for_state(job_id, "running")
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.last_words()
+    assert stage.count("FROM faultline.workers") == 0
+    assert stage.job(job_id)[:2] == ("queued", 0)
+    assert stage.outcomes(job_id) == (["released"] if action is Action.SWALLOW_REPLY else [])
+
+
+def test_a_registration_that_is_not_answered_does_not_keep_it_either(
+    fleet: Fleet, stage: Stage, proxy: Proxy
+) -> None:
+    trap = proxy.on(Match(text="faultline.register_worker("), Action.HOLD)
+    worker = fleet.worker(*LONG_LEASE, url=proxy.url)
+    assert trap.wait(BOUND_SECONDS), worker.last_words()
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.last_words()
+    assert not worker.heard("worker_started")
+
+
+def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(fleet: Fleet, stage: Stage) -> None:
+    running = stage.enqueue(apps.pay, gate="never")
+    worker = fleet.started(*LONG_LEASE, "--drain-seconds", "600")
+    stage.wait_for_mark(running)
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'faultline.jobs'::regclass"
+    with stage.conn.transaction():
+        stage.conn.execute("LOCK TABLE faultline.jobs IN ACCESS EXCLUSIVE MODE")
+        stage.wait_for_row(waiting, [], "no claim waits")
+        worker.send(signal.SIGTERM)
+        worker.wait_for_event("worker_draining", running=1)
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.last_words()
+    assert stage.job(running)[:2] == ("queued", 0)
+    assert stage.count("FROM faultline.workers") == 0
+
+
+def test_a_database_that_answers_nothing_at_all_does_not_keep_it(
+    fleet: Fleet, stage: Stage, proxy: Proxy
+) -> None:
+    """What it holds cannot be handed back then: it comes back with its lease."""
+    job_id = stage.enqueue(apps.pay_beside, seconds=600)
+    worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
+    worker.wait_for_event("execution_started", job_id=job_id)
+    proxy.blackhole()
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0, worker.last_words()
+    assert stage.job(job_id).state == "running"
+
+
+def test_a_supervisor_that_is_killed_takes_its_workers_with_it_in_peace(
+    fleet: Fleet, stage: Stage
+) -> None:
+    job_id = stage.enqueue(apps.pay, gate="go")
+    supervisor = fleet.worker("--processes", "2", *LONG_LEASE, name="supervisor")
+    supervisor.wait_for_event("worker_started", times=2)
+    stage.wait_for_mark(job_id)
+
+    supervisor.kill()
+    supervisor.wait_for_event("worker_draining", times=2)
+    stage.open("go")
+
+    supervisor.wait_for_event("worker_stopped", times=2)
+    stage.wait_until(lambda: stage.registered() == 0, "its workers are still there")
+    assert stage.job(job_id)[:2] == ("succeeded", 1)

@@ -1,0 +1,76 @@
+"""One primary for all tests of a run, and a standby of its own for each test that wants to promote one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline.drills.arena import Arena
+from faultline.drills.cluster import MEMBER_SETTINGS, Cluster, Member, lacking
+from faultline.drills.scenario import DrillSettings
+from faultline.embedded import temporary_server
+from faultline.migrate import migrate
+from tests.conftest import roomy_memory
+
+Connection = psycopg.Connection[Any]
+Open = Callable[[Member], Connection]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A primary with the schema. It is never lost: a standby that is promoted goes its own way."""
+    if reason := lacking():
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            temporary_server(settings=MEMBER_SETTINGS, parent=roomy_memory())
+        )
+        migrate(server.url)
+        arena = Arena(server.url, DrillSettings(), server=server, stack=stack)
+        yield Cluster(arena, standbys=0)
+
+
+@pytest.fixture
+def primary(cluster: Cluster) -> Member:
+    """With nothing to do: what the last test left is called off."""
+    with psycopg.connect(cluster.primary.url, autocommit=True) as conn:
+        conn.execute(
+            "SELECT faultline.cancel(id) FROM faultline.jobs WHERE state IN ('queued', 'running')"
+        )
+    return cluster.primary
+
+
+@contextmanager
+def one_more(cluster: Cluster) -> Iterator[Member]:
+    made = cluster.add_standby()
+    try:
+        yield made
+    finally:
+        cluster.members.remove(made)
+        made.server.stop(mode="immediate")
+
+
+@pytest.fixture
+def standby(cluster: Cluster) -> Iterator[Member]:
+    with one_more(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def other_standby(cluster: Cluster, standby: Member) -> Iterator[Member]:
+    with one_more(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def open_session() -> Iterator[Open]:
+    with ExitStack() as opened:
+
+        def make(member: Member) -> Connection:
+            return opened.enter_context(psycopg.connect(member.url, autocommit=True))
+
+        yield make

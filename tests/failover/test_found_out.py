@@ -1,0 +1,60 @@
+"""The drills of failover can fail: acknowledged work that is missing is found out, and not excused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from faultline.drills.arena import Arena
+from faultline.drills.checker import Verdict
+from faultline.drills.cluster import Cluster, Load, lacking
+from faultline.drills.drill import DrillReport, run_drill
+from faultline.drills.scenario import DrillSettings, Play, find_scenario
+from tests.proof import until_shown
+
+pytestmark = [
+    pytest.mark.skipif(lacking() is not None, reason=lacking() or ""),
+    pytest.mark.timeout(300),
+]
+
+
+def played_otherwise(name: str, play: Play) -> DrillReport:
+    story = replace(find_scenario(name), play=play)
+    return until_shown(lambda: run_drill(story, DrillSettings(jobs=6)))
+
+
+def broken_rules(report: DrillReport) -> set[str]:
+    assert report.judgement.verdict is Verdict.INVALID
+    return {finding.rule for finding in report.judgement.findings}
+
+
+def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledged() -> None:
+    def promote_the_wrong_one(arena: Arena) -> None:
+        cluster = Cluster(arena, standbys=2)
+        behind = cluster.standbys[0]
+        cluster.acknowledge_after(cluster.standbys)
+        load = Load(arena)
+        load.wait_for_commits(1, "that both standbys have")
+        behind.follow(None)
+        load.wait_for_commits(arena.settings.jobs, "that one of them has")
+        cluster.lose_primary()
+        cluster.promote(behind)
+        load.end()
+
+    rules = broken_rules(played_otherwise("second_failover", promote_the_wrong_one))
+    assert {"no_acknowledged_submit_is_lost", "reported_commits_are_in_the_ledger"} <= rules
+
+
+def test_a_loss_is_excused_by_what_the_lost_server_had_and_by_nothing_else() -> None:
+    story = find_scenario("asynchronous_failover")
+
+    def forget_what_was_lost(arena: Arena) -> None:
+        story.play(arena)
+        found = arena.abandoned.pop()
+        some = replace(found, jobs=frozenset(sorted(found.jobs)[1:]), commits=frozenset())
+        arena.abandoned.append(some)
+
+    rules = broken_rules(played_otherwise("asynchronous_failover", forget_what_was_lost))
+    assert {"no_acknowledged_submit_is_lost", "reported_commits_are_in_the_ledger"} <= rules
+    assert not rules & {"at_most_one_effect", "tokens_are_given_once", "the_story"}

@@ -1,0 +1,1 @@
+"""What a probe says of a process, and what it does not."""

@@ -1,0 +1,105 @@
+"""Claims about the health file itself, and what a probe says when there is none."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faultline.errors import InvalidSettings
+from faultline.health import file
+from faultline.health.pulse import Pulse, first_report
+from faultline.workers.roster import Roster
+from tests.health.conftest import Probe, probe
+from tests.health.test_verdict import WELL, crew
+
+
+@pytest.mark.parametrize("report", [WELL, crew("running", "drained")])
+def test_what_is_written_is_read_and_nothing_else_is_left(
+    health_file: Path, report: object
+) -> None:
+    file.write(health_file, report)  # type: ignore[arg-type]
+    assert file.read(health_file) == report
+    assert list(health_file.parent.iterdir()) == [health_file]
+
+
+def test_a_reader_never_sees_half_a_report(health_file: Path) -> None:
+    """The file is replaced, not rewritten: who has the old one open reads it to its end."""
+    file.write(health_file, WELL)
+    with health_file.open() as old:
+        file.write(health_file, WELL._replace(pid=8))
+        assert os.fstat(old.fileno()).st_ino != health_file.stat().st_ino
+    read = file.read(health_file)
+    assert read is not None
+    assert read.pid == 8
+
+
+def test_a_draft_is_not_written_through_somebodys_link(health_file: Path) -> None:
+    victim = health_file.with_name("victim")
+    health_file.with_name(f".{health_file.name}.{os.getpid()}").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        file.write(health_file, WELL)
+    assert not victim.exists()
+
+
+def test_a_file_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="cannot be written"):
+        first_report(tmp_path / "no" / "such" / "folder", WELL)
+
+
+def test_a_process_that_has_not_begun_reports_that_and_leaves_no_file(
+    health_file: Path, worker_probe: Probe
+) -> None:
+    pulse = Pulse(health_file, "worker")
+    pulse.start()
+    assert worker_probe().code == 0
+    assert worker_probe("--ready") == (1, f"worker {os.getpid()} is starting")
+    pulse.stop()
+    assert worker_probe() == (
+        1,
+        f"there is no {health_file}: nothing runs that was told to keep it",
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1}'])
+def test_what_is_no_report_is_not_well(health_file: Path, worker_probe: Probe, text: str) -> None:
+    health_file.write_text(text)
+    answer = worker_probe()
+    assert answer.code == 1
+    assert answer.line.startswith(f"{health_file} cannot be read: ")
+
+
+def test_one_process_does_not_answer_for_another(health_file: Path) -> None:
+    file.write(health_file, WELL)
+    answer = probe("reconciler", "--health-file", str(health_file))
+    assert answer == (1, f"{health_file} is the health file of a worker")
+
+
+def test_a_probe_imports_next_to_nothing(health_file: Path) -> None:
+    """It runs every few seconds, beside the process that needs the machine."""
+    heavy = {"psycopg", "asyncio", "structlog", "rich", "orjson", "http.client", "faultline.app"}
+    program = (
+        "import sys; from faultline.cli.main import main\n"
+        f"sys.argv = ['faultline', 'health', 'worker', '--health-file', {str(health_file)!r}]\n"
+        "try: main()\n"
+        "except SystemExit as end: print(end.code, sorted(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    said, code_and_modules = done.stdout.splitlines()
+    assert said.startswith("there is no")
+    code, _, modules = code_and_modules.partition(" ")
+    assert code == "1"
+    assert not heavy & set(ast.literal_eval(modules))
+
+
+def test_the_report_of_a_process_that_ended_is_not_taken_for_its_successors(
+    health_file: Path,
+) -> None:
+    roster = Roster(health_file)
+    file.write(roster.file_of(0), WELL)
+    roster.forget(0)
+    assert file.read(roster.file_of(0)) is None

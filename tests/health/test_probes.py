@@ -1,0 +1,125 @@
+"""Probes against real processes: busy, blocked, stopped, draining, cut off, many under one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+from faultline import embedded
+from faultline.migrate import migrate
+from tests.api.served import served
+from tests.dashboard.serving import start_inspector
+from tests.health.conftest import Probe, probe
+from tests.processes import apps
+from tests.processes.fifo import let_go, make_fifo
+from tests.processes.fleet import Fleet
+from tests.processes.stage import Stage
+
+LONG_LEASE = ("--lease-seconds", "600")
+IMPATIENT = ("--stuck-seconds", "2", "--silent-seconds", "3")
+
+
+def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
+    fleet: Fleet, stage: Stage, health_file: Path, tmp_path: Path, worker_probe: Probe
+) -> None:
+    options = ("--health-file", str(health_file), "--concurrency", "2", *LONG_LEASE)
+    worker = fleet.started(*options, "--drain-seconds", "600")
+    stage.wait_until(lambda: worker_probe("--ready").code == 0, "it is never ready")
+
+    busy = [stage.enqueue(apps.pay, gate="go") for _ in range(2)]
+    for job_id in busy:
+        stage.wait_for_mark(job_id)
+    full = "2 of 2 slots are busy"
+    stage.wait_until(lambda: full in worker_probe(*IMPATIENT).line, "its slots are not full")
+    assert worker_probe(*IMPATIENT).code == 0  # full is not stuck
+
+    worker.send(signal.SIGSTOP)
+    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 1, "a stopped worker is live")
+    assert "has reported nothing for" in worker_probe(*IMPATIENT).line
+    worker.send(signal.SIGCONT)
+    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 0, "it does not come back")
+    stage.open("go")
+    for job_id in busy:
+        stage.wait_for_state(job_id)
+
+    fifo = make_fifo(tmp_path)
+    blocking = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    stage.wait_for_mark(blocking)
+    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 1, "a blocked worker is live")
+    assert "its event loop has stood still" in worker_probe(*IMPATIENT).line
+    assert worker_probe().code == 0  # a minute is the usual limit
+    let_go(stage, fifo)
+    stage.wait_for_state(blocking)
+    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 0, "it does not come back")
+
+    last = stage.enqueue(apps.pay, gate="last")
+    stage.wait_for_mark(last)
+    worker.send(signal.SIGTERM)
+    stage.wait_until(lambda: worker_probe("--ready").code == 1, "a draining worker is ready")
+    assert worker_probe("--ready").line.endswith("is draining")
+    assert worker_probe(*IMPATIENT).code == 0
+    stage.open("last")
+    assert worker.wait() == 0, worker.last_words()
+    assert not health_file.exists()
+
+
+def test_a_database_that_is_away_is_no_reason_for_a_restart(
+    own_server: embedded.Server, health_file: Path, stage: Stage
+) -> None:
+    """`stage` is on another server: only its patience is used."""
+    own_server.start()
+    migrate(own_server.url)
+    with ExitStack() as stack:
+        fleet = Fleet(own_server.url)
+        stack.callback(fleet.end)
+        files = [str(health_file.with_name(name)) for name in ("worker", "reconciler")]
+        fleet.worker("--health-file", files[0], "--lease-seconds", "1")
+        fleet.reconciler("reconciler", "--health-file", files[1])
+        inspector = start_inspector(own_server.url)
+        stack.callback(inspector.end)
+        api = stack.enter_context(served(own_server.url))
+        probes = {
+            "worker": ("worker", "--health-file", files[0]),
+            "reconciler": ("reconciler", "--health-file", files[1]),
+            "api": ("api", "--url", api.address),
+            "inspector": ("inspector", "--url", inspector.url),
+        }
+
+        def ready() -> set[str]:
+            return {name for name, words in probes.items() if probe(*words, "--ready").code == 0}
+
+        stage.wait_until(lambda: ready() == set(probes), "one is never ready")
+        own_server.stop(mode="immediate")
+        stage.wait_until(lambda: ready() <= {"reconciler"}, "one is ready without a database")
+        assert "cannot claim" in probe(*probes["worker"], "--ready").line
+        live = {name: probe(*words, "--live") for name, words in probes.items()}
+        assert {name for name, answer in live.items() if answer.code == 0} == set(probes), live
+
+        own_server.start()
+        stage.wait_until(lambda: ready() == set(probes), "one is not ready again")
+    assert probe(*probes["api"]).line.startswith(f"{api.address} does not answer: ")
+    assert probe(*probes["api"], "--live").code == 1
+
+
+def test_of_several_processes_the_stuck_one_is_named(
+    fleet: Fleet, stage: Stage, health_file: Path, worker_probe: Probe
+) -> None:
+    supervisor = fleet.worker("--processes", "2", "--health-file", str(health_file), *LONG_LEASE)
+    stage.wait_until(lambda: worker_probe("--ready").code == 0, "they are never ready")
+    assert worker_probe("--ready").line == "2 of 2 processes are ready"
+    second = supervisor.wait_for_event("worker_started", times=2)["worker"]
+    pid = int(second.split("-")[-2])
+
+    os.kill(pid, signal.SIGSTOP)
+    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 1, "a stopped one is live")
+    assert f": worker {second} has reported nothing" in worker_probe(*IMPATIENT).line
+    os.kill(pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGKILL)
+    supervisor.wait_for_event("process_restarted")
+    stage.wait_until(lambda: worker_probe("--ready").code == 0, "they are not ready again")
+
+    supervisor.send(signal.SIGTERM)
+    assert supervisor.wait() == 0, supervisor.last_words()
+    assert list(health_file.parent.iterdir()) == []

@@ -1,0 +1,120 @@
+"""Claims about what a probe makes of a report: stuck is not busy, and a database that is away is neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.health.report import Child, Report, Vitals
+from faultline.health.verdict import Limits, is_live, is_ready
+
+NOW = 1_000.0
+LIMITS = Limits(silent_seconds=10, stuck_seconds=60, starting_seconds=300)
+WELL = Report(
+    kind="worker",
+    pid=7,
+    started_at=500.0,
+    written_at=NOW - 0.5,
+    loop_turned_at=NOW - 1,
+    vitals=Vitals("worker a", "10 of 10 slots are busy", heartbeat_due_at=NOW + 3),
+)
+
+
+def with_vitals(**changes: object) -> Report:
+    assert WELL.vitals is not None
+    return WELL._replace(vitals=WELL.vitals._replace(**changes))  # type: ignore[arg-type]
+
+
+BUSY = {
+    "all slots full": WELL,
+    "a loop that was held up for a while": WELL._replace(loop_turned_at=NOW - 59),
+    "a heartbeat that waits for the database": with_vitals(heartbeat_due_at=None),
+    "a heartbeat that is a little late": with_vitals(heartbeat_due_at=NOW - 59),
+    "the database away": with_vitals(unready="cannot claim"),
+    "draining": with_vitals(unready="is draining"),
+    "starting": WELL._replace(vitals=None, loop_turned_at=None, started_at=NOW - 299),
+    "a thread that was late to write": WELL._replace(written_at=NOW - 9.9),
+}
+STUCK = {
+    "a loop that stands still": (WELL._replace(loop_turned_at=NOW - 61), "event loop"),
+    "no report for long": (WELL._replace(written_at=NOW - 10.1), "reported nothing for 10.1 s"),
+    "no heartbeat any more": (with_vitals(heartbeat_has_ended=True), "heartbeat has ended"),
+    "a heartbeat that nobody makes": (with_vitals(heartbeat_due_at=NOW - 61), "heartbeat is 60.5"),
+    "starting for ever": (
+        WELL._replace(vitals=None, loop_turned_at=None, started_at=NOW - 301),
+        "starting for 300 s",
+    ),
+    "a file from before the machine started": (
+        WELL._replace(written_at=NOW + 5_000),
+        "since the machine was started",
+    ),
+}
+
+
+@pytest.mark.parametrize("report", BUSY.values(), ids=BUSY)
+def test_busy_is_live(report: Report) -> None:
+    assert is_live(report, NOW, LIMITS).holds
+
+
+@pytest.mark.parametrize(("report", "why"), STUCK.values(), ids=STUCK)
+def test_stuck_is_neither_live_nor_ready(report: Report, why: str) -> None:
+    live = is_live(report, NOW, LIMITS)
+    assert not live.holds
+    assert why in live.why
+    assert is_ready(report, NOW, LIMITS) == live
+
+
+def test_ready_is_live_and_nothing_against_it() -> None:
+    assert is_ready(WELL, NOW, LIMITS) == (True, "worker a is ready: 10 of 10 slots are busy")
+    assert is_ready(with_vitals(unready="is draining"), NOW, LIMITS) == (
+        False,
+        "worker a is draining",
+    )
+    assert not is_ready(BUSY["starting"], NOW, LIMITS).holds
+
+
+# ── several processes ────────────────────────────────────────────────────────────────────────────
+
+
+def crew(*states: str, age: float = 5.0) -> Report:
+    children = [
+        Child(slot, 100 + slot, state, NOW - age, f"file.{slot}")
+        for slot, state in enumerate(states, 1)
+    ]
+    return Report("supervisor", 7, 500.0, NOW - 0.5, None, None, tuple(children))
+
+
+def test_one_that_is_stuck_is_named_among_many() -> None:
+    stuck = WELL._replace(loop_turned_at=NOW - 61)
+    reports = {"file.1": WELL, "file.2": stuck, "file.3": WELL}
+    live = is_live(crew("running", "running", "running"), NOW, LIMITS, reports.get)
+    assert not live.holds
+    assert live.why.startswith("process 2 of 3: worker a is stuck")
+
+
+def test_one_that_is_started_again_is_no_reason_to_restart_all() -> None:
+    reports = {"file.1": WELL}
+    report = crew("running", "waiting")
+    assert is_live(report, NOW, LIMITS, reports.get).holds
+    assert is_ready(report, NOW, LIMITS, reports.get) == (
+        False,
+        "process 2 of 2 is about to be started again",
+    )
+
+
+def test_one_that_never_reports_is_stuck_after_a_while() -> None:
+    nobody = {"file.1": WELL}
+    assert is_live(crew("running", "running", age=59), NOW, LIMITS, nobody.get).holds
+    late = is_live(crew("running", "running", age=61), NOW, LIMITS, nobody.get)
+    assert (late.holds, late.why[:15]) == (False, "process 2 of 2:")
+
+
+def test_the_drained_are_not_missed_unless_all_are() -> None:
+    reports = {"file.2": WELL}
+    assert is_ready(crew("drained", "running"), NOW, LIMITS, reports.get).holds
+    assert not is_ready(crew("drained", "drained"), NOW, LIMITS, reports.get).holds
+    assert is_live(crew("drained", "drained"), NOW, LIMITS, reports.get).holds
+
+
+def test_a_supervisor_that_stands_still_is_not_live() -> None:
+    report = crew("drained")._replace(written_at=NOW - 11)
+    assert not is_live(report, NOW, LIMITS).holds

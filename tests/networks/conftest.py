@@ -1,0 +1,25 @@
+"""A PostgreSQL on a host of its own, for tests that cut hosts off from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from faultline.drills.hosted_server import HostedServer, server_on_a_host
+from faultline.drills.hosts import lacking
+from tests.library.conftest import events
+
+__all__ = ["events"]
+
+
+@pytest.fixture(scope="session")
+def hosted() -> Iterator[HostedServer]:
+    require_hosts()
+    with server_on_a_host(settings={"fsync": "off"}) as server:
+        yield server
+
+
+def require_hosts() -> None:
+    if missing := lacking():
+        pytest.skip(missing)

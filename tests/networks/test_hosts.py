@@ -1,0 +1,112 @@
+"""Hosts as the drills make them: apart from the machine's own network, cut off, healed, gone."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from faultline.database import connect
+from faultline.drills.hosted_server import HostedServer
+from faultline.drills.hosts import Cut, Host, network
+from faultline.errors import DatabaseUnavailable
+from tests.library.running import until
+
+from .conftest import require_hosts
+
+IN_A_PROCESS = """
+import os, threading
+from faultline.drills.hosts import network
+with network() as made:
+    host = made.host("doomed")
+    print(host.run(lambda: os.stat("/proc/thread-self/ns/net").st_ino), flush=True)
+    threading.Event().wait()
+"""
+
+
+def namespaces() -> set[int]:
+    """The network namespaces that some thread or process is in."""
+    found = set()
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*/ns/net"):
+        try:
+            found.add(task.stat().st_ino)
+        except OSError:
+            continue
+    return found
+
+
+def interfaces() -> set[str]:
+    return {name for _, name in socket.if_nameindex()}
+
+
+def test_a_host_reaches_the_database_by_its_address_and_nothing_outside(
+    hosted: HostedServer, server_url: str
+) -> None:
+    host = hosted.network.host("worker")
+    url = hosted.url_from_hosts(hosted.url)
+    with host.run(lambda: connect(url)) as conn:
+        assert conn.execute("SELECT host(inet_client_addr())").fetchone() == (host.address,)
+    parts = urlsplit(server_url)
+    outside = (str(parts.hostname), int(parts.port or 5432))
+    with pytest.raises(OSError, match=r"refused|unreachable|timed out"):
+        host.run(lambda: socket.create_connection(outside, timeout=1))
+
+
+def test_a_host_that_is_cut_off_reaches_it_no_more_until_it_is_healed(hosted: HostedServer) -> None:
+    url = hosted.url_from_hosts(hosted.url, connect_timeout="2")
+    hosts = {how: hosted.network.host(how.name.lower()) for how in Cut}
+
+    def try_to_connect(host: Host) -> bool:
+        try:
+            host.run(lambda: connect(url)).close()
+        except DatabaseUnavailable:
+            return False
+        return True
+
+    with ThreadPoolExecutor() as threads:
+        assert all(threads.map(try_to_connect, hosts.values()))
+        for how, host in hosts.items():
+            host.cut_off(how, peer=hosted.host)
+        assert not any(threads.map(try_to_connect, hosts.values()))
+        for host in hosts.values():
+            host.heal()
+        assert all(threads.map(try_to_connect, hosts.values()))
+
+
+def test_a_firewall_that_says_so_resets_what_is_open(hosted: HostedServer) -> None:
+    host = hosted.network.host("refused")
+    url = hosted.url_from_hosts(hosted.url)
+    conn = host.run(lambda: connect(url))
+    host.cut_off(Cut.REFUSED, peer=hosted.host)
+    with pytest.raises(psycopg.OperationalError, match=r"reset|closed the connection"):
+        conn.execute("SELECT 1")
+
+
+def test_hosts_leave_nothing_behind() -> None:
+    require_hosts()
+    before = interfaces()
+    with network() as made:
+        host = made.host("short-lived")
+        own = host.run(lambda: Path("/proc/thread-self/ns/net").stat().st_ino)
+        assert own in namespaces()
+        assert interfaces() == before
+    until(lambda: own not in namespaces(), "the end of the namespace")
+    assert interfaces() == before
+
+
+def test_nor_does_a_drill_that_was_killed() -> None:
+    require_hosts()
+    command = [sys.executable, "-c", IN_A_PROCESS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        own = int(process.stdout.readline())
+        assert own in namespaces()
+        process.send_signal(signal.SIGKILL)
+    until(lambda: own not in namespaces(), "the end of the namespace")

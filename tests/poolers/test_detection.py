@@ -1,0 +1,68 @@
+"""A pooler in between is noticed, whatever its mode, and what cannot work behind one is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from faultline.database import connect, open_session, open_session_async
+from faultline.drills.pooler import TRANSACTION, Pooler, pooler_to
+from faultline.errors import DatabaseUnavailable
+
+from .conftest import require_pgbouncer
+
+
+def test_a_session_by_way_of_a_pooler_is_noticed_and_nothing_is_set_on_it(pooled_url: str) -> None:
+    conn, session = open_session(pooled_url, application_name="test")
+    with conn:
+        assert session.is_pooled
+        assert session.settings is None
+        assert conn.prepare_threshold is None
+        shown = conn.execute("SHOW client_connection_check_interval").fetchone()
+        assert shown == ("0",)
+
+
+def test_so_is_an_asynchronous_one(pooled_url: str) -> None:
+    async def look() -> tuple[bool, int | None]:
+        conn, session = await open_session_async(pooled_url, application_name="test")
+        async with conn:
+            return session.is_pooled, conn.prepare_threshold
+
+    assert asyncio.run(look()) == (True, None)
+
+
+def test_a_session_that_leads_straight_to_the_server_is_not_taken_for_one(
+    database_url: str,
+) -> None:
+    conn, session = open_session(database_url, application_name="test")
+    with conn:
+        assert not session.is_pooled
+
+
+def test_a_statement_may_be_repeated_on_changing_connections(
+    pooler: Pooler, pooled_url: str, database_url: str
+) -> None:
+    """A driver that prepares it after a few times would find it missing on the next connection."""
+    with connect(pooled_url) as ours, psycopg.connect(database_url, autocommit=True) as admin:
+        for _ in range(12):
+            assert ours.execute("SELECT %s::int", [1]).fetchone() == (1,)
+        query = "SELECT count(*) FROM pg_stat_activity WHERE query ~ 'DEALLOCATE|PREPARE'"
+        assert admin.execute(query + " AND pid <> pg_backend_pid()").fetchone() == (0,)
+        assert ours.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+
+
+def test_a_startup_parameter_that_the_pooler_refuses_is_named(pooled_url: str) -> None:
+    with pytest.raises(DatabaseUnavailable, match="unsupported startup parameter: options"):
+        connect(f"{pooled_url} options='-c statement_timeout=5s'")
+
+
+def test_and_one_that_it_is_told_to_ignore_is_let_through(server_url: str) -> None:
+    require_pgbouncer()
+    settings = {"ignore_startup_parameters": "options"}
+    with (
+        pooler_to(server_url, mode=TRANSACTION, settings=settings) as lenient,
+        connect(f"{lenient.url(server_url)} options='-c statement_timeout=5s'") as conn,
+    ):
+        assert conn.execute("SHOW statement_timeout").fetchone() == ("0",)

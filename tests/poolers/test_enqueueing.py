@@ -1,0 +1,75 @@
+"""Producers by way of PgBouncer, in transactions of their own: enqueued if and only if they commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import Faultline, IdempotencyConflict, Job
+from faultline.drills.pooler import Pooler
+
+Connection = psycopg.Connection[Any]
+JOBS = "SELECT count(*) FROM faultline.jobs"
+
+
+@pytest.fixture
+def own(pooled_url: str) -> Any:
+    """A connection that the user made, as PgBouncer in transaction mode wants it."""
+    with psycopg.connect(pooled_url, prepare_threshold=None) as conn:
+        yield conn
+
+
+@pytest.fixture
+def mail(pooled_app: Faultline) -> Any:
+    @pooled_app.task()
+    async def mail(job: Job, number: int) -> None: ...
+
+    return mail
+
+
+def test_a_job_is_there_if_and_only_if_the_users_transaction_commits(
+    own: Connection, mail: Any, conn: Connection
+) -> None:
+    mail.enqueue(number=1, conn=own)
+    own.rollback()
+    assert conn.execute(JOBS).fetchone() == (0,)
+    with own.transaction():
+        mail.enqueue(number=1, conn=own)
+        assert conn.execute(JOBS).fetchone() == (0,)
+    assert conn.execute(JOBS).fetchone() == (1,)
+
+
+def test_a_connection_serves_more_transactions_than_a_driver_needs_to_prepare(
+    own: Connection, mail: Any, conn: Connection, pooled_url: str
+) -> None:
+    """Beside another client, so that PgBouncer has more than one connection to choose from."""
+    with psycopg.connect(pooled_url, prepare_threshold=None) as other:
+        for number in range(8):
+            with own.transaction():
+                mail.enqueue(number=number, conn=own)
+                with other.transaction():
+                    mail.enqueue(number=number, conn=other)
+    assert conn.execute(JOBS).fetchone() == (16,)
+
+
+def test_a_key_is_one_job_for_all_who_come_by_way_of_the_pooler(
+    own: Connection, mail: Any, pooled_url: str
+) -> None:
+    with own.transaction():
+        first = mail.enqueue(number=1, conn=own, idempotency_key="k")
+    again = mail.enqueue(number=1, idempotency_key="k")
+    assert again.job_id == first.job_id
+    with pytest.raises(IdempotencyConflict):
+        mail.enqueue(number=2, idempotency_key="k")
+
+
+def test_a_producer_goes_on_when_the_pooler_was_started_again(
+    pooler: Pooler, mail: Any, conn: Connection
+) -> None:
+    mail.enqueue(number=1)
+    pooler.kill()
+    pooler.start()
+    mail.enqueue(number=2)
+    assert conn.execute(JOBS).fetchone() == (2,)

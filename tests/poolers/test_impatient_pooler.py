@@ -1,0 +1,70 @@
+"""A PgBouncer that ends what takes long and what lies idle: workers and producers carry on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from faultline import Faultline, Job, JobState
+from faultline.drills.pooler import TRANSACTION, pooler_to
+from faultline.model import RetryPolicy
+from faultline.reconciler import Reconciler
+from tests.library.running import EventTap, ended, until, working
+
+from .conftest import require_pgbouncer
+
+Connection = psycopg.Connection[Any]
+LIMITS = {
+    "query_timeout": "1",
+    "client_idle_timeout": "1",
+    "server_idle_timeout": "1",
+    "server_lifetime": "1",
+}
+
+
+@pytest.fixture
+def app(database_url: str, conn: Connection) -> Iterator[Faultline]:
+    """As docs/networks.md advises: PgBouncer turns its back on a query that it ends, and the server must
+    look whether somebody is there, or it would go on with it and keep the job's row locked."""
+    require_pgbouncer()
+    conn.execute(
+        f"ALTER DATABASE {conn.info.dbname} SET client_connection_check_interval = '100ms'"
+    )
+    with pooler_to(database_url, mode=TRANSACTION, settings=LIMITS) as pooler:
+        application = Faultline(pooler.url(database_url))
+        yield application
+        application.close()
+
+
+def test_a_query_that_it_ends_is_a_failed_attempt_and_idle_connections_are_nobodys(
+    app: Faultline, conn: Connection, events: EventTap
+) -> None:
+    @app.task(max_attempts=5, retry=RetryPolicy(base_seconds=0.05, cap_seconds=0.05))
+    async def patient(job: Job) -> None:
+        async with job.transaction() as tx:
+            await tx.execute("SELECT pg_sleep(%s)", [10 if job.token == 1 else 0])
+
+    @app.task(max_attempts=1)
+    async def once(job: Job) -> None:
+        async with job.transaction() as tx:
+            await tx.execute("SELECT 1")
+
+    @app.task(max_attempts=1)
+    async def batched(job: Job) -> None: ...
+
+    quick = [task.enqueue().job_id for task in (once, batched)]
+    slow = patient.enqueue().job_id
+    with working(app, companions=[Reconciler(app.database_url).run]):
+        assert [ended(app, job).state for job in quick] == [JobState.SUCCEEDED] * 2
+        assert ended(app, slow).state is JobState.SUCCEEDED
+        idle_since = time.monotonic()
+        until(lambda: time.monotonic() > idle_since + 1.5, "the end of idle connections")
+        later = [task.enqueue().job_id for task in (once, batched)]
+        assert [ended(app, job).state for job in later] == [JobState.SUCCEEDED] * 2
+    [retried] = events.of("job_retry_scheduled")
+    assert retried["job_id"] == str(slow)
+    assert conn.execute("SELECT count(*) FROM faultline.ledger").fetchone() == (5,)

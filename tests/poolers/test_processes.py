@@ -1,0 +1,135 @@
+"""Every part of the product by way of PgBouncer, in either mode: what it does, and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from starlette.testclient import TestClient
+
+from faultline import Faultline, Job, JobState
+from faultline.api.application import create_api
+from faultline.drills.pooler import Pooler
+from faultline.inspector.app import make_app
+from faultline.inspector.settings import InspectorSettings
+from faultline.protocol import LOCK_CLASS
+from faultline.reconciler import Reconciler
+from tests.api.served import make_key
+from tests.cli.conftest import invoke
+from tests.library.running import EventTap, background, ended, until, working
+
+Connection = psycopg.Connection[Any]
+SESSION_LOCKS = (
+    f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK_CLASS}"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def test_a_worker_runs_jobs_and_says_what_it_has_to_do_without(
+    pooled_app: Faultline, pooled_url: str, conn: Connection, events: EventTap, pooler: Pooler
+) -> None:
+    conn.execute("CREATE TABLE effects (job_id uuid)")
+
+    @pooled_app.task()
+    async def note(job: Job) -> None:
+        async with job.transaction() as tx:
+            await tx.execute("INSERT INTO effects VALUES (%s)", [job.id])
+
+    @pooled_app.task()
+    def plain(job: Job) -> None:
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO effects VALUES (%s)", [job.id])
+
+    @pooled_app.task()
+    async def nothing(job: Job) -> None: ...
+
+    jobs = [task.enqueue().job_id for task in (note, plain, nothing)]
+    with working(pooled_app, companions=[Reconciler(pooled_url).run]):
+        for job_id in jobs:
+            assert ended(pooled_app, job_id).state is JobState.SUCCEEDED
+        assert conn.execute("SELECT holds_locks FROM faultline.workers").fetchall() == [(False,)]
+        assert conn.execute(SESSION_LOCKS).fetchone() == (0,)
+        until(lambda: not clients(pooler, conn, "faultline listener"), "the end of listening")
+    assert conn.execute("SELECT count(*) FROM effects").fetchone() == (2,)
+    said = " / ".join(event["reason"] for event in events.of("degraded"))
+    for loss in (
+        "polling instead of LISTEN",
+        "only when its leases run out",
+        "every reconciler acts",
+    ):
+        assert loss in said
+    [started] = events.of("worker_started")
+    assert started["recovery_after_crash_seconds"] == started["recovery_after_silence_seconds"]
+
+
+def clients(pooler: Pooler, conn: Connection, name: str) -> list[Any]:
+    shown = pooler.tell("SHOW CLIENTS")
+    ours = [each for each in shown if each["database"] == conn.info.dbname]
+    return [each for each in ours if each["application_name"] == name]
+
+
+def test_a_reconciler_takes_back_what_ran_out_and_any_number_may_act(
+    pooled_url: str, conn: Connection, events: EventTap
+) -> None:
+    reconcilers = Reconciler(pooled_url), Reconciler(pooled_url)
+    with background(reconcilers[0].run), background(reconcilers[1].run):
+        until(lambda: len(events.of("degraded")) == 2, "what both have to say")
+        conn.execute("SELECT faultline.enqueue('t', '{}')")
+        conn.execute("SELECT FROM faultline.claim('gone', ARRAY['default'], 1, '100 milliseconds')")
+        state = "SELECT state FROM faultline.jobs"
+        until(lambda: conn.execute(state).fetchone() == ("queued",), "the taking back")
+        assert conn.execute(SESSION_LOCKS).fetchone() == (0,)
+    assert len(events.of("lease_reaped")) == 1
+    assert events.of("reconciler_leading") == []
+
+
+def test_the_api_takes_jobs_and_answers(pooled_url: str, database_url: str) -> None:
+    key = {"Authorization": f"Bearer {make_key(database_url)}"}
+    with TestClient(create_api(pooled_url), base_url="http://localhost", headers=key) as client:
+        for _ in range(8):
+            made = client.post("/jobs", json={"task": "send", "payload": {}})
+            assert made.status_code == 201, made.text
+        job = made.json()["job_id"]
+        assert client.get(f"/jobs/{job}").json()["state"] == "queued"
+        assert client.get("/ready").status_code == 200
+
+
+def test_the_inspector_reads(pooled_url: str, conn: Connection) -> None:
+    conn.execute("SELECT faultline.enqueue('t', '{}')")
+    app = make_app(InspectorSettings(database_url=pooled_url))
+    with TestClient(app, base_url="http://localhost") as client:
+        for path in ("overview", "jobs", "queues", "workers", "rejections"):
+            answer = client.get(f"/api/{path}")
+            assert answer.status_code == 200, (path, answer.text)
+    assert conn.execute("SHOW default_transaction_read_only").fetchone() == ("off",)
+
+
+def test_the_command_line_does_its_work_and_the_doctor_names_the_pooler(
+    pooled_url: str, conn: Connection
+) -> None:
+    assert "nothing to do" in invoke(pooled_url, "migrate").out
+    assert invoke(pooled_url, "migrate", "--roles").code == 0
+    made = invoke(pooled_url, "enqueue", "t", "{}")
+    assert made.code == 0
+    assert invoke(pooled_url, "why", made.out.strip(), "--json").json["code"] == "no_worker"
+    assert invoke(pooled_url, "verify").code == 0
+    told = invoke(pooled_url, "doctor", "--json").json
+    [check] = [each for each in told["checks"] if each["name"] == "pooler"]
+    assert check["level"] == "warning"
+    assert "only when its lease runs out" in check["says"]
+
+
+def test_a_database_is_made_by_way_of_a_pooler(pooler: Pooler, empty_database_url: str) -> None:
+    url = pooler.url(empty_database_url)
+    assert "applied 0001" in invoke(url, "migrate").out
+    assert invoke(url, "verify").code == 0
+
+
+def test_a_worker_that_hears_no_call_leaves_at_its_next_heartbeat(
+    pooled_app: Faultline, pooled_url: str, conn: Connection
+) -> None:
+    with working(pooled_app, lease_seconds=1) as running:
+        registered = "SELECT count(*) FROM faultline.workers"
+        until(lambda: conn.execute(registered).fetchone() == (1,), "its registration")
+        assert invoke(pooled_url, "drain", "--all", "--wait").code == 0
+        until(lambda: not running.is_alive, "its end")

@@ -1,0 +1,25 @@
+"""The application of these tests. Its own table is in the same database; accounts of workers write to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from faultline import Faultline, Job
+
+NEVER_SECONDS = 600
+
+app = Faultline()
+
+
+@app.task(name="shop.charge", max_attempts=2)
+async def charge(job: Job, invoice: int, stuck_at_first: bool = False) -> int:
+    async with job.transaction() as tx:
+        await tx.execute("INSERT INTO public.payments (invoice) VALUES (%s)", [invoice])
+        if stuck_at_first and job.attempt == 1:
+            await asyncio.sleep(NEVER_SECONDS)
+    return invoice
+
+
+@app.task(name="shop.quote", max_attempts=1)
+def quote(job: Job) -> None:
+    raise ValueError(f"cannot use {app.database_url}")

@@ -1,0 +1,144 @@
+"""No SQL is made of what somebody sends: values travel beside the text of a query, never in it.
+
+Every place that puts a query together is found in the source, and what it puts in is one of our own words.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import faultline
+from faultline import keys, loss_inspection, protocol, queue_control, server_inspection
+from faultline.api import records
+from faultline.inspector import job_pages
+from faultline.inspector.job_pages import JobFilter
+from faultline.keys import NewKey, Scope
+
+PACKAGE = Path(faultline.__file__).parent
+# Programs that play with databases of their own, on the machine of whoever starts them.
+NOT_SERVED = ("drills", "bench", "testing")
+TAKES_SQL = {"execute", "executemany", "copy", "stream", "Statement", "SQL"}
+OUR_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
+
+# What is put into a query and is not a constant, and where it comes from.
+REVIEWED = {
+    ("api/sessions.py", "milliseconds * _LOCK_SHARE"): "a number, formatted as one",
+    ("api/sessions.py", "milliseconds * _STATEMENT_SHARE"): "a number, formatted as one",
+    ("inspector/job_pages.py", "order.moment"): "of _Order, made of literals in that file",
+    ("inspector/job_pages.py", "order.each"): "the same",
+    ("inspector/job_pages.py", "order.where"): "the same",
+    ("inspector/job_pages.py", "order.scan"): "the same",
+    ("inspector/job_pages.py", "order.by"): "the same",
+    ("inspector/job_pages.py", "behind"): "the same",
+    ("inspector/job_pages.py", "test"): "literals of _TESTS in that file",
+    ("migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
+    ("migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
+    ("protocol.py", "level"): "the name of one of the driver's IsolationLevel, in job.py",
+    ("reconciler/audit.py", "invariant.query"): "of INVARIANTS in that file",
+}
+# Dynamic SQL inside the database: identifiers by %I or quote_ident, values by %L.
+DYNAMIC_SQL = {"roles.sql": 4, "upkeep.sql": 1}
+
+HOSTILE = "x'; DROP TABLE faultline.jobs; --"
+
+
+def built_in() -> Iterator[tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name.split("/")[0] in NOT_SERVED:
+            continue
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and call.args and _name(call.func) in TAKES_SQL:
+                for part in _put_in(call.args[0]):
+                    yield name, part
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _put_in(query: ast.expr) -> Iterator[str]:
+    """The expressions that a query is put together from, but for its own words."""
+    match query:
+        case ast.Constant():
+            return
+        case ast.JoinedStr():
+            for value in query.values:
+                if isinstance(value, ast.FormattedValue):
+                    yield from _put_in(value.value)
+        case ast.BinOp(op=ast.Add() | ast.Mod()) if _is_text(query):
+            yield from _put_in(query.left)
+            yield from _put_in(query.right)
+        case ast.Call() if _name(query.func) == "format":
+            yield ast.unparse(query)
+        case _:
+            yield ast.unparse(query)
+
+
+def _is_text(query: ast.BinOp) -> bool:
+    return any(isinstance(side, ast.Constant | ast.JoinedStr) for side in (query.left, query.right))
+
+
+# A query as a whole from elsewhere in the package: a value made by Statement, a file of ours.
+WHOLE = re.compile(
+    r"(statement|statement\.sql|session\.settings|begin|migration\.sql|\*_together\(statements\)"
+    r"|(functions|roles|grants)_sql\(\)|(protocol|queue_inspection|queue_control)\.\w+\(.*\))\Z"
+)
+
+
+def test_every_query_is_made_of_our_own_words() -> None:
+    found = set(built_in())
+
+    suspicious = {
+        (where, part)
+        for where, part in found
+        if not OUR_CONSTANT.match(part) and not WHOLE.match(part) and (where, part) not in REVIEWED
+    }
+    assert suspicious == set()
+    assert set(REVIEWED) <= found, "a reviewed place is gone: take it from the list"
+
+
+def test_dynamic_sql_in_the_database_is_where_it_was_reviewed() -> None:
+    statement = re.compile(r"^\s*(?:RETURN QUERY )?EXECUTE (?!FUNCTION|ON )", re.MULTILINE)
+    found = {
+        path.name: len(statement.findall(path.read_text()))
+        for path in (PACKAGE / "sql").rglob("*.sql")
+    }
+
+    assert {name: count for name, count in found.items() if count} == DYNAMIC_SQL
+
+
+_ID = UUID(int=1)
+STATEMENTS: dict[str, Any] = {
+    "enqueue": lambda: protocol.enqueue(
+        *(HOSTILE, {HOSTILE: HOSTILE}), queue=HOSTILE, priority=5, max_attempts=1
+    ),
+    "claim": lambda: protocol.claim(HOSTILE, [HOSTILE], batch_size=1, lease_seconds=1),
+    "leases_of": lambda: protocol.leases_of(HOSTILE),
+    "cancel": lambda: protocol.cancel(_ID, HOSTILE),
+    "request_drain": lambda: protocol.request_drain([HOSTILE]),
+    "list_jobs": lambda: protocol.list_jobs(state=HOSTILE, queue=HOSTILE, task=HOSTILE),
+    "pause": lambda: queue_control.pause("queue", HOSTILE),
+    "records": lambda: records.page(limit=1, scan=1, queue=HOSTILE, task=HOSTILE),
+    "job pages": lambda: job_pages.page(JobFilter(queue=HOSTILE, task=HOSTILE), limit=1),
+    "keys": lambda: keys.create(HOSTILE, NewKey(HOSTILE, HOSTILE, b""), [Scope.READ]),
+    "found key": lambda: keys.find(HOSTILE),
+    "key by name": lambda: keys.id_of(HOSTILE),
+    "settings": lambda: server_inspection.settings([HOSTILE]),
+    "losses": lambda: loss_inspection.losses(1),
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
+def test_what_is_sent_is_a_parameter(statement: Any) -> None:
+    made = statement()
+
+    assert HOSTILE not in made.sql
+    assert made.sql.count("%s") == len(made.params)

@@ -1,0 +1,340 @@
+"""Every role against everything that there is: what is not said here to be allowed is refused.
+
+The lists are compared with the catalogue, so a function or a table that nobody has thought about fails.
+Each attempt is a real one, by an account that logs in and has that one role.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+from psycopg.errors import InsufficientPrivilege
+
+from faultline.migrate import migrate
+from tests.conftest import administer, drop_database, url_of
+from tests.security.accounts import account
+
+PRODUCER, WORKER = "faultline_producer", "faultline_worker"
+INSPECTOR, OPERATOR = "faultline_inspector", "faultline_operator"
+ROLES = (PRODUCER, WORKER, INSPECTOR, OPERATOR)
+LOOKERS = {INSPECTOR, OPERATOR}
+
+ALLOWED: dict[str, set[str]] = {
+    "enqueue": {PRODUCER, WORKER},
+    "enqueue_many": {PRODUCER, WORKER},
+    "claim": {WORKER},
+    "leases_of": {WORKER},
+    "heartbeat": {WORKER},
+    "assert_fence": {WORKER},
+    "commit": {WORKER},
+    "commit_many": {WORKER},
+    "fail": {WORKER},
+    "release": {WORKER},
+    "record_rejection": {WORKER},
+    "register_worker": {WORKER},
+    "drain_worker": {WORKER},
+    "request_drain": {OPERATOR},
+    "deregister_worker": {WORKER},
+    "vanished_workers": {WORKER},
+    "bury_workers": {WORKER},
+    "reconcile": {WORKER, OPERATOR},
+    "purge_jobs": {WORKER, OPERATOR},
+    "purge_ledger": {WORKER, OPERATOR},
+    "cancel": {OPERATOR},
+    "retry": {OPERATOR},
+    "pause_queue": {OPERATOR},
+    "resume_queue": {OPERATOR},
+    "create_api_key": {OPERATOR},
+    "revoke_api_key": {OPERATOR},
+    "touch_api_key": {PRODUCER},
+    "bump_epoch": {OPERATOR},
+    "epoch_status": set(ROLES),
+    "queues": {WORKER, *LOOKERS},
+    "count_queued": {WORKER, *LOOKERS},
+    "estimated_jobs": {WORKER, *LOOKERS},
+}
+# Steps of the others, which run as the owner. Nobody calls them.
+INTERNAL = {
+    *("fence_violation", "refuse_stale", "enter_ledger", "seal_ledger", "lock_own", "lock_job"),
+    *("uuid7", "wake", "limit_idling", "first_id_at", "check_retention"),
+    *("refuse_job_insert", "refuse_job_update", "refuse_ledger_change"),
+    *("timeline", "server_identity", "current_epoch", "examine_server", "begin_epoch"),
+}
+
+EVERYTHING = {"*"}
+READABLE: dict[str, dict[str, set[str]]] = {
+    "jobs": {
+        WORKER: {
+            *("id", "task", "queue", "priority", "state", "failed_reason", "next_run_at"),
+            *("attempts", "max_attempts", "crashes", "fencing_token", "lease_id", "lease_owner"),
+            *("lease_seconds", "lease_expires_at", "claimed_at", "created_at", "finished_at"),
+        },
+        INSPECTOR: EVERYTHING,
+        OPERATOR: EVERYTHING,
+    },
+    "ledger": {
+        WORKER: {"job_id", "fencing_token", "lease_id", "worker", "committed_at"},
+        INSPECTOR: EVERYTHING,
+        OPERATOR: EVERYTHING,
+    },
+    "attempts_log": {
+        WORKER: {
+            *("id", "job_id", "attempt", "fencing_token", "worker", "outcome", "claimed_at"),
+            "ended_at",
+        },
+        INSPECTOR: EVERYTHING,
+        OPERATOR: EVERYTHING,
+    },
+    "rejections": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "paused_queues": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "workers": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "epochs": dict.fromkeys(ROLES, EVERYTHING),
+    "migrations": dict.fromkeys(ROLES, EVERYTHING),
+    "api_keys": {
+        PRODUCER: {"id", "name", "prefix", "key_hash", "scopes", "revoked_at"},
+        OPERATOR: {
+            *("id", "name", "prefix", "scopes", "created_at", "last_used_at", "revoked_at"),
+        },
+    },
+}
+
+# What goes round the fence, or opens a way round it.
+BREACHES = (
+    "SET session_replication_role = replica",
+    "SET ROLE faultline_owner",
+    "GRANT faultline_owner TO CURRENT_USER",
+    "ALTER ROLE CURRENT_USER SUPERUSER",
+    "CREATE TABLE faultline.mine ()",
+    "CREATE FUNCTION faultline.mine() RETURNS integer LANGUAGE sql RETURN 1",
+    "CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid)"
+    " RETURNS text LANGUAGE sql AS 'SELECT NULL'",
+    "DROP FUNCTION faultline.refuse_job_update() CASCADE",
+    "ALTER FUNCTION faultline.enter_ledger() SECURITY INVOKER",
+    "ALTER SCHEMA faultline RENAME TO elsewhere",
+    "DROP SCHEMA faultline CASCADE",
+    "DROP TRIGGER enter_ledger ON faultline.ledger",
+    "CREATE TRIGGER mine BEFORE UPDATE ON faultline.jobs FOR EACH ROW"
+    " EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    "CREATE RULE mine AS ON INSERT TO faultline.ledger DO INSTEAD NOTHING",
+    "ALTER DOMAIN faultline.payload DROP CONSTRAINT payload_is_an_object",
+    "COMMENT ON SCHEMA faultline IS 'functions of another release'",
+)
+
+
+@pytest.fixture(scope="module")
+def installed(server_url: str, template: str) -> Iterator[str]:
+    """A database with roles, shared by these tests: none of them leaves a trace."""
+    name = f"t_roles_{os.getpid()}_{template[-8:]}"
+    administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    url = url_of(server_url, name)
+    migrate(url, roles=True)
+    yield url
+    drop_database(server_url, name)
+
+
+@pytest.fixture(scope="module")
+def catalogue(installed: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(installed, autocommit=True) as conn:
+        yield conn
+
+
+@pytest.fixture(scope="module")
+def members(installed: str) -> Iterator[dict[str, psycopg.Connection]]:
+    """Of each role an account that has logged in, and has nothing else."""
+    with ExitStack() as stack:
+        yield {
+            role: stack.enter_context(
+                psycopg.connect(stack.enter_context(account(installed, role)), autocommit=True)
+            )
+            for role in ROLES
+        }
+
+
+def refusal(conn: psycopg.Connection, statement: str) -> InsufficientPrivilege | None:
+    """That it may not; None when it may, or when something else stood in the way. Nothing is kept."""
+    with conn.transaction(force_rollback=True):
+        try:
+            conn.execute(statement.encode())
+        except InsufficientPrivilege as refused:
+            return refused
+        except (errors.SyntaxError, errors.UndefinedFunction, errors.UndefinedTable):
+            raise  # then nothing was tried
+        except psycopg.Error:
+            return None
+    return None
+
+
+def calls(catalogue: psycopg.Connection) -> dict[str, list[str]]:
+    """Of each function by name, a call of each of its forms, with nulls."""
+    rows = catalogue.execute(
+        "SELECT proname, format('SELECT faultline.%I(%s)', proname, (SELECT string_agg("
+        "  format('%sNULL::%s', CASE WHEN provariadic <> 0 AND place = pronargs THEN 'VARIADIC ' END,"
+        "  format_type(given, NULL)), ', ' ORDER BY place)"
+        "  FROM unnest(proargtypes) WITH ORDINALITY AS t (given, place)))"
+        " FROM pg_proc WHERE pronamespace = 'faultline'::regnamespace"
+    ).fetchall()
+    return {name: [call for other, call in rows if other == name] for name, _ in rows}
+
+
+def test_every_function_is_classified(catalogue: psycopg.Connection) -> None:
+    assert set(calls(catalogue)) == set(ALLOWED) | INTERNAL
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_calls_its_own_functions_and_no_others(
+    catalogue: psycopg.Connection, members: dict[str, psycopg.Connection], role: str
+) -> None:
+    called = {
+        name
+        for name, forms in calls(catalogue).items()
+        if any(refusal(members[role], form) is None for form in forms)
+    }
+
+    assert called == {name for name, roles in ALLOWED.items() if role in roles}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_reads_what_it_needs_and_nothing_else(
+    catalogue: psycopg.Connection, members: dict[str, psycopg.Connection], role: str
+) -> None:
+    columns = catalogue.execute(
+        "SELECT c.relname, a.attname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid"
+        " WHERE c.relnamespace = 'faultline'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'p', 'f')"
+        " AND a.attnum > 0 AND NOT a.attisdropped"
+    ).fetchall()
+    assert {table for table, _ in columns} == set(READABLE)
+
+    for table, column in columns:
+        wanted = READABLE[table].get(role, set())
+        may = wanted == EVERYTHING or column in wanted
+        refused = refusal(members[role], f"SELECT {column} FROM faultline.{table} LIMIT 1")
+        assert (refused is None) == may, f"{role} and {table}.{column}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_writes_to_a_table_or_a_sequence_or_touches_a_trigger(
+    catalogue: psycopg.Connection, members: dict[str, psycopg.Connection], role: str
+) -> None:
+    attempts = []
+    for table, column in catalogue.execute(
+        "SELECT attrelid::regclass::text, max(attname) FROM pg_attribute JOIN pg_class AS c"
+        " ON c.oid = attrelid WHERE relkind = 'r' AND relnamespace = 'faultline'::regnamespace"
+        " AND attnum > 0 AND attidentity = '' GROUP BY 1"
+    ):
+        attempts += [
+            f"INSERT INTO {table} DEFAULT VALUES",
+            f"UPDATE {table} SET {column} = {column}",
+            f"DELETE FROM {table}",
+            f"TRUNCATE {table} CASCADE",
+            f"COPY {table} FROM '/dev/null'",
+            f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
+            f"ALTER TABLE {table} DISABLE TRIGGER ALL",
+            f"ALTER TABLE {table} DISABLE TRIGGER USER",
+            f"ALTER TABLE {table} OWNER TO CURRENT_USER",
+            f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
+            f"DROP TABLE {table} CASCADE",
+            f"CREATE INDEX ON {table} ({column})",
+            f"SELECT FROM {table} FOR UPDATE",
+        ]
+    for table, trigger in catalogue.execute(
+        "SELECT tgrelid::regclass::text, tgname FROM pg_trigger JOIN pg_class AS c ON c.oid = tgrelid"
+        " WHERE relnamespace = 'faultline'::regnamespace AND NOT tgisinternal"
+    ):
+        attempts.append(f"ALTER TABLE {table} DISABLE TRIGGER {trigger}")
+    for (sequence,) in catalogue.execute(
+        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'S'"
+        " AND relnamespace = 'faultline'::regnamespace"
+    ):
+        attempts += [f"SELECT nextval('{sequence}')", f"SELECT setval('{sequence}', 1)"]
+
+    assert len(attempts) > 100
+    allowed = [attempt for attempt in attempts if refusal(members[role], attempt) is None]
+    assert allowed == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("breach", BREACHES)
+def test_no_role_opens_a_way_round_the_fence(
+    members: dict[str, psycopg.Connection], role: str, breach: str
+) -> None:
+    assert refusal(members[role], breach) is not None
+
+
+def test_nothing_in_the_schema_belongs_to_an_account_that_can_log_in(
+    catalogue: psycopg.Connection,
+) -> None:
+    owners = catalogue.execute(
+        "SELECT DISTINCT owner::regrole::text, rolcanlogin FROM ("
+        " SELECT nspowner FROM pg_namespace WHERE nspname = 'faultline'"
+        " UNION ALL SELECT relowner FROM pg_class WHERE relnamespace = 'faultline'::regnamespace"
+        " UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = 'faultline'::regnamespace"
+        " UNION ALL SELECT typowner FROM pg_type WHERE typnamespace = 'faultline'::regnamespace"
+        " UNION ALL SELECT stxowner FROM pg_statistic_ext"
+        "  WHERE stxnamespace = 'faultline'::regnamespace) AS o (owner)"
+        " JOIN pg_roles ON pg_roles.oid = owner"
+    ).fetchall()
+
+    assert owners == [("faultline_owner", False)]
+
+
+def test_nothing_in_the_schema_is_open_to_everyone(catalogue: psycopg.Connection) -> None:
+    open_to_everyone = catalogue.execute(
+        "SELECT 'function', oid::regprocedure::text"
+        " FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner)))"
+        " WHERE pronamespace = 'faultline'::regnamespace AND grantee = 0"
+        " UNION ALL SELECT 'relation', oid::regclass::text FROM pg_class, aclexplode(relacl)"
+        " WHERE relnamespace = 'faultline'::regnamespace AND grantee = 0"
+        " UNION ALL SELECT 'column', attrelid::regclass::text FROM pg_attribute, aclexplode(attacl)"
+        " WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'faultline'::regnamespace)"
+        " AND grantee = 0"
+        " UNION ALL SELECT 'schema', nspname FROM pg_namespace, aclexplode(nspacl)"
+        " WHERE nspname = 'faultline' AND grantee = 0"
+    ).fetchall()
+
+    assert open_to_everyone == []
+
+
+def test_every_function_that_runs_as_the_owner_has_a_search_path_of_its_own(
+    catalogue: psycopg.Connection,
+) -> None:
+    """Else a caller's path would decide which tables and operators it means."""
+    paths = catalogue.execute(
+        "SELECT proname, (SELECT split_part(entry, '=', 2) FROM unnest(proconfig) AS entry"
+        "  WHERE entry LIKE 'search_path=%%')"
+        " FROM pg_proc WHERE pronamespace = 'faultline'::regnamespace AND prosecdef"
+    ).fetchall()
+
+    assert len(paths) >= 25
+    assert {name for name, path in paths if path != "pg_catalog, pg_temp"} == set()
+
+
+def test_objects_that_a_caller_makes_do_not_stand_in_for_ours(
+    members: dict[str, psycopg.Connection], catalogue: psycopg.Connection
+) -> None:
+    producer = members[PRODUCER]
+    with producer.transaction(force_rollback=True):
+        producer.execute("CREATE TEMPORARY TABLE jobs (LIKE pg_class)")
+        producer.execute(
+            "CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql"
+            " RETURN '-infinity'::timestamptz"
+        )
+        producer.execute("SET LOCAL search_path = pg_temp, pg_catalog, faultline")
+
+        row = producer.execute("SELECT job_id FROM faultline.enqueue('task')").fetchone()
+
+        assert row is not None
+        assert row[0].int >> 80 > 0  # its id begins with the real time
+
+
+def test_a_new_account_can_do_nothing(installed: str, catalogue: psycopg.Connection) -> None:
+    with account(installed) as url, psycopg.connect(url, autocommit=True) as conn:
+        for name, forms in calls(catalogue).items():
+            assert all(refusal(conn, form) is not None for form in forms), name
+        for table in READABLE:
+            statement = sql.SQL("SELECT FROM faultline.{}").format(sql.Identifier(table))
+            assert refusal(conn, statement.as_string()) is not None, table
