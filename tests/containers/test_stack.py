@@ -1,0 +1,18 @@
+"""The whole of compose.yaml at work, as plain processes: its commands, ports, order and health checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.containers import database, story
+from tests.containers.composition import services
+from tests.containers.engine import Engine
+
+
+def test_the_stack_comes_up_does_its_work_is_seen_and_stops_in_order(tmp_path: Path) -> None:
+    with database.serving(services()["postgres"]) as server:
+        engine = Engine(tmp_path, server)
+        try:
+            story.tell(engine, server)
+        finally:
+            engine.down()
