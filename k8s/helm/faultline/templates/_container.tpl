@@ -1,0 +1,89 @@
+{{- /* What every container has in common: its image, the URL of its database as a file, and where it may write. */ -}}
+
+{{- define "faultline.containerSettings" -}}
+image: {{ include "faultline.image" .root | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+# Not the image's entrypoint: whatever it is, signals go to Faultline itself.
+command: [faultline]
+securityContext:
+  {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
+{{- end -}}
+
+{{- /* Of (dict "root" $ "app" true "health" true "retention" true). */ -}}
+{{- define "faultline.environment" -}}
+- name: DATABASE_URL_FILE
+  value: /run/secrets/faultline/database-url
+{{- if .root.Values.database.ca.secretName }}
+- name: PGSSLMODE
+  value: verify-full
+- name: PGSSLROOTCERT
+  value: /run/secrets/faultline-ca/ca.crt
+{{- end }}
+{{- if .app }}
+- name: FAULTLINE_APP
+  value: {{ required "app is the MODULE:NAME of your Faultline object" .root.Values.app | quote }}
+{{- end }}
+{{- if .health }}
+- name: FAULTLINE_HEALTH_FILE
+  value: /run/faultline/health
+{{- end }}
+{{- if .retention }}
+- name: FAULTLINE_KEEP_SUCCEEDED_DAYS
+  value: {{ .root.Values.retention.succeededDays | quote }}
+- name: FAULTLINE_KEEP_FAILED_DAYS
+  value: {{ .root.Values.retention.failedDays | quote }}
+- name: FAULTLINE_KEEP_LEDGER_DAYS
+  value: {{ .root.Values.retention.ledgerDays | quote }}
+{{- end }}
+{{- if .root.Values.tracing.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ .root.Values.tracing.endpoint | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "faultline.mounts" -}}
+- name: database-url
+  mountPath: /run/secrets/faultline
+  readOnly: true
+{{- if .root.Values.database.ca.secretName }}
+- name: database-ca
+  mountPath: /run/secrets/faultline-ca
+  readOnly: true
+{{- end }}
+- name: tmp
+  mountPath: /tmp
+{{- if .health }}
+- name: health
+  mountPath: /run/faultline
+{{- end }}
+{{- end -}}
+
+{{- /* Of (dict "root" $ "secret" .Values.database.secrets.worker "health" true). */ -}}
+{{- define "faultline.volumes" -}}
+- name: database-url
+  secret:
+    secretName: {{ .secret.name }}
+    defaultMode: 0440
+    items:
+      - key: {{ .secret.key }}
+        path: database-url
+{{- if .root.Values.database.ca.secretName }}
+- name: database-ca
+  secret:
+    secretName: {{ .root.Values.database.ca.secretName }}
+    defaultMode: 0444
+    items:
+      - key: {{ .root.Values.database.ca.key }}
+        path: ca.crt
+{{- end }}
+- name: tmp
+  emptyDir:
+    medium: Memory
+    sizeLimit: 64Mi
+{{- if .health }}
+- name: health
+  emptyDir:
+    medium: Memory
+    sizeLimit: 1Mi
+{{- end }}
+{{- end -}}

@@ -1,0 +1,155 @@
+"""What stands in for a node: it runs the container of a workload as a plain process, and asks its probes.
+
+With its command line, its variables, and nothing else of ours in its environment. Paths and ports are other
+ones, as they are inside of a pod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.kubernetes import manifests
+from tests.kubernetes.manifests import K8S, Object
+from tests.metrics.scraping import free_port
+
+APPLICATION = K8S / "overlays" / "development"  # with jobs.py in it
+BOUND_SECONDS = 30.0
+LOOK_SECONDS = 0.05
+
+
+class Pod:
+    def __init__(
+        self,
+        workload: Object,
+        home: Path,
+        secrets: Mapping[str, str],
+        *,
+        application: Path = APPLICATION,
+    ) -> None:
+        self.workload = workload
+        self._application = application
+        self.name = str(manifests.component(workload))
+        self._container = manifests.container(workload)
+        self._ports = {
+            str(each["containerPort"]): (each["name"], free_port())
+            for each in self._container.get("ports", [])
+        }
+        self._folders: dict[str, Path] = {}
+        spec = workload["spec"]["template"]["spec"]
+        for mount in self._container["volumeMounts"]:
+            folder = home / self.name / mount["name"]
+            folder.mkdir(parents=True)
+            self._folders[mount["mountPath"]] = folder
+            [volume] = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+            for item in volume.get("secret", {}).get("items", []):
+                (folder / item["path"]).write_text(f"{secrets[item['key']]}\n")
+        self._log = home / self.name / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def port(self, name: str) -> int:
+        [number] = [number for named, number in self._ports.values() if named == name]
+        return number
+
+    def start(self) -> None:
+        self._process = self._run([*self._container["command"], *self._container["args"]])
+
+    def complete(self) -> str:
+        self.start()
+        assert self._process is not None
+        assert self._process.wait(BOUND_SECONDS) == 0, self.said
+        return self.said
+
+    def is_well(self, probe: str) -> bool:
+        """Whether the probe of this name says yes, once."""
+        asked = self._container[probe]
+        if "exec" in asked:
+            return self._run(asked["exec"]["command"]).wait(BOUND_SECONDS) == 0
+        kind = "httpGet" if "httpGet" in asked else "tcpSocket"
+        port = self.port(asked[kind]["port"])
+        try:
+            if kind == "tcpSocket":
+                socket.create_connection(("127.0.0.1", port), 5).close()
+                return True
+            url = f"http://127.0.0.1:{port}{asked[kind]['path']}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return 200 <= int(answer.status) < 400
+        except OSError:
+            return False
+
+    def wait_until(self, probe: str, says: bool = True) -> None:
+        deadline = time.monotonic() + BOUND_SECONDS
+        while self.is_well(probe) is not says:
+            assert self._process is not None
+            assert self._process.poll() is None, self.said
+            assert time.monotonic() < deadline, f"{self.name} {probe}: {self.said}"
+            time.sleep(LOOK_SECONDS)
+
+    def tell_to_go(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def exit_code(self) -> int:
+        """One that is still there when its grace period is over would be killed: that is a failure."""
+        assert self._process is not None
+        hook = self._container.get("lifecycle", {}).get("preStop", {})
+        pause = hook.get("sleep", {}).get("seconds", 0)
+        grace = self.workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        return self._process.wait(grace - pause)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(BOUND_SECONDS)
+
+    def _run(self, words: list[str]) -> subprocess.Popen[bytes]:
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "TMPDIR": str(self._folders["/tmp"]),
+            **{
+                name: self._here(value)
+                for name, value in manifests.environment(self.workload).items()
+            },
+        }
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [self._here(word) for word in words],
+                env=environment,
+                cwd=self._application,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _here(self, word: str) -> str:
+        """The same on this machine: folders, ports, and an address that only we can reach."""
+        for path, folder in self._folders.items():
+            if word.startswith(f"{path}/"):
+                return f"{folder}{word.removeprefix(path)}"
+        for port, (_, number) in self._ports.items():
+            if word.endswith((f"={port}", f":{port}")):
+                word = f"{word.removesuffix(port)}{number}"
+        return word.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - away with it
+
+
+@contextlib.contextmanager
+def running(pods: list[Pod]) -> Iterator[None]:
+    """Started together, in no order, as Kubernetes does; none is left behind."""
+    try:
+        for each in pods:
+            each.start()
+        yield
+    finally:
+        for each in pods:
+            each.kill()

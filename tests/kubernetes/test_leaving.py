@@ -1,0 +1,80 @@
+"""How pods are told to go: with time enough, and by nothing but the one signal."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.api.settings import ApiSettings
+from faultline.inspector.service import GRACE_SECONDS as INSPECTOR_GRACE_SECONDS
+from faultline.workers import children, registration, talks, worker
+from tests.kubernetes import manifests
+from tests.kubernetes.manifests import Object
+
+
+def pause_seconds(workload: Object) -> int:
+    hook = manifests.container(workload).get("lifecycle", {}).get("preStop")
+    return 0 if hook is None else int(hook["sleep"]["seconds"])
+
+
+def after_the_drain_seconds() -> float:
+    """What a worker may take at most when its drain is over, every wait of it at its bound."""
+    return (
+        worker._LAST_CLAIM_SECONDS
+        + 3 * worker._ABORT_GRACE_SECONDS
+        + 3 * worker._FAREWELL_SECONDS
+        + registration._GOODBYE_SECONDS
+        + talks._CLOSE_SECONDS
+        + children._FAREWELL_SECONDS
+    )
+
+
+@pytest.mark.parametrize("source", manifests.ALL)
+def test_a_worker_is_not_killed_before_it_has_drained(source: str) -> None:
+    workers = [w for w in manifests.workloads(source) if manifests.component(w) == "worker"]
+    assert workers
+    for each in workers:
+        drain = float(manifests.option(each, "drain-seconds"))
+        needed = pause_seconds(each) + drain + after_the_drain_seconds()
+        assert manifests.pod(each)["terminationGracePeriodSeconds"] >= needed
+        # Nor does a node that is emptied wait for long without a reason.
+        assert manifests.pod(each)["terminationGracePeriodSeconds"] <= needed + 10
+
+
+def test_each_queue_has_the_grace_period_of_its_own_drain() -> None:
+    graces = {
+        each["metadata"]["name"]: manifests.pod(each)["terminationGracePeriodSeconds"]
+        for each in manifests.workloads("chart:queues")
+        if manifests.component(each) == "worker"
+    }
+    assert graces["faultline-worker-billing"] == graces["faultline-worker-mail"] + 100
+    assert graces["faultline-worker-reports"] == graces["faultline-worker-mail"] - 20
+
+
+@pytest.mark.parametrize("source", manifests.ALL)
+def test_the_api_and_the_inspector_have_time_to_answer_what_was_asked(source: str) -> None:
+    for each in manifests.workloads(source):
+        grace = manifests.pod(each).get("terminationGracePeriodSeconds", 0)
+        match manifests.component(each):
+            case "api":
+                drain = float(manifests.option(each, "drain-seconds"))
+                assert drain == ApiSettings.drain_seconds
+                assert pause_seconds(each) > 0
+                assert grace > pause_seconds(each) + drain
+            case "inspector":
+                assert pause_seconds(each) > 0
+                assert grace > pause_seconds(each) + INSPECTOR_GRACE_SECONDS
+
+
+@pytest.mark.parametrize("source", manifests.ALL)
+def test_no_hook_sends_a_signal(source: str) -> None:
+    """The second SIGTERM hands running jobs back at once."""
+    for each in manifests.workloads(source):
+        hook = manifests.container(each).get("lifecycle", {}).get("preStop", {})
+        assert set(hook) <= {"sleep"}
+
+
+@pytest.mark.parametrize("source", manifests.ALL)
+def test_a_rollout_takes_nobody_away_before_another_is_ready(source: str) -> None:
+    for each in manifests.workloads(source):
+        if each["kind"] == "Deployment":
+            assert each["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
