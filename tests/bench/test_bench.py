@@ -24,7 +24,7 @@ from faultline.migrate import migrate
 
 RATES = {"bulk_enqueue", "single_enqueue", "drain", "drain_write"}
 TIMES = {"round_trip", "commit", "commit_unflushed", "start_latency", "commit_latency", "recovery"}
-LONG_ENOUGH_TO_MEDDLE = ("--seconds", "4", "--json")
+LONG_ENOUGH_TO_MEDDLE = ("--seconds", "20", "--json")
 
 
 class Account:

@@ -11,8 +11,9 @@ from faultline.drills.subjects import Subject
 from tests.proof import TRIES, Tally, until_shown
 
 SCENARIOS = all_scenarios()
-# These ask the verbs themselves, and nothing takes effect twice while they do.
-JUDGED_BY_THEIR_STORY = ("wrong_papers", "one_guard_down", "edge_of_the_lease")
+# These ask the verbs themselves, and nothing takes effect twice while they do. Whether a failure that is
+# let through late breaks a rule as well is chance: the story says that it was.
+JUDGED_BY_THEIR_STORY = ("wrong_papers", "one_guard_down", "edge_of_the_lease", "late_failure")
 TRIES_SECONDS = 300  # a drill that waits in vain does so for a minute, and may be tried three times
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 

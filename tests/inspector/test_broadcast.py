@@ -100,16 +100,31 @@ def test_a_listener_who_comes_later_is_told_at_once(database_url: str) -> None:
     play(database_url, scene)
 
 
+def facts(overview: Any) -> Any:
+    """Without what differs from look to look by itself."""
+    rate = overview["throughput"]["succeeded_per_second"]
+    own = {"now", "database", "throughput"}
+    return {"rate": rate, **{name: fact for name, fact in overview.items() if name not in own}}
+
+
 def test_what_has_not_changed_is_not_said_again_until_it_is_time(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def quiet(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            said = facts(await hear(listener, "overview"))
             looks = broadcast.looks
             await until(lambda: broadcast.looks >= looks + 10)
-            # The rate becomes known with the second look: that is a change.
-            assert listener.waiting <= 1
+            # The rate becomes known with the second look: that is a change. On a busy machine a look may be
+            # late, too, and the database said to be away and back: then everything is said anew.
+            while listener.waiting:
+                event = await listener.next()
+                if event is None or b"event: overview" not in event:
+                    said = None
+                    continue
+                again = facts(orjson.loads(event.strip().split(b"data: ", 1)[1]))
+                assert again != said
+                said = again
 
     async def reminded(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:

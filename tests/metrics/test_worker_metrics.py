@@ -45,6 +45,8 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(fleet: Fleet, stage
     stage.enqueue(jobs.answer, queue="nobody-listens")
     stage.wait_for_state(retried)
     stage.wait_for_state(dead, "failed")
+    left = "FROM faultline.jobs WHERE queue = 'default' AND state IN ('queued', 'running')"
+    stage.wait_until(lambda: not stage.count(left), "something is left for the late one to do")
     stage.conn.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND application_name = 'faultline worker'"

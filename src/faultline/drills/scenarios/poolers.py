@@ -141,7 +141,15 @@ def _wait_for_all(arena: Arena) -> None:
 
 
 def _expect_degradation(arena: Arena, worker: Witness) -> None:
-    said = " ".join(str(each.get("reason")) for each in worker.heard("degraded"))
+    arena.wait_until(
+        lambda: bool(worker.heard("worker_started")), f"the start of {worker.name}", by=worker
+    )
+
+    def losses() -> str:
+        return " ".join(str(each.get("reason")) for each in worker.heard("degraded"))
+
+    arena.wait_until(lambda: "every reconciler acts" in losses(), "its last word on it", by=worker)
+    said = losses()
     for loss in ("LISTEN", "leases run out", "every reconciler acts"):
         arena.expect(loss in said, f"{worker.name} did not say what it lost: {loss}")
     started = worker.heard("worker_started")[0]
