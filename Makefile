@@ -6,8 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 UV     := $(shell command -v uv 2>/dev/null)
-# Tests wait for leases to run out as much as they compute: one more than there are cores.
-JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)
+# Tests wait for leases to run out as much as they compute: two more than there are cores.
+JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 2)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock image-check k8s k8s-check clean
@@ -21,8 +21,8 @@ $(READY): requirements.lock pyproject.toml
 ifneq ($(UV),)
 	@echo "installing into $(VENV) with uv"
 	@uv venv --quiet --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
-	@uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
-	@uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --no-build-isolation -e .
 else
 	@echo "installing into $(VENV) with pip (uv is faster, if you have it)"
 	@$(PYTHON) -m venv $(VENV)

@@ -10,11 +10,12 @@ import contextlib
 import json
 import logging
 import sys
+import threading
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TextIO
 
 import orjson
-import structlog
 
 
 class Event(StrEnum):
@@ -81,18 +82,8 @@ class EventLog:
     ) -> None:
         out = stream or sys.stderr
         as_json = style == "json" or (style == "auto" and not out.isatty())
-        processors: list[Any] = [structlog.processors.TimeStamper(fmt="iso", utc=True, key="at")]
-        if as_json:
-            processors.append(structlog.processors.JSONRenderer(serializer=_dump))
-        else:
-            processors += [structlog.processors.add_log_level, structlog.dev.ConsoleRenderer()]
-        level = logging.DEBUG if verbose else logging.INFO
         self.is_verbose = verbose
-        self._logger = structlog.wrap_logger(
-            structlog.WriteLogger(out),  # line and newline in one write: processes share a stderr
-            processors=processors,
-            wrapper_class=structlog.make_filtering_bound_logger(level),
-        )
+        self._logger = _Lines(out) if as_json else _readable(out, verbose=verbose)
 
     def emit(self, event: Event, **fields: Any) -> None:
         if self._logger is None or (event in ROUTINE and not self.is_verbose):
@@ -107,14 +98,43 @@ class EventLog:
                 self._logger.info(event.value, **fields)
 
 
-def _dump(fields: dict[str, Any], **_: Any) -> str:
-    ordered = {"event": fields.pop("event"), **fields}
+class _Lines:
+    """One JSON object per line, whatever its level."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()  # the heartbeat speaks from a thread of its own
+        self.debug = self.info = self.warning = self._write
+
+    def _write(self, event: str, **fields: Any) -> None:
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        line = _dump({"event": event, **fields, "at": at}) + "\n"
+        with self._lock:
+            self._out.write(line)  # in one piece: processes share a stderr
+            self._out.flush()
+
+
+def _readable(out: TextIO, *, verbose: bool) -> Any:
+    """Imported here, for people alone: it takes as long to load as all the rest of a worker."""
+    import structlog
+
+    level = logging.DEBUG if verbose else logging.INFO
+    return structlog.wrap_logger(
+        structlog.WriteLogger(out),
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+    )
+
+
+def _dump(fields: dict[str, Any]) -> str:
     try:
-        return orjson.dumps(ordered, default=str).decode()
-    except (
-        TypeError
-    ):  # a lone surrogate, or a number that is too large: the standard library escapes
-        return json.dumps(ordered, default=str)
+        return orjson.dumps(fields, default=str).decode()
+    except TypeError:  # a lone surrogate, or a number that is too large: the library escapes
+        return json.dumps(fields, default=str)
 
 
 log = EventLog()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultline import protocol
+from faultline.address import FILE_VARIABLE, VARIABLE
 from faultline.cli.context import Context
 from faultline.cli.main import cli
 from faultline.database import run
@@ -48,7 +50,9 @@ def invoke(url: str | None, *words: str, app: str | None = None, stdin: Any = No
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     context = Context(app_path=app, given_url=url, log_format="json", verbose=False)
-    done = CliRunner().invoke(command, arguments, obj=context, input=stdin)
+    told = {name: os.environ.get(name) for name in (VARIABLE, FILE_VARIABLE)}
+    # A command tells its children by its environment, which is ours: `env` is put back afterwards.
+    done = CliRunner().invoke(command, arguments, obj=context, input=stdin, env=told)
     failure = done.exception
     if failure is not None and not isinstance(failure, FaultlineError | SystemExit):
         raise failure

@@ -78,3 +78,15 @@ def test_the_driver_is_not_imported_by_what_has_no_need_of_it() -> None:
             if isinstance(node, ast.ImportFrom)
         }
         assert imported.isdisjoint({"psycopg", "psycopg_pool"}), name
+
+
+def test_a_worker_loads_nothing_that_only_draws_for_people() -> None:
+    """Every restart waits for what it imports."""
+    program = (
+        "import sys, faultline.cli.main, faultline.cli.services; print(*sys.modules, sep='\\n')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in ran.stdout.split()}
+    assert loaded & {"rich", "pygments", "structlog", "fastapi", "opentelemetry"} == set()
