@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -172,7 +173,8 @@ def _parts(url: str) -> dict[str, Any] | None:
     except psycopg.ProgrammingError:
         return None
     misread = any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname"))
-    return None if misread else dict(parts)
+    numbered = all(port.isdecimal() for port in _listed(parts, "port") if port)
+    return dict(parts) if numbered and not misread else None
 
 
 def _unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
@@ -226,7 +228,8 @@ def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
     ours = {"autocommit": True, "client_encoding": "UTF8"}
     # Of several servers the one that can be written to: the others are its standbys.
     several = len(_listed(given, "host") or _listed(given, "hostaddr")) > 1
-    target = {"target_session_attrs": "read-write"} if several else {}
+    # One that is silent has not used up the time of a lease before the next is asked.
+    target = {"target_session_attrs": "read-write", "connect_timeout": "3"} if several else {}
     return {**NETWORK_DEFAULTS, "application_name": application_name, **target, **given, **ours}
 
 
@@ -387,19 +390,34 @@ _POOL_SECONDS = 15.0
 class AskingPool(ConnectionPool[Connection]):
     def getconn(self, timeout: float | None = None) -> Connection:
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        while (left := deadline - time.monotonic()) > _TURN_SECONDS:
-            with contextlib.suppress(PoolTimeout):
-                return super().getconn(_TURN_SECONDS)
-        return super().getconn(max(left, 0.0))
+        turn = _TURN_SECONDS
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                return super().getconn(min(left, turn))
+            except PoolTimeout:
+                if left <= turn:
+                    raise
+            turn = _next_turn(self.get_stats())
 
 
 class AskingAsyncPool(AsyncConnectionPool[AsyncConnection]):
     async def getconn(self, timeout: float | None = None) -> AsyncConnection:
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        while (left := deadline - time.monotonic()) > _TURN_SECONDS:
-            with contextlib.suppress(PoolTimeout):
-                return await super().getconn(_TURN_SECONDS)
-        return await super().getconn(max(left, 0.0))
+        turn = _TURN_SECONDS
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                return await super().getconn(min(left, turn))
+            except PoolTimeout:
+                if left <= turn:
+                    raise
+            turn = _next_turn(self.get_stats())
+
+
+def _next_turn(stats: dict[str, int]) -> float:
+    """Where all connections are there, and in use, asking again would be going to the end of the queue."""
+    return math.inf if stats["pool_size"] >= stats["pool_max"] else _TURN_SECONDS
 
 
 def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:

@@ -51,7 +51,8 @@ def status() -> Statement[EpochStatus]:
         " known_system_identifier, known_timeline, known_restored_from > '-infinity',"
         " system_identifier, timeline, restored_from > '-infinity',"
         " (known_system_identifier <> system_identifier) IS TRUE"
-        " OR (known_restored_from <> restored_from AND known_timeline = timeline) IS TRUE,"
+        " OR (known_restored_from < restored_from) IS TRUE"
+        " AND (known_timeline = timeline) IS NOT FALSE,"
         " (known_timeline <> timeline AND (known_system_identifier = system_identifier) IS NOT FALSE)"
         " IS TRUE FROM faultline.epoch_status()",
         (),

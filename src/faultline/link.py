@@ -140,8 +140,7 @@ class Link:
                 if is_transient(error) and not isinstance(error, ServerChanged):
                     await self.drop()
                 raise
-            if self._away_since is not None:
-                self._came_back()
+            self.answered()
             return answer
         finally:
             meter.current.talk_ends(self.purpose)
@@ -162,6 +161,11 @@ class Link:
         else:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause)
+
+    def answered(self) -> None:
+        """For whoever talks on the connection itself: the server has done what it was asked."""
+        if self._away_since is not None:
+            self._came_back()
 
     def _came_back(self) -> None:
         self._backoff.reset()

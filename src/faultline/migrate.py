@@ -28,6 +28,9 @@ TRIGGERS = (
     ("ledger", "guard_truncate"),
 )
 _LOCK_TRY_MILLISECONDS = 100
+_REPLACED = "LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE"
+# What an ALTER TABLE would take later, and one by one, while a heartbeat holds workers and waits for jobs.
+_ALTERED = "LOCK TABLE faultline.workers, faultline.jobs, faultline.ledger IN ACCESS EXCLUSIVE MODE"
 # Zero, so that tokens start at 1. Never again in this database: a restored one brings its own along.
 _FIRST_EPOCH = """
     INSERT INTO faultline.epochs (epoch, system_identifier, timeline, restored_from, cause)
@@ -160,7 +163,7 @@ def _apply(conn: Connection, lock_timeout_seconds: float) -> MigrationReport:
     )
     if replaced and current:
         _require_owner(conn)
-        _lock_tables(conn, lock_timeout_seconds)
+        _lock_tables(conn, lock_timeout_seconds, altering=bool(pending))
     for migration in pending:
         conn.execute(migration.sql)
         conn.execute(
@@ -201,8 +204,8 @@ def _owner_and_account(conn: Connection) -> tuple[str | None, str]:
     return row[0], row[1]
 
 
-def _lock_tables(conn: Connection, lock_timeout_seconds: float) -> None:
-    """Take both tables at once or neither, without standing in anyone's way for long.
+def _lock_tables(conn: Connection, lock_timeout_seconds: float, *, altering: bool) -> None:
+    """Take the tables at once or none of them, without standing in anyone's way for long.
 
     Jobs' transactions take them in either order (a commit begins with the ledger, a handler that
     enqueues with the jobs), so whoever holds one and waits for the other will meet one that does the
@@ -213,9 +216,7 @@ def _lock_tables(conn: Connection, lock_timeout_seconds: float) -> None:
         try:
             with conn.transaction():
                 conn.execute(f"SET LOCAL lock_timeout = {_LOCK_TRY_MILLISECONDS}")
-                conn.execute(
-                    "LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE"
-                )
+                conn.execute(_ALTERED if altering else _REPLACED)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if time.monotonic() > deadline:
                 raise

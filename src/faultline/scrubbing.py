@@ -9,9 +9,14 @@ from __future__ import annotations
 import re
 
 _HIDDEN = "***"
-# scheme://user:PASSWORD@host, where the password may hold what should have been escaped.
-_IN_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s:/@'\"]*:)[^\s'\"]*@", re.IGNORECASE)
-_AS_PAIR = re.compile(r"\b(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s,;)&'\"]+)", re.IGNORECASE)
+# scheme://user:PASSWORD@host, where the password may hold what should have been escaped. Each part has a
+# bound: without one a long text of dots takes minutes, in which no other thread of the worker runs.
+_IN_URL = re.compile(
+    r"\b([a-z][a-z0-9+.-]{0,30}://[^\s:/@'\"]{0,300}:)[^\s'\"]{0,500}@", re.IGNORECASE
+)
+_AS_PAIR = re.compile(
+    r"(password\s{0,9}=\s{0,9})(?:'(?:[^'\\]|\\.)*'|[^\s,;)&'\"]+)", re.IGNORECASE
+)
 
 
 def without_passwords(text: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from faultline.api.settings import ApiSettings
 from faultline.inspector.service import GRACE_SECONDS as INSPECTOR_GRACE_SECONDS
-from faultline.workers import children, registration, talks, worker
+from faultline.workers import children, registration, talks, tools, worker
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import Object
 
@@ -25,6 +25,7 @@ def after_the_drain_seconds() -> float:
         + registration._GOODBYE_SECONDS
         + talks._CLOSE_SECONDS
         + children._FAREWELL_SECONDS
+        + 2 * tools._CLOSE_SECONDS
     )
 
 

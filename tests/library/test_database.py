@@ -44,6 +44,7 @@ from .running import Connection, until, value
         "host=h sslpassword=hunter2",
         'connection to "postgresql://me:hunter2@host/db" failed',
         "postgresql://me:hunter2@127.0.0.1:1,127.0.0.1:2/db",
+        "postgresql://me:hunter2/db",  # the host was forgotten
     ],
 )
 def test_a_password_is_never_shown(url: str) -> None:
@@ -60,6 +61,8 @@ def test_a_password_is_never_shown(url: str) -> None:
         ("postgres://me:secret@host/db?sslmode=require", "postgresql://me@host/db"),
         ("host=h dbname=db user=me password=secret", "postgresql://me@h/db"),
         ("dbname=d", "postgresql://localhost/d"),
+        ("postgresql://me@a:1,b:2/db", "postgresql://me@a:1,b:2/db"),
+        ("host=a,b port=5432 dbname=db", "postgresql://a:5432,b:5432/db"),
         ("host=/var/run dbname=d", "postgresql:///var/run/d"),
     ],
 )

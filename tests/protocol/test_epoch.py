@@ -18,6 +18,7 @@ from .steps import (
     enqueue,
     expire,
     heartbeat,
+    never_waits,
     one,
     refused,
     rows,
@@ -28,6 +29,14 @@ from .steps import (
 
 COUNTER = 2**22
 SECONDS = "SELECT floor(extract(epoch FROM clock_timestamp() - '2025-01-01 00:00+00'))::bigint"
+LAID_DOWN = "laid down from a base backup"
+FROM_A_BASE_BACKUP = """
+    ALTER FUNCTION faultline.server_identity() RENAME TO true_identity;
+    CREATE FUNCTION faultline.server_identity(
+        OUT system_identifier bigint, OUT timeline integer, OUT restored_from timestamptz)
+    LANGUAGE sql AS $$ SELECT t.system_identifier, t.timeline, '2024-02-03'::timestamptz
+                       FROM faultline.true_identity() AS t $$
+"""
 
 
 def began_elsewhere(conn: Connection, assignment: str) -> None:
@@ -52,6 +61,16 @@ def test_a_restart_of_the_same_server_begins_nothing(conn: Connection) -> None:
     examined = "SELECT server_started_at = pg_postmaster_start_time() FROM faultline.epochs"
     assert value(conn, examined) is True
     assert epochs(conn) == [0]
+
+
+def test_after_a_restart_nobody_waits_for_a_claim_in_an_open_transaction(
+    conn: Connection, connect: Connect
+) -> None:
+    enqueue(conn)
+    began_elsewhere(conn, "timeline = timeline")
+    with conn.transaction():
+        assert claim(conn).token == 1
+        assert claim_new(never_waits(connect())).token == 1
 
 
 def test_a_new_timeline_begins_an_epoch_with_the_next_claim(conn: Connection) -> None:
@@ -107,7 +126,7 @@ def test_a_lease_that_came_along_is_still_held(conn: Connection) -> None:
     [
         ("system_identifier = 42", "restored into another server"),
         ("system_identifier = 42, timeline = 7", "restored into another server"),
-        ("restored_from = '2024-02-03'", "restored from the base backup"),
+        (LAID_DOWN, "restored from the base backup"),
     ],
 )
 def test_after_a_restore_claims_are_refused_until_somebody_says_go_on(
@@ -115,6 +134,9 @@ def test_after_a_restore_claims_are_refused_until_somebody_says_go_on(
 ) -> None:
     lease = claim_new(conn)
     enqueue(conn)
+    if elsewhere == LAID_DOWN:
+        conn.execute(FROM_A_BASE_BACKUP)
+        elsewhere = "timeline = timeline"
     began_elsewhere(conn, elsewhere)
     for _ in range(2):
         with pytest.raises(psycopg.Error, match=said) as error:
@@ -125,6 +147,11 @@ def test_after_a_restore_claims_are_refused_until_somebody_says_go_on(
     assert claim(conn).token == epoch * COUNTER + 1
     newest = "SELECT cause FROM faultline.epochs ORDER BY epoch DESC LIMIT 1"
     assert value(conn, newest) == "by hand: drill"
+
+
+def test_a_label_that_somebody_has_tidied_away_is_no_restore(conn: Connection) -> None:
+    began_elsewhere(conn, "restored_from = '2024-02-03'")
+    assert claim_new(conn).token == 1
 
 
 def test_what_cannot_be_seen_is_not_held_against_the_server(conn: Connection) -> None:

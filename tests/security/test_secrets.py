@@ -243,6 +243,12 @@ def test_passwords_are_taken_out_of_the_errors_of_others(text: str) -> None:
     assert "***" in scrubbed
 
 
+@pytest.mark.parametrize("piece", ["a.", "a-", "x://a:", "password = ", "a:b@"])
+def test_a_long_text_is_looked_through_in_one_go(piece: str) -> None:
+    """With the square of its length, each of these would outlast the time that a test may take."""
+    without_passwords(piece * 100_000)
+
+
 @pytest.mark.parametrize(
     "text", ["see https://host:8080/path and mail a@b.c", "time 12:30 @ noon", "password missing"]
 )

@@ -7,7 +7,7 @@ import click
 from faultline import epoch as epochs
 from faultline.cli.context import Context
 from faultline.cli.output import print_json, print_table
-from faultline.cli.session import session
+from faultline.cli.session import impatient, session
 from faultline.database import run
 
 
@@ -89,4 +89,6 @@ def bump(context: Context, reason: str | None, yes: bool) -> None:
                 "Is the original gone for good, so that none of its workers is still at work?",
                 abort=True,
             )
-        click.echo(f"epoch {run(conn, epochs.bump(reason))} has begun")
+        with impatient(conn):
+            number = run(conn, epochs.bump(reason))
+    click.echo(f"epoch {number} has begun")

@@ -6,6 +6,7 @@ started every few seconds, and needs none of it.
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import click
@@ -73,6 +74,8 @@ def cli(
     from faultline.events import log
 
     log.open(style=log_format, verbose=verbose)
+    # The driver's own remarks are no events; what they mean is said by whoever meets the error.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     url = database_url or address.from_environment()
     ctx.obj = Context(app_path=app, given_url=url, log_format=log_format, verbose=verbose)
 

@@ -148,7 +148,9 @@ def _work(
 ) -> int:
     """In one process; with a reconciler beside it, if there is something that it is to keep."""
     app = context.app  # before the traces: it may have an idea of its own about them
-    url = app.database_url  # which need not be the one in the environment: the reconciler goes along
+    url = (
+        app.database_url
+    )  # which need not be the one in the environment: the reconciler goes along
     companions = [] if retention is None else [Reconciler(url, retention).run]
     _require_schema(url)
     with exporting("worker"), asyncio.Runner(loop_factory=_fastest_loop()) as runner:
@@ -175,7 +177,13 @@ async def _run_worker(worker: Worker, pulse: Pulse | None, supervised_by: int | 
         loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
     if pulse is not None:
         pulse.follow(worker.vitals)
-    is_clean = await worker.run()
+    try:
+        is_clean = await worker.run()
+    except Exception as error:
+        if not worker.is_stuck:
+            raise
+        emit(Event.DEGRADED, reason=f"an error ends the worker: {' '.join(str(error).split())}")
+        is_clean = False
     is_drained = worker.was_asked and supervised_by is not None
     if not is_clean:
         # A handler that cannot be ended would keep the process alive for ever: its thread is joined

@@ -55,6 +55,14 @@ DECLARE
     known faultline.epochs;
     here  record := faultline.server_identity();
 BEGIN
+    SELECT * INTO known FROM faultline.epochs AS e ORDER BY e.epoch DESC LIMIT 1;
+    IF (known.system_identifier <> here.system_identifier OR known.timeline <> here.timeline
+        OR known.restored_from < here.restored_from) IS NOT TRUE THEN
+        -- The same server, started again: noted by whoever can do it without waiting for anybody.
+        UPDATE faultline.epochs AS e SET server_started_at = pg_postmaster_start_time()
+        WHERE e.epoch = (SELECT o.epoch FROM faultline.epochs AS o WHERE o.epoch = known.epoch FOR UPDATE SKIP LOCKED);
+        RETURN known.epoch;
+    END IF;
     -- One at a time, behind the oldest row: the others then find what the first one wrote.
     PERFORM FROM faultline.epochs AS e ORDER BY e.epoch LIMIT 1 FOR UPDATE;
     SELECT * INTO known FROM faultline.epochs AS e ORDER BY e.epoch DESC LIMIT 1;
@@ -64,12 +72,10 @@ BEGIN
             HINT = 'If the original is gone for good, run: faultline epoch bump. If this is a copy, run no workers on it.';
     ELSIF known.timeline <> here.timeline THEN
         RETURN faultline.begin_epoch('a new timeline');
-    ELSIF known.restored_from <> here.restored_from THEN
+    ELSIF known.restored_from < here.restored_from THEN
         RAISE EXCEPTION 'this server was restored from the base backup of %', here.restored_from USING ERRCODE = 'FL008',
             HINT = 'If the original is gone for good, run: faultline epoch bump. If this is a copy, run no workers on it.';
     END IF;
-    UPDATE faultline.epochs AS e SET server_started_at = pg_postmaster_start_time()
-    WHERE e.epoch = known.epoch AND e.server_started_at <> pg_postmaster_start_time();
     RETURN known.epoch;
 END $$;
 

@@ -39,6 +39,7 @@ class Listener:
         while True:
             try:
                 conn = await self._link.connection()
+                self._link.answered()
                 if self._is_deaf:
                     break
                 async for notification in conn.notifies(timeout=_ROUND_SECONDS):

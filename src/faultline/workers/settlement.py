@@ -282,11 +282,15 @@ def summary(error: BaseException) -> str:
         text = str(error)
     except Exception:
         text = "(its message cannot be shown)"
-    return without_passwords(f"{type(error).__name__}: {text}")[:_SUMMARY_LENGTH]
+    # What is cut off is not looked at; a password that the cut goes through is cut off with a good margin.
+    return without_passwords(f"{type(error).__name__}: {text[: 10 * _SUMMARY_LENGTH]}")[
+        :_SUMMARY_LENGTH
+    ]
 
 
 def describe(error: BaseException) -> str:
     """The error as PostgreSQL can store it: no NUL, no lone surrogates, not too long."""
-    trace = without_passwords("".join(traceback.format_exception(error))).strip()
+    said = "".join(traceback.format_exception(error))[: 2 * _MAX_ERROR_LENGTH]
+    trace = without_passwords(said).strip()
     text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

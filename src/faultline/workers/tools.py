@@ -9,6 +9,7 @@ from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.workers.children import Children
 
 _NAME = "faultline handler"
+_CLOSE_SECONDS = 1.0  # for each pool's own threads or tasks, which may be connecting
 _PER_SLOT = 2  # a handler may open fenced() inside transaction()
 
 
@@ -41,8 +42,8 @@ class Tools:
             return self._pool
 
     async def close(self) -> None:
-        await self.async_pool.close()
+        await self.async_pool.close(_CLOSE_SECONDS)
         if self._pool is not None:
-            self._pool.close()
+            self._pool.close(_CLOSE_SECONDS)
         self.children.close()
         self.threads.shutdown(wait=False)

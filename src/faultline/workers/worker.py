@@ -63,6 +63,8 @@ class Worker:
         self._hurrying = asyncio.Event()
         self._is_told = False  # by a signal
         self.was_asked = False  # by an operator
+        self._has_failed = False
+        self.is_stuck = False  # it ended by an error, and a handler could not be ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._pace = Pace(most_ahead=settings.claim_ahead)
@@ -186,8 +188,7 @@ class Worker:
             self._sentinel.start()
         services = [asyncio.create_task(service()) for service in self._services]
         try:
-            await self._claim_until_stopped(services)
-            stuck = await self._drain()
+            stuck = await self._work_and_drain(services)
         finally:
             await _end(services)
             is_heard = self._heartbeat.stop(_FAREWELL_SECONDS)
@@ -227,6 +228,17 @@ class Worker:
                 if not is_transient(error):
                     raise
                 await self._control.pause(error, stop=self._stopping)
+
+    async def _work_and_drain(self, services: list[asyncio.Task[None]]) -> int:
+        """An error of the worker's own ends it too, and is no fault of the jobs that run."""
+        try:
+            await self._claim_until_stopped(services)
+        except Exception:
+            self._has_failed = True
+            self._leave()
+            self.is_stuck = await self._drain() > 0
+            raise
+        return await self._drain()
 
     async def _unless_stopped(self, talk: Coroutine[Any, Any, T]) -> T:
         """Whether an unanswered talk took effect nobody knows: the next session will look."""
@@ -311,7 +323,7 @@ class Worker:
             Event.WORKER_DRAINING,
             worker=self._settings.worker_id,
             running=self._hands.running,
-            cause="signal" if self._is_told else "request" if self.was_asked else "done",
+            cause=self._why_it_leaves(),
         )
         self._hands.close()
         if self._heartbeat.is_started and (self._hands.running or self._left_behind):
@@ -327,6 +339,11 @@ class Worker:
         self._tools.is_closing = True
         self._hands.drop()
         return stuck
+
+    def _why_it_leaves(self) -> str:
+        if self._has_failed:
+            return "error"
+        return "signal" if self._is_told else "request" if self.was_asked else "done"
 
 
 async def _end(services: Sequence[asyncio.Task[None]]) -> None:
