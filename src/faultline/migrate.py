@@ -216,7 +216,10 @@ def _lock_tables(conn: Connection, lock_timeout_seconds: float, *, altering: boo
         try:
             with conn.transaction():
                 conn.execute(f"SET LOCAL lock_timeout = {_LOCK_TRY_MILLISECONDS}")
-                conn.execute(_ALTERED if altering else _REPLACED)
+                if altering:
+                    conn.execute(_ALTERED)
+                else:
+                    conn.execute(_REPLACED)
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             if time.monotonic() > deadline:
                 raise

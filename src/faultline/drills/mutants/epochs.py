@@ -32,7 +32,7 @@ EPOCH_MUTANTS = (
         "base_backup_goes_unnoticed",
         "a base backup that is started in its server's place is taken for a restart",
         drill("restored_base_backup"),
-        ("    ELSIF known.restored_from <> here.restored_from THEN\n", "    ELSIF false THEN\n"),
+        ("OR known.restored_from < here.restored_from) IS NOT TRUE", "OR false) IS NOT TRUE"),
         path=_EPOCH,
     ),
 )
