@@ -34,6 +34,7 @@ from faultline.workers import Worker
 from faultline.workers.supervisor import DRAINED, DRAINED_STUCK
 
 DEFAULTS = WorkerSettings()
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,7 +136,7 @@ def _leave_at_once_if_told() -> None:
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(0)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         signal.signal(number, leave)
 
 
@@ -171,7 +172,7 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _run_worker(worker: Worker, pulse: Pulse | None, supervised_by: int | None) -> int:
     """The exit code."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, worker.stop)
     if supervised_by is not None:
         loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
@@ -193,7 +194,17 @@ async def _run_worker(worker: Worker, pulse: Pulse | None, supervised_by: int | 
         flush()
         sys.stderr.flush()
         os._exit(DRAINED_STUCK if is_drained else 1)
+    _heed_no_more(loop)
     return DRAINED if is_drained else 0
+
+
+def _heed_no_more(loop: asyncio.AbstractEventLoop) -> None:
+    """It is leaving: a signal that comes while Python takes itself down must not look like a death by it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)  # which puts the default in its place
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def _orphaned(worker: Worker, supervised_by: int) -> None:
@@ -242,7 +253,7 @@ async def _run_reconciler(service: Reconciler, pulse: Pulse | None) -> None:
         pulse.follow(service.vitals)
     task = asyncio.create_task(service.run())
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, task.cancel)
     try:
         await task

@@ -11,10 +11,11 @@ from faultline.drills.arena import Arena
 from faultline.drills.witness import Witness
 
 
-def stalled_worker(arena: Arena, **given: Any) -> Witness:
+def stalled_worker(arena: Arena, *options: str, **given: Any) -> Witness:
     """Start a worker that takes every job, and wait until a plan has stopped it."""
     jobs = str(max(1, arena.unfinished()))
-    late = arena.worker("--no-self-fencing", "--concurrency", jobs, name="late", **given)
+    options = ("--no-self-fencing", "--concurrency", jobs, *options)
+    late = arena.worker(*options, name="late", **given)
     arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
     arena.inject("stop", late.name)
     return late
