@@ -21,10 +21,9 @@ def test_a_claim_that_is_not_answered_does_not_keep_the_worker(
     fleet: Fleet, stage: Stage, proxy: Proxy, action: Action
 ) -> None:
     """Whether or not the claim took effect, its job is waiting afterwards, with all of its attempts."""
-    worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
-    stage.wait_until(lambda: any(CLAIM in message.sql for message in proxy.log), "no claim")
-    trap = proxy.on(Match(text=CLAIM), action)
     job_id = stage.enqueue(apps.pay)
+    trap = proxy.on(Match(text=CLAIM), action)
+    worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
     assert trap.wait(BOUND_SECONDS), worker.last_words()
     if action is Action.SWALLOW_REPLY:
         stage.wait_for_state(job_id, "running")
