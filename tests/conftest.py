@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
@@ -82,6 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # A run in a shell's background is deaf to SIGINT, and so would be whatever the tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # An example that is slow once, because the machine is busy, says nothing.
+    hypothesis.settings.register_profile(
+        "faultline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("faultline")
     if not hasattr(config, "workerinput"):
         config.stash[RUN] = Run()
 

@@ -60,7 +60,7 @@ def migrators(conn: Conn, *, waiting: bool = False) -> int:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "the awaited state never came"
         time.sleep(0.01)
@@ -133,20 +133,21 @@ def test_two_migrators_at_once_make_one_schema(empty_database_url: str) -> None:
     with session(empty_database_url) as watcher, ThreadPoolExecutor(2) as threads:
         watcher.execute(STOP_AT_THE_FENCE.encode())
         watcher.execute("SELECT pg_advisory_lock(42)")
-        first = threads.submit(migrate, empty_database_url)
+        first = threads.submit(migrate, empty_database_url, lock_timeout_seconds=60)
         wait_until(lambda: migrators(watcher, waiting=True) == 1)
-        second = threads.submit(migrate, empty_database_url)
+        second = threads.submit(migrate, empty_database_url, lock_timeout_seconds=60)
         wait_until(lambda: migrators(watcher, waiting=True) == 2)
 
         watcher.execute("SELECT pg_advisory_unlock(42)")
 
-        assert len(first.result(timeout=30).applied) == len(migrations())
-        assert second.result(timeout=30).applied == ()
+        assert len(first.result(timeout=60).applied) == len(migrations())
+        assert second.result(timeout=60).applied == ()
         assert value(watcher, "SELECT count(*) FROM faultline.migrations") == latest_version()
 
 
 def kill_a_migration_in_its_middle(url: str, watcher: Conn) -> None:
-    program = "import sys; from faultline.migrate import migrate; migrate(sys.argv[1])"
+    call = "migrate(sys.argv[1], lock_timeout_seconds=60)"
+    program = f"import sys; from faultline.migrate import migrate; {call}"
     migrator = subprocess.Popen([sys.executable, "-c", program, url])
     try:
         wait_until(lambda: migrators(watcher, waiting=True) == 1)

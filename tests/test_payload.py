@@ -197,7 +197,7 @@ def there_and_back(conn: Conn, value: dict[str, Any]) -> Any:
     max_examples=200,
     deadline=None,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(value=st.dictionaries(TEXT, VALUES, max_size=5))
 def test_whatever_is_accepted_comes_back_equal(conn: Conn, value: dict[str, Any]) -> None:

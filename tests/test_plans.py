@@ -128,8 +128,10 @@ def complaints(conn: Conn) -> list[str]:
     return found
 
 
-def let_nobody_analyze(conn: Conn) -> None:
-    conn.execute("ALTER TABLE faultline.jobs SET (autovacuum_enabled = off)")
+def let_nobody_analyze(conn: Conn, *tables: str) -> None:
+    """But the test itself."""
+    for table in tables:
+        conn.execute(f"ALTER TABLE faultline.{table} SET (autovacuum_enabled = off)".encode())
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +139,7 @@ def full_url(new_database: NewDatabase, template: str) -> Iterator[str]:
     """A full table that was never analyzed: for tests that leave no trace, and to be copied."""
     with new_database(template) as url:
         with psycopg.connect(url, autocommit=True) as loader:
-            let_nobody_analyze(loader)
+            let_nobody_analyze(loader, "jobs")
             load(loader, jobs=JOBS, later=FOR_LATER)
         yield url
 
@@ -164,7 +166,7 @@ def test_an_analyzed_table_is_read_by_index(analyzed: Conn) -> None:
 def test_plans_made_while_the_table_was_empty_serve_a_full_one(
     conn: Conn, connect: Connect
 ) -> None:
-    let_nobody_analyze(conn)
+    let_nobody_analyze(conn, "jobs")
     use_every_hot_statement(conn, times=12)  # plans are kept from the sixth use on
     load(connect(), jobs=JOBS, later=FOR_LATER)
 
@@ -180,7 +182,7 @@ def test_plans_made_on_a_full_table_serve_it_as_well(analyzed: Conn) -> None:
 def test_jobs_for_later_at_a_better_priority_cost_a_claim_nothing(
     conn: Conn, connect: Connect
 ) -> None:
-    let_nobody_analyze(conn)
+    let_nobody_analyze(conn, "jobs")
     load(connect(), jobs=FOR_LATER, later=FOR_LATER)
 
     rows, reads = reads_of(conn, CLAIM, (10,))

@@ -4,8 +4,9 @@ belong to a whole server, and here it matters who has made them."""
 from __future__ import annotations
 
 import re
-import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -212,20 +213,33 @@ def test_tables_that_are_in_use_are_handed_over_when_they_are_free(cluster: Clus
     cluster.database_of("busy")
     url = cluster.url("busy")
     migrate(url)
-    with psycopg.connect(url) as user:
-        user.execute("SELECT FROM faultline.jobs")
+    # The user goes before the thread is waited for: with it goes what is in the way.
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(url) as user:
+        user.execute("SELECT FROM faultline.ledger")
 
         with pytest.raises(DatabaseUnavailable, match="nothing was changed"):
             migrate(url, roles=True, lock_timeout_seconds=0.3)
         assert cluster.owners("busy") == ["postgres"]
 
-        handing_over = threading.Thread(target=migrate, args=[url], kwargs={"roles": True})
-        handing_over.start()
-        user.execute("SELECT FROM faultline.ledger")  # while somebody waits to take both
+        handing_over = thread.submit(migrate, url, roles=True, lock_timeout_seconds=60)
+        wait_until_it_waits_for(cluster.url("busy"), "faultline.ledger")
+        user.execute("SELECT FROM faultline.jobs")  # which it has taken before, and gives back
         user.commit()
-        handing_over.join(30)
+        handing_over.result(timeout=60)
 
     assert cluster.owners("busy") == HANDED_OVER
+
+
+def wait_until_it_waits_for(url: str, table: str) -> None:
+    waits = (
+        "SELECT FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid AND NOT l.granted"
+        " WHERE a.application_name = 'faultline migrate' AND l.relation = %s::regclass"
+    )
+    give_up_at = time.monotonic() + 60
+    with psycopg.connect(url, autocommit=True) as watcher:
+        while watcher.execute(waits, [table]).fetchone() is None:
+            assert time.monotonic() < give_up_at, f"it never waited for {table}"
+            time.sleep(0.002)
 
 
 def test_the_owner_sees_whether_the_server_was_restored(cluster: Cluster) -> None:

@@ -16,6 +16,10 @@ LEADERSHIP_SECONDS = 0.2
 # A leader that is stopped in its tracks keeps its session, and with it the leadership, until the server
 # ends a session that has been silent for this long; a living leader speaks ten times a second.
 LEADER_SILENCE_SECONDS = 2.0
+# The server may not do so: its timer goes by its wall clock, which somebody may have set back. A leader has a
+# pulse, and when that stands still for so long that the server should have acted, another one stands in.
+LEADER_PULSE_SECONDS = 0.5
+STAND_IN_SECONDS = 2 * LEADER_SILENCE_SECONDS
 MAX_CONCURRENCY = 10_000
 SHORTEST_RETENTION_DAYS = 1 / 24  # for workers that lost the answer to a commit and look it up
 LONGEST_RETENTION_DAYS = 36_500

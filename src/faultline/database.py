@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
@@ -20,6 +18,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from faultline import errors
+from faultline.pool import AskingAsyncPool, AskingPool
 from faultline.protocol import Statement
 
 T = TypeVar("T")
@@ -381,43 +380,7 @@ def transaction_guarded(conn: Connection | AsyncConnection) -> Iterator[None]:
 
 # ── pools ────────────────────────────────────────────────────────────────────────────────────────
 
-# A pool tries to connect ever more seldom while its server is away, a minute apart in the end, and whoever
-# waits for it waits as long. So it is told to give up at once, and is asked again: each asking is a try.
-_TURN_SECONDS = 0.5
 _POOL_SECONDS = 15.0
-
-
-class AskingPool(ConnectionPool[Connection]):
-    def getconn(self, timeout: float | None = None) -> Connection:
-        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        turn = _TURN_SECONDS
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            try:
-                return super().getconn(min(left, turn))
-            except PoolTimeout:
-                if left <= turn:
-                    raise
-            turn = _next_turn(self.get_stats())
-
-
-class AskingAsyncPool(AsyncConnectionPool[AsyncConnection]):
-    async def getconn(self, timeout: float | None = None) -> AsyncConnection:
-        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
-        turn = _TURN_SECONDS
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            try:
-                return await super().getconn(min(left, turn))
-            except PoolTimeout:
-                if left <= turn:
-                    raise
-            turn = _next_turn(self.get_stats())
-
-
-def _next_turn(stats: dict[str, int]) -> float:
-    """Where all connections are there, and in use, asking again would be going to the end of the queue."""
-    return math.inf if stats["pool_size"] >= stats["pool_max"] else _TURN_SECONDS
 
 
 def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:

@@ -33,7 +33,7 @@ def client(server: Served, api_url: str) -> Iterator[httpx2.Client]:
         yield client
 
 
-# Every limit so low that a test can reach it.
+# Every size so small that a test can reach it.
 SMALL = {
     "body-bytes": "2000",
     "header-bytes": "2000",
@@ -41,10 +41,10 @@ SMALL = {
     "batch-jobs": "3",
     "page-size": "5",
     "page-scan": "10",
-    "header-seconds": "0.5",
-    "send-seconds": "0.5",
-    "request-seconds": "1",
 }
+# Every time so short that a test can wait for its end; of another server, because on a busy machine
+# whoever means no harm may overstep them as well.
+IMPATIENT = {"header-seconds": "1", "send-seconds": "1", "request-seconds": "3"}
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +65,12 @@ def guest(small: Served, small_url: str) -> Iterator[httpx2.Client]:
     """Of the small server; may do everything."""
     with client_of(small, make_key(small_url)) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def impatient(small_url: str) -> Iterator[Served]:
+    with served(small_url, *[f"--{name}={value}" for name, value in IMPATIENT.items()]) as server:
+        yield server
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ class Served:
 
     def __init__(self, url: str, *options: str, app: str | None = None) -> None:
         self.said: list[str] = []
+        self._spoke = threading.Condition()
         program = [sys.executable, "-m", "faultline", "--log-format", "json"]
         program += ["--app", app] if app else []
         self._process = subprocess.Popen(
@@ -57,7 +59,10 @@ class Served:
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
-        self.said.extend(iter(self._process.stderr.readline, ""))
+        for line in iter(self._process.stderr.readline, ""):
+            with self._spoke:
+                self.said.append(line)
+                self._spoke.notify_all()
 
     @property
     def host_and_port(self) -> tuple[str, int]:
@@ -66,13 +71,25 @@ class Served:
         assert parts.port is not None
         return parts.hostname, parts.port
 
-    @property
-    def open_files(self) -> int:
-        return len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
+    def wait_for(self, words: str) -> None:
+        """Until it has said so: an answer may be here before what was said about it has been read."""
+        with self._spoke:
+            is_said = self._spoke.wait_for(
+                lambda: any(words in line for line in self.said), BOUND_SECONDS
+            )
+        assert is_said, (words, self.said)
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        said = [orjson.loads(line) for line in tuple(self.said) if line.startswith("{")]
-        return [event for event in said if event["event"] == name]
+    def wait_for_event(self, name: str, **fields: Any) -> dict[str, Any]:
+        """The first event of that name with these fields."""
+
+        def heard() -> list[dict[str, Any]]:
+            said = [orjson.loads(line) for line in self.said if line.startswith("{")]
+            return [event for event in said if wanted.items() <= event.items()]
+
+        wanted = {"event": name, **fields}
+        with self._spoke:
+            assert self._spoke.wait_for(heard, BOUND_SECONDS), (wanted, self.said)
+            return heard()[0]
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
@@ -123,8 +140,9 @@ def code_of(response: httpx2.Response) -> str:
 
 def wait_until_blocked(url: str, count: int) -> None:
     """Until so many requests wait in the database for a lock."""
+    deadline = time.monotonic() + BOUND_SECONDS
     with psycopg.connect(url, autocommit=True) as conn:
-        for _ in range(1000):
+        while time.monotonic() < deadline:
             row = conn.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                 " AND application_name = 'faultline api' AND wait_event_type = 'Lock'"

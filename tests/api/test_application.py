@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
+from starlette.testclient import TestClient
 
+from faultline.api import ApiSettings
+from faultline.api.application import create_api
 from faultline.keys import Scope
+from faultline.metrics import meter
 from tests.api.served import Served, client_of, code_of, make_key, served
 
 
@@ -66,6 +70,17 @@ def test_requests_and_jobs_are_counted_by_their_routes_and_queues(
     assert any('route="/jobs/{id}"' in line and 'status="404"' in line for line in counted)
     assert any('route="unmatched"' in line and 'status="404"' in line for line in counted)
     assert not any("nowhere" in line or "01a1de8e" in line for line in counted)
+
+
+def test_a_process_counts_while_it_serves_and_not_before_or_afterwards(database_url: str) -> None:
+    """A program may serve the API beside other things, and a test beside other tests."""
+    meter.switch_off()
+    api = create_api(database_url, ApiSettings(require_keys=False))
+    assert not meter.current.is_on
+    with TestClient(api, base_url="http://localhost") as client:
+        assert client.post("/jobs", json={"task": "charge"}).status_code == 201
+        assert "faultline_jobs_enqueued_total{" in client.get("/metrics").text
+    assert not meter.current.is_on
 
 
 def test_an_enqueue_key_does_not_read_what_it_enqueued(server: Served, api_url: str) -> None:

@@ -83,6 +83,6 @@ def wait_for_the_end(job: Job) -> None:
         time.sleep(0.05)
 
 
-@app.task(process=True, max_attempts=1, timeout_seconds=2)
-def take_almost_a_second(job: Job) -> None:
-    time.sleep(0.9)
+@app.task(process=True, max_attempts=1, timeout_seconds=2.5)
+def take_a_moment(job: Job) -> None:
+    time.sleep(0.2)

@@ -112,7 +112,7 @@ def test_the_traceback_of_the_child_is_kept(app: Faultline) -> None:
 
 
 def test_a_cancelled_job_is_killed(app: Faultline, conn: Connection) -> None:
-    with working(app, lease_seconds=0.4):
+    with working(app, lease_seconds=600, heartbeat_seconds=0.1):
         job_id = jobs.wait_for_the_end.enqueue().job_id
         (pid,) = until(lambda: effects(conn), "its beginning")
         app.cancel(job_id)
@@ -153,8 +153,8 @@ def test_a_coroutine_is_refused() -> None:
 
 def test_waiting_for_a_process_is_not_the_handlers_time(app: Faultline) -> None:
     """There are fewer processes than jobs: the last ones wait for longer than they may run."""
-    waves = 3
-    queued = jobs.take_almost_a_second.enqueue_many([{}] * (waves * max(4, os.cpu_count() or 1)))
+    waves = 16
+    queued = jobs.take_a_moment.enqueue_many([{}] * (waves * max(4, os.cpu_count() or 1)))
     with working(app, concurrency=len(queued)):
         states = {ended(app, job.job_id).state for job in queued}
 

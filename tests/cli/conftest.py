@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,8 +52,12 @@ def invoke(url: str | None, *words: str, app: str | None = None, stdin: Any = No
     assert command is not None
     context = Context(app_path=app, given_url=url, log_format="json", verbose=False)
     told = {name: os.environ.get(name) for name in (VARIABLE, FILE_VARIABLE)}
+    heeded = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A command tells its children by its environment, which is ours: `env` is put back afterwards.
     done = CliRunner().invoke(command, arguments, obj=context, input=stdin, env=told)
+    for number, handler in heeded.items():  # a service has its own, and may have left them behind
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
     failure = done.exception
     if failure is not None and not isinstance(failure, FaultlineError | SystemExit):
         raise failure
@@ -109,7 +114,8 @@ def register(
     run(conn, statement)
 
 
-def expire(conn: Connection, job_id: UUID, ago: str = "90 seconds") -> None:
+def expire(conn: Connection, job_id: UUID, ago: str = "90 minutes") -> None:
+    """So long ago that a second more or less is not seen in what is said of it."""
     conn.execute(
         "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - %s::interval"
         " WHERE id = %s",

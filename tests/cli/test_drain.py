@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -18,6 +19,13 @@ Connect = Callable[[], Connection]
 def asked(conn: Connection) -> list[str]:
     query = "SELECT id FROM faultline.workers WHERE drain_requested_at IS NOT NULL ORDER BY id"
     return [worker for (worker,) in conn.execute(query)]
+
+
+def wait_until_asked(conn: Connection, how_many: int) -> None:
+    give_up_at = time.monotonic() + 60
+    while len(asked(conn)) < how_many:
+        assert time.monotonic() < give_up_at, "nobody was asked"
+        time.sleep(0.01)
 
 
 def test_one_is_asked_and_told_what_it_holds(
@@ -103,17 +111,15 @@ def test_waiting_ends_when_all_have_left(
     register(crew, "first")
     register(crew, "second")
 
-    def leave() -> None:
-        with connect() as other:
-            while len(asked(other)) < 2:
-                pass
-            for worker in ("first", "second"):
-                run(other, protocol.deregister_worker(worker))
+    def leave(other: Connection) -> None:
+        wait_until_asked(other, 2)
+        for worker in ("first", "second"):
+            run(other, protocol.deregister_worker(worker))
 
-    leaving = threading.Thread(target=leave)
-    leaving.start()
-    done = faultline("drain", "--all", "--wait")
-    leaving.join()
+    with ThreadPoolExecutor(1) as threads:
+        leaving = threads.submit(leave, connect())
+        done = faultline("drain", "--all", "--wait")
+        leaving.result()
     assert done.code == 0
     first, second, *farewells = done.out.splitlines()
     assert first.startswith("asked first")
@@ -144,14 +150,12 @@ def test_one_that_is_lost_meanwhile_has_not_left_in_peace(
     register(session, "first")
 
     def die() -> None:
-        with connect() as other:
-            while not asked(other):
-                pass
+        wait_until_asked(conn, 1)
         session.close()
 
-    dying = threading.Thread(target=die)
-    dying.start()
-    done = faultline("drain", "first", "--wait", "--timeout", "30")
-    dying.join()
+    with ThreadPoolExecutor(1) as threads:
+        dying = threads.submit(die)
+        done = faultline("drain", "first", "--wait", "--timeout", "60")
+        dying.result()
     assert done.code == 1
     assert "first was lost before it had drained" in done.out

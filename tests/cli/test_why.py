@@ -8,6 +8,7 @@ import pytest
 
 from faultline import protocol, queue_control
 from faultline.database import run
+from tests.protocol.steps import end_session
 
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
 
@@ -86,7 +87,7 @@ def test_its_worker_is_gone_but_the_lease_still_holds(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "w")
-    crew.close()
+    end_session(conn, crew)
     job_id = enqueue(conn)
     claim(conn, "w")
     asked = Asked(faultline, job_id)
@@ -104,7 +105,7 @@ def test_its_lease_ran_out_and_nobody_is_alive(faultline: Faultline, conn: Conne
     asked = Asked(faultline, job_id)
     assert asked.code == "unattended"
     assert asked.first_line.startswith(
-        "it is running, but its lease ran out 1 min 30 s ago, and no"
+        "it is running, but its lease ran out 1 h 30 min ago, and no"
     )
     assert "--queues default" in asked.advice
 
@@ -149,10 +150,10 @@ def test_its_lease_ran_out_and_a_prepared_transaction_holds_its_row(
 
 
 def test_it_waits_for_its_time(faultline: Faultline, conn: Connection) -> None:
-    job_id = UUID(faultline("enqueue", "send_mail", "--delay", "300").out.strip())
+    job_id = UUID(faultline("enqueue", "send_mail", "--delay", "5430").out.strip())
     asked = Asked(faultline, job_id)
     assert asked.code == "scheduled"
-    assert asked.first_line == "it waits for its time: due in 4 min 59 s"
+    assert asked.first_line == "it waits for its time: due in 1 h 30 min"
 
 
 def test_it_waits_to_be_tried_again(faultline: Faultline, conn: Connection) -> None:
@@ -211,7 +212,7 @@ def test_the_only_worker_of_its_queue_takes_nothing(
             "UPDATE faultline.workers SET last_heartbeat_at = now() - interval '10 minutes'"
         )
     else:
-        crew.close()
+        end_session(conn, crew)
     asked = Asked(faultline, enqueue(conn))
     assert asked.code == "no_worker"
     assert f"worker w would, but it is {status}" in asked.advice

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from uuid import UUID
+
 import pytest
 
 from faultline import protocol
 from faultline.database import run
 
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
+
+
+@contextmanager
+def sharing(job_id: UUID, *holders: Connection) -> Iterator[None]:
+    """All of them hold its row."""
+    with ExitStack() as transactions:
+        for holder in holders:
+            transactions.enter_context(holder.transaction())
+            holder.execute("SELECT FROM faultline.jobs WHERE id = %s FOR KEY SHARE", [job_id])
+        yield
 
 
 @pytest.mark.parametrize("strength", ["UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"])
@@ -31,9 +45,7 @@ def test_two_sessions_share_its_row_and_both_are_named(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     job_id = enqueue(conn)
-    with conn.transaction(), crew.transaction():
-        for holder in (conn, crew):
-            holder.execute("SELECT FROM faultline.jobs WHERE id = %s FOR KEY SHARE", [job_id])
+    with sharing(job_id, conn, crew):
         asked = Asked(faultline, job_id)
     assert asked.code == "locked"
     for holder in (conn, crew):
@@ -52,9 +64,8 @@ def test_a_lock_that_was_let_go_is_no_answer(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     job_id = enqueue(conn)
-    with conn.transaction(), crew.transaction():
-        for holder in (conn, crew):
-            holder.execute("SELECT FROM faultline.jobs WHERE id = %s FOR KEY SHARE", [job_id])
+    with sharing(job_id, conn, crew):
+        pass
     assert Asked(faultline, job_id).code == "no_worker"
 
 
@@ -89,7 +100,7 @@ def test_its_lease_ran_out_and_a_session_holds_its_row(
         expire(crew, job_id)
         asked = Asked(faultline, job_id)
     assert asked.code == "locked"
-    assert "its lease ran out 1 min 30 s ago, and its row is locked by session" in asked.answer
+    assert "its lease ran out 1 h 30 min ago, and its row is locked by session" in asked.answer
 
 
 def test_asking_changes_nothing(faultline: Faultline, conn: Connection, crew: Connection) -> None:

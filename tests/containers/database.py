@@ -13,7 +13,7 @@ from tests.conftest import administer, roomy_memory, url_of
 from tests.containers.composition import Service
 
 SCRIPTS = "/docker-entrypoint-initdb.d/"
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 60.0
 
 
 def binaries_of(service: Service) -> Path:

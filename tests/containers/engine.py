@@ -25,7 +25,7 @@ from tests.containers.composition import Service, services
 from tests.containers.image import Image
 from tests.containers.places import Places
 
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 60.0
 LOOK_SECONDS = 0.2  # a health check is a process of its own, and what it looks at is starting
 # What their images start; ours says so in the Dockerfile.
 ENTRYPOINTS = {"prometheus": ["prometheus"]}

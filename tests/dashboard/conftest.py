@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from faultline.drills.proxy import Proxy, proxy_to
 from tests.conftest import NewDatabase
@@ -20,6 +20,7 @@ from .tab import Tab
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1280, "height": 900}
+BOUND_MILLISECONDS = 40_000.0  # for what comes at once as a rule: a machine may be busy
 
 OpenTab = Callable[..., Tab]
 
@@ -38,6 +39,7 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no Chromium: install one, or name it in FAULTLINE_TEST_CHROMIUM")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    expect.set_options(timeout=BOUND_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox"] if is_root else []
@@ -87,7 +89,7 @@ def open_tab(browser: Browser, ended_last: ExitStack) -> Iterator[OpenTab]:
             )
             opened.callback(context.close)
             page: Page = context.new_page()
-            page.set_default_timeout(15_000)
+            page.set_default_timeout(BOUND_MILLISECONDS)
             tabs.append(Tab(page, url))
             return tabs[-1]
 

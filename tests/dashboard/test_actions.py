@@ -15,17 +15,12 @@ from faultline import keys
 from faultline.database import run
 from faultline.drills.witness import Witness
 from faultline.keys import Scope
+from tests.metrics.scraping import free_port
 from tests.protocol.steps import claim_new, enqueue, state, value
 
 from .conftest import OpenTab
 from .serving import APP, BOUND_SECONDS, start_inspector
 from .tab import Tab
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def is_listening(port: str) -> bool:
@@ -37,7 +32,7 @@ def is_listening(port: str) -> bool:
 @pytest.fixture
 def operated(database_url: str, open_tab: OpenTab, ended_last: ExitStack) -> Tab:
     """A dashboard whose inspector knows the API."""
-    port = free_port()
+    port = str(free_port())
     api = Witness("api", app=APP, url=database_url, command="api", options=["--port", port])
     ended_last.callback(api.end)
     inspector = start_inspector(database_url, api_url=f"http://127.0.0.1:{port}")

@@ -32,16 +32,17 @@ def test_the_theme_can_be_chosen_and_is_remembered(idle_tab: Tab) -> None:
     tab = idle_tab
     tab.go("overview")
     tab.settle()
-    background = "getComputedStyle(document.body).backgroundColor"
-    light = tab.page.evaluate(background)
+    light = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     button = tab.page.get_by_role("button", name="Theme")
-    button.click()  # light, as the system has it
     button.click()
-    assert tab.page.evaluate(background) != light
+    expect(button).to_have_accessible_name("Theme: light. Change it.")  # as the system has it
+    button.click()
+    expect(button).to_have_accessible_name("Theme: dark. Change it.")
+    expect(tab.find("body")).not_to_have_css("background-color", light)
     tab.page.reload()
     tab.settle()
-    assert tab.page.evaluate(background) != light
     expect(button).to_have_accessible_name("Theme: dark. Change it.")
+    expect(tab.find("body")).not_to_have_css("background-color", light)
 
 
 def test_the_content_policy_allows_no_inline_code_and_no_other_origin(idle_tab: Tab) -> None:

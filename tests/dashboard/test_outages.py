@@ -9,10 +9,11 @@ import psycopg
 from playwright.sync_api import expect
 
 from faultline.drills.proxy import Proxy
+from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue
 
 from .conftest import OpenTab
-from .serving import Program, start_inspector
+from .serving import start_inspector
 
 
 def test_a_database_that_goes_away_and_comes_back_is_shown(
@@ -44,15 +45,18 @@ def test_a_database_that_goes_away_and_comes_back_is_shown(
 
 
 def test_an_inspector_that_is_started_again_is_found_again(
-    open_tab: OpenTab, inspector: Program, ended_last: ExitStack, database_url: str
+    open_tab: OpenTab, ended_last: ExitStack, database_url: str
 ) -> None:
+    port = str(free_port())  # which nobody else gets in between
+    inspector = start_inspector(database_url, port=port)
+    ended_last.callback(inspector.end)
     tab = open_tab(inspector.url)
     tab.go("workers")
     tab.settle()
     tab.expects_failed_requests = True
     inspector.end()
     expect(tab.find(".banner[data-trouble=inspector]")).to_be_visible()
-    successor = start_inspector(database_url, port=inspector.port)
+    successor = start_inspector(database_url, port=port)
     ended_last.callback(successor.end)
     expect(tab.find(".banner[data-trouble]")).to_have_count(0)
     tab.settle()

@@ -14,6 +14,7 @@ from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage
 
 LONG_LEASE = ("--lease-seconds", "600")  # its heartbeat comes every 150 s
+OFTEN_HEARD = (*LONG_LEASE, "--heartbeat-seconds", "0.2")
 LONG_DRAIN = ("--drain-seconds", "600")
 SHORT_DRAIN = ("--drain-seconds", "0.2")
 
@@ -51,7 +52,7 @@ def test_what_does_not_finish_is_handed_back_whether_or_not_it_was_notified(
 ) -> None:
     """Behind a pooler nothing is notified: the next heartbeat tells."""
     job_id = stage.enqueue(apps.pay, gate="never")
-    lease = LONG_LEASE if is_notified else ("--lease-seconds", "1")
+    lease = LONG_LEASE if is_notified else OFTEN_HEARD
     worker = fleet.started(*lease, *SHORT_DRAIN)
     stage.wait_for_mark(job_id)
     beats = "FROM faultline.workers WHERE last_heartbeat_at > started_at"
@@ -75,7 +76,7 @@ def test_behind_a_pooler_in_transaction_mode_the_heartbeat_tells(
     with pooler_to(server_url, mode=TRANSACTION) as pooler:
         job_id = stage.enqueue(apps.pay_beside, seconds=600)
         url = pooler.url(database_url)
-        worker = fleet.started("--lease-seconds", "2", *SHORT_DRAIN, url=url)
+        worker = fleet.started(*OFTEN_HEARD, *SHORT_DRAIN, url=url)
         worker.wait_for_event("execution_started", job_id=job_id)
 
         ask(stage, id_of(worker))
@@ -87,15 +88,15 @@ def test_behind_a_pooler_in_transaction_mode_the_heartbeat_tells(
 
 def test_a_second_signal_hurries_and_a_request_is_none(fleet: Fleet, stage: Stage) -> None:
     job_id = stage.enqueue(apps.pay, gate="never")
-    worker = fleet.started(*LONG_LEASE, *LONG_DRAIN)
+    worker = fleet.started(*OFTEN_HEARD, *LONG_DRAIN)
     stage.wait_for_mark(job_id)
     worker.send(signal.SIGTERM)
     worker.wait_for_event("worker_draining", cause="signal")
     ask(stage)
-    stage.wait_until(
-        lambda: stage.count("FROM faultline.workers WHERE drain_requested_at IS NOT NULL") == 1,
-        "nobody is asked",
-    )
+    told = "FROM faultline.workers WHERE last_heartbeat_at > drain_requested_at"
+    stage.wait_until(lambda: stage.count(told) == 1, "no heartbeat tells it")
+    so_far = len(worker.heard("lease_renewed"))
+    worker.wait_for_event("lease_renewed", times=so_far + 2)  # it goes on as before
     assert stage.job(job_id).state == "running"
 
     worker.send(signal.SIGTERM)

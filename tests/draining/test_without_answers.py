@@ -53,7 +53,10 @@ def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(fleet: Fleet, sta
     running = stage.enqueue(apps.pay, gate="never")
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "600")
     stage.wait_for_mark(running)
-    waiting = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'faultline.jobs'::regclass"
+    waiting = (
+        "SELECT FROM pg_locks WHERE NOT granted AND relation = 'faultline.jobs'::regclass"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
     with stage.conn.transaction():
         stage.conn.execute("LOCK TABLE faultline.jobs IN ACCESS EXCLUSIVE MODE")
         stage.wait_for_row(waiting, [], "no claim waits")

@@ -14,13 +14,13 @@ import psycopg
 
 
 def ask(url: str, query: str) -> str:
-    with psycopg.connect(url, connect_timeout=10) as connection:
+    with psycopg.connect(url, connect_timeout=30) as connection:
         row = connection.execute(query).fetchone()
         assert row is not None
         return str(row[0])
 
 
-def wait_until(condition: Callable[[], bool], timeout_seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         assert time.monotonic() < deadline, "the awaited state never came"

@@ -50,7 +50,7 @@ def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> No
         url, uid = user.stdout.readline().split()
         assert int(uid) == nobody.pw_uid
         assert ask(url, "SELECT 1") == "1"
-        user.communicate("stop\n", timeout=30)
+        user.communicate("stop\n", timeout=90)
     assert user.returncode == 0
     assert not embedded.Server(home / "data").running
 

@@ -24,7 +24,7 @@ def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path)
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        answers = {process.communicate(timeout=30)[0] for process in (one, two)}
+        answers = {process.communicate(timeout=90)[0] for process in (one, two)}
     try:
         assert len(answers) == 1
         url, pid = answers.pop().split()

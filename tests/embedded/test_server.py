@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import psycopg
@@ -117,7 +118,8 @@ def test_a_port_taken_between_choosing_and_starting_costs_another_try(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as rival:
         taken = rival.getsockname()[1]
-        offers = iter([taken, server_module._free_port()])
+        free_port = server_module._free_port
+        offers = chain([taken], iter(free_port, 0))
         monkeypatch.setattr(server_module, "_free_port", lambda: next(offers))
         server.start()
     assert f":{taken}/" not in server.url

@@ -7,20 +7,20 @@ from uuid import UUID
 
 from tests.failure_modes import apps
 from tests.failure_modes.crew import Crew
+from tests.failure_modes.standstill import KEEPS_ITS_JOB, LONG_LEASE, stand_still
 from tests.processes.fleet import Process
 from tests.processes.stage import Stage
 
 GATE = "fail now"
-OPTIONS = ("--lease-seconds", "1", "--no-self-fencing")
 
 
 def report_late(crew: Crew, stage: Stage) -> tuple[UUID, Process]:
     """The job has been done by another worker; the stale one is about to say that it failed."""
     job_id = stage.enqueue(apps.fail_late, gate=GATE)
-    stale = crew.started(*OPTIONS, name="stale")
+    stale = crew.started(*KEEPS_ITS_JOB, name="stale")
     stage.wait_for_mark(job_id)
-    stale.send(signal.SIGSTOP)
-    crew.started(*OPTIONS, name="other")
+    stand_still(stage, stale)
+    crew.started(*LONG_LEASE, name="other")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
     stage.open(GATE)
     stale.send(signal.SIGCONT)

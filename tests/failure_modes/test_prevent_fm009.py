@@ -9,8 +9,8 @@ from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.stage import Stage
 
-LEASE = ("--lease-seconds", "2")
-A_LEASE_AND_A_HALF = 6  # renewals: there are four to a lease
+LEASE = ("--lease-seconds", "3")
+LONGER_THAN_A_LEASE = 5  # renewals: there are four to a lease
 
 
 def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
@@ -22,7 +22,7 @@ def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
     stage.wait_for_mark(job_id)
     other = crew.started(*LEASE, name="other")
     so_far = len(blocked.heard("lease_renewed"))
-    blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + A_LEASE_AND_A_HALF)
+    blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + LONGER_THAN_A_LEASE)
 
     let_go(stage, fifo)
 

@@ -1,12 +1,11 @@
 """The database's clock is set back by a day: leases linger by it, and are missed by a steady one.
 
-The worker that stops does not lead the reconcilers: PostgreSQL would end a silent leader's session by a
-timer that goes by the same wall clock, so a day later.
+The worker that stops does not lead the reconcilers: what becomes of one that does is a drill of its own,
+`database_clock_behind_leader`.
 """
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 
 import psycopg
@@ -14,6 +13,7 @@ import pytest
 
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew
+from tests.failure_modes.standstill import KEEPS_ITS_JOB, LONG_LEASE, stand_still
 from tests.processes import apps
 from tests.processes.stage import Stage
 
@@ -36,15 +36,15 @@ def test_a_stopped_worker_is_missed_although_by_the_database_its_lease_lasts_ano
 ) -> None:
     stage, crew = stage_with_clock, crew_with_clock
     job_id = stage.enqueue(apps.pay, gate="never")
-    stopped = crew.started("--lease-seconds", "1", "--no-reconciler", name="stopped")
+    stopped = crew.started(*KEEPS_ITS_JOB, name="stopped")
     stage.wait_for_mark(job_id)
-    stopped.send(signal.SIGSTOP)
+    stand_still(stage, stopped)
 
     server_with_clock.clock.move(-DAY_SECONDS)
 
-    other = crew.started("--lease-seconds", "1", name="other")
     lingers = "FROM faultline.jobs WHERE lease_expires_at > clock_timestamp() + interval '23 hours'"
     assert stage.count(lingers) == 1
+    other = crew.started(*LONG_LEASE, name="other")
     reaped = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
     assert reaped["cause"] == "expired"
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.failure_modes.crew import APP, LOOP_HEARTBEAT_APP, Crew
+from tests.failure_modes.standstill import KEEPS_ITS_JOB, LONG_LEASE
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.stage import Stage
-
-SHORT_LEASE = ("--lease-seconds", "1")
 
 
 def test_a_worker_whose_heartbeats_stopped_is_refused_and_goes_on_to_other_jobs(
@@ -18,12 +17,12 @@ def test_a_worker_whose_heartbeats_stopped_is_refused_and_goes_on_to_other_jobs(
     fifo = make_fifo(home)
     job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
     crew.app = LOOP_HEARTBEAT_APP
-    blocked = crew.started(*SHORT_LEASE, "--no-self-fencing", name="blocked")
+    blocked = crew.started(*KEEPS_ITS_JOB, name="blocked")
     stage.wait_for_mark(job_id)
     crew.app = APP
-    other = crew.started(*SHORT_LEASE, name="other")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    other.kill()
+    other = crew.started(*LONG_LEASE, "--max-jobs", "1", name="other")
+    assert other.wait() == 0  # it leaves when that job is done, and takes no other one
+    assert stage.job(job_id)[:2] == ("succeeded", 2)
 
     let_go(stage, fifo)
 

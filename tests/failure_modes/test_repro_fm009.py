@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.failure_modes.crew import APP, LOOP_HEARTBEAT_APP, Crew
+from tests.failure_modes.standstill import KEEPS_ITS_JOB, LONG_LEASE
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.stage import Stage
-
-SHORT_LEASE = ("--lease-seconds", "1")
 
 
 @pytest.mark.usefixtures("without_fence")
@@ -24,10 +23,10 @@ def test_with_heartbeats_on_the_loop_a_handler_that_blocks_it_is_run_twice(
     fifo = make_fifo(home)
     job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
     crew.app = LOOP_HEARTBEAT_APP
-    blocked = crew.started(*SHORT_LEASE, "--no-self-fencing", name="blocked")
+    blocked = crew.started(*KEEPS_ITS_JOB, name="blocked")
     stage.wait_for_mark(job_id)
     crew.app = APP
-    crew.started(*SHORT_LEASE, name="other")
+    crew.started(*LONG_LEASE, name="other")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert blocked.is_alive
 

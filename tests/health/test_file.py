@@ -96,6 +96,19 @@ def test_a_probe_imports_next_to_nothing(health_file: Path) -> None:
     assert not heavy & set(ast.literal_eval(modules))
 
 
+def test_a_writer_that_was_killed_while_it_wrote_leaves_no_draft_behind(health_file: Path) -> None:
+    roster = Roster(health_file)
+    mine, neighbours = roster.file_of(0), roster.file_of(1)
+    abandoned = mine.with_name(f".{mine.name}.4711")
+    in_use = neighbours.with_name(f".{neighbours.name}.4712")
+    for draft in (abandoned, in_use):
+        draft.touch()
+    roster.forget(0)
+    assert not abandoned.exists()
+    roster.close()
+    assert list(health_file.parent.iterdir()) == [in_use]
+
+
 def test_the_report_of_a_process_that_ended_is_not_taken_for_its_successors(
     health_file: Path,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,15 +32,21 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     busy = [stage.enqueue(apps.pay, gate="go") for _ in range(2)]
     for job_id in busy:
         stage.wait_for_mark(job_id)
-    full = "2 of 2 slots are busy"
-    stage.wait_until(lambda: full in worker_probe(*IMPATIENT).line, "its slots are not full")
-    assert worker_probe(*IMPATIENT).code == 0  # full is not stuck
+
+    def says(code: int, words: str, *options: str) -> Callable[[], bool]:
+        def holds() -> bool:
+            answer = worker_probe(*(options or IMPATIENT))
+            return answer.code == code and words in answer.line
+
+        return holds
+
+    full = "is alive: 2 of 2 slots are busy"
+    stage.wait_until(says(0, full), "full is taken for stuck")
 
     worker.send(signal.SIGSTOP)
-    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 1, "a stopped worker is live")
-    assert "has reported nothing for" in worker_probe(*IMPATIENT).line
+    stage.wait_until(says(1, "has reported nothing for"), "a stopped worker is live")
     worker.send(signal.SIGCONT)
-    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 0, "it does not come back")
+    stage.wait_until(says(0, full), "it does not come back")
     stage.open("go")
     for job_id in busy:
         stage.wait_for_state(job_id)
@@ -47,19 +54,17 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     fifo = make_fifo(tmp_path)
     blocking = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
     stage.wait_for_mark(blocking)
-    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 1, "a blocked worker is live")
-    assert "its event loop has stood still" in worker_probe(*IMPATIENT).line
+    stage.wait_until(says(1, "its event loop has stood still"), "a blocked worker is live")
     assert worker_probe().code == 0  # a minute is the usual limit
     let_go(stage, fifo)
     stage.wait_for_state(blocking)
-    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 0, "it does not come back")
+    stage.wait_until(says(0, "is alive"), "it does not come back")
 
     last = stage.enqueue(apps.pay, gate="last")
     stage.wait_for_mark(last)
     worker.send(signal.SIGTERM)
-    stage.wait_until(lambda: worker_probe("--ready").code == 1, "a draining worker is ready")
-    assert worker_probe("--ready").line.endswith("is draining")
-    assert worker_probe(*IMPATIENT).code == 0
+    stage.wait_until(says(1, "is draining", "--ready"), "a draining worker is ready")
+    stage.wait_until(says(0, "is alive"), "a draining worker is stuck")
     stage.open("last")
     assert worker.wait() == 0, worker.last_words()
     assert not health_file.exists()
@@ -93,7 +98,9 @@ def test_a_database_that_is_away_is_no_reason_for_a_restart(
         stage.wait_until(lambda: ready() == set(probes), "one is never ready")
         own_server.stop(mode="immediate")
         stage.wait_until(lambda: ready() <= {"reconciler"}, "one is ready without a database")
-        assert "cannot claim" in probe(*probes["worker"], "--ready").line
+        stage.wait_until(
+            lambda: "cannot claim" in probe(*probes["worker"], "--ready").line, "it can claim"
+        )
         live = {name: probe(*words, "--live") for name, words in probes.items()}
         assert {name for name, answer in live.items() if answer.code == 0} == set(probes), live
 
@@ -113,8 +120,9 @@ def test_of_several_processes_the_stuck_one_is_named(
     pid = int(second.split("-")[-2])
 
     os.kill(pid, signal.SIGSTOP)
-    stage.wait_until(lambda: worker_probe(*IMPATIENT).code == 1, "a stopped one is live")
-    assert f": worker {second} has reported nothing" in worker_probe(*IMPATIENT).line
+    silent = f": worker {second} has reported nothing"
+    stage.wait_until(lambda: silent in worker_probe(*IMPATIENT).line, "a stopped one is live")
+    assert worker_probe(*IMPATIENT).code == 1
     os.kill(pid, signal.SIGCONT)
     os.kill(pid, signal.SIGKILL)
     supervisor.wait_for_event("process_restarted")

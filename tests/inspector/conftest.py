@@ -74,8 +74,11 @@ class Served:
         return self._process.poll() is None
 
     def stop(self) -> int:
+        """The exit code; all that it said has been read by then."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(BOUND_SECONDS)
+        code = self._process.wait(BOUND_SECONDS)
+        self._reader.join(BOUND_SECONDS)
+        return code
 
     def end(self) -> None:
         self._process.kill()

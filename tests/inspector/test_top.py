@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from typing import Any
 
 import psycopg
-import pytest
 from rich.console import Console
 
 from faultline.cli.frame import away
 from faultline.errors import DatabaseUnavailable
 from tests.cli.conftest import invoke
 from tests.inspector import stories
+from tests.inspector.conftest import BOUND_SECONDS
 from tests.protocol import steps
 
 Connection = psycopg.Connection[Any]
@@ -97,11 +98,15 @@ def test_on_a_terminal_it_keeps_looking_until_it_is_interrupted(
         preexec_fn=take_terminal,
     ) as process:
         os.close(theirs)
-        seen = read_until(ours, "0 due")
-        steps.enqueue(conn)
-        seen = read_until(ours, "1 due")
-        os.write(ours, b"\x03")
-        code = process.wait(30)
+        try:
+            seen = read_until(ours, "0 due")
+            steps.enqueue(conn)
+            seen = read_until(ours, "1 due")
+            os.write(ours, b"\x03")
+            read_to_the_end(ours)  # what it still has to say would otherwise be waited for
+            code = process.wait(BOUND_SECONDS)
+        finally:
+            process.kill()
     os.close(ours)
 
     assert "stale risk" in seen
@@ -119,12 +124,24 @@ def take_terminal() -> None:
 def read_until(terminal: int, words: str) -> str:
     seen = ""
     while words not in plain(seen):
-        try:
-            chunk = os.read(terminal, 65536).decode(errors="replace")
-        except OSError:  # it has ended
-            pytest.fail(f"it never said {words!r}: {seen}")
+        chunk = read(terminal)
+        assert chunk, f"it never said {words!r}: {seen}"
         seen += chunk
     return plain(seen)
+
+
+def read_to_the_end(terminal: int) -> None:
+    while read(terminal):
+        pass
+
+
+def read(terminal: int) -> str:
+    """What it says next; nothing: it has ended."""
+    assert select.select([terminal], [], [], BOUND_SECONDS)[0], "it says nothing any more"
+    try:
+        return os.read(terminal, 65536).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def plain(text: str) -> str:

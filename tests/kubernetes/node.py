@@ -1,7 +1,7 @@
 """What stands in for a node: it runs the container of a workload as a plain process, and asks its probes.
 
-With its command line, its variables, and nothing else of ours in its environment. Paths and ports are other
-ones, as they are inside of a pod.
+With its command line, its variables, its ports, and nothing else of ours in its environment. Paths are other
+ones, as they are inside of a pod, and so is its address.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S, Object
-from tests.metrics.scraping import free_port
+from tests.loopback import own_address
 
 APPLICATION = K8S / "overlays" / "development"  # with jobs.py in it
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 60.0
 LOOK_SECONDS = 0.05
 
 
@@ -39,8 +39,9 @@ class Pod:
         self._application = application
         self.name = str(manifests.component(workload))
         self._container = manifests.container(workload)
+        self._address = own_address()
         self._ports = {
-            str(each["containerPort"]): (each["name"], free_port())
+            str(each["name"]): int(each["containerPort"])
             for each in self._container.get("ports", [])
         }
         self._folders: dict[str, Path] = {}
@@ -59,9 +60,9 @@ class Pod:
     def said(self) -> str:
         return self._log.read_text()
 
-    def port(self, name: str) -> int:
-        [number] = [number for named, number in self._ports.values() if named == name]
-        return number
+    def url(self, port: str, path: str) -> str:
+        """By the name of the port."""
+        return f"http://{self._address}:{self._ports[port]}{path}"
 
     def start(self) -> None:
         self._process = self._run([*self._container["command"], *self._container["args"]])
@@ -78,13 +79,13 @@ class Pod:
         if "exec" in asked:
             return self._run(asked["exec"]["command"]).wait(BOUND_SECONDS) == 0
         kind = "httpGet" if "httpGet" in asked else "tcpSocket"
-        port = self.port(asked[kind]["port"])
+        port = asked[kind]["port"]
         try:
             if kind == "tcpSocket":
-                socket.create_connection(("127.0.0.1", port), 5).close()
+                socket.create_connection((self._address, self._ports[port]), 5).close()
                 return True
-            url = f"http://127.0.0.1:{port}{asked[kind]['path']}"
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            url = self.url(port, asked[kind]["path"])
+            with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - a http one
                 return 200 <= int(answer.status) < 400
         except OSError:
             return False
@@ -133,14 +134,11 @@ class Pod:
             )
 
     def _here(self, word: str) -> str:
-        """The same on this machine: folders, ports, and an address that only we can reach."""
+        """The same on this machine: folders, and an address that only we can reach."""
         for path, folder in self._folders.items():
             if word.startswith(f"{path}/"):
                 return f"{folder}{word.removeprefix(path)}"
-        for port, (_, number) in self._ports.items():
-            if word.endswith((f"={port}", f":{port}")):
-                word = f"{word.removesuffix(port)}{number}"
-        return word.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - away with it
+        return word.replace("0.0.0.0", self._address).replace("127.0.0.1", self._address)  # noqa: S104
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,12 +92,15 @@ def test_what_is_deployed_comes_up_works_is_well_and_goes(
 
         # Somebody makes a key, a producer enqueues with it, a worker runs the job.
         [key] = re.findall(r"\bflk_[\w-]+", operator.complete())
-        job = enqueue(crew["api"].port("http"), key)
+        job = enqueue(crew["api"], key)
         with psycopg.connect(url_of(server.url, "faultline"), autocommit=True) as conn:
             until(lambda: result_of(conn, job) == "hello, you", "the job's result")
-        assert "faultline_jobs_succeeded_total" in page(crew["worker"].port("metrics"))
-        assert "faultline_reconciler_leading" in page(crew["reconciler"].port("metrics"))
-        assert "faultline_http_requests_total" in page(crew["api"].port("http"))
+        for name, port, metric in (
+            ("worker", "metrics", "faultline_jobs_succeeded_total"),
+            ("reconciler", "metrics", "faultline_reconciler_leading"),
+            ("api", "http", "faultline_http_requests_total"),
+        ):
+            until(partial(is_shown, crew[name], port, metric), f"{metric} of the {name}")
 
         # The database goes away: not ready, and nothing that a restart would help.
         server.shut_down(mode="immediate")
@@ -129,14 +133,14 @@ def test_a_worker_whose_handler_never_ends_is_gone_before_it_would_be_killed(
         assert '"stuck_threads":1' in worker.said.replace('": ', '":')
 
 
-def enqueue(port: int, key: str) -> str:
+def enqueue(api: Pod, key: str) -> str:
     body = json.dumps({"task": "hello", "payload": {"name": "you"}}).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/jobs",
+    request = urllib.request.Request(  # noqa: S310
+        api.url("http", "/jobs"),
         data=body,
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
         assert answer.status == 201
         return str(json.load(answer)["job_id"])
 
@@ -146,6 +150,6 @@ def result_of(conn: psycopg.Connection[Any], job: str) -> object:
     return found and found[0]
 
 
-def page(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
+def is_shown(pod: Pod, port: str, metric: str) -> bool:
+    with urllib.request.urlopen(pod.url(port, "/metrics"), timeout=30) as answer:  # noqa: S310
+        return metric in answer.read().decode()

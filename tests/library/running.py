@@ -20,7 +20,7 @@ from faultline.events import Event
 from faultline.workers import Worker
 
 Connection = psycopg.Connection[Any]
-LIMIT_SECONDS = 15.0
+LIMIT_SECONDS = 45.0  # for what comes at once as a rule: a machine may be busy with other things
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
 
 

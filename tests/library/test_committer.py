@@ -16,7 +16,7 @@ from faultline.protocol import CommitVerdict
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease
 
-from .running import Connection, EventTap, count, expire, until, value, working
+from .running import LIMIT_SECONDS, Connection, EventTap, count, expire, until, value, working
 
 KILL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -70,7 +70,7 @@ def commit_all(
             committer.submit(answers.entry(claim, result))
         assert committer.pending == len(claims)
         service = asyncio.create_task(committer.run())
-        await asyncio.wait_for(committer.drained(), 15)
+        await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
         assert committer.pending == 0
         service.cancel()
         await asyncio.gather(service, return_exceptions=True)
@@ -135,11 +135,11 @@ def test_a_row_that_somebody_holds_is_committed_once_it_is_free(
             )
             for claim in claims:
                 committer.submit(answers.entry(claim))
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(LIMIT_SECONDS):
                 await two.wait()
             assert claims[0].job_id not in answers.verdicts
             holder.rollback()
-        await asyncio.wait_for(committer.drained(), 15)
+        await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
         service.cancel()
         await asyncio.gather(service, return_exceptions=True)
         await committer.close()

@@ -11,6 +11,7 @@ import pytest
 from psycopg_pool import PoolTimeout
 
 from faultline import DatabaseUnavailable, InvalidInput, SchemaMismatch, StaleLease, errors
+from faultline.config import WorkerSettings
 from faultline.database import (
     connect,
     connect_options,
@@ -101,6 +102,39 @@ def test_the_users_own_options_win_and_dead_peers_are_noticed() -> None:
     assert (options["connect_timeout"], options["application_name"]) == ("3", "mine")
     assert options["tcp_user_timeout"] == "15000"
     assert options["autocommit"] is True
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://a:1,b:2/db",
+        "host=a,b port=5432 dbname=db",
+        "hostaddr=127.0.0.1,127.0.0.2 dbname=db",
+    ],
+)
+def test_of_several_servers_a_silent_one_is_not_waited_for_as_long_as_a_lease(url: str) -> None:
+    several = connect_options(url, application_name="test")
+    assert several["target_session_attrs"] == "read-write"
+    assert 2 * int(several["connect_timeout"]) < WorkerSettings().lease_seconds / 2
+    alone = connect_options("postgresql://a/db", application_name="test")
+    assert int(alone["connect_timeout"]) > int(several["connect_timeout"])
+    assert "target_session_attrs" not in alone
+    joint = "?" if "://" in url else " "
+    given = connect_options(f"{url}{joint}connect_timeout=7", application_name="test")
+    assert given["connect_timeout"] == "7"
+
+
+def test_a_server_that_says_nothing_is_passed_over(database_url: str) -> None:
+    parts = urlsplit(database_url)
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as silent:  # the kernel takes the call, nobody speaks
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},{parts.hostname}:{parts.port}"
+        account = parts.netloc.rpartition("@")[0]
+        url = parts._replace(netloc=f"{account}@{hosts}").geturl()
+        with connect(url) as conn:
+            assert conn.info.port == parts.port
+            assert value(conn, "SELECT 42") == 42
 
 
 def test_an_unreachable_server_is_named_without_its_password() -> None:

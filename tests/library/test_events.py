@@ -160,7 +160,7 @@ def test_a_lease_that_is_renewed_is_said_to_be(app: Faultline, events: EventTap)
     def slow(job: Job) -> None:
         until(lambda: events.of("lease_renewed"))
 
-    with working(app, lease_seconds=1, worker_id="me"):
+    with working(app, heartbeat_seconds=0.1, worker_id="me"):
         job_id = slow.enqueue().job_id
         ended(app, job_id)
     line = events.of("lease_renewed")[0]

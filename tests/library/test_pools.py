@@ -7,16 +7,19 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from psycopg_pool import PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 
 from faultline.database import make_async_pool, make_pool, pool_errors
 from faultline.errors import DatabaseUnavailable
 
-# A pool's own pauses are 1 s, 2 s, 4 s: in this time it would have tried twice.
-PATIENCE_SECONDS = 2.0
-TRIES = 5
+from .running import LIMIT_SECONDS, until
+
+# Each try calls twice, with and without TLS. A pool's own pauses are 1 s, 2 s, 4 s, and so on: as long as
+# the test waits, it would have called a dozen times.
+CALLS = 14
 
 
 class Refusing:
@@ -47,22 +50,37 @@ def refusing() -> Iterator[Refusing]:
 
 
 def test_a_pool_goes_on_trying_while_somebody_waits(refusing: Refusing) -> None:
-    with (
-        make_pool(refusing.url, max_size=2, application_name="test") as pool,
-        pytest.raises(PoolTimeout),
-    ):
-        pool.getconn(timeout=PATIENCE_SECONDS)
-    assert refusing.callers >= TRIES
+    with ThreadPoolExecutor(1) as somebody:
+        with make_pool(refusing.url, max_size=2, application_name="test") as pool:
+            asking = somebody.submit(pool.getconn, 2 * LIMIT_SECONDS)
+            until(lambda: refusing.callers >= CALLS, "that many tries")
+        with pytest.raises(PoolClosed):
+            asking.result(LIMIT_SECONDS)
 
 
 def test_so_does_an_async_one(refusing: Refusing) -> None:
     async def ask() -> None:
         async with make_async_pool(refusing.url, max_size=2, application_name="test") as pool:
-            with pytest.raises(PoolTimeout):
-                await pool.getconn(timeout=PATIENCE_SECONDS)
+            asking = asyncio.create_task(pool.getconn(2 * LIMIT_SECONDS))
+            await asyncio.to_thread(until, lambda: refusing.callers >= CALLS, "that many tries")
+        with pytest.raises(PoolClosed):
+            await asking
 
     asyncio.run(ask())
-    assert refusing.callers >= TRIES
+
+
+def test_nobody_waits_longer_than_they_said(refusing: Refusing) -> None:
+    async def ask() -> None:
+        async with make_async_pool(refusing.url, max_size=2, application_name="test") as pool:
+            with pytest.raises(PoolTimeout):
+                await pool.getconn(timeout=0.6)
+
+    asyncio.run(ask())
+    with (
+        make_pool(refusing.url, max_size=2, application_name="test") as pool,
+        pytest.raises(PoolTimeout),
+    ):
+        pool.getconn(timeout=0.6)
 
 
 def test_a_pool_that_gave_up_says_where_it_could_not_reach(refusing: Refusing) -> None:

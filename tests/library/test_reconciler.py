@@ -168,6 +168,9 @@ def test_of_two_reconcilers_one_leads_and_the_other_takes_over(
         job_id = claimed(conn)
         expire(conn, job_id)
         until(lambda: state(conn, job_id) == "queued")
+        until(
+            lambda: events.of("lease_reaped")
+        )  # said once the answer is there, and after the deed
     assert len(events.of("lease_reaped")) == 1
 
 

@@ -170,7 +170,7 @@ def test_a_swallowed_refusal_is_no_success_even_if_the_lease_comes_back_to_life(
         )
 
     job_id = deaf.enqueue().job_id
-    with working(app, self_fencing=False, concurrency=1, lease_seconds=60):
+    with working(app, self_fencing=False, concurrency=1, lease_seconds=600):
         until(
             lambda: (
                 rejections(conn, job_id)

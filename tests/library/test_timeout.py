@@ -11,9 +11,10 @@ import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
 
-from .running import Connection, EventTap, count, ended, until, work_off, working
+from .running import LIMIT_SECONDS, Connection, EventTap, count, ended, until, work_off, working
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
+TIME_TO_COMMIT = 2.0  # of handlers that have to have committed before their time is up
 
 
 def test_an_async_handler_is_cancelled_when_its_time_is_up(app: Faultline) -> None:
@@ -102,7 +103,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
         while not go.is_set():
             try:
                 in_the_way.set()
-                go.wait(20)
+                go.wait(LIMIT_SECONDS)
             except BaseException:  # noqa: S112 - as stubborn as a C call
                 continue
 
@@ -111,7 +112,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
 
     job_id = stuck.enqueue().job_id
     with working(app, concurrency=1):
-        assert in_the_way.wait(15)
+        assert in_the_way.wait(LIMIT_SECONDS)
         following = other.enqueue().job_id
         assert ended(app, job_id).state is JobState.FAILED
         assert app.get(following).state is JobState.QUEUED
@@ -123,17 +124,17 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
 def test_time_that_runs_out_after_the_commit_changes_nothing(
     app: Faultline, conn: Connection, effects: str, events: EventTap, colour: str
 ) -> None:
-    @app.task(name="async", timeout_seconds=1)
+    @app.task(name="async", timeout_seconds=TIME_TO_COMMIT)
     async def on_loop(job: Job) -> None:
         async with job.transaction() as tx:
             await tx.execute("INSERT INTO effects VALUES ('in time')")
-        await asyncio.sleep(2.5)
+        await asyncio.Event().wait()
 
-    @app.task(name="plain", timeout_seconds=1)
+    @app.task(name="plain", timeout_seconds=TIME_TO_COMMIT)
     def in_thread(job: Job) -> None:
         with job.transaction() as tx:
             tx.execute("INSERT INTO effects VALUES ('in time')")
-        time.sleep(2.5)
+        time.sleep(TIME_TO_COMMIT + 1.5)  # a call that cannot be interrupted, and is abandoned
 
     job_id = app.find_task(colour).enqueue().job_id
     with working(app):
@@ -156,7 +157,7 @@ def test_a_handler_that_goes_on_after_its_own_transaction_is_ended_all_the_same(
 ) -> None:
     seen: list[str] = []
 
-    @app.task(timeout_seconds=0.2, max_attempts=1)
+    @app.task(timeout_seconds=TIME_TO_COMMIT, max_attempts=1)
     async def lingers(job: Job) -> None:
         async with await psycopg.AsyncConnection.connect(app.database_url) as tx:
             await job.commit(tx)
@@ -178,7 +179,7 @@ def test_a_handler_that_goes_on_after_a_committed_transaction_is_ended_all_the_s
 ) -> None:
     seen: list[str] = []
 
-    @app.task(timeout_seconds=0.2, max_attempts=1)
+    @app.task(timeout_seconds=TIME_TO_COMMIT, max_attempts=1)
     async def lingers(job: Job) -> None:
         async with job.transaction():
             pass

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(300)  # a run of mypy: slow on a machine that is busy
+
 PROGRAM = """
 from datetime import datetime, timezone
 from typing import Any

@@ -11,7 +11,18 @@ import pytest
 from faultline import Faultline, Job, JobState, Reject, RetryPolicy
 from faultline.workers import Worker
 
-from .running import Connection, EventTap, ended, expire, until, value, work_off, working
+from .running import (
+    LIMIT_SECONDS,
+    Connection,
+    EventTap,
+    ended,
+    expire,
+    until,
+    value,
+    wait_for_the_first_heartbeat,
+    work_off,
+    working,
+)
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 
@@ -144,13 +155,13 @@ def test_no_more_handlers_run_at_once_than_there_are_slots(
             most = max(most, running)
             if running == 3:
                 full.set()
-        assert go.wait(20)
+        assert go.wait(LIMIT_SECONDS)
         with lock:
             running -= 1
 
     jobs = count_in_and_out.enqueue_many([{}] * 12)
     with working(app, concurrency=3):
-        assert full.wait(20)
+        assert full.wait(LIMIT_SECONDS)
         leased = "SELECT count(*) FROM faultline.jobs WHERE state = 'running'"
         assert value(conn, leased) == 3  # and it holds no leases that it cannot use
         go.set()
@@ -227,7 +238,9 @@ def test_a_worker_that_stops_leaves_neither_registration_nor_session(
         async with job.transaction():
             pass
 
-    work_off(app, hello.enqueue().job_id)
+    with working(app):
+        wait_for_the_first_heartbeat(conn)  # a worker does not wait long for one when it leaves
+        ended(app, hello.enqueue().job_id)
     assert value(conn, "SELECT count(*) FROM faultline.workers") == 0
     sessions = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"

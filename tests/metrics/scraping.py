@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import http.client
 import socket
@@ -51,9 +52,17 @@ class Page:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that nobody else on this machine is given as long as this process lives.
+
+    It stays bound here and does not listen: a server that asks for this very port gets it (servers bind
+    with SO_REUSEADDR), and whoever lets the kernel choose gets another. One that was only looked up could
+    be anybody's by the time its server has started.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    atexit.register(held.close)
+    return int(held.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from tests.metrics import jobs
-from tests.metrics.scraping import Page, free_port, scrape, scrape_until
+from tests.metrics.scraping import Page, free_port, scrape_until
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage
 
@@ -19,7 +19,7 @@ def reconciler(fleet: Fleet, name: str = "reconciler") -> tuple[Process, int]:
 
 
 def leads(page: Page) -> bool:
-    """It leads, and has counted for the first time."""
+    """It leads, and has begun to show what it counted first: queue by queue, perhaps while it is read."""
     return page.total("faultline_reconciler_leading") == 1 and bool(
         page.all("faultline_queue_jobs")
     )
@@ -33,7 +33,14 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, stage: Stage) -> No
     stage.wait_for_state(held, "running")
     _, port = reconciler(fleet)
 
-    page = scrape_until(port, leads, "nobody leads")
+    page = scrape_until(
+        port,
+        lambda p: (
+            leads(p)
+            and {"waiting", "default"} <= p.labels("faultline_queue_oldest_due_seconds", "queue")
+        ),
+        "nobody leads, or not all was counted",
+    )
     assert page.total("faultline_queue_jobs", queue="waiting", state="due") == 3
     assert page.total("faultline_queue_jobs", queue="default", state="running") == 1
     assert page.total("faultline_queue_jobs", queue="default", state="due") == 0
@@ -68,12 +75,12 @@ def test_only_the_leader_shows_what_the_leader_knows(fleet: Fleet, stage: Stage)
     first.send(signal.SIGSTOP)  # the server ends its session, and the other one leads
     scrape_until(second_port, leads, "the second one does not lead")
     first.send(signal.SIGCONT)
-    scrape_until(
+    page = scrape_until(
         first_port,
         lambda p: p.families and not any(p.all(name) for name in LEADER_ONLY),
         "the first one shows what it knew when it led",
     )
-    assert scrape(first_port).total("faultline_reconciler_leading") == 0
+    assert page.total("faultline_reconciler_leading") == 0
     assert second.is_alive
 
 
@@ -92,19 +99,25 @@ def test_the_leader_counts_what_was_lost_whoever_took_it_back(fleet: Fleet, stag
                 " WHERE id = %s",
                 [job_id],
             )
-            stage.conn.execute("SELECT FROM faultline.claim('next', ARRAY[%s], 1)", [queue])
+            stage.conn.execute(
+                "SELECT FROM faultline.claim('next', ARRAY[%s], 1, '1 hour')", [queue]
+            )
     cancelled = stage.enqueue(jobs.answer, queue="called-off")
     stage.conn.execute("SELECT faultline.cancel(%s)", [cancelled])
 
     page = scrape_until(
         port,
-        lambda p: p.total("faultline_jobs_failed_total") == 2,
-        "the poison job and the cancelled one were not counted",
+        lambda p: (
+            p.total("faultline_jobs_failed_total") >= 2
+            and p.total("faultline_leases_expired_total") >= 2
+            and p.total("faultline_reconcile_seconds_count")
+        ),
+        "the poison job, the cancelled one and the two leases were not counted",
     )
     assert page.total("faultline_jobs_failed_total", queue="once", reason="poison") == 1
     assert page.total("faultline_jobs_failed_total", queue="called-off", reason="cancelled") == 1
+    assert page.total("faultline_jobs_failed_total") == 2
     assert page.total("faultline_leases_expired_total") == 2
-    assert page.total("faultline_reconcile_seconds_count") > 0
 
 
 def test_a_job_of_a_killed_worker_is_taken_over_for_that_reason(fleet: Fleet, stage: Stage) -> None:
@@ -116,7 +129,12 @@ def test_a_job_of_a_killed_worker_is_taken_over_for_that_reason(fleet: Fleet, st
     victim.kill()
     stage.wait_for_state(job_id)
     page = scrape_until(
-        port, lambda p: p.total("faultline_recovery_seconds_count"), "no recovery was seen"
+        port,
+        lambda p: (
+            p.total("faultline_recovery_seconds_count")
+            and p.total("faultline_leases_taken_over_total")
+        ),
+        "no recovery was seen",
     )
     assert page.total("faultline_leases_taken_over_total", cause="worker_lost") == 1
     assert page.total("faultline_leases_expired_total") == 0

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.monitoring.prometheus import free_port
+from tests.metrics.scraping import free_port
 from tests.monitoring.shipped import ROOT
 
 BOUND_SECONDS = 30.0

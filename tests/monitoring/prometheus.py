@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -15,10 +14,11 @@ from typing import Any
 
 import yaml
 
+from tests.metrics.scraping import free_port
 from tests.monitoring.shipped import MONITORING
 from tests.monitoring.tools import found
 
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 40.0
 LOOK_SECONDS = 0.1
 OFTEN = "300ms"  # to scrape, and to run the rules
 
@@ -55,6 +55,16 @@ class Prometheus:
     def wait_for(self, expression: str) -> None:
         """Until it has an answer."""
         self._wait(lambda: bool(self.query(expression)), expression)
+
+    def evaluated_rules(self) -> list[Any]:
+        """Every rule, once each has been run for the first time."""
+
+        def rules() -> list[Any]:
+            groups = self.get("/api/v1/rules")["groups"]
+            return [rule for group in groups for rule in group["rules"]]
+
+        self._wait(lambda: all(rule["health"] != "unknown" for rule in rules()), "all rules")
+        return rules()
 
     def wait_until_ready(self) -> None:
         def is_ready() -> bool:
@@ -113,9 +123,3 @@ def _configuration(targets: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         job["static_configs"] = [{"targets": list(targets[job["job_name"]])}]
     shipped["scrape_configs"] = jobs
     return dict(shipped)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

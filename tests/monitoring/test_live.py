@@ -21,6 +21,11 @@ from tests.monitoring.tools import found
 
 BOUND_SECONDS = 30.0
 LOOK_SECONDS = 0.02
+# The first lease and no other, and again and again: a heartbeat may have been on its way.
+EXPIRE = (
+    "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
+    " WHERE id = %s AND fencing_token = 1"
+)
 
 Start = Callable[..., Member]
 Watch = Callable[..., Prometheus]
@@ -76,11 +81,11 @@ def test_a_live_prometheus_answers_every_question(
     for expression in dashboard_expressions():
         prometheus.query_range(expression.filled_in)
 
-    selectors = {selector for expression in all_expressions() for selector in expression.selectors}
-    assert {selector for selector in selectors if not prometheus.query(selector)} == set()
+    # Not all at one moment: after a scrape that came too late a process has no series until the next.
+    for selector in {each for expression in all_expressions() for each in expression.selectors}:
+        prometheus.wait_for(selector)
 
-    groups = prometheus.get("/api/v1/rules")["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
+    rules = prometheus.evaluated_rules()
     assert len(rules) == 16
     assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
 
@@ -88,7 +93,8 @@ def test_a_live_prometheus_answers_every_question(
 def test_a_refused_write_lost_workers_and_a_lost_reconciler_are_noticed(
     start: Start, watch: Watch, conn: psycopg.Connection[Any]
 ) -> None:
-    worker = ("worker", "--queues", "contested", "--lease-seconds", "1", "--no-reconciler")
+    lease = ("--lease-seconds", "600", "--heartbeat-seconds", "0.2")
+    worker = ("worker", "--queues", "contested", *lease, "--no-reconciler")
     late = start("late", *worker, "--no-self-fencing", "--metrics-port")
     reconciler = start("reconciler", "reconciler", "--metrics-port")
     job = outlive.enqueue(conn=conn).job_id
@@ -97,9 +103,11 @@ def test_a_refused_write_lost_workers_and_a_lost_reconciler_are_noticed(
     prometheus = watch(worker=[late, other], reconciler=[reconciler])
     # An increase is seen from a 0 on: the one who will be refused has to have shown it.
     prometheus.wait_for("count(faultline_stale_write_rejected_total{reason='token_mismatch'}) == 2")
+    # And what is lost is counted from when the leader has first counted anything.
+    prometheus.wait_for("faultline_workers{status='alive'} == 2")
 
     late.send(signal.SIGSTOP)
-    wait_until(conn, job, "state = 'succeeded'")
+    wait_until(conn, job, "state = 'succeeded'", meanwhile=EXPIRE)
     prometheus.wait_for("increase(faultline_leases_expired_total[1m]) > 0")
     prometheus.wait_for("increase(faultline_leases_taken_over_total{cause='expired'}[1m]) > 0")
     late.send(signal.SIGCONT)
@@ -112,16 +120,22 @@ def test_a_refused_write_lost_workers_and_a_lost_reconciler_are_noticed(
     prometheus.wait_for("absent(ALERTS{alertname=~'FaultlineNoWorkers|FaultlineReconcilerAbsent'})")
     late.kill()
     other.kill()
-    prometheus.wait_for("ALERTS{alertname='FaultlineNoWorkers', alertstate='pending'}")
-    assert not prometheus.query("ALERTS{alertname='FaultlineReconcilerAbsent'}")
+    prometheus.wait_for(
+        "ALERTS{alertname='FaultlineNoWorkers', alertstate='pending'}"
+        " unless on() ALERTS{alertname='FaultlineReconcilerAbsent'}"
+    )
     reconciler.kill()
     prometheus.wait_for("ALERTS{alertname='FaultlineReconcilerAbsent', alertstate='pending'}")
     prometheus.wait_for("ALERTS{alertname='FaultlineNoWorkers', alertstate='pending'}")
 
 
-def wait_until(conn: psycopg.Connection[Any], job: UUID, condition: str) -> None:
+def wait_until(
+    conn: psycopg.Connection[Any], job: UUID, condition: str, *, meanwhile: str | None = None
+) -> None:
     deadline = time.monotonic() + BOUND_SECONDS
     query = f"SELECT FROM faultline.jobs WHERE id = %s AND {condition}"
     while conn.execute(query.encode(), [job]).fetchone() is None:
+        if meanwhile is not None:
+            conn.execute(meanwhile.encode(), [job])
         assert time.monotonic() < deadline, f"never {condition}"
         time.sleep(LOOK_SECONDS)

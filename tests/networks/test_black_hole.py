@@ -115,6 +115,6 @@ def test_the_server_forgets_a_host_that_has_vanished(hosted: HostedServer) -> No
         assert shown == [(NETWORK_DEFAULTS[name],) for name in ours]
         for our, name in zip(ours, theirs, strict=True):
             conn.execute(f"SET {name} = {IMPATIENT[our]}")
-        host.unplug()
         assert admin.execute(sessions, [host.address]).fetchone() == (1,)
+        host.unplug()
         until(lambda: admin.execute(sessions, [host.address]).fetchone() == (0,), "its end")

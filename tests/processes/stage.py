@@ -52,6 +52,14 @@ class Stage:
     def open(self, gate: str) -> None:
         self.conn.execute("INSERT INTO stage.gates VALUES (%s)", [gate])
 
+    def expire(self, job_id: UUID) -> None:
+        """Let the lease run out, as far as the database's clock can tell."""
+        self.conn.execute(
+            "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
+            " WHERE id = %s",
+            [job_id],
+        )
+
     @contextmanager
     def held_back(self, when: str) -> Iterator[None]:
         """Inside the block, the statement that fires this trigger waits; see `wait_until_held`."""
@@ -135,6 +143,22 @@ class Stage:
         wanted = states or ("succeeded",)
         self.wait_until(lambda: self.job(job_id).state in wanted, f"the job is not {wanted}")
         return self.job(job_id)
+
+    def wait_past_the_lease(self, job_id: UUID) -> None:
+        """Until the lease that the job has now would be over, had nobody renewed it since."""
+        query = "SELECT lease_expires_at FROM faultline.jobs WHERE id = %s"
+        (expires_at,) = self.wait_for_row(query, [job_id], "there is no such job")
+        over = "SELECT FROM (SELECT clock_timestamp() > %s AS over) AS lease WHERE over"
+        self.wait_for_row(over, [expires_at], "the lease is never over")
+
+    def wait_for_session(self, purpose: str, query: str = "") -> None:
+        """Until a session of that purpose is set up, and waits with this as its last query."""
+        idle = (
+            "FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
+            " AND state = 'idle' AND query NOT LIKE 'SET %%' AND strpos(query, %s) > 0"
+        )
+        params = [f"faultline {purpose}", query]
+        self.wait_until(lambda: self.count(idle, params) > 0, f"no {purpose}")
 
     def wait_for_all(self, count: int) -> None:
         rest = "FROM faultline.jobs WHERE state = 'succeeded'"

@@ -37,12 +37,6 @@ def assert_missed_although_the_child_lives(
     os.kill(child, 0)  # raises, had it not outlived its parent
 
 
-def wait_for_session(stage: Stage, application: str) -> None:
-    query = "FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
-    query += " AND state = 'idle' AND query NOT LIKE 'SET %%'"
-    stage.wait_until(lambda: stage.count(query, [application]) > 0, f"no {application}")
-
-
 @pytest.mark.parametrize("kind", ["fork", "multiprocessing", "subprocess"])
 @pytest.mark.parametrize(
     "task", [apps.leave_a_child, apps.leave_a_child_plain], ids=["async", "plain"]
@@ -53,7 +47,7 @@ def test_a_child_keeps_no_session_of_its_dead_parent(
     killed = fleet.started(*LONG_LEASE, name="killed")
     killed.wait_for_event("reconciler_leading")
     for service in ("heartbeat", "listener"):
-        wait_for_session(stage, f"faultline {service}")
+        stage.wait_for_session(service)
     job_id = stage.enqueue(task, kind=kind, gate="never")
 
     assert_missed_although_the_child_lives(fleet, stage, killed, job_id)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import signal
 
+import psycopg
+
+from faultline import protocol
+from faultline.database import run
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage
@@ -65,23 +69,20 @@ def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
         "INSERT INTO faultline.workers (id, host, pid, queues, holds_locks)"
         " SELECT 'w' || n, 'host', n, '{}', false FROM generate_series(1, 220) AS n"
     )
-    leader = fleet.reconciler("leader")
-    leader.wait_for_event("reconciler_leading")
-    of_reconcilers = (
-        "FROM pg_stat_activity WHERE datname = current_database()"
-        " AND application_name = 'faultline reconciler'"
-    )
-    # The leader too has asked to lead, and may have asked for nothing else yet.
-    leaders = [pid for (pid,) in stage.conn.execute(f"SELECT pid {of_reconcilers}")]
-    waiting = fleet.reconciler("waiting")
     session = (
-        f"SELECT pid, query_start {of_reconcilers} AND query LIKE '%%pg_try_advisory_lock%%'"
-        " AND pid <> ALL (%s)"
+        "SELECT pid, query_start FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'faultline reconciler' AND query LIKE '%%pg_try_advisory_lock%%'"
     )
-    pid, first = stage.wait_for_row(session, [leaders], "nobody waits to lead")
+    # We lead ourselves, in a transaction: so we are at work, and nobody stands in for us. The one who
+    # waits is the only one who asks.
+    with psycopg.connect(fleet.url) as leader:
+        leads, _ = run(leader, protocol.try_to_lead(silence_limit="0"))
+        assert leads
+        waiting = fleet.reconciler("waiting")
+        pid, first = stage.wait_for_row(session, [], "nobody waits to lead")
 
-    later = f"{session} AND query_start > %s"
-    same, _ = stage.wait_for_row(later, [leaders, first], "it asked once only")
+        later = f"{session} AND query_start > %s"
+        same, _ = stage.wait_for_row(later, [first], "it asked once only")
 
     assert same == pid
     assert not waiting.heard("database_unavailable")
@@ -97,11 +98,13 @@ def test_when_most_workers_vanish_at_once_their_leases_decide(fleet: Fleet, stag
         killed.append(fleet.started(*options, name=f"killed {number}"))
         stage.wait_for_mark(jobs[-1])
 
-    reconciler.send(signal.SIGSTOP)  # it is to see them all at once
+    here = "FROM pg_stat_activity WHERE datname = current_database() AND application_name"
+    looking = f"{here} = 'faultline reconciler' AND state <> 'idle'"
+    sessions = f"{here} IN ('faultline worker', 'faultline heartbeat')"
+    reconciler.send(signal.SIGSTOP)  # it is to see them all at once, also if it was about to look
+    stage.wait_until(lambda: stage.count(looking) == 0, "its look takes no end")
     for worker in killed:
         worker.kill()
-    sessions = "FROM pg_stat_activity WHERE application_name = 'faultline heartbeat'"
-    sessions += " AND datname = current_database()"
     stage.wait_until(lambda: stage.count(sessions) == 0, "their sessions live on")
     reconciler.send(signal.SIGCONT)
 

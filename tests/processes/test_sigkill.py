@@ -61,6 +61,7 @@ def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_n
     stage.assert_paid_once_each(10)
     assert {stage.job(job_id).attempts for job_id in done} == {1}
     assert {stage.job(job_id).attempts for job_id in open_jobs} == {2}
+    other.wait_for_event("worker_lost")
     assert len(other.heard("worker_lost")) == 1
 
 

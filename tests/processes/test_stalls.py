@@ -15,8 +15,9 @@ from tests.processes.fifo import let_go, make_fifo
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage
 
-SHORT_LEASE = ("--lease-seconds", "1")
-WORTH_OF_A_LEASE = 6  # renewals: a lease is renewed four times while it lasts
+LONG_LEASE = ("--lease-seconds", "600")
+# Of a worker that is to lose it by standing still, or not to: a moment's pause must not be enough.
+KEPT_LEASE = ("--lease-seconds", "3", "--heartbeat-seconds", "0.25")
 
 
 @pytest.fixture
@@ -29,10 +30,11 @@ def test_a_worker_stopped_past_its_lease_gives_up_the_attempt_when_it_comes_back
     fleet: Fleet, stage: Stage, task: Task[..., Any]
 ) -> None:
     job_id = stage.enqueue(task, gate="never")
-    stopped = fleet.started(*SHORT_LEASE, name="stopped")
+    stopped = fleet.started(*KEPT_LEASE, name="stopped")
     stage.wait_for_mark(job_id)
     stopped.send(signal.SIGSTOP)
-    other = fleet.started(*SHORT_LEASE, name="other")
+    stage.expire(job_id)
+    other = fleet.started(*LONG_LEASE, name="other")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
     other.wait_for_event("commit_ok", job_id=job_id, token=2)
 
@@ -53,9 +55,9 @@ def test_a_handler_that_holds_the_interpreter_past_its_lease_is_refused(
     fleet: Fleet, stage: Stage, fifo: Path
 ) -> None:
     job_id = stage.enqueue(apps.hold_the_gil, fifo=str(fifo))
-    stalled = fleet.started(*SHORT_LEASE, name="stalled")
+    stalled = fleet.started(*KEPT_LEASE, name="stalled")
     stage.wait_for_mark(job_id)
-    fleet.started(*SHORT_LEASE, name="other")
+    fleet.started(*LONG_LEASE, name="other")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
 
     let_go(stage, fifo)
@@ -70,10 +72,10 @@ def test_a_handler_that_blocks_the_event_loop_past_its_lease_keeps_the_lease(
     fleet: Fleet, stage: Stage, fifo: Path
 ) -> None:
     job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
-    blocked = fleet.started(*SHORT_LEASE, name="blocked")
+    blocked = fleet.started(*KEPT_LEASE, name="blocked")
     stage.wait_for_mark(job_id)
-    other = fleet.started(*SHORT_LEASE, name="other")
-    blocked.wait_for_event("lease_renewed", job_id=job_id, times=WORTH_OF_A_LEASE)
+    other = fleet.started(*LONG_LEASE, name="other")
+    stage.wait_past_the_lease(job_id)
 
     let_go(stage, fifo)
 
@@ -98,7 +100,7 @@ def test_a_worker_that_is_cut_off_gives_up_by_its_own_clock_before_others_take_o
     assert lost["cause"] == "deadline"
     assert stage.job(job_id).attempts == 1  # so far nobody else has it
 
-    fleet.started(*SHORT_LEASE, name="other")
+    fleet.started(*LONG_LEASE, name="other")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
     proxy.flow()
 

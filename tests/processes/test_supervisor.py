@@ -38,6 +38,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_job_recovered(
     assert stage.payments(job_id) == 1
     assert supervisor.wait_for_event("process_restarted")["pid"] == victim
     supervisor.wait_for_event("worker_started", times=3)
+    stage.wait_until(lambda: victim not in living_workers(stage), "it is not known to be lost")
     after = living_workers(stage)
     assert len(after) == 2
     assert before - after == {victim}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier
@@ -100,8 +101,26 @@ def commit(conn: Connection, lease: Lease) -> None:
     conn.execute("SELECT faultline.commit(%s, %s, %s)", lease)
 
 
+def committed(conn: Connection) -> Lease:
+    """Of a job that was enqueued, claimed and committed; nothing else may be due."""
+    lease = claim_new(conn)
+    commit(conn, lease)
+    return lease
+
+
+def release(conn: Connection, lease: Lease) -> None:
+    conn.execute("SELECT faultline.release(%s, %s, %s)", lease)
+
+
 def assert_fence(conn: Connection, lease: Lease) -> None:
     conn.execute("SELECT faultline.assert_fence(%s, %s, %s)", lease)
+
+
+def begin_fenced(conn: Connection, lease: Lease, isolation: str = "READ COMMITTED") -> Connection:
+    """In a transaction that is left open."""
+    conn.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+    assert_fence(conn, lease)
+    return conn
 
 
 def reconcile(conn: Connection, **options: Any) -> list[UUID]:
@@ -208,9 +227,17 @@ def refused(sqlstate: str, **detail: Any) -> Iterator[None]:
 
 
 def never_waits(conn: Connection) -> Connection:
-    """From here on, whatever waits for a lock on this connection is an error."""
-    conn.execute("SET lock_timeout = '2s'")
+    """From here on, whatever waits for a lock on this connection is an error.
+
+    In the end: who notifies waits at its commit for those that do so in other databases.
+    """
+    conn.execute("SET lock_timeout = '20s'")
     return conn
+
+
+def end_session(observer: Connection, session: Connection) -> None:
+    """Returns when the server has seen the last of it, and of its locks."""
+    assert value(observer, "SELECT pg_terminate_backend(%s, 30000)", session.info.backend_pid)
 
 
 def start_and_wait_until_blocked(
@@ -223,6 +250,7 @@ def start_and_wait_until_blocked(
     blocked = "SELECT cardinality(pg_blocking_pids(%s)) > 0"
     while not value(observer, blocked, waiter.info.backend_pid):
         assert not future.done(), future.result()
+        time.sleep(0.002)
     return future
 
 

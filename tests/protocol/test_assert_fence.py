@@ -11,6 +11,7 @@ from .steps import (
     Connect,
     Connection,
     assert_fence,
+    begin_fenced,
     cancel,
     claim_batch,
     claim_new,
@@ -29,12 +30,6 @@ from .steps import (
 )
 
 ABOVE_READ_COMMITTED = ["REPEATABLE READ", "SERIALIZABLE"]
-
-
-def begin_fenced(conn: Connection, lease: tuple[object, ...], isolation: str = "") -> Connection:
-    conn.execute(f"BEGIN {isolation and f'ISOLATION LEVEL {isolation}'}")
-    conn.execute("SELECT faultline.assert_fence(%s, %s, %s)", lease)
-    return conn
 
 
 def test_the_holder_of_a_lease_passes(conn: Connection) -> None:

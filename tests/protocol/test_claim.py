@@ -23,6 +23,7 @@ from .steps import (
     never_waits,
     one,
     refused,
+    release,
     state,
 )
 
@@ -71,7 +72,7 @@ def test_every_claim_of_a_job_raises_its_token_by_one_and_draws_a_new_lease(
     leases = []
     for _ in range(4):
         leases.append(claim(conn))
-        conn.execute("SELECT faultline.release(%s, %s, %s)", leases[-1])
+        release(conn, leases[-1])
     assert [lease.token for lease in leases] == [1, 2, 3, 4]
     assert len({lease.lease_id for lease in leases}) == 4
 

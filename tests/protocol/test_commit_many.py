@@ -11,7 +11,7 @@ from .steps import (
     Lease,
     Row,
     all_at_once,
-    assert_fence,
+    begin_fenced,
     cancel,
     claim_new,
     claim_new_batch,
@@ -117,9 +117,7 @@ def test_a_job_that_somebody_has_locked_is_reported_and_not_waited_for(
     conn: Connection, connect: Connect
 ) -> None:
     held, free = claim_new_batch(conn, 2)
-    holder = connect()
-    holder.execute("BEGIN")
-    assert_fence(holder, held)
+    begin_fenced(connect(), held)
     answers = commit_many(never_waits(conn), [held, free])
     assert answers == [("locked", None, 1), ("committed", None, 1)]
     assert entries(conn) == [free]
@@ -127,9 +125,7 @@ def test_a_job_that_somebody_has_locked_is_reported_and_not_waited_for(
 
 def test_a_job_that_was_locked_can_be_sent_again(conn: Connection, connect: Connect) -> None:
     lease = claim_new(conn)
-    holder = connect()
-    holder.execute("BEGIN")
-    assert_fence(holder, lease)
+    holder = begin_fenced(connect(), lease)
     commit_many(never_waits(conn), [lease])
     holder.execute("ROLLBACK")
     assert commit_many(conn, [lease]) == [("committed", None, 1)]

@@ -11,11 +11,13 @@ from .steps import (
     cancel,
     claim_new,
     commit,
+    committed,
     enqueue,
     enter,
     entries,
     job,
     refused,
+    release,
     set_job,
     state,
 )
@@ -25,15 +27,9 @@ HELD = "lease_owner = 'me', lease_expires_at = clock_timestamp() + interval '1 h
 UNFINISHED = "failed_reason = NULL, finished_at = NULL"
 
 
-def committed(conn: Connection) -> Lease:
-    lease = claim_new(conn)
-    commit(conn, lease)
-    return lease
-
-
 def released(conn: Connection) -> Lease:
     lease = claim_new(conn)
-    conn.execute("SELECT faultline.release(%s, %s, %s)", lease)
+    release(conn, lease)
     return lease
 
 

@@ -7,6 +7,7 @@ happened in between: if the refusal did not doom it, that write would stand.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from .steps import (
     cancel,
     claim_new,
     commit,
+    committed,
     entries,
     expire,
     reconcile,
@@ -60,12 +62,6 @@ def superseded(conn: Connection) -> Lease:
 def superseded_and_committed(conn: Connection) -> Lease:
     lease = claim_new(conn)
     commit(conn, take_over(conn, lease))
-    return lease
-
-
-def finished(conn: Connection) -> Lease:
-    lease = claim_new(conn)
-    commit(conn, lease)
     return lease
 
 
@@ -107,7 +103,7 @@ def guessed_token(conn: Connection) -> Lease:
 
 SUPERSEDED = Staleness(superseded, "token_mismatch", 2)
 SUPERSEDED_AND_COMMITTED = Staleness(superseded_and_committed, "token_mismatch", 2)
-FINISHED = Staleness(finished, "already_committed", 1)
+FINISHED = Staleness(committed, "already_committed", 1)
 OTHERWISE_STALE = [
     Staleness(ran_out, "lease_expired", 1),
     Staleness(unknown, "unknown_job", None),
@@ -133,6 +129,17 @@ def run_transaction(conn: Connection, lease: Lease, form: Form) -> None:
         form(conn, lease)
     finally:
         conn.execute("COMMIT")
+
+
+def changes_nothing(
+    conn: Connection, staleness: Staleness, form: Form, refusal: AbstractContextManager[object]
+) -> None:
+    """Beside what is in the ledger already."""
+    lease = staleness.arrange(conn)
+    before = entries(conn)
+    with refusal:
+        run_transaction(conn, lease, form)
+    assert (entries(conn), effects_of(conn, lease)) == (before, [])
 
 
 def effects_of(conn: Connection, lease: Lease) -> list[tuple[str]]:
@@ -177,11 +184,8 @@ def test_a_stale_worker_is_refused_with_the_reason_and_its_writes_are_undone(
 def test_a_second_entry_for_a_job_is_refused_with_the_reason_and_its_writes_are_undone(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:
-    lease = staleness.arrange(conn)
-    before = entries(conn)
-    with refused("FL001", reason=staleness.reason, current_token=staleness.current_token):
-        run_transaction(conn, lease, form)
-    assert (entries(conn), effects_of(conn, lease)) == (before, [])
+    refusal = refused("FL001", reason=staleness.reason, current_token=staleness.current_token)
+    changes_nothing(conn, staleness, form, refusal)
 
 
 @pytest.mark.parametrize("staleness", [SUPERSEDED_AND_COMMITTED, FINISHED], ids=name)
@@ -189,11 +193,7 @@ def test_a_second_entry_for_a_job_is_refused_with_the_reason_and_its_writes_are_
 def test_a_statement_that_finds_the_entry_and_enters_nothing_is_refused(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:
-    lease = staleness.arrange(conn)
-    before = entries(conn)
-    with refused("FL001", reason="nothing_entered"):
-        run_transaction(conn, lease, form)
-    assert (entries(conn), effects_of(conn, lease)) == (before, [])
+    changes_nothing(conn, staleness, form, refused("FL001", reason="nothing_entered"))
 
 
 @pytest.mark.parametrize("staleness", [SUPERSEDED_AND_COMMITTED, FINISHED], ids=name)
@@ -201,11 +201,7 @@ def test_a_statement_that_finds_the_entry_and_enters_nothing_is_refused(
 def test_a_forged_batch_cannot_enter_a_job_twice(
     conn: Connection, form: Form, staleness: Staleness
 ) -> None:
-    lease = staleness.arrange(conn)
-    before = entries(conn)
-    with pytest.raises(psycopg.errors.UniqueViolation):
-        run_transaction(conn, lease, form)
-    assert (entries(conn), effects_of(conn, lease)) == (before, [])
+    changes_nothing(conn, staleness, form, pytest.raises(psycopg.errors.UniqueViolation))
 
 
 def test_a_worker_that_was_refused_does_not_hurt_the_one_that_took_over(conn: Connection) -> None:

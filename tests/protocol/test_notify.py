@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from .steps import Connection, claim_new, enqueue, expire, reconcile
+from .steps import Connection, claim_new, enqueue, expire, reconcile, release
 
 
 def listen(conn: Connection) -> list[str]:
@@ -43,7 +43,7 @@ def test_nothing_is_announced_when_notifications_are_switched_off(conn: Connecti
 def test_a_released_job_is_announced(conn: Connection) -> None:
     lease = claim_new(conn)
     heard = listen(conn)
-    conn.execute("SELECT faultline.release(%s, %s, %s)", lease)
+    release(conn, lease)
     assert heard == ["default"]
 
 

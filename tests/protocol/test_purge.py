@@ -24,6 +24,7 @@ from .steps import (
     never_waits,
     one,
     refused,
+    release,
     rows,
     set_job,
     start_and_wait_until_blocked,
@@ -90,7 +91,7 @@ def test_the_log_of_a_job_goes_with_it(conn: Connection) -> None:
     lease = claim_new(conn)
     for job_id in (failed(conn, "31 days"), lease.job_id):
         conn.execute("SELECT faultline.record_rejection(%s, 1, 'late', 'token_mismatch')", [job_id])
-    conn.execute("SELECT faultline.release(%s, %s, %s)", lease)
+    release(conn, lease)
     purge_jobs(conn)
     for table in ("attempts_log", "rejections"):
         assert rows(conn, f"SELECT job_id FROM faultline.{table}") == [(lease.job_id,)]

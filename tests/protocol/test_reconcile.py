@@ -7,7 +7,7 @@ from .steps import (
     Connection,
     Lease,
     all_at_once,
-    assert_fence,
+    begin_fenced,
     claim,
     claim_batch,
     claim_new,
@@ -154,9 +154,7 @@ def test_jobs_that_somebody_has_locked_are_skipped_and_not_waited_for(
     conn: Connection, connect: Connect
 ) -> None:
     fenced, free = claim_new_batch(conn, 2)
-    holder = connect()
-    holder.execute("BEGIN")
-    assert_fence(holder, fenced)
+    begin_fenced(connect(), fenced)
     expire(conn, fenced)
     expire(conn, free)
     assert reconcile(never_waits(conn)) == [free.job_id]
@@ -166,9 +164,7 @@ def test_locked_jobs_of_dead_workers_are_skipped_as_well(
     conn: Connection, connect: Connect
 ) -> None:
     lease = claim_new(conn, worker="dead")
-    holder = connect()
-    holder.execute("BEGIN")
-    assert_fence(holder, lease)
+    begin_fenced(connect(), lease)
     never_waits(conn)
     assert reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id]) == []
 

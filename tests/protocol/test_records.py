@@ -13,6 +13,7 @@ from .steps import (
     Connection,
     claim_new,
     commit,
+    end_session,
     expire,
     one,
     rows,
@@ -31,11 +32,6 @@ def register(conn: Connection, worker: str = "first", *, holds_locks: bool = Tru
 
 def vanished(conn: Connection) -> list[str]:
     return [worker for (worker,) in rows(conn, "SELECT * FROM faultline.vanished_workers()")]
-
-
-def end_session(observer: Connection, session: Connection) -> None:
-    """Returns when the server has seen the last of it, and of its locks."""
-    assert value(observer, "SELECT pg_terminate_backend(%s, 30000)", session.info.backend_pid)
 
 
 def hold_lock(session: Connection, lock_key: int) -> Connection:

@@ -7,7 +7,6 @@ from uuid import uuid4
 from .steps import (
     Connect,
     Connection,
-    Lease,
     claim,
     claim_new,
     commit,
@@ -19,14 +18,11 @@ from .steps import (
     make_due,
     reconcile,
     refused,
+    release,
     set_job,
     state,
     take_over,
 )
-
-
-def release(conn: Connection, lease: Lease) -> None:
-    conn.execute("SELECT faultline.release(%s, %s, %s)", lease)
 
 
 def test_a_released_job_has_its_attempt_back(conn: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 from faultline.drills.proxy import Action, Direction, Match, Message, Proxy
 from tests.proxy.conftest import Through
 
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -26,18 +27,19 @@ def count(conn: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
-def wait_for_count(conn: psycopg.Connection[Any], wanted: int) -> None:
+def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + BOUND_SECONDS
-    while count(conn) != wanted:
-        assert time.monotonic() < deadline, f"{count(conn)} entries, not {wanted}"
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(0.005)
+
+
+def wait_for_count(conn: psycopg.Connection[Any], wanted: int) -> None:
+    wait_until(lambda: count(conn) == wanted, f"{wanted} entries")
 
 
 def wait_until_gone(conn: psycopg.Connection[Any], backend: int) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while is_known(conn, backend):
-        assert time.monotonic() < deadline, "the server still has the session"
-        time.sleep(0.005)
+    wait_until(lambda: not is_known(conn, backend), "the end of the session at the server")
 
 
 def is_known(conn: psycopg.Connection[Any], backend: int) -> bool:
@@ -124,11 +126,14 @@ def test_a_forwarded_commit_is_done_and_its_answer_waits_for_the_callback(
 
     def look(message: Message) -> None:
         wait_for_count(conn, 1)
+        assert is_begun.wait(BOUND_SECONDS)  # whoever began it may be slower than the server is
         still_waiting.append(attempt.is_waiting)
 
     session = through()
+    is_begun = threading.Event()
     trap = proxy.on(Match(text="COMMIT"), Action.FORWARD, look)
     attempt = Attempt(session)
+    is_begun.set()
     assert trap.wait(BOUND_SECONDS) is not None
     assert attempt.end() is None
     assert still_waiting == [True]
@@ -182,6 +187,7 @@ def test_everything_can_be_reset_at_once_or_what_one_application_has(
     with pytest.raises(psycopg.OperationalError):
         mine.execute("SELECT 1")
     assert other.execute("SELECT 1").fetchone() == (1,)
+    wait_until(lambda: len(proxy.routes) == 1, "the end of the other connection")
     assert proxy.reset_all() == 1
 
 

@@ -18,7 +18,7 @@ def some_work(proxy: Proxy, conn: psycopg.Connection[Any]) -> None:
     with conn.transaction():
         conn.execute("SELECT 'in a transaction'")
     conn.close()
-    assert goodbye.wait(20)
+    assert goodbye.wait(30)
 
 
 def test_one_statement_is_one_message_named_by_its_sql(proxy: Proxy, through: Through) -> None:

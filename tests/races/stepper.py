@@ -21,7 +21,7 @@ from faultline.protocol import Statement
 
 Connect = Callable[[], psycopg.Connection[Any]]
 
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 60.0
 POLL_SECONDS = 0.005
 LEASE_SECONDS = 600.0  # no lease of these tests runs out by itself: `expire` says when
 

@@ -12,7 +12,16 @@ from faultline import protocol
 from faultline.database import run
 from faultline.model import Claim
 
-from .stepper import Actor, Connect, assert_settled, claim_as, claimed, enqueued, expire
+from .stepper import (
+    BOUND_SECONDS,
+    Actor,
+    Connect,
+    assert_settled,
+    claim_as,
+    claimed,
+    enqueued,
+    expire,
+)
 
 Conn = psycopg.Connection[Any]
 
@@ -78,7 +87,7 @@ def test_claimers_at_full_speed_share_the_jobs_without_overlap(
         return mine
 
     with ThreadPoolExecutor(4) as threads:
-        shares = list(threads.map(drain, ["a", "b", "c", "d"], timeout=60))
+        shares = list(threads.map(drain, ["a", "b", "c", "d"], timeout=BOUND_SECONDS))
 
     times_given = Counter(claim.job_id for share in shares for claim in share)
     assert (len(times_given), set(times_given.values())) == (jobs, {1})

@@ -13,7 +13,7 @@ from faultline.database import run
 from faultline.model import Claim, CommitOutcome, Renewal
 from faultline.protocol import Statement
 
-from .stepper import Actor, Connect, assert_settled, beat_as, claimed, state_of
+from .stepper import BOUND_SECONDS, Actor, Connect, assert_settled, beat_as, claimed, state_of
 
 Conn = psycopg.Connection[Any]
 ROUNDS = 300
@@ -96,7 +96,7 @@ def test_a_batch_and_heartbeats_at_full_speed_lose_nothing(conn: Conn, connect: 
             claims = claimed(conn, 6)
             both = [threads.submit(commit, claims[:]), threads.submit(beat, claims[::-1])]
             for one in both:
-                one.result(timeout=20)
+                one.result(timeout=BOUND_SECONDS)
     count = conn.execute("SELECT count(*) FROM faultline.ledger").fetchone()
     assert count == (6 * ROUNDS,)
     assert_settled(conn)

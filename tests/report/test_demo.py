@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -9,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from faultline.cli.demo import compare_subjects
+from faultline.drills.campaign import CampaignSettings
 
 JOBS_WITHOUT_A_FAULT = 4  # under seed 1
 
@@ -33,8 +36,11 @@ def test_the_race_alone_leaves_no_files(server_url: str, tmp_path: Path) -> None
 
 
 def test_a_demo_in_which_no_fault_struck_does_not_call_anything_safe(
-    server_url: str, tmp_path: Path
+    server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No lease runs out by itself: on a busy machine that would be a fault, too.
+    lasting = functools.partial(CampaignSettings, lease_seconds=60.0)
+    monkeypatch.setattr("faultline.cli.demo.CampaignSettings", lasting)
     said = io.StringIO()
     code = compare_subjects(
         Console(file=said, soft_wrap=True),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psycopg
 from psycopg import conninfo, sql
 
+EVERY_ROLE = ("faultline_producer", "faultline_worker", "faultline_inspector", "faultline_operator")
 PASSWORD = "a-password-of-the-tests"
 
 

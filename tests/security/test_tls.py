@@ -139,16 +139,23 @@ def test_every_process_comes_encrypted(secured: Secured) -> None:
         worker = start("--app", APP, "worker", **told)
         job = {"task": "shop.charge", "payload": {"invoice": 1}}
         headers = {"Authorization": f"Bearer {key}"}
-        sent = httpx2.post(f"{api.address()}/jobs", json=job, headers=headers)
+        sent = httpx2.post(f"{api.address()}/jobs", json=job, headers=headers, timeout=30)
         assert sent.status_code == 201, sent.text
         with psycopg.connect(url, autocommit=True) as conn:
             paid = "SELECT count(*) = 1 FROM public.payments"
             wait_until(lambda: bool(conn.execute(paid).fetchone() == (True,)), api, worker)
-            seen = conn.execute(
-                "SELECT a.application_name, bool_and(s.ssl) FROM pg_stat_activity AS a"
-                " JOIN pg_stat_ssl AS s ON s.pid = a.pid"
-                " WHERE a.application_name LIKE 'faultline %' GROUP BY 1"
-            ).fetchall()
 
-    assert {"faultline api", "faultline reconciler"} <= {name for name, _ in seen}
-    assert all(encrypted for _, encrypted in seen), seen
+            def sessions() -> dict[str, bool]:
+                """Whether all of that name are encrypted."""
+                found = conn.execute(
+                    "SELECT a.application_name, bool_and(s.ssl) FROM pg_stat_activity AS a"
+                    " JOIN pg_stat_ssl AS s ON s.pid = a.pid"
+                    " WHERE a.application_name LIKE 'faultline %' GROUP BY 1"
+                )
+                return dict(found.fetchall())
+
+            expected = {"faultline api", "faultline reconciler"}
+            wait_until(lambda: expected <= set(sessions()), api, worker)
+            seen = sessions()
+
+    assert all(seen.values()), seen

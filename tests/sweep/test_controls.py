@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
+import pytest
 from click.testing import CliRunner
 
 from faultline.cli.main import cli
@@ -19,10 +21,15 @@ from faultline.drills.sweep import (
     Target,
     ground,
 )
+from faultline.drills.sweep.migration import Migrator
 from tests.proof import TRIES, Tally
+from tests.sweep.conftest import KnownGround
 
 BEFORE_THE_TRANSACTION = Point(Target.WORKER, Label("handler", "BEGIN"), 1)
 UNFENCED = ("--no-self-fencing",)
+# Work takes a good half of it: time for the first to come back while the second is at the same job.
+LEASE_SECONDS = 1.5
+LEAVING_SECONDS = 25  # less than a strike waits for the signal to be sent
 # "It is running" is not "it is running for you".
 STATE_ALONE = """
     CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid)
@@ -32,27 +39,39 @@ STATE_ALONE = """
 """
 
 
-def struck(field: Ground, fault: Fault) -> PointResult:
+def struck(field: Ground, fault: Fault, *, until: Callable[[PointResult], bool]) -> PointResult:
     """Until the one who comes back is late: on a busy machine the other may not have begun by then,
     or be done already."""
     for _ in range(TRIES):
         result = field.strike(BEFORE_THE_TRANSACTION, fault)
-        if result.verdict is Verdict.INVALID or result.tally["stale_rejections"]:
+        if result.verdict is Verdict.INVALID or until(result):
             break
     return result
+
+
+def never(result: PointResult) -> bool:
+    """Only what is wrong is looked for: a refusal may be another guard's, which came first."""
+    return False
+
+
+def is_refused(result: PointResult) -> bool:
+    return result.tally.get("stale_rejections", 0) > 0
 
 
 def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) -> None:
     settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
     with ground(server_url, settings) as naive:
-        result = struck(naive, Fault.STOP)
+        result = struck(naive, Fault.STOP, until=never)
     assert result.verdict is Verdict.INVALID
     assert "at_most_one_effect" in {finding.rule for finding in result.findings}
 
 
 def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> None:
-    with ground(server_url, SweepSettings(patch=STATE_ALONE, worker_options=UNFENCED)) as holed:
-        result = struck(holed, Fault.OVERLAP)
+    settings = SweepSettings(
+        patch=STATE_ALONE, worker_options=UNFENCED, lease_seconds=LEASE_SECONDS
+    )
+    with ground(server_url, settings) as holed:
+        result = struck(holed, Fault.OVERLAP, until=never)
     assert result.verdict is Verdict.INVALID
     assert "effects_carry_the_current_token" in {finding.rule for finding in result.findings}
 
@@ -61,7 +80,7 @@ def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
     server_url: str, tally: Tally
 ) -> None:
     with ground(server_url, SweepSettings(worker_options=UNFENCED)) as whole:
-        results = [struck(whole, fault) for fault in (Fault.STOP, Fault.OVERLAP)]
+        results = [struck(whole, fault, until=is_refused) for fault in (Fault.STOP, Fault.OVERLAP)]
     for result in results:
         assert result.verdict is Verdict.VALID, result.findings
         assert result.tally["stale_rejections"] > 0
@@ -87,6 +106,24 @@ def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None
         result = field.strike(point, Fault.KILL_BEFORE)
     assert result.verdict is Verdict.INVALID
     assert "differs in job" in result.findings[0].evidence
+
+
+def test_a_process_that_has_left_before_the_kill_was_not_reached_and_did_nothing_wrong(
+    known_ground: KnownGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing keeps it from leaving once it has said goodbye; here the signal always comes too late."""
+    kill = Migrator.kill
+
+    def kill_too_late(self: Migrator) -> None:
+        self._process.wait(LEAVING_SECONDS)
+        kill(self)
+
+    monkeypatch.setattr(Migrator, "kill", kill_too_late)
+    goodbye = Point(Target.MIGRATOR, Label("migrate", "terminate"), 1)
+
+    result = known_ground.strike(goodbye, Fault.KILL_BEFORE)
+
+    assert result.verdict is Verdict.UNKNOWN, result.findings
 
 
 def test_the_command_says_how_many_points_there_are_and_what_became_of_them(

@@ -12,7 +12,7 @@ from faultline.testing import Outcome, advance, run_one, run_until_idle
 
 
 def test_a_retry_comes_due_when_its_time_has_passed(app: Faultline) -> None:
-    @app.task(name="flaky", retry=RetryPolicy(base_seconds=60, jitter=0))
+    @app.task(name="flaky", retry=RetryPolicy(base_seconds=600, cap_seconds=600, jitter=0))
     def flaky(job: Job) -> int:
         if job.attempt == 1:
             raise ConnectionError
@@ -20,9 +20,9 @@ def test_a_retry_comes_due_when_its_time_has_passed(app: Faultline) -> None:
 
     enqueued = flaky.enqueue()
     assert run_until_idle(app, raise_errors=False)[0].outcome is Outcome.RETRYING
-    advance(app, 50)
+    advance(app, 500)
     assert run_until_idle(app) == []
-    advance(app, 10)
+    advance(app, 100)
     assert run_until_idle(app)[0].outcome is Outcome.SUCCEEDED
     assert app.get(enqueued.job_id).result == 2
 
@@ -46,11 +46,11 @@ def test_the_lease_of_a_silent_worker_runs_out(app: Faultline) -> None:
 
     enqueued = noop.enqueue()
     with psycopg.connect(app.database_url) as conn:
-        conn.execute("SELECT faultline.claim('silent', '{default}', 1, '15 seconds')")
-    advance(app, 14)
+        conn.execute("SELECT faultline.claim('silent', '{default}', 1, '1 hour')")
+    advance(app, timedelta(minutes=59))  # real time goes on as well: the rest is long enough for it
     assert run_one(app) is None
     assert app.get(enqueued.job_id).state is JobState.RUNNING
-    advance(app, 1)
+    advance(app, timedelta(minutes=1))
     attempted = run_one(app)
     assert attempted is not None
     assert (attempted.token, attempted.outcome) == (2, Outcome.SUCCEEDED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from typing import Any
 
 import psycopg
@@ -18,6 +19,12 @@ def exists(server_url: str, name: str) -> bool:
     with psycopg.connect(server_url) as conn:
         found = conn.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone()
     return found is not None
+
+
+def names_like(server_url: str, prefix: str) -> list[str]:
+    with psycopg.connect(server_url) as conn:
+        found = conn.execute("SELECT datname FROM pg_database WHERE datname ^@ %s", [prefix])
+        return [name for (name,) in found.fetchall()]
 
 
 def jobs_in(url: str) -> int:
@@ -51,18 +58,12 @@ def test_nothing_is_left_on_a_server_that_was_given(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SERVER_VARIABLE, server_url)
-    with psycopg.connect(server_url) as conn:
-        before = conn.execute(
-            "SELECT datname FROM pg_database WHERE datname ~ '_template$'"
-        ).fetchall()
+    prefix = f"faultline_test_{secrets.token_hex(4)}"  # others of this run come and go meanwhile
+    monkeypatch.setattr("faultline.testing.databases._PREFIX", prefix)
     with temporary_database() as url:
         assert jobs_in(url) == 0
-    assert not exists(server_url, name_of(url))
-    with psycopg.connect(server_url) as conn:
-        after = conn.execute(
-            "SELECT datname FROM pg_database WHERE datname ~ '_template$'"
-        ).fetchall()
-    assert set(after) <= set(before)  # others of this run may have come to their end meanwhile
+        assert len(names_like(server_url, prefix)) == 2  # it, and what it was copied from
+    assert names_like(server_url, prefix) == []
 
 
 def test_a_connection_string_of_either_form_leads_to_the_new_database() -> None:

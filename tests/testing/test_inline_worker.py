@@ -161,7 +161,7 @@ def test_a_superseded_attempt_is_reported_as_stale(app: Faultline) -> None:
     def slow(job: Job) -> None:
         # A heartbeat between the two would renew the lease, rightly; one behind them would tell.
         with psycopg.connect(app.database_url, autocommit=True) as conn:
-            assert await_first_heartbeat(conn, 10)
+            assert await_first_heartbeat(conn, 60)
         with psycopg.connect(app.database_url) as conn:
             conn.execute(
                 "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - '1s'::interval"
@@ -209,7 +209,7 @@ def test_an_async_test_shares_its_event_loop_with_the_handler(app: Faultline) ->
         await signal.enqueue_async()
         waiting = asyncio.ensure_future(news.wait())
         attempted = await run_one_async(app)
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
         nothing = await run_until_idle_async(app)
         await app.aclose()
         return attempted, nothing

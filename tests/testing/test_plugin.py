@@ -7,6 +7,8 @@ import pytest
 from faultline.testing.databases import SERVER_VARIABLE
 
 pytest_plugins = ["pytester"]
+# Whole runs of pytest, each with processes of its own: slow on a machine that is busy.
+pytestmark = pytest.mark.timeout(300)
 
 SHOP = """
     import faultline

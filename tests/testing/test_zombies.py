@@ -23,6 +23,9 @@ from faultline.testing import (
 from . import handlers
 from .handlers import ARGS, Make, paid_once
 
+# Dozens of runs with workers of their own: slow on a machine that is busy.
+pytestmark = pytest.mark.timeout(300)
+
 
 def violated(app: Faultline, make: Make, *faults: Fault, **options: Any) -> ZombieReport:
     options.setdefault("invariant", paid_once)

@@ -138,7 +138,8 @@ def test_a_handler_that_will_not_end_is_still_seen_when_its_late_commit_is_refus
     """Its attempt is over, and exported; the zombie's commit comes afterwards, and belongs to it."""
     settled: list[bool] = []
 
-    @app.task(max_attempts=1, timeout_seconds=0.1)
+    # Time enough to get to where it will not be interrupted.
+    @app.task(max_attempts=1, timeout_seconds=1.0)
     def zombie(job: Job) -> None:
         while True:
             with contextlib.suppress(AttemptAborted):  # it will not be interrupted

@@ -120,7 +120,7 @@ def test_an_attempt_whose_lease_is_lost_says_so(
         await asyncio.Event().wait()
 
     job_id = waits.enqueue().job_id
-    with working(app, lease_seconds=1.0):
+    with working(app, lease_seconds=60.0, heartbeat_seconds=0.1):  # lost by word, not by time
         until(begun.is_set, "the handler")
         app.cancel(job_id)
         execute = recorded.one("execute default")

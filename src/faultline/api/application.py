@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 from fastapi import FastAPI, Request, Response
@@ -11,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from faultline import metrics
+from faultline import keys, protocol
 from faultline.api import jobs, probes, queues
 from faultline.api.document import describe
 from faultline.api.gate import Gate, report
@@ -25,6 +26,8 @@ from faultline.api.settings import ApiSettings
 from faultline.api.visit import Service
 from faultline.app import Faultline
 from faultline.errors import FaultlineError
+from faultline.metrics import Part, meter
+from faultline.protocol import Statement
 
 ROUTERS = (jobs.router, queues.router, probes.router)
 _LONGEST_PULSE_SECONDS = 2.0
@@ -40,13 +43,16 @@ def create_api(
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         service = _service(url, chosen, app)
         api.state.service = service
+        was_on = meter.current.is_on
+        meter.switch_on(Part.API, Part.PRODUCER)
         try:
             yield
         finally:
             await service.sessions.close()
             await service.pulse.close()
+            if not was_on:  # whatever else this process does is not ours to count
+                meter.switch_off()
 
-    metrics.switch_on(metrics.Part.API, metrics.Part.PRODUCER)
     api = FastAPI(
         lifespan=lifespan,
         openapi_url=None,
@@ -70,7 +76,11 @@ def create_api(
 
 
 def _service(url: str, settings: ApiSettings, app: Faultline | None) -> Service:
-    pulse = Pulse(url, seconds=min(_LONGEST_PULSE_SECONDS, settings.request_seconds))
+    pulse = Pulse(
+        url,
+        seconds=min(_LONGEST_PULSE_SECONDS, settings.request_seconds),
+        says=_said_by_an_enqueue(settings),
+    )
     return Service(
         settings=settings,
         pulse=pulse,
@@ -81,6 +91,11 @@ def _service(url: str, settings: ApiSettings, app: Faultline | None) -> Service:
         rates=Rates(settings.requests_per_second, settings.burst),
         app=app,
     )
+
+
+def _said_by_an_enqueue(settings: ApiSettings) -> list[Statement[Any]]:
+    job = protocol.enqueue_many("any", [{}], queue="any", priority=5, max_attempts=1)
+    return [keys.find("any"), job] if settings.require_keys else [job]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -35,7 +35,7 @@ async def health(visit: CurrentVisit) -> Response:
     openapi_extra=needs(Access.OPEN),
 )
 async def ready(visit: CurrentVisit) -> Response:
-    """The database answers, can be written to, and has the schema that this version speaks."""
+    """The database answers, can be written to, and has a schema that takes jobs from this version."""
     await visit.service.pulse.require_ready()
     return answer({"status": "ready"})
 

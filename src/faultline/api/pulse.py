@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
@@ -32,8 +34,16 @@ _VERSION: Statement[int] = Statement(
 )
 
 
+def _only_planned(statement: Statement[Any]) -> Statement[None]:
+    """Nothing of it is run, but it has to make sense here, and to be allowed."""
+    return replace(statement, sql=f"EXPLAIN {statement.sql}", read=lambda rows: None)
+
+
 class Pulse:
-    def __init__(self, url: str, *, seconds: float) -> None:
+    """`says`: what an enqueue says to the database."""
+
+    def __init__(self, url: str, *, seconds: float, says: Sequence[Statement[Any]]) -> None:
+        self._says = tuple(map(_only_planned, says))
         self._link = Link(url, purpose="api watch", needs_primary=False)
         self._seconds = seconds
         self._asking: dict[str, asyncio.Task[Any]] = {}
@@ -52,12 +62,29 @@ class Pulse:
             raise DatabaseUnavailable(
                 "the database only reads: it is a standby, or set to read only"
             )
-        version = await self._ask(_VERSION)
-        if version != latest_version():
+        version, known = await self._ask(_VERSION), latest_version()
+        if version < known:
             raise SchemaMismatch(
-                f"the database is at schema version {version}, not {latest_version()}",
+                f"the database is at schema version {version}; this Faultline needs {known}",
                 hint="run: faultline migrate",
             )
+        if version > known:
+            await self._require_understood(version)
+
+    async def _require_understood(self, version: int) -> None:
+        """While an upgrade rolls out, the database is ahead of whoever is not replaced yet. What it does
+        not take from an older release any more is not there any more, or has another shape."""
+        for statement in self._says:
+            try:
+                await self._ask(statement)
+            except (SchemaMismatch, psycopg.Error) as error:
+                refusal = error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error
+                raise SchemaMismatch(
+                    f"the database is at schema version {version}, this Faultline knows"
+                    f" {latest_version()}, and its jobs are not taken any more:"
+                    f" {str(refusal).splitlines()[0]}",
+                    hint="upgrade the faultline package",
+                ) from error
 
     async def _ask(self, statement: Statement[T], within_seconds: float | None = None) -> T:
         """Whoever asks while somebody asks gets the same answer."""

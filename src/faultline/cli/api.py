@@ -8,13 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 import click
-import psycopg
 
 from faultline.api import ApiSettings
 from faultline.cli.context import Context
-from faultline.database import connect
-from faultline.errors import DatabaseUnavailable, InvalidSettings
-from faultline.link import is_transient
+from faultline.cli.schema import require_schema
+from faultline.errors import InvalidSettings
 from faultline.migrate import require_current_schema
 from faultline.tracing.export import exporting
 
@@ -53,7 +51,7 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
             "the API needs packages that are not here", hint="pip install 'faultline[api]'"
         )
     url = context.database_url
-    _require_schema(url)
+    require_schema(url, require_current_schema)
 
     from faultline.api.application import create_api
     from faultline.api.server import serve
@@ -72,15 +70,3 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
 
     with exporting("api"):
         serve(create_api(url, settings, app=app), settings, on_bound=announce)
-
-
-def _require_schema(url: str) -> None:
-    """A wrong schema is an error at once; a server that is away is waited for."""
-    try:
-        with connect(url) as conn:
-            require_current_schema(conn)
-    except DatabaseUnavailable:
-        return
-    except psycopg.Error as error:
-        if not is_transient(error):
-            raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import click
 
 from faultline import __version__
 from faultline.cli.context import Context
+from faultline.cli.schema import require_schema
 from faultline.database import redact
-from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.errors import InvalidSettings
 from faultline.inspector.settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -19,6 +19,7 @@ from faultline.inspector.settings import (
     InspectorSettings,
     is_loopback,
 )
+from faultline.migrate import require_current_schema
 
 _WARNING = "whoever can reach this address can read every job and its payload"
 
@@ -91,9 +92,7 @@ def serve(
         max_streams=max_streams,
         version=__version__,
     )
-    # A wrong schema is an error at once; a server that is away is waited for.
-    with contextlib.suppress(DatabaseUnavailable), context.connection():
-        pass
+    require_schema(settings.database_url, require_current_schema)
 
     from faultline.inspector import service
 

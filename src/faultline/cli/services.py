@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import signal
@@ -13,18 +14,16 @@ from types import FrameType
 from typing import Any
 
 import click
-import psycopg
 
 from faultline.cli.command_line import without_url
 from faultline.cli.context import Context
 from faultline.cli.measuring import MetricsOptions, measuring, metrics_options, supervise
 from faultline.cli.retention import retention_options
+from faultline.cli.schema import require_schema
 from faultline.config import Retention, WorkerSettings
-from faultline.database import connect
-from faultline.errors import DatabaseUnavailable, InvalidSettings
+from faultline.errors import InvalidSettings
 from faultline.events import Event, emit
 from faultline.health.pulse import Pulse, pulsing
-from faultline.link import is_transient
 from faultline.metrics import Part
 from faultline.migrate import require_fence
 from faultline.payload import check_queue_name
@@ -123,21 +122,26 @@ def worker(
                 command, count=processes, options=metrics, parts=parts, health_file=health_file
             )
         )
-    _leave_at_once_if_told()
+    early = _Early()
     with pulsing(health_file, "worker") as pulse, measuring(metrics, *parts):
-        code = _work(context, settings, None if no_reconciler else retention, pulse, supervised_by)
+        kept = None if no_reconciler else retention
+        code = _work(context, settings, kept, pulse, supervised_by, early)
     sys.exit(code)
 
 
-def _leave_at_once_if_told() -> None:
-    """Until there is something to bring to an end. As the first process of a container, one without a handler
-    would not even notice the signal."""
+class _Early:
+    """Leaves at once when told to, until there is something to bring to an end. As the first process of a
+    container, one without a handler would not even notice the signal."""
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def __init__(self) -> None:
+        self.is_told = False
+        for number in _SIGNALS:
+            signal.signal(number, self._leave)
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        # Not all that is raised arrives: in a finalizer, say, Python only prints it. So it is kept as well.
+        self.is_told = True
         sys.exit(0)
-
-    for number in _SIGNALS:
-        signal.signal(number, leave)
 
 
 def _work(
@@ -146,6 +150,7 @@ def _work(
     retention: Retention | None,
     pulse: Pulse | None,
     supervised_by: int | None,
+    early: _Early,
 ) -> int:
     """In one process; with a reconciler beside it, if there is something that it is to keep."""
     app = context.app  # before the traces: it may have an idea of its own about them
@@ -153,10 +158,10 @@ def _work(
         app.database_url
     )  # which need not be the one in the environment: the reconciler goes along
     companions = [] if retention is None else [Reconciler(url, retention).run]
-    _require_schema(url)
+    require_schema(url, require_fence)
     with exporting("worker"), asyncio.Runner(loop_factory=_fastest_loop()) as runner:
         worker = Worker(app, settings, companions=companions)
-        return runner.run(_run_worker(worker, pulse, supervised_by))
+        return runner.run(_run_worker(worker, pulse, supervised_by, early))
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -169,11 +174,15 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _run_worker(worker: Worker, pulse: Pulse | None, supervised_by: int | None) -> int:
+async def _run_worker(
+    worker: Worker, pulse: Pulse | None, supervised_by: int | None, early: _Early
+) -> int:
     """The exit code."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, worker.stop)
+    if early.is_told:
+        worker.stop()
     if supervised_by is not None:
         loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
     if pulse is not None:
@@ -220,18 +229,6 @@ def _single_process_command() -> list[str]:
     return [sys.executable, "-m", "faultline", *without_url(sys.argv[1:]), "--processes", "1"]
 
 
-def _require_schema(url: str) -> None:
-    """A wrong schema is an error at once; a server that is away is waited for."""
-    try:
-        with connect(url) as conn:
-            require_fence(conn)
-    except DatabaseUnavailable:
-        return
-    except psycopg.Error as error:
-        if not is_transient(error):
-            raise
-
-
 @click.command()
 @health_file_option
 @metrics_options
@@ -241,21 +238,22 @@ def reconciler(
     context: Context, health_file: Path | None, metrics: MetricsOptions, retention: Retention
 ) -> None:
     """Give back what dead workers hold. Every worker does this too; any number may run."""
-    _leave_at_once_if_told()
+    early = _Early()
     with pulsing(health_file, "reconciler") as pulse:
-        _require_schema(context.database_url)
+        require_schema(context.database_url, require_fence)
         with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
-            asyncio.run(_run_reconciler(Reconciler(context.database_url, retention), pulse))
+            asyncio.run(_run_reconciler(Reconciler(context.database_url, retention), pulse, early))
 
 
-async def _run_reconciler(service: Reconciler, pulse: Pulse | None) -> None:
+async def _run_reconciler(service: Reconciler, pulse: Pulse | None, early: _Early) -> None:
     if pulse is not None:
         pulse.follow(service.vitals)
     task = asyncio.create_task(service.run())
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, task.cancel)
-    try:
+    if early.is_told:
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
         await task
-    except asyncio.CancelledError:
-        return
+    _heed_no_more(loop)

@@ -29,7 +29,7 @@ PREFIX = "192.0.2"
 _INTERFACE = "net0"
 _CLONE_NEWNET = 0x40000000
 _FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-_COMMAND_SECONDS = 10
+_COMMAND_SECONDS = 30
 _MOST_HOSTS = 250
 
 

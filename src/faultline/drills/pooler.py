@@ -23,7 +23,7 @@ from faultline.errors import FaultlineError
 
 TRANSACTION, SESSION = "transaction", "session"
 _PROGRAM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
-_START_SECONDS = 10.0
+_START_SECONDS = 30.0
 # What was measured with these is in docs/networks.md. Everything else is PgBouncer's default.
 _DEFAULTS = {
     "auth_type": "scram-sha-256",
@@ -99,6 +99,12 @@ class Pooler:
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def aim(self, server_url: str) -> None:
+        """At another server with the same accounts, from now on: whoever looks after both tells it so."""
+        self._server = conninfo.conninfo_to_dict(server_url)
+        self._write(self._config.parent)
+        self.tell("RELOAD")
 
     def tell(self, command: str) -> list[dict[str, Any]]:
         """Say something to its console: PAUSE, RESUME, SHOW SERVERS."""

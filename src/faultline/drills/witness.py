@@ -17,6 +17,8 @@ from faultline.address import environment_with
 
 Report = Callable[[str, str, dict[str, Any]], None]
 
+_GONE_SECONDS = 60.0  # for the kernel to take away what was killed, on a machine that is busy
+
 
 class Witness:
     """One `faultline` process under observation; a worker unless `command` says otherwise."""
@@ -124,7 +126,7 @@ class Witness:
     def kill(self) -> None:
         """SIGKILL, and wait until the kernel has taken it away."""
         self.send(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(_GONE_SECONDS)
 
     def wait(self, timeout_seconds: float) -> int:
         """The exit code; everything it said has been read by then."""
@@ -136,7 +138,7 @@ class Witness:
         """Whatever state it is in, it is gone afterwards, with all that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)  # ends a stopped process too
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(_GONE_SECONDS)
+        self._reader.join(_GONE_SECONDS)
         if self.process.stderr is not None:
             self.process.stderr.close()

@@ -46,10 +46,10 @@ def serve(settings: InspectorSettings, *, on_listening: Callable[[str], None]) -
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    # uvicorn raises the signal that ended it once more, for whoever handled it before: nobody.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     with _listen(settings.host, settings.port) as listener:
+        # uvicorn raises the signal that ended it once more, for whoever handled it before: nobody.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
         host, port = listener.getsockname()[:2]
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         _Server(config, services.broadcast).run(sockets=[listener])

@@ -1,9 +1,10 @@
-"""Who is dead, and which leases have stopped moving. Pure: fed with what was seen, and when."""
+"""Who is dead, and which leases, or leaders, have stopped moving. Pure: fed with what was seen, and when."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from faultline.protocol import LeaseSighting, Survey
@@ -58,3 +59,32 @@ class LeaseObserver:
                 lapsed.append(sighting.lease_id)
         self._seen = seen
         return lapsed
+
+
+class LeaderSighting(NamedTuple):
+    """The session that leads, as anybody can see it."""
+
+    pid: int
+    pulse: int | None  # None before the first beat
+    is_at_work: bool  # in the middle of a statement, however long that takes
+
+
+class LeaderObserver:
+    """Notices a leader that shows no life, by the observer's own steady clock."""
+
+    def __init__(self) -> None:
+        self._seen: LeaderSighting | None = None
+        self._since = 0.0
+
+    def still_seconds(self, sighting: LeaderSighting | None, now: float) -> float | None:
+        """For how long it has stood still, as far as was seen; None: it has moved, or is gone.
+
+        What moved may stand still from then on: the next sighting is the first one again.
+        """
+        is_first = self._seen is None
+        if sighting is None or sighting.is_at_work or not (is_first or sighting == self._seen):
+            self._seen = None
+            return None
+        if is_first:
+            self._seen, self._since = sighting, now
+        return now - self._since

@@ -18,7 +18,7 @@ import psycopg
 
 from faultline import protocol
 from faultline.config import (
-    LEADER_SILENCE_SECONDS,
+    LEADER_PULSE_SECONDS,
     LEADERSHIP_SECONDS,
     LIVENESS_SECONDS,
     Retention,
@@ -32,6 +32,7 @@ from faultline.metrics import meter
 from faultline.model import JobState
 from faultline.protocol import Survey
 from faultline.reconciler.census import Census
+from faultline.reconciler.leadership import Leadership
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
 from faultline.steady import steady_now
@@ -46,7 +47,10 @@ _LOOKING_SHARE = 4
 _LONGEST_WAIT_TO_LEAD_SECONDS = 5.0
 _LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
 _WORKERS_PER_WAIT = 10
-_SILENCE_LIMIT = f"{LEADER_SILENCE_SECONDS:g}s"
+_STANDS_IN = (
+    "the reconciler that leads shows no life, and the server has not ended its session, as it would unless"
+    " its clock was set back: another one leads until it is heard of again"
+)
 _UNHEARD_SECONDS = 30.0  # several times the longest pause between two round trips
 
 
@@ -55,6 +59,7 @@ class Reconciler:
         self._purger = Purger(url, retention or Retention())
         self._census = Census(url)
         self._link = Link(url, purpose="reconciler", on_connect=self._prepare)
+        self._leadership = Leadership(self._link)
         self._is_pooled = False
         self._observer = LeaseObserver()
         self._observe_at = 0.0
@@ -82,6 +87,7 @@ class Reconciler:
                 try:
                     await self._wait_to_lead()
                     await self._lead()
+                    await self._link.close()  # it stood in: what it locked goes with the session
                 except (FaultlineError, psycopg.Error) as error:
                     heed_cancellation(error)
                     if not is_transient(error):
@@ -105,11 +111,13 @@ class Reconciler:
         would not notice that its own client has died."""
         await self._link.connection()
         while not self._is_pooled:  # behind a pooler a session lock means nothing: everyone acts
-            statement = protocol.try_to_lead(silence_limit=_SILENCE_LIMIT)
-            leads, workers = await self._link.run(statement)
+            leads, workers = await self._leadership.take()
             self._heard_at = steady_now()
             if leads:
-                emit(Event.RECONCILER_LEADING)
+                stands_in = self._leadership.stands_in
+                if stands_in:
+                    emit(Event.DEGRADED, reason=_STANDS_IN)
+                emit(Event.RECONCILER_LEADING, stands_in=stands_in)
                 return
             # The more of them wait, the less often each asks; one of them is soon enough.
             share = max(1.0, workers / _WORKERS_PER_WAIT)
@@ -117,6 +125,7 @@ class Reconciler:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
 
     async def _lead(self) -> None:
+        """For as long as it may: for ever, unless it stands in for another one."""
         await self._link.run(protocol.bury_workers([]))
         beside = [asyncio.create_task(self._purger.run())]
         if meter.current.is_on:
@@ -125,8 +134,7 @@ class Reconciler:
         self._is_leading = True
         try:
             pause = 0.0
-            while True:
-                await asyncio.sleep(pause)
+            while await self._rest(pause):
                 began = time.monotonic()
                 pause = await self._look()
                 meter.current.looked(time.monotonic() - began)
@@ -136,6 +144,21 @@ class Reconciler:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _rest(self, seconds: float) -> bool:
+        """Wait for so long, showing life; whether to go on."""
+        wake_at = time.monotonic() + seconds
+        while await self._keeps_leading():
+            left = wake_at - time.monotonic()
+            if left <= 0:
+                return True
+            await asyncio.sleep(min(left, LEADER_PULSE_SECONDS))
+        return False
+
+    async def _keeps_leading(self) -> bool:
+        if self._is_pooled or not self._is_leading:
+            return True
+        return await self._leadership.keep()
 
     async def _look(self) -> float:
         """Look once, act on it, and say how long to wait before the next look."""
@@ -185,6 +208,8 @@ class Reconciler:
     async def _give_back(self, dead: Sequence[str], lapsed: Sequence[UUID]) -> None:
         statement = protocol.reconcile(max_jobs=_MAX_JOBS, dead_workers=dead, lapsed_leases=lapsed)
         for _ in range(100):  # more than that waits for the next look
+            if not await self._keeps_leading():
+                return
             began_ns = time.time_ns()
             reaped = await self._link.run(statement)
             if reaped and (spans := tracing.look()) is not None:

@@ -61,7 +61,7 @@ DECLARE
     patience  text := current_setting('lock_timeout');
     deadline  timestamptz := clock_timestamp() + coalesce(nullif(patience, '0'), '10s')::interval;
 BEGIN
-    SELECT array_agg(format('faultline.%I', relname) ORDER BY relname) INTO tables
+    SELECT array_agg(format('faultline.%I', relname) ORDER BY relname <> 'workers', relname) INTO tables -- as heartbeats do
     FROM pg_class WHERE relnamespace = to_regnamespace('faultline') AND relkind = 'r' AND relowner <> 'faultline_owner'::regrole;
     SELECT array_agg(DISTINCT pg_get_userbyid(o.owner)) INTO theirs
     FROM (SELECT nspowner FROM pg_namespace WHERE nspname = 'faultline'

@@ -44,12 +44,14 @@ class Executor:
         *,
         self_fencing: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app = app
         self._settlement = settlement
         self._tools = tools
         self._self_fencing = self_fencing
         self._spawn = spawn
+        self._is_leaving = is_leaving  # nothing is started any more
         self.attempts: set[Attempt] = set()
 
     async def run(self, lease: Lease) -> None:
@@ -60,6 +62,9 @@ class Executor:
                 return
             if lease.trace is not None:
                 await self._trace(lease, lease.trace)
+            if self._is_leaving():  # told while this one was on its way: no handler has begun
+                await self._settlement.release(lease)
+                return
             try:
                 attempt = self._prepare(lease)
             except (UnknownTask, InvalidInput) as error:

@@ -38,7 +38,7 @@ class Hands:
         self._backlog: deque[Lease] = deque()  # claimed ahead, waiting for a slot
         self._running: set[asyncio.Task[None]] = set()
         self._chores: set[asyncio.Task[None]] = set()  # ends that are being written down
-        self._are_closed = False
+        self.are_closed = False
         self.started = 0
 
     @property
@@ -52,13 +52,13 @@ class Hands:
     def take(self, leases: Sequence[Lease]) -> None:
         """Start them as slots are free, or hand them back if they came too late."""
         self._backlog.extend(leases)
-        if self._are_closed:
+        if self.are_closed:
             self.hand_back()
         self._fill_slots()
 
     def close(self) -> None:
         """Nothing is started from now on, and what waits is handed back."""
-        self._are_closed = True
+        self.are_closed = True
         self.hand_back()
 
     def hand_back_overdue(self) -> None:

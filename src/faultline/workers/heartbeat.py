@@ -27,6 +27,9 @@ from faultline.steady import steady_now
 from faultline.workers.leases import Lease, LeaseBook
 
 _BATCH = 1_000
+# Waiting is by a clock that a suspended machine stops, and leases run out by one that it does not: so it
+# looks again at the time this often, and is not late by more when the machine comes back.
+_NAP_SECONDS = 1.0
 
 
 class Heartbeat:
@@ -104,10 +107,15 @@ class Heartbeat:
                         error=" ".join(str(error).split()),
                     )
             if not self._stopping:
-                self.due_at = steady_now() + pause
-                self._wake.wait(pause)
-                self.due_at = None
+                self._wait(pause)
         self._drop()
+
+    def _wait(self, seconds: float) -> None:
+        self.due_at = due_at = steady_now() + seconds
+        while (left := due_at - steady_now()) > 0:
+            if self._wake.wait(min(left, _NAP_SECONDS)):
+                break
+        self.due_at = None
 
     def _beat(self) -> None:
         conn = self._connection()

@@ -21,6 +21,7 @@ from faultline.workers.roster import Roster
 DRAINED = 80
 DRAINED_STUCK = 81
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOOK_SECONDS = 0.2
 _HEALTHY_SECONDS = 10.0
 
@@ -73,7 +74,7 @@ class Supervisor:
         self._leash, self._grip = os.pipe()
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         try:
             while not self._is_stopping() and not all(slot.is_drained for slot in self._slots):
@@ -89,6 +90,8 @@ class Supervisor:
                 self._roster.close()
             os.close(self._leash)
             os.close(self._grip)
+            for number in _SIGNALS:  # there is nobody left to pass it on to, and we are leaving
+                signal.signal(number, signal.SIG_IGN)
         codes = [slot.child.returncode for slot in self._slots if slot.child is not None]
         return max([self._exit_code, *map(_exit_code, codes)])
 

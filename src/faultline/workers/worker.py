@@ -108,6 +108,7 @@ class Worker:
             self._tools,
             self_fencing=settings.self_fencing,
             spawn=self._hands.do,
+            is_leaving=lambda: self._hands.are_closed,
         )
         self._listener = Listener(
             self._make_link,

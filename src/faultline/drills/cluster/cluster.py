@@ -7,7 +7,9 @@ wants it, and clients find the primary by a connection string that names every s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from psycopg import conninfo
 
@@ -21,8 +23,12 @@ from faultline.embedded.server import Server
 class Cluster:
     """Around the server that the arena was given, which is the first primary."""
 
-    def __init__(self, arena: Arena, *, standbys: int = 1) -> None:
+    def __init__(
+        self, arena: Arena, *, standbys: int = 1, settings: Mapping[str, str] = MEMBER_SETTINGS
+    ) -> None:
+        """`settings` are those of the first primary, and of whoever is to take its place."""
         self._arena = arena
+        self._settings = settings
         self._database = str(conninfo.conninfo_to_dict(arena.url)["dbname"])
         self.primary = Member("server-1", arena.server, database=self._database)
         self.members = [self.primary]
@@ -40,14 +46,28 @@ class Cluster:
         return as_one([member.url for member in self.members])
 
     def add_standby(self) -> Member:
-        number = len(self.members) + 1
-        data_dir = self.primary.server.data_dir.with_name(f"data-{number}")
-        base_backup(self.primary.server, data_dir)
-        server = Server(data_dir, settings=MEMBER_SETTINGS, ephemeral=True)
-        self._arena.stack.callback(server.stop, mode="immediate")
-        standby = Member(f"server-{number}", server, database=self._database)
-        standby.follow(self.primary)
+        standby = self._copy(f"server-{len(self.members) + 1}")
         self.members.append(standby)
+        return standby
+
+    def replace(self, lost: Member) -> Member:
+        """A machine with nothing on it but a copy of the primary, at the address of the one that is lost:
+        its standby, by the same name."""
+        port = lost.port
+        lost.server.stop(mode="immediate")  # what was on it is gone
+        standby = self._copy(lost.name, port=port)
+        self.members[self.members.index(lost)] = standby
+        return standby
+
+    def _copy(self, name: str, *, port: int | None = None) -> Member:
+        source = self.primary.server
+        data_dir = _unused(source.data_dir.parent)
+        base_backup(source, data_dir)
+        server = Server(data_dir, port=port, settings=self._settings, ephemeral=True)
+        server.environment.update(source.environment)
+        self._arena.stack.callback(server.stop, mode="immediate")
+        standby = Member(name, server, database=self._database)
+        standby.follow(self.primary)
         return standby
 
     def acknowledge_after(self, standbys: Sequence[Member], *, level: str = "remote_apply") -> None:
@@ -64,6 +84,9 @@ class Cluster:
             ),
             "synchronous replication",
         )
+        # The sender of the log has read the setting; who makes a COMMIT wait is told of it by the
+        # checkpointer, which reads it before it does anything that is asked of it.
+        self.primary.checkpoint()
 
     def wait_until_shipped(self, standby: Member) -> None:
         """Until it has replayed all that the primary has written by now."""
@@ -84,6 +107,11 @@ class Cluster:
         standby.promote()
         self.primary = standby
         self._arena.inject("promotion", standby.name, timeline=standby.timeline)
+
+
+def _unused(home: Path) -> Path:
+    folders = (home / f"data-{number}" for number in itertools.count(2))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def as_one(urls: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ class Load:
         self._arena = arena
         self._arguments = arguments
         self._enough = threading.Event()
+        self._acknowledged: list[str] = []  # jobs, oldest first
         self.workers = [arena.worker() for _ in range(arena.settings.workers)]
         self._producer = Producer("producer", arena.url, arena.history)
         thread = ThreadPoolExecutor(1)
@@ -29,15 +30,20 @@ class Load:
         arena.stack.callback(thread.shutdown)
         arena.stack.callback(self._enough.set)
 
-    @property
-    def commits(self) -> int:
-        """That somebody was told of."""
-        return self._arena.chronicle.said["commit_ok"]
-
     def wait_for_commits(self, count: int, where: str) -> None:
-        """As many more as there are now."""
-        wanted = self.commits + count
-        self._arena.wait_until(lambda: self.commits >= wanted, f"{count} commits {where}")
+        """Of so many jobs whose submission is acknowledged from now on. Those that were waiting do not
+        count: whatever has just happened, or is to be lost next, they are older than that."""
+        older = len(self._acknowledged)
+
+        def are_told() -> bool:
+            return len(self._committed().intersection(self._acknowledged[older:])) >= count
+
+        self._arena.wait_until(are_told, f"{count} commits {where}")
+
+    def _committed(self) -> set[str]:
+        """What the workers were told is done."""
+        told = [worker.heard("commit_ok") for worker in self.workers]
+        return {str(each["job_id"]) for heard in told for each in heard}
 
     def end(self) -> None:
         """Nothing more is submitted, all that was is done, and everybody is still there."""
@@ -53,7 +59,7 @@ class Load:
         number = 0
         while not self._enough.wait(_PAUSE_SECONDS):
             number += 1
-            self._producer.submit(
+            job_id = self._producer.submit(
                 pay,
                 key=f"payment {number}",
                 number=number,
@@ -62,3 +68,5 @@ class Load:
                 stop=self._enough,
                 **self._arguments,
             )
+            if job_id is not None:
+                self._acknowledged.append(str(job_id))

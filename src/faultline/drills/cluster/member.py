@@ -100,6 +100,10 @@ class Member:
             conn.execute(change)
             conn.execute("SELECT pg_reload_conf()")
 
+    def checkpoint(self) -> None:
+        with connect(self.url, application_name="faultline drill") as conn:
+            conn.execute("CHECKPOINT")
+
     def power_off(self) -> None:
         power_off(self.server)
 

@@ -11,9 +11,11 @@ from typing import LiteralString
 import psycopg
 
 from faultline.database import connect
+from faultline.drills.arena import DrillNotRun
 from faultline.drills.nemesis.battlefield import Battlefield
 from faultline.drills.nemesis.messages import is_batch_commit, is_commit
-from faultline.drills.proxy import Action, Direction, Match, Message, Proxy
+from faultline.drills.proxy import Action, Direction, Match, Message
+from faultline.errors import DatabaseUnavailable
 
 _HOUR_SECONDS = 3600
 _TRAP_SECONDS = 3.0
@@ -54,8 +56,8 @@ def _stop(field: Battlefield) -> None:
 
 def _partition(field: Battlefield) -> None:
     network, direction = field.network, field.dice.choice(list(Direction))
-    network.blackhole(direction=direction)
-    field.arena.inject("partition", _name(field, network), lost=direction)
+    network.blackhole(direction)
+    field.arena.inject("partition", network.name, lost=direction)
     try:
         field.hold(0.5, 2.5)
     finally:
@@ -67,7 +69,7 @@ def _half_open(field: Battlefield) -> None:
     routes = network.routes
     for route in routes:
         route.cut_server()
-    field.arena.inject("half_open", _name(field, network), connections=len(routes))
+    field.arena.inject("half_open", network.name, connections=len(routes))
     try:
         field.hold(0.5, 2.5)
     finally:
@@ -78,24 +80,24 @@ def _half_open(field: Battlefield) -> None:
 def _reset(field: Battlefield) -> None:
     network = field.network
     if count := network.reset_all():
-        field.arena.inject("reset", _name(field, network), connections=count)
+        field.arena.inject("reset", network.name, connections=count)
 
 
 def _lost_acknowledgement(field: Battlefield) -> None:
-    network = field.network
+    proxy = field.network.busiest
 
     def cut(message: Message) -> None:
         with contextlib.suppress(ValueError):  # it has ended by itself
-            network.route_of(connection=message.connection).reset()
+            proxy.route_of(connection=message.connection).reset()
 
     def is_any_commit(message: Message) -> bool:
         return is_commit(message) or is_batch_commit(message)
 
     wanted = is_commit if field.dice.random() < 0.7 else is_any_commit
-    trap = network.on(Match(where=wanted), Action.SWALLOW_REPLY, cut)
+    trap = proxy.on(Match(where=wanted), Action.SWALLOW_REPLY, cut)
     if message := trap.wait(_TRAP_SECONDS):
         field.arena.inject("lost_acknowledgement", message.application or "handler")
-    network.remove(trap)
+    proxy.remove(trap)
 
 
 def _backend_kill(field: Battlefield) -> None:
@@ -130,7 +132,7 @@ def _take_all(field: Battlefield, hoard: ExitStack) -> int:
 
 
 def _restart(field: Battlefield) -> None:
-    server = field.arena.server
+    server = field.server
     how = field.dice.choice(["fast", "immediate", "SIGKILL"])
     match how:
         case "fast":
@@ -144,6 +146,28 @@ def _restart(field: Battlefield) -> None:
         field.hold(0, 1)
     finally:
         server.start()
+
+
+def _failover(field: Battlefield) -> None:
+    """The primary's machine is gone, and the standby, which has all that was acknowledged, takes its place;
+    then another machine becomes its standby, so that it can happen again."""
+    cluster = field.cluster
+    assert cluster is not None  # noqa: S101 - see available_faults
+    lost, (standby,) = cluster.primary, cluster.standbys
+    # A primary that has crashed shows what it alone has, when it is back: no HA manager would take a
+    # standby for a good one before that has been shipped as well.
+    cluster.wait_until_shipped(standby)
+    lost.power_off()
+    field.hold(0, 1)
+    try:
+        standby.promote()
+        cluster.primary = standby
+        field.arena.inject("failover", standby.name, timeline=standby.timeline)
+        if field.pooler is not None:
+            field.pooler.aim(standby.url)
+        cluster.acknowledge_after([cluster.replace(lost)], level="on")
+    except (psycopg.OperationalError, DatabaseUnavailable) as error:  # half a blow is none
+        raise DrillNotRun(f"{standby.name} did not take the place of {lost.name}") from error
 
 
 def _clock_jump(field: Battlefield) -> None:
@@ -171,10 +195,6 @@ def _pooler_kill(field: Battlefield) -> None:
         field.pooler.start()
 
 
-def _name(field: Battlefield, network: Proxy) -> str:
-    return f"network-{field.networks.index(network) + 1}"
-
-
 FAULTS: dict[str, Fault] = {
     fault.kind: fault
     for fault in (
@@ -188,17 +208,20 @@ FAULTS: dict[str, Fault] = {
         Fault("pooler_kill", 2, _pooler_kill),
         Fault("exhaustion", 1, _exhaustion, harms_server=True),
         Fault("restart", 1, _restart, harms_server=True),
+        Fault("failover", 1, _failover, harms_server=True),
         Fault("clock_jump", 1, _clock_jump, harms_server=True),
     )
 }
 
 
 def available_faults(
-    *, owns_server: bool, moves_clock: bool, has_pooler: bool = False
+    *, owns_server: bool, moves_clock: bool, has_pooler: bool = False, has_standby: bool = False
 ) -> list[Fault]:
-    """What may be done here: somebody's server is left alone, a clock must be movable, and a pooler there."""
+    """What may be done here: somebody's server is left alone, a clock must be movable, and a pooler and
+    a standby there."""
     impossible = set() if moves_clock else {"clock_jump"}
     impossible |= set() if has_pooler else {"pooler_kill"}
+    impossible |= set() if has_standby else {"failover"}
     return [
         fault
         for fault in FAULTS.values()

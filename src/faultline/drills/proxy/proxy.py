@@ -25,8 +25,9 @@ from faultline.drills.proxy.wire import Kind, Message, Part
 
 T = TypeVar("T")
 
-_BOUND_SECONDS = 10.0
+_BOUND_SECONDS = 60.0
 _LONGEST_LOG = 100_000
+_ROUNDS_TO_ACCEPT = 10  # of the event loop: from the kernel's queue to `_accept` takes four
 _STARTUP_PACKETS = 3  # at most: asking for GSS encryption, for TLS, and the startup itself
 
 
@@ -181,6 +182,11 @@ class Proxy:
             self._await(call())
 
     async def _end(self) -> None:
+        # A connection that asyncio is just letting in is lost, and never closed, when its server is closed.
+        for listening in self._server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        for _ in range(_ROUNDS_TO_ACCEPT):
+            await asyncio.sleep(0)
         self._server.close()
         for route in self.routes:
             route.close()
@@ -207,13 +213,14 @@ class Proxy:
             self._tasks.discard(task)
 
     async def _serve(self, client: Ends) -> None:
-        if self._weather.refuses_connections:
-            reset(client[1])
+        if self._turns_away(client):
             return
         packet, startup = await self._greet(client)
         application = startup.parameters.get("application_name", "")
         await self._weather.passable(application, Direction.TO_SERVER)
         server = await self._dial()
+        if self._turns_away(client, server):  # since then: `reset_all` could not know of this one
+            return
         self._connected += 1
         number = self._connected
         route = Route(
@@ -235,6 +242,12 @@ class Proxy:
         finally:
             server[1].transport.abort()
             del self._routes[number]
+
+    def _turns_away(self, *ends: Ends) -> bool:
+        if self._weather.refuses_connections:
+            for _, writer in ends:
+                reset(writer)
+        return self._weather.refuses_connections
 
     async def _greet(self, client: Ends) -> tuple[bytes, wire.Startup]:
         reader, writer = client

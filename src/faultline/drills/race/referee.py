@@ -23,6 +23,8 @@ _TABLES = """
     CREATE TABLE race.payments (
         job_id uuid, token bigint, account text, amount int, paid_at timestamptz DEFAULT clock_timestamp());
 """
+# A's lease is the one that runs out; B keeps what it has taken over, however busy the machine is.
+_LEASE_OF_B_SECONDS = 600.0
 
 
 class Role(StrEnum):
@@ -101,10 +103,9 @@ class _Race:
             self.events.append(seen)
             self._on_event(seen)
 
-    def start(self, name: str, role: str) -> Witness:
-        lease = str(self.settings.lease_seconds)
+    def start(self, name: str, role: str, *, lease_seconds: float) -> Witness:
         options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
-        options += ["--lease-seconds", lease, "--no-self-fencing"]
+        options += ["--lease-seconds", str(lease_seconds), "--no-self-fencing"]
         return Witness(
             name,
             app="faultline.drills.race.app:app",
@@ -116,15 +117,29 @@ class _Race:
 
     def wait_until(self, query: LiteralString, what: str, witness: Witness | None = None) -> None:
         """Poll the database until `query` returns a row."""
+        self._wait_for(lambda: self.conn.execute(query).fetchone() is not None, what, witness)
+
+    def wait_until_stopped(self, witness: Witness) -> None:
+        """It has opened its barrier before; a SIGCONT that came before its SIGSTOP would be lost."""
+        self._wait_for(lambda: witness.is_stopped, f"{witness.name}'s stall", witness)
+
+    def wait_until_said(self, witness: Witness, event: str) -> None:
+        self._wait_for(lambda: bool(witness.heard(event)), f"{witness.name}'s {event}", witness)
+
+    def _wait_for(self, holds: Callable[[], bool], what: str, witness: Witness | None) -> None:
         deadline = time.monotonic() + self.settings.timeout_seconds
-        while time.monotonic() < deadline:
-            if self.conn.execute(query).fetchone() is not None:
-                return
+        while not holds():
             if witness is not None and witness.process.poll() is not None:
+                witness.wait(self.settings.timeout_seconds)  # all that it said has been heard
+                if holds():  # it was on its way out when we looked
+                    return
                 said = "\n".join(witness.stray_lines[-20:]) or "nothing"
                 raise RaceNotRun(f"worker {witness.name} ended before {what}; it said: {said}")
+            if time.monotonic() > deadline:
+                raise RaceNotRun(
+                    f"{what} did not happen within {self.settings.timeout_seconds:g} s"
+                )
             time.sleep(0.01)
-        raise RaceNotRun(f"{what} did not happen within {self.settings.timeout_seconds:g} s")
 
 
 def run_race(
@@ -138,13 +153,15 @@ def run_race(
         job = charge.enqueue("alice", 100, conn=conn)
         race.say("-", "job_enqueued", {"job_id": str(job.job_id)})
 
-        a = race.start("A", settings.role_of_a)
+        a = race.start("A", settings.role_of_a, lease_seconds=settings.lease_seconds)
         stack.callback(a.end)
         race.wait_until("SELECT FROM race.barriers WHERE name = 'started-1'", "A's claim", a)
         started = time.monotonic()
         if settings.role_of_a is Role.STALLS:
+            race.wait_until_stopped(a)
             race.say("A", "stalled", {"signal": "SIGSTOP"})
-            b = race.start("B", "waits" if settings.wake_before_commit else "steady")
+            role = "waits" if settings.wake_before_commit else "steady"
+            b = race.start("B", role, lease_seconds=_LEASE_OF_B_SECONDS)
             stack.callback(b.end)
             _take_over(race, a, b, started)
         else:
@@ -173,10 +190,13 @@ def _run_to_the_end(race: _Race, a: Witness, stack: ExitStack) -> None:
     race.say("A", "gone", {"exit_code": a.process.returncode})
     if race.settings.role_of_a is Role.STEADY:
         return
-    b = race.start("B", "steady")
+    b = race.start("B", "steady", lease_seconds=_LEASE_OF_B_SECONDS)
     stack.callback(b.end)
-    race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's burial", b)
-    race.wait_until("SELECT FROM faultline.jobs WHERE state = 'succeeded'", "the job's end")
+    if race.settings.role_of_a is Role.CRASHES_AFTER_COMMIT:
+        # Heard of, and on record: by then it has looked for what A may have left.
+        race.wait_until_said(b, "worker_lost")
+        race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's burial", b)
+    race.wait_until("SELECT FROM faultline.jobs WHERE state = 'succeeded'", "the job's end", b)
 
 
 def _report(race: _Race, job_id: UUID, stray_lines: tuple[str, ...]) -> RaceReport:

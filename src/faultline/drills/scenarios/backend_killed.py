@@ -17,9 +17,10 @@ from faultline.drills.workload import pay
 _SESSIONS = """
     SELECT pid, application_name FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend'
-      AND application_name ~ '^faultline (worker|committer|desk|heartbeat|handler|listener|reconciler)'
+      AND application_name ~ %s
     ORDER BY pid
 """
+_ANY = "worker|committer|desk|heartbeat|handler|listener|reconciler"
 _KILLS_PER_JOB = 2
 
 
@@ -35,15 +36,18 @@ def backend_killed(arena: Arena) -> None:
         arena.worker(url=proxy.url)
     arena.wait_until(lambda: on_its_way.wait(0) is not None, "a COMMIT")
     proxy.release(on_its_way)
-    for _ in range(_KILLS_PER_JOB * arena.settings.jobs):
-        _kill_any(arena)
+    _kill_one(arena, "worker")  # it claims many times a second, so that this one is missed
+    for _ in range(_KILLS_PER_JOB * arena.settings.jobs - 1):
+        _kill_one(arena, _ANY)
     arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.chronicle.said["database_unavailable"] > 0, "an outage")
 
 
-def _kill_any(arena: Arena) -> None:
+def _kill_one(arena: Arena, purpose: str) -> None:
     """One of those that are there, once there is one."""
-    arena.wait_for_row(_SESSIONS, [], "a session of a worker")
-    sessions = arena.query(_SESSIONS)
+    wanted = [f"^faultline ({purpose})"]
+    arena.wait_for_row(_SESSIONS, wanted, "a session of a worker")
+    sessions = arena.query(_SESSIONS, wanted)
     if sessions:
         pid, name = arena.random.choice(sessions)
         if arena.query("SELECT pg_terminate_backend(%s, 1000)", [pid])[0][0]:

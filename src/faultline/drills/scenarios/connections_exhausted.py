@@ -19,10 +19,9 @@ from faultline.drills.workload import pay
 
 _CONNECTIONS = 40
 _HANGING = 6  # so many jobs that one worker has slots for them all
-_WORKER_SESSIONS = """
-    SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
-      AND starts_with(application_name, 'faultline ')
+_OURS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND (application_name = 'hoard' OR pid = pg_backend_pid())
 """
 
 
@@ -46,7 +45,7 @@ def connections_exhausted(arena: Arena) -> None:
     with ExitStack() as hoard:
         proxy.refuse_connections()  # or some worker would be back before the last place is taken
         arena.wait_until(
-            lambda: _has_all(arena, proxy, hoard), "the end of all sessions of the workers"
+            lambda: _has_all(arena, proxy, hoard), "a server without a place for anybody"
         )
         proxy.flow()
         arena.inject("exhaustion", "postgres", max_connections=_CONNECTIONS)
@@ -72,9 +71,11 @@ def _was_turned_away(worker: Witness) -> bool:
 
 
 def _has_all(arena: Arena, proxy: Proxy, hoard: ExitStack) -> bool:
+    """Whether every place is ours. That no session of a worker's is left would not be enough: the place of
+    one that is just leaving is free a moment later, for whoever comes first."""
     proxy.reset_all()
     _take_all(arena, hoard)
-    return not arena.query(_WORKER_SESSIONS)
+    return arena.count(_OURS) == _CONNECTIONS
 
 
 def _take_all(arena: Arena, hoard: ExitStack) -> None:

@@ -7,10 +7,13 @@ next finds it finished. In neither case is there a moment at which one half of i
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from faultline.drills.arena import Arena
 from faultline.drills.nemesis.messages import is_commit
 from faultline.drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline.drills.scenario import scenario
+from faultline.drills.witness import Witness
 from faultline.drills.workload import pay, pay_by_hand
 
 # Lost with its sender; carried out, and the answer lost; read by nobody knows whom; arriving late.
@@ -30,13 +33,16 @@ def crash_mid_commit(arena: Arena) -> None:
 
 def _strike(arena: Arena, proxy: Proxy, spot: Action) -> None:
     """Start a worker, and kill it at its first COMMIT."""
-    worker = arena.worker("--concurrency", "1", url=proxy.url)
+    hired: Future[Witness] = Future()
 
     def kill(message: Message) -> None:
+        worker = hired.result(arena.settings.timeout_seconds)
         arena.inject("kill", worker.name, at=str(spot))
         worker.kill()
 
-    trap = proxy.on(Match(where=is_commit), spot, kill)
+    trap = proxy.on(Match(where=is_commit), spot, kill)  # before there is anybody who could commit
+    worker = arena.worker("--concurrency", "1", url=proxy.url)
+    hired.set_result(worker)
     sprung = trap.wait(arena.settings.timeout_seconds)
     arena.expect(sprung is not None, f"a COMMIT came by to {spot}")
     proxy.remove(trap)

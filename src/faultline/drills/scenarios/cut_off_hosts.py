@@ -40,31 +40,37 @@ def hosts_cut_off(arena: Arena) -> None:
     """
     server = _hosted(arena)
     share = max(1, arena.settings.jobs // 5)
-    # A worker stops a tenth of the lease before it runs out: that has to be a while, for a busy machine.
     lease_seconds = 2 * arena.settings.lease_seconds
-    options = ("--concurrency", str(share), "--lease-seconds", str(lease_seconds))
-    steady = _posted(arena, "steady", *options, "--concurrency", str(10 * share))
-    careless = _posted(arena, "careless", "--no-self-fencing", *options, how=Cut.BOTH_WAYS)
-    careful = _posted(arena, "careful", *options, how=Cut.BOTH_WAYS)
-    deaf = _posted(arena, "deaf", *options, how=Cut.REPLIES_LOST)
-    refused = _posted(arena, "refused", *options, how=Cut.REFUSED)
-    doomed = _posted(arena, "doomed", *options)
+    # A worker stops a tenth of the lease before it runs out: that has to be a while, for a busy machine.
+    long_lease_seconds = 5 * arena.settings.lease_seconds
+
+    def posted(name: str, *more: str, lease: float, how: Cut | None = None) -> _Posted:
+        options = ("--concurrency", str(share), "--lease-seconds", str(lease), *more)
+        return _posted(arena, name, "--queues", f"{name},default", *options, how=how)
+
+    careless = posted("careless", "--no-self-fencing", lease=lease_seconds, how=Cut.BOTH_WAYS)
+    careful = posted("careful", lease=long_lease_seconds, how=Cut.BOTH_WAYS)
+    deaf = posted("deaf", lease=long_lease_seconds, how=Cut.REPLIES_LOST)
+    refused = posted("refused", lease=long_lease_seconds, how=Cut.REFUSED)
+    doomed = posted("doomed", lease=lease_seconds)
     watchful = (careful, deaf, refused)
     cut_off = (careless, *watchful, doomed)
+    everybodys = ",".join(each.worker.name for each in cut_off)
+    options = ("--queues", everybodys, "--concurrency", str(10 * share))
+    steady = _posted(arena, "steady", *options)
     for each in (steady, *cut_off):
         _wait_for_start(arena, each.worker)
     steady.worker.stop()  # until the others have all the jobs
-    have_claimed = _more([each.worker for each in cut_off], "lease_acquired", share)
     have_fenced_themselves = _more([each.worker for each in watchful], "lease_lost", share)
-    for number in range(len(cut_off) * share):
-        # Long enough to be cut off in the middle, short enough to be late at the commit.
-        arena.submit(pay_by_hand, number=number, work_seconds=1.2 * lease_seconds)
-    arena.wait_until(have_claimed, "the claims")
+    # Those of the others last until somebody ends them, however long it takes to cut all of them off.
+    _hand_out(arena, (*watchful, doomed), share, plan={"1": "hang@start"})
+    # Long enough to be cut off in the middle, short enough to be late at the commit.
+    _hand_out(arena, [careless], share, work_seconds=1.2 * lease_seconds)
     steady.worker.resume()
 
     moments = {each.worker.name: _cut_off(arena, each, server.host) for each in cut_off}
     arena.wait_until(have_fenced_themselves, "self-fencing")
-    if lease_seconds < _FORGOTTEN_SECONDS:
+    if long_lease_seconds < _FORGOTTEN_SECONDS:
         _expect_dead_sessions(arena, doomed.host)
     arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     for each in watchful:
@@ -128,6 +134,15 @@ def _posted(arena: Arena, name: str, *options: str, how: Cut | None = None) -> _
     host = server.network.host(name)
     url = server.url_from_hosts(arena.url)
     return _Posted(host, host.run(lambda: arena.worker(*options, name=name, url=url)), how)
+
+
+def _hand_out(arena: Arena, posted: Sequence[_Posted], share: int, **arguments: Any) -> None:
+    """To each its share of jobs, in a queue of its own, and wait until it has claimed them."""
+    have_claimed = _more([each.worker for each in posted], "lease_acquired", share)
+    for each in posted:
+        for number in range(share):
+            arena.submit(pay_by_hand, queue=each.worker.name, number=number, **arguments)
+    arena.wait_until(have_claimed, "the claims")
 
 
 def _cut_off(arena: Arena, posted: _Posted, database: Host) -> datetime:

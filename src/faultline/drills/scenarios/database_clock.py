@@ -5,15 +5,18 @@ from __future__ import annotations
 from faultline.drills.arena import Arena
 from faultline.drills.clock import lacking
 from faultline.drills.clock.movable import MovableClock
-from faultline.drills.lateness import stalled_worker, wake_to_the_end
+from faultline.drills.lateness import wake_to_the_end
 from faultline.drills.nemesis.messages import is_fenced_commit
 from faultline.drills.proxy import Action, Match, proxy_to
 from faultline.drills.scenario import scenario
+from faultline.drills.witness import Witness
 from faultline.drills.workload import pay, pay_by_hand
 
 _HOUR_SECONDS = 3600
 _LONG_LEASE_SECONDS = "30"  # nothing but the clock ends it while the story lasts
 _NO_CRASH = {"fsync": "off"}  # in these stories; starting anew is quicker
+_FREEZE = {"1": "stop@start"}
+_RUNNING = "SELECT count(*) FROM faultline.jobs WHERE state = 'running'"
 _ALL_GIVEN_BACK = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
 
 
@@ -63,11 +66,48 @@ def database_clock_behind(arena: Arena) -> None:
     clock says. What it gives back is due at once. The worker that froze comes back, and is refused.
     """
     clock = _movable_clock(arena)
+    for number in range(arena.settings.jobs):
+        arena.submit(pay, number=number, plan=_FREEZE)
+    late = arena.worker(*_late_options(arena), "--no-reconciler", name="late")
+    _set_back(arena, clock, late)
+
+
+@scenario(
+    shows=("clock_jumps", "stops", "stand_ins", "takeovers", "stale_rejections", "commits"),
+    breaks_naive=True,
+    server_settings=_NO_CRASH,
+    lacking=lacking,
+)
+def database_clock_behind_leader(arena: Arena) -> None:
+    """The database's clock is set back by an hour while the worker whose reconciler leads is frozen.
+
+    PostgreSQL ends the session of a leader that says nothing, but by a timer that goes by the clock that
+    was set back: for an hour nobody else can have the lock. Those that wait for it see by their own clocks
+    that the leader shows no life, and one of them leads in its place until it does.
+    """
+    clock = _movable_clock(arena)
+    late = arena.worker(*_late_options(arena), name="late")
+    arena.wait_until(lambda: bool(late.heard("reconciler_leading")), "its leading", by=late)
+    with arena.conn.transaction():  # all at once, or it would freeze with the first of them
+        for number in range(arena.settings.jobs):
+            arena.submit(pay, number=number, plan=_FREEZE)
+    _set_back(arena, clock, late)
+    arena.measured["stand_ins"] = sum(
+        len(worker.heard("reconciler_leading", stands_in=True)) for worker in arena.workers
+    )
+
+
+def _late_options(arena: Arena) -> tuple[str, ...]:
+    return "--no-self-fencing", "--concurrency", str(arena.settings.jobs)
+
+
+def _set_back(arena: Arena, clock: MovableClock, late: Witness) -> None:
+    """Set the clock back when the worker has frozen, see all its jobs given to others, and wake it."""
     jobs = arena.settings.jobs
-    for number in range(jobs):
-        arena.submit(pay, number=number, plan={"1": "stop@start"})
-    # It must not be the one that leads: the server ends a silent leader's session by its own clock too.
-    late = stalled_worker(arena, "--no-reconciler")
+    # What still waited would not be due for an hour.
+    arena.wait_until(lambda: arena.count(_RUNNING) == jobs, "a claim of all jobs", by=late)
+    arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
+    arena.inject("stop", late.name)
     clock.move(-_HOUR_SECONDS)
     arena.inject("clock_jump", "postgres", seconds=-_HOUR_SECONDS)
     for number in range(arena.settings.workers):

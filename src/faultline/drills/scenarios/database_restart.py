@@ -63,6 +63,8 @@ def _restart(arena: Arena, how: str, take_down: Callable[[], None]) -> None:
         arena.worker(url=proxy.url)
     for trap in (answer_lost, on_its_way):
         arena.wait_until(lambda trap=trap: trap.wait(0) is not None, "a COMMIT")  # type: ignore[misc]
+    # A commit that was held up until its lease had run out is answered too, with a refusal.
+    arena.wait_for_row("SELECT FROM faultline.ledger LIMIT 1", [], "a commit that stands")
     acknowledged = arena.count("SELECT count(*) FROM faultline.ledger")
 
     producer = Producer("producer", arena.url, arena.history)
@@ -75,7 +77,7 @@ def _restart(arena: Arena, how: str, take_down: Callable[[], None]) -> None:
     arena.server.start()
     kept = arena.count("SELECT count(*) FROM faultline.ledger")
     arena.expect(
-        acknowledged >= 1 and kept >= acknowledged,
+        kept >= acknowledged,
         f"{acknowledged} commits were acknowledged before the restart, and {kept} were there after it",
     )
     proxy.flow()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from faultline.drills.arena import Arena
 from faultline.drills.nemesis.messages import is_commit
-from faultline.drills.proxy import Action, Match, proxy_to
+from faultline.drills.proxy import Action, Match, Message, proxy_to
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import pay
 
@@ -23,12 +23,16 @@ from faultline.drills.workload import pay
 def delayed_commit_message(arena: Arena) -> None:
     jobs = arena.settings.jobs
     proxy = arena.stack.enter_context(proxy_to(arena.url))
-    traps = [proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(jobs)]
+
+    def cut_off(message: Message) -> None:
+        proxy.blackhole()  # nor does the late worker hear that the server has lost patience
+
+    first = proxy.on(Match(where=is_commit), Action.HOLD, cut_off)
+    traps = [first, *(proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(1, jobs))]
     for number in range(jobs):
         arena.submit(pay, number=number, parts=2)
     late = arena.worker("--concurrency", str(jobs), name="late", url=proxy.url)
-    arena.wait_until(lambda: traps[0].wait(0) is not None, "a COMMIT")
-    proxy.blackhole()  # nor does the late worker hear that the server has lost patience
+    arena.wait_until(lambda: first.wait(0) is not None, "a COMMIT")
     arena.inject("held_commit", late.name)
     for number in range(arena.settings.workers):
         arena.worker(name=f"steady-{number + 1}")

@@ -15,13 +15,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from faultline.database import connect
 from faultline.drills.arena import Arena
 from faultline.drills.scenario import scenario
+from faultline.drills.witness import Witness
 from faultline.drills.workload import pay, pay_by_hand
 from faultline.embedded.account import hand_over
 
 _DISK_MEGABYTES = 16
-_MOUNT_SECONDS = 10
+_MOUNT_SECONDS = 60
 _BLOCK_BYTES = 4096
 
 
@@ -52,17 +54,35 @@ def disk_full(arena: Arena) -> None:
     disk = _mount(arena)
     _move_tables(arena, disk)
     workers = [arena.started() for _ in range(arena.settings.workers)]
-    jobs = arena.settings.jobs
-    for number in range(jobs):
-        task = pay if number % 2 else pay_by_hand
-        arena.submit(task, number=number, work_seconds=arena.settings.lease_seconds)
-    arena.wait_until(
-        lambda: sum(len(worker.heard("execution_started")) for worker in workers) >= jobs,
-        "all jobs under way",
-    )
     ballast = disk / "ballast"
-    _fill(ballast)
-    arena.inject("disk_full", str(disk), megabytes=_DISK_MEGABYTES)
+    try:
+        with connect(arena.url, application_name="a gate") as gate, gate.transaction():
+            # Nobody pays before the disk is full: a table that has a page has room on it for more.
+            gate.execute("LOCK TABLE drill.effects IN SHARE MODE")
+            _set_to_work(arena, workers)
+            _fill(ballast)
+        arena.inject("disk_full", str(disk), megabytes=_DISK_MEGABYTES)
+        _see_nothing_done(arena, workers)
+    finally:
+        ballast.unlink(missing_ok=True)
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+    arena.dismiss(arena.workers)
+    _move_tables_back(arena)
+
+
+def _set_to_work(arena: Arena, workers: list[Witness]) -> None:
+    jobs = set()
+    for number in range(arena.settings.jobs):
+        task = pay if number % 2 else pay_by_hand
+        jobs.add(str(arena.submit(task, number=number, work_seconds=arena.settings.lease_seconds)))
+    arena.wait_until(lambda: jobs <= _begun(workers), "all jobs under way")
+
+
+def _begun(workers: list[Witness]) -> set[str]:
+    return {said["job_id"] for worker in workers for said in worker.heard("execution_started")}
+
+
+def _see_nothing_done(arena: Arena, workers: list[Witness]) -> None:
     arena.wait_until(
         lambda: any(worker.heard("database_unavailable") for worker in workers), "a refused write"
     )
@@ -74,10 +94,6 @@ def disk_full(arena: Arena) -> None:
     entered = arena.count("SELECT count(*) FROM faultline.ledger")
     written = arena.count("SELECT count(DISTINCT job_id) FROM drill.effects")
     arena.expect(entered == written == 0, "something was committed on a disk that is full")
-    ballast.unlink()
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    arena.dismiss(arena.workers)
-    _move_tables_back(arena)
 
 
 def _mount(arena: Arena) -> Path:

@@ -14,6 +14,8 @@ from faultline.drills.lateness import stalled_worker, wake_to_the_end
 from faultline.drills.scenario import scenario
 from faultline.drills.workload import step_and_pay
 
+_LEASES = 30  # of the drill's own
+
 
 @scenario(shows=("stops", "takeovers", "stale_rejections", "commits"), breaks_naive=True)
 def fenced_step(arena: Arena) -> None:
@@ -22,7 +24,10 @@ def fenced_step(arena: Arena) -> None:
         plan = {"1": "stop@half"} | ({"2": "hang@half"} if number < busy else {})
         arena.submit(step_and_pay, number=number, plan=plan)
     late = stalled_worker(arena)
-    holder = arena.worker("--concurrency", str(jobs), "--drain-seconds", "0.1", name="holder")
+    # It keeps what it has taken over: a lease of its own that ran out would make this another story.
+    lease = ("--lease-seconds", str(_LEASES * arena.settings.lease_seconds))
+    options = ("--concurrency", str(jobs), "--drain-seconds", "0.1", *lease)
+    holder = arena.worker(*options, name="holder")
     arena.wait_until(
         lambda: (
             arena.count(

@@ -17,8 +17,9 @@ from faultline.drills.workload import pay
 @scenario(shows=("holders", "stops", "takeovers", "stale_rejections", "commits"), breaks_naive=True)
 def idle_in_transaction_holder(arena: Arena) -> None:
     frozen_job = arena.submit(pay, number=0, parts=2, plan={"1": "stop@half"})
-    late = arena.worker("--no-self-fencing", name="late")
-    arena.wait_until(lambda: late.is_stopped, "the stall")
+    # With one slot, which is taken: a claim that it had sent before it froze could get the next job.
+    late = arena.worker("--no-self-fencing", "--concurrency", "1", name="late")
+    arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
     arena.inject("stop", late.name)
     held_job = arena.submit(pay, number=1)
     with connect(arena.url, application_name="a stranger") as stranger, stranger.transaction():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultline.drills.arena import Arena
-from faultline.drills.nemesis.messages import is_commit
+from faultline.drills.nemesis.messages import is_commit, is_fenced_commit
 from faultline.drills.proxy import Action, Direction, Match, Proxy, proxy_to
 from faultline.drills.scenario import scenario
 from faultline.drills.witness import Witness
@@ -19,26 +19,31 @@ def partition_blackhole(arena: Arena) -> None:
 
     A query on such a connection may wait for many minutes. One worker watches its own steady clock, and
     ends its attempts before their leases run out, without asking anybody. The other has that switched
-    off: it carries on, and when the network is back its late commits meet the fence.
+    off, and was about to commit: when the network is back its late commits meet the fence.
     """
-    jobs = max(2, arena.settings.jobs)
+    share = max(1, arena.settings.jobs // 2)
     proxy = arena.stack.enter_context(proxy_to(arena.url))
-    for number in range(jobs):
-        # Long enough to be cut off in the middle, short enough to be late at the commit.
-        arena.submit(pay_by_hand, number=number, work_seconds=1.5 * arena.settings.lease_seconds)
-    share = ("--concurrency", str(jobs // 2))
-    careful = arena.worker(*share, name="careful", url=proxy.url)
-    careless = arena.worker("--no-self-fencing", *share, name="careless", url=proxy.url)
-    held = 2 * (jobs // 2)
-    _wait_for_claims(arena, held, careful, careless)
-    proxy.blackhole()
+    cut_off = proxy.on(
+        Match(where=is_fenced_commit), Action.HOLD, lambda message: proxy.blackhole()
+    )
+    slots = ("--concurrency", str(share))
+    careful = arena.worker("--queues", "careful,default", *slots, name="careful", url=proxy.url)
+    for number in range(share):
+        arena.submit(pay_by_hand, queue="careful", number=number, plan={"1": "hang@start"})
+    _wait_for_claims(arena, share, careful)
+    careless = arena.worker(
+        "--no-self-fencing", "--queues", "careless", *slots, name="careless", url=proxy.url
+    )
+    for number in range(share, 2 * share):
+        arena.submit(pay_by_hand, queue="careless", number=number)
+    arena.wait_until(lambda: cut_off.wait(0) is not None, "a commit that is cut off", by=careless)
     arena.inject("partition", "careful, careless", how="blackhole")
-    arena.worker(name="steady-1")
+    arena.worker("--queues", "careful,careless", name="steady-1")
     # By its own clock, while it hears nothing: the hole is still there.
     _wait_for_losses(arena, careful)
     arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
     proxy.flow()
-    _wait_for_exits(arena, careless, len(careless.heard("lease_acquired")))
+    _wait_for_exits(arena, careless, share)
     _works_again(arena, careful)
 
 
@@ -46,8 +51,9 @@ def partition_blackhole(arena: Arena) -> None:
 def partition_asymmetric(arena: Arena) -> None:
     """What a worker sends arrives, and no answer comes back: its COMMIT has happened and it never hears so.
 
-    Its other attempts wait for answers to their first statements, until its own clock ends them. Then
-    the connections break. It has to find out which of its commits took effect, and must not repeat one.
+    Its other attempts are at work, or wait for answers to their first statements, until its own clock
+    ends them. Then the connections break. It has to find out which of its commits took effect, and must
+    not repeat one.
     """
     jobs = max(2, arena.settings.jobs)
     proxy = arena.stack.enter_context(proxy_to(arena.url))
@@ -58,7 +64,10 @@ def partition_asymmetric(arena: Arena) -> None:
     )
     arena.submit(pay, number=0, work_seconds=0.3 * arena.settings.lease_seconds)
     for number in range(1, jobs):
-        arena.submit(pay, number=number, work_seconds=0.6 * arena.settings.lease_seconds)
+        # Every other one is still at work then, whatever the machine does to the pace of the rest.
+        plan = {"1": "hang@start"} if number % 2 else None
+        work_seconds = 0.6 * arena.settings.lease_seconds
+        arena.submit(pay, number=number, work_seconds=work_seconds, plan=plan)
     worker = arena.worker("--concurrency", str(jobs), name="deaf", url=proxy.url)
     arena.wait_until(lambda: deaf.wait(0) is not None, "a COMMIT")
     arena.inject("partition", worker.name, how="answers lost")
@@ -85,7 +94,10 @@ def partition_half_open(arena: Arena) -> None:
     for number in range(jobs):
         arena.submit(pay, number=number, plan={"1": "hang@start"})
     worker = arena.worker("--concurrency", str(jobs), name="half-open", url=proxy.url)
-    _wait_for_claims(arena, jobs, worker)
+    # A heartbeat that connects only after the cut would keep every lease.
+    arena.wait_until(
+        lambda: len({said["job_id"] for said in worker.heard("lease_renewed")}) == jobs, "renewals"
+    )
     _cut_server_side(proxy)
     arena.inject("partition", worker.name, how="half-open")
     arena.worker(name="steady-1")
@@ -102,10 +114,8 @@ def _cut_server_side(proxy: Proxy) -> None:
         route.cut_server()
 
 
-def _wait_for_claims(arena: Arena, count: int, *workers: Witness) -> None:
-    arena.wait_until(
-        lambda: sum(len(each.heard("lease_acquired")) for each in workers) >= count, "the claims"
-    )
+def _wait_for_claims(arena: Arena, count: int, worker: Witness) -> None:
+    arena.wait_until(lambda: len(worker.heard("lease_acquired")) >= count, "the claims", by=worker)
 
 
 def _wait_for_losses(arena: Arena, worker: Witness) -> None:

@@ -57,7 +57,8 @@ def poison_infinite_loop(arena: Arena) -> None:
     No thread can be made to leave it. In a process of its own it is killed when its time is up, the
     worker lives on, and so do the other jobs.
     """
-    worker = arena.worker()
+    # The handler's time is to run out, and not its lease.
+    worker = arena.worker("--lease-seconds", "600")
     first = arena.submit(
         pay_apart, number=0
     )  # its process is there, and idle, when the loop begins

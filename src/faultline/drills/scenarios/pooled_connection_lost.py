@@ -20,22 +20,26 @@ def pooled_connection_lost(arena: Arena) -> None:
     jobs = arena.settings.jobs
     struck = max(1, round(jobs * arena.settings.fault_rate))
     proxy = arena.stack.enter_context(proxy_to(arena.url))
-    for _ in range(struck):
-        proxy.on(
-            Match(where=is_effect, nth=2),
-            Action.HOLD,
-            lambda message: _end_session(arena, proxy, message),
-        )
+    _strike_next(arena, proxy, struck)
     for number in range(jobs):
         arena.submit(pay, number=number, parts=3)
-    arena.worker("--concurrency", "1", url=proxy.url)  # so that every second write is a second half
+    # One job at a time, so that the second write from now on is one in the middle of an effect. Attempts
+    # are to fail, and no lease is to run out before they have.
+    arena.worker("--concurrency", "1", "--lease-seconds", "600", url=proxy.url)
     arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     retried = arena.count("SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'failed'")
     arena.expect(retried == struck, f"{struck} sessions were ended, and {retried} attempts failed")
 
 
-def _end_session(arena: Arena, proxy: Proxy, message: Message) -> None:
-    pid = proxy.route_of(connection=message.connection).backend_pid
-    with connect(arena.url, application_name="faultline drill") as conn:
-        conn.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-    arena.inject("backend_kill", message.application)
+def _strike_next(arena: Arena, proxy: Proxy, times: int) -> None:
+    """At the second write from now on; then, if it was not the last time, at the second of those after it."""
+
+    def end_session(message: Message) -> None:
+        if times > 1:  # while this attempt waits: the next one's first write is to be counted
+            _strike_next(arena, proxy, times - 1)
+        arena.inject("backend_kill", message.application)
+        pid = proxy.route_of(connection=message.connection).backend_pid
+        with connect(arena.url, application_name="faultline drill") as conn:
+            conn.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+    proxy.on(Match(where=is_effect, nth=2), Action.HOLD, end_session)

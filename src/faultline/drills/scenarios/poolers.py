@@ -72,11 +72,12 @@ def _play(arena: Arena, mode: str) -> None:
     _submit_more(arena)
     _end_server_connections(arena)
     _wait_for_all(arena)
+    is_fenced = _one_that_hangs(arena, workers)
     _submit_more(arena)
     if mode == TRANSACTION:
-        _pause(arena, pooler, workers)
+        _pause(arena, pooler, is_fenced)
     else:  # PAUSE would wait for sessions to end, and those of workers do not
-        _freeze(arena, pooler, workers)
+        _freeze(arena, pooler, is_fenced)
     _wait_for_all(arena)
     _submit_more(arena)
     pooler.kill()
@@ -100,6 +101,21 @@ def _submit_more(arena: Arena) -> None:
     )
 
 
+def _one_that_hangs(arena: Arena, workers: list[Witness]) -> Callable[[], bool]:
+    """A job whose first attempt has no end: whether its worker has ended it, as it does by its own clock.
+
+    However late the blow comes, there is an attempt whose lease can run out. And if the blow were over before
+    it has, that lease would be renewed, and the attempt go on for ever.
+    """
+    job = str(arena.submit(pay, number=0, plan={"1": "hang@start"}))
+
+    def heard(event: str) -> bool:
+        return any(each.heard(event, job_id=job) for each in workers)
+
+    arena.wait_until(lambda: heard("execution_started"), "its start")
+    return lambda: heard("lease_lost")
+
+
 def _end_server_connections(arena: Arena) -> None:
     """All that PgBouncer has, whatever is going on in them."""
     query = (
@@ -109,31 +125,19 @@ def _end_server_connections(arena: Arena) -> None:
     arena.inject("backend_kill", "pgbouncer", sessions=arena.count(query))
 
 
-def _pause(arena: Arena, pooler: Pooler, workers: list[Witness]) -> None:
+def _pause(arena: Arena, pooler: Pooler, is_fenced: Callable[[], bool]) -> None:
     """For longer than a lease."""
-    have_fenced = _fencing(workers)
     pooler.tell("PAUSE")
     arena.inject("pause", "pgbouncer", how="PAUSE")
-    arena.wait_until(have_fenced, "self-fencing")
+    arena.wait_until(is_fenced, "self-fencing")
     pooler.tell("RESUME")
 
 
-def _freeze(arena: Arena, pooler: Pooler, workers: list[Witness]) -> None:
-    have_fenced = _fencing(workers)
+def _freeze(arena: Arena, pooler: Pooler, is_fenced: Callable[[], bool]) -> None:
     pooler.freeze()
     arena.inject("pause", "pgbouncer", how="SIGSTOP")
-    arena.wait_until(have_fenced, "self-fencing")
+    arena.wait_until(is_fenced, "self-fencing")
     pooler.thaw()
-
-
-def _fencing(workers: list[Witness]) -> Callable[[], bool]:
-    """Whether one of them has ended an attempt by its own clock, from now on."""
-
-    def count() -> int:
-        return sum(len(each.heard("lease_lost", cause="deadline")) for each in workers)
-
-    before = count()
-    return lambda: count() > before
 
 
 def _wait_for_all(arena: Arena) -> None:

@@ -29,9 +29,12 @@ from faultline.drills.workload import BLOCK_VARIABLE, pay
 
 SLOTS = 3
 DRAIN_SECONDS = 0.8
-PATIENCE = ("--drain-seconds", str(DRAIN_SECONDS), "--concurrency", str(SLOTS))
-ALL_THE_TIME = ("--drain-seconds", "600", "--concurrency", str(SLOTS))
-RENEWAL_SECONDS = 10.0  # many times what it takes
+# No attempt may be used up here, so no lease may run out, however busy the machine is; renewals are
+# to be seen all the same.
+LEASE = ("--lease-seconds", "600", "--heartbeat-seconds", "0.25")
+PATIENCE = ("--drain-seconds", str(DRAIN_SECONDS), "--concurrency", str(SLOTS), *LEASE)
+ALL_THE_TIME = ("--drain-seconds", "600", "--concurrency", str(SLOTS), *LEASE)
+DEAF_SECONDS = 600  # longer than all of the restarts
 SHORT_SECONDS = 0.05
 MOST_JOBS = 500  # however long the restarts take
 
@@ -50,7 +53,8 @@ MOST_JOBS = 500  # however long the restarts take
 )
 def rolling_restart(arena: Arena) -> None:
     deaf_job = arena.submit(pay, number=0, plan={"1": "block@start"})
-    deaf = arena.worker("--concurrency", "1", environment={BLOCK_VARIABLE: "60"}, name="deaf")
+    environment = {BLOCK_VARIABLE: str(DEAF_SECONDS)}
+    deaf = arena.worker("--concurrency", "1", *LEASE, environment=environment, name="deaf")
     arena.wait_until(lambda: bool(deaf.heard("execution_started")), "the block", by=deaf)
 
     crew = [
@@ -121,11 +125,7 @@ def _restart(arena: Arena, worker: Witness, endless: list[UUID]) -> None:
     arena.wait_until(lambda: bool(worker.heard("worker_draining")), "the drain", by=worker)
     drain = worker.events.index("worker_draining")
     try:
-        arena.wait_until(
-            lambda: "lease_renewed" in worker.events[drain:],
-            "a renewal",
-            timeout_seconds=RENEWAL_SECONDS,
-        )
+        arena.wait_until(lambda: "lease_renewed" in worker.events[drain:], "a renewal")
     except DrillNotRun:
         arena.expect(False, "leases are renewed during a drain")
     if ours and not arena.injected["cancel"]:

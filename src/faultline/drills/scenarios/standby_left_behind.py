@@ -38,14 +38,16 @@ def standby_left_behind(arena: Arena) -> None:
     first, second = cluster.standbys
     jobs = max(2, arena.settings.jobs)
     for number in range(jobs):
+        # Long enough to be stopped in the middle, even by somebody who is slow.
         arena.submit(
-            pay, number=number, outside=True, work_seconds=arena.settings.lease_seconds / 2
+            pay, number=number, outside=True, work_seconds=1.5 * arena.settings.lease_seconds
         )
     for standby in (first, second):
         cluster.wait_until_shipped(standby)
     cluster.lose_primary()
     cluster.promote(first)
-    late = arena.worker("--no-self-fencing", "--concurrency", str(jobs), name="late")
+    all_at_once = ("--concurrency", str(jobs))
+    late = arena.worker("--no-self-fencing", *all_at_once, name="late")
     arena.wait_until(lambda: len(late.heard("lease_acquired")) == jobs, "the claims", by=late)
     late.stop()
     arena.inject("stop", late.name)
@@ -56,6 +58,6 @@ def standby_left_behind(arena: Arena) -> None:
     arena.wait_until(lambda: second.ask(_SECONDS) > epoch, "the next second")
     cluster.promote(second)
     arena.expect(second.timeline == timeline, "both histories have the same timeline number")
-    arena.worker(name="successor")
+    arena.worker(*all_at_once, name="successor")
     arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
     wake_to_the_end(arena, late, attempts=jobs)

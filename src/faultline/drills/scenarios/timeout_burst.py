@@ -18,7 +18,8 @@ def timeout_burst(arena: Arena) -> None:
     for number in range(jobs):
         arena.submit(time_out, number=number, plan={"1": "hang@start"})
     for _ in range(arena.settings.workers):
-        arena.worker("--concurrency", str(jobs))
+        # The handlers' time is to run out, and not their leases.
+        arena.worker("--concurrency", str(jobs), "--lease-seconds", "600")
     arena.wait_until(
         lambda: arena.count("SELECT count(*) FROM faultline.ledger") == jobs, "the end of the burst"
     )
@@ -42,14 +43,17 @@ def lease_expiry_burst(arena: Arena) -> None:
     moments of each other. The one with the higher token is right.
     """
     jobs, lease = arena.settings.jobs, arena.settings.lease_seconds
+    slots = ("--concurrency", str(jobs))
     for number in range(jobs):
-        arena.submit(pay_by_hand, number=number, work_seconds=lease)
-    late = arena.worker("--no-self-fencing", "--concurrency", str(jobs), name="late")
-    arena.wait_until(lambda: len(late.heard("execution_started")) == jobs, "the work")
+        # Long enough that nobody has finished when the others, or we, are a moment late.
+        arena.submit(pay_by_hand, number=number, work_seconds=2 * lease)
+    # All its slots are taken and it does not reconcile: nobody takes its leases while it is awake.
+    late = arena.worker("--no-self-fencing", "--no-reconciler", *slots, name="late")
+    arena.wait_until(lambda: len(late.heard("execution_started")) >= jobs, "the work")
     late.stop()
     arena.inject("stop", late.name)
     for _ in range(arena.settings.workers):
-        arena.worker("--concurrency", str(jobs))
+        arena.worker(*slots, "--lease-seconds", "600")  # what they take over they keep
     arena.wait_until(
         lambda: (
             arena.count(

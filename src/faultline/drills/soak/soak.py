@@ -9,27 +9,22 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from faultline.drills import clock, pooler
-from faultline.drills.arena import Arena, DrillNotRun
+from faultline.drills.arena import DrillNotRun
 from faultline.drills.checker import judge
-from faultline.drills.clock.movable import MovableClock
-from faultline.drills.nemesis import Battlefield, Fault, Nemesis, Roster, available_faults
-from faultline.drills.pooler import Pooler, pooler_to
-from faultline.drills.proxy import proxy_to
-from faultline.drills.recorder import install_records
-from faultline.drills.scratch import scratch_database
+from faultline.drills.nemesis import Battlefield, Fault, Nemesis, Roster
+from faultline.drills.soak.ground import MAX_CONNECTIONS, Ground, own_ground, somebodys_ground
 from faultline.drills.soak.report import SoakReport
 from faultline.drills.soak.settings import SoakSettings
 from faultline.drills.soak.traffic import Traffic
-from faultline.drills.subjects import install
-from faultline.embedded import Server, temporary_server
 
 _LOOK_SECONDS = 0.2
-_MAX_CONNECTIONS = 120
-_NETWORKS = 2
 _ALWAYS_SHOWN = ("commits", "takeovers")
 # What a kind of blow must have led to somewhere, beside having struck.
-_CONSEQUENCES = {"lost_acknowledgement": "unknown_commits", "restart": "outages"}
+_CONSEQUENCES = {
+    "lost_acknowledgement": "unknown_commits",
+    "restart": "outages",
+    "failover": "outages",
+}
 
 
 @dataclass(frozen=True)
@@ -54,29 +49,16 @@ def run_soak(
     """On the server at `server_url`, which is then not harmed, else on one of the soak's own."""
     began = time.monotonic()
     with ExitStack() as stack:
-        server = None
         if server_url is None:
-            server = stack.enter_context(
-                temporary_server(settings={"max_connections": str(_MAX_CONNECTIONS)})
-            )
-            server_url = server.url
-        moved = _movable_clock(server)
-        url = stack.enter_context(scratch_database(server_url))
-        install(settings.subject, url)
-        arena = Arena(url, settings.drill, server=server, stack=stack, notify=on_fault)
-        install_records(arena.conn)
+            ground = own_ground(settings, stack, on_fault)
+        else:
+            ground = somebodys_ground(settings, server_url, stack, on_fault)
+        arena = ground.arena
         version = str(arena.query("SHOW server_version")[0][0])
-        pooled = _pooler(arena) if server is not None else None
-        faults = _chosen(
-            settings,
-            owns_server=server is not None,
-            moves_clock=moved is not None,
-            has_pooler=pooled is not None,
-        )
-        _Soak(arena, settings, faults, moved, pooled, on_progress).run()
+        _Soak(ground, settings, on_progress).run()
         arena.history.abandon()
         tally = arena.tally()
-        shows = _to_be_shown(faults)
+        shows = _to_be_shown(ground.faults)
         missing = [f"{name}: none" for name in shows if not tally.get(name)]
         judgement = judge(
             arena.history, arena.world(), shows=shows, missing=missing, unmet=arena.unmet
@@ -93,39 +75,33 @@ def run_soak(
 
 class _Soak:
     def __init__(
-        self,
-        arena: Arena,
-        settings: SoakSettings,
-        faults: list[Fault],
-        moved: MovableClock | None,
-        pooled: Pooler | None,
-        on_progress: Callable[[Progress], None],
+        self, ground: Ground, settings: SoakSettings, on_progress: Callable[[Progress], None]
     ) -> None:
-        self._arena = arena
+        arena = self._arena = ground.arena
         self._seconds = settings.seconds
         self._on_progress = on_progress
-        networks = [arena.stack.enter_context(proxy_to(arena.url)) for _ in range(_NETWORKS)]
-        urls = [network.url for network in networks]
-        urls += [pooled.url(arena.url)] if pooled is not None else []
         self._roster = Roster(
-            arena, urls, workers=settings.workers, reconcilers=settings.reconcilers
+            arena, ground.urls, workers=settings.workers, reconcilers=settings.reconcilers
         )
         self._traffic = Traffic(
             arena,
-            urls,
+            ground.urls,
             producers=settings.producers,
             jobs_per_second=settings.pace_per_second,
         )
         field = Battlefield(
             arena=arena,
             roster=self._roster,
-            networks=networks,
+            networks=ground.networks,
             dice=random.Random(settings.seed),  # noqa: S311 - the same blows for the same seed
-            clock=moved,
-            pooler=pooled,
-            max_connections=_MAX_CONNECTIONS,
+            cluster=ground.cluster,
+            clock=ground.clock,
+            pooler=ground.pooler,
+            max_connections=MAX_CONNECTIONS,
         )
-        self._nemesis = Nemesis(field, faults, longest_pause_seconds=settings.longest_pause_seconds)
+        self._nemesis = Nemesis(
+            field, ground.faults, longest_pause_seconds=settings.longest_pause_seconds
+        )
         self._began = time.monotonic()
 
     def run(self) -> None:
@@ -174,33 +150,6 @@ class _Soak:
                 faults=dict(self._arena.injected),
             )
         )
-
-
-def _movable_clock(server: Server | None) -> MovableClock | None:
-    """Start the server anew with a clock that can be moved, where that is possible."""
-    if server is None or clock.lacking() is not None:
-        return None
-    moved = MovableClock(server.data_dir.parent)
-    server.shut_down(mode="fast")
-    server.environment.update(moved.environment)
-    server.start()
-    return moved
-
-
-def _pooler(arena: Arena) -> Pooler | None:
-    """For every third process, where there is one to be had."""
-    if pooler.lacking() is not None:
-        return None
-    return arena.stack.enter_context(pooler_to(arena.url))
-
-
-def _chosen(
-    settings: SoakSettings, *, owns_server: bool, moves_clock: bool, has_pooler: bool
-) -> list[Fault]:
-    possible = available_faults(
-        owns_server=owns_server, moves_clock=moves_clock, has_pooler=has_pooler
-    )
-    return [fault for fault in possible if not settings.faults or fault.kind in settings.faults]
 
 
 def _to_be_shown(faults: list[Fault]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from signal import SIGKILL, SIGTERM
 from typing import LiteralString
+from uuid import UUID
 
 from faultline.database import run
 from faultline.drills.arena import Arena, DrillNotRun
@@ -21,13 +22,18 @@ from faultline.drills.witness import Witness
 from faultline.reconciler.audit import INVARIANTS, check
 
 _LOOK_SECONDS = 0.02
-_LAST_SECONDS = 0.5  # for what it sent before it left
+_LAST_SECONDS = 5.0  # for what it sent before it left
 _LEASES_STOPPED = 2  # how many leases' time a stopped process stands still, at least
 _LEASES_ALONE = 10
 _LONGEST_STOP_SECONDS = 8.0
+_HELD: LiteralString = (
+    "SELECT id FROM faultline.jobs WHERE state = 'running' AND strpos(lease_owner, %s) > 0"
+)
+# Of a process that holds none, such as a reconciler: any that somebody else has held.
 _TAKEN_OVER: LiteralString = (
     "SELECT count(*) FROM faultline.jobs"
     " WHERE state = 'running' AND fencing_token > 1 AND strpos(lease_owner, %s) > 0"
+    " AND (id = ANY(%s) OR cardinality(%s::uuid[]) = 0)"
 )
 _SHOWS = ("commits",)  # every job of a trial is done in the end
 _ACKNOWLEDGEMENTS = ("COMMIT", "faultline.commit_many")
@@ -37,12 +43,19 @@ class Trial:
     """On a database of its own, which holds nothing but the schema and the drill's records."""
 
     def __init__(
-        self, url: str, cast: Cast, settings: DrillSettings, options: Sequence[str] = ()
+        self,
+        url: str,
+        cast: Cast,
+        settings: DrillSettings,
+        options: Sequence[str] = (),
+        *,
+        idle_seconds: float = 0.0,
     ) -> None:
         self._url = url
         self._cast = cast
         self._settings = settings
         self._options = (*cast.options, *options)
+        self._idle_seconds = idle_seconds  # before a process that is done is asked to leave
 
     def dry_run(self) -> tuple[Message, ...]:
         """What the process sends when nothing happens to it."""
@@ -62,10 +75,12 @@ class Trial:
             strike.aim(victim)
             try:
                 is_reached = self._wait_for(strike, arena, victim)
+                if fault.kills and victim.process.returncode != -SIGKILL:
+                    is_reached = False  # its last words came by when it had left
                 if is_reached:
                     arena.inject(fault.noun, self._cast.target, point=str(point))
                     if fault.stops:
-                        self._outlast(arena, fault)
+                        self._outlast(arena, victim, fault)
                     elif not fault.kills:
                         self._watch(arena, victim)
                 strike.end()
@@ -101,23 +116,26 @@ class Trial:
         """Until it is struck, or has left: a process that is done is asked to leave, which is a part of
         its work as well."""
         deadline = time.monotonic() + self._settings.timeout_seconds
-        is_leaving = False
+        leaves_at: float | None = None
         while not strike.wait(_LOOK_SECONDS):
             if not victim.is_alive:
                 return strike.wait(_LAST_SECONDS)
             if time.monotonic() > deadline:
                 return False
-            if not is_leaving and self._cast.is_done(arena):
-                is_leaving = True
+            if leaves_at is None and self._cast.is_done(arena):
+                leaves_at = time.monotonic() + self._idle_seconds
+            if leaves_at is not None and time.monotonic() >= leaves_at:
+                leaves_at = deadline  # it is asked once
                 victim.process.terminate()
         return True
 
-    def _outlast(self, arena: Arena, fault: Fault) -> None:
+    def _outlast(self, arena: Arena, victim: Witness, fault: Fault) -> None:
         """Let others go to work while it stands still: to the end, or until they are at its jobs."""
         began = time.monotonic()
+        held = [row[0] for row in arena.conn.execute(_HELD, [f"-{victim.pid}-"])]
         second = arena.worker(name="second") if arena.unfinished() else None
         while (stood := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
-            if fault is Fault.OVERLAP and second and arena.count(_TAKEN_OVER, [f"-{second.pid}-"]):
+            if fault is Fault.OVERLAP and second and _is_at(arena, second, held):
                 return
             if stood > _LEASES_STOPPED * self._settings.lease_seconds and not arena.unfinished():
                 return
@@ -141,6 +159,10 @@ class Trial:
         for invariant in INVARIANTS:
             for found in run(arena.conn, check(invariant)):
                 arena.expect(False, f"{invariant.claim}: {found.job_id} {found.evidence}")
+
+
+def _is_at(arena: Arena, worker: Witness, jobs: Sequence[UUID]) -> bool:
+    return arena.count(_TAKEN_OVER, [f"-{worker.pid}-", jobs, jobs]) > 0
 
 
 def _exit_codes(fault: Fault) -> set[int]:

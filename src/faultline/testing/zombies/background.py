@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-_START_SECONDS = 10.0
+_START_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
 
 

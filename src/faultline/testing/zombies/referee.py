@@ -14,7 +14,7 @@ from faultline.database import Connection, run
 from faultline.errors import StaleLease
 from faultline.model import Claim
 
-_END_SECONDS = 10.0
+_END_SECONDS = 30.0
 _LOOK_SECONDS = 0.002
 
 
@@ -115,10 +115,21 @@ def anything_due(conn: Connection) -> bool:
     return bool(row and row[0])
 
 
-def somebody_waits_for_a_lock(conn: Connection) -> bool:
+def other_sessions(conn: Connection) -> list[int]:
+    rows = conn.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    ).fetchall()
+    return [pid for (pid,) in rows]
+
+
+def somebody_waits_for(conn: Connection, holders: Sequence[int]) -> bool:
+    """Whether any session waits for a lock of one of theirs. Other waits pass by themselves: for a
+    heartbeat of one's own, or, between databases, for somebody who notifies."""
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-        " AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0)"
+        " AND wait_event_type = 'Lock' AND pg_blocking_pids(pid) && %s::integer[])",
+        [list(holders)],
     ).fetchone()
     return bool(row and row[0])
 

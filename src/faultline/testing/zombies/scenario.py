@@ -21,7 +21,7 @@ from faultline.testing.zombies import referee
 from faultline.testing.zombies.background import Background, connections_left_open
 from faultline.testing.zombies.driver import cut_off
 from faultline.testing.zombies.faults import Fault
-from faultline.testing.zombies.points import handler_code
+from faultline.testing.zombies.points import PointKind, handler_code
 from faultline.testing.zombies.report import NotExercised
 from faultline.testing.zombies.stepping import watched
 from faultline.testing.zombies.story import Story
@@ -34,6 +34,9 @@ _LEASE_SECONDS = 3_600.0
 _OPTIONS = {"lease_seconds": None, "timeout_seconds": None, "process": False}
 _LOOK_SECONDS = 0.005
 _GRACE_SECONDS = 0.5
+# How long an attempt that is cut off goes on before its worker ends it: long enough for a handler that
+# has little left to do, on a machine that is busy with other things.
+_CUT_OFF_SECONDS = 1.5
 _MORE_ROUNDS = 3
 
 
@@ -110,10 +113,11 @@ class Scenario:
     def _pause(self, strike: Strike, a: Background) -> None:
         self._tell(f"A is stopped {strike.point.moment}; its lease runs out")
         self._end_lease()
+        sessions_of_a = referee.other_sessions(self._conn)
         b = self._start("B")
         give_up_at = time.monotonic() + self._limit_seconds
         while not b.is_over and time.monotonic() < give_up_at:
-            if referee.somebody_waits_for_a_lock(self._conn):
+            if referee.somebody_waits_for(self._conn, sessions_of_a):
                 self._tell("B waits for a lock that A holds; A comes back")
                 strike.let_go()
                 break
@@ -142,10 +146,11 @@ class Scenario:
         self._cut(a)
         strike.let_go()
         assert self.first is not None  # noqa: S101 - it has just been struck
-        if not self.first.ended.wait(_GRACE_SECONDS):
+        is_at_its_end = strike.point.kind is PointKind.END
+        if not self.first.ended.wait(self._limit_seconds if is_at_its_end else _CUT_OFF_SECONDS):
             self._tell("A has had no heartbeat for too long, and ends its attempt")
             self.first.job._lease.lose("deadline")  # type: ignore[attr-defined]
-            self.first.ended.wait(_GRACE_SECONDS)
+            self.first.ended.wait(_CUT_OFF_SECONDS)
         a.end(self._limit_seconds)
 
     def _cut(self, a: Background) -> None:

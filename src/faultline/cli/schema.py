@@ -1,0 +1,21 @@
+"""The schema, as a long-running command looks at it before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+
+from faultline.database import Connection, connect
+from faultline.errors import DatabaseUnavailable
+from faultline.link import is_transient
+
+
+def require_schema(url: str, check: Callable[[Connection], None]) -> None:
+    """A wrong schema is an error at once; a server that is away is waited for, by who needs it first."""
+    try:
+        with connect(url, application_name="faultline cli") as conn:
+            check(conn)
+    except (DatabaseUnavailable, psycopg.Error) as error:
+        if not is_transient(error):
+            raise

@@ -1,0 +1,93 @@
+"""Whoever waits for one of a few places, in the order in which they came: for threads, and for an event loop.
+
+Waiting does not end by being asked again, so nobody has to go to the end of the line for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+
+# A thread that is to be interrupted notices between two looks.
+_LOOK_SECONDS = 0.5
+
+
+class Line:
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def enter(self, timeout_seconds: float) -> bool:
+        """Wait for a place; False when there was none in that time. Whoever has one must `leave`."""
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return True
+            turn = threading.Event()
+            self._waiting.append(turn)
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                if turn.wait(min(left, _LOOK_SECONDS)):
+                    return True
+        except BaseException:
+            if not self._withdraw(turn):
+                self.leave()  # it was given a place at the last moment, and has no use for it
+            raise
+        return not self._withdraw(turn)
+
+    def leave(self) -> None:
+        """The place goes to whoever has waited longest."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+    def _withdraw(self, turn: threading.Event) -> bool:
+        with self._lock:
+            if turn.is_set():
+                return False
+            self._waiting.remove(turn)
+            return True
+
+
+class AsyncLine:
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def enter(self, timeout_seconds: float) -> bool:
+        if self._free > 0:
+            self._free -= 1
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await asyncio.wait({turn}, timeout=timeout_seconds)
+        except BaseException:
+            if not self._withdraw(turn):
+                self.leave()
+            raise
+        return not self._withdraw(turn)
+
+    def leave(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+        else:
+            self._free += 1
+
+    def _withdraw(self, turn: asyncio.Future[None]) -> bool:
+        if turn.done():
+            return False
+        self._waiting.remove(turn)
+        return True

@@ -1,0 +1,34 @@
+"""A worker that is told to leave before it has begun leaves, whatever it was doing just then."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.processes.fleet import BOUND_SECONDS, ROOT
+from tests.processes.stage import Stage
+
+
+def test_a_word_to_leave_that_comes_while_python_cleans_up_is_not_lost(
+    database_url: str, stage: Stage
+) -> None:
+    program = [
+        sys.executable,
+        "-m",
+        "faultline",
+        "--app",
+        "tests.draining.told_early:app",
+        "worker",
+    ]
+    done = subprocess.run(
+        program,
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": database_url},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Exception ignored" in done.stderr  # else nothing was lost that could be missed
+    assert stage.registered() == 0

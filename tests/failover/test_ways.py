@@ -1,0 +1,89 @@
+"""How those who use a cluster get to its primary, when servers are lost, promoted and replaced."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+
+from faultline.drills import pooler
+from faultline.drills.arena import Arena
+from faultline.drills.cluster import Cluster, Member
+from faultline.drills.nemesis import FAULTS, Battlefield, Network, Roster
+from faultline.drills.pooler import pooler_to
+from faultline.drills.proxy import proxy_to
+from faultline.drills.scenario import DrillSettings
+from tests.library.running import until
+from tests.protocol.steps import enqueue
+
+IS_STANDBY = "SELECT pg_is_in_recovery()"
+
+
+def test_a_failover_of_the_soak_keeps_what_was_acknowledged_and_can_happen_again(
+    cluster: Cluster, primary: Member, standby: Member
+) -> None:
+    standby.promote()
+    with ExitStack() as stack:
+        arena = Arena(standby.url, DrillSettings(), server=standby.server, stack=stack)
+        pair = Cluster(arena)
+        pair.acknowledge_after(pair.standbys, level="on")
+        field = Battlefield(
+            arena=arena,
+            roster=Roster(arena, [], workers=0, reconcilers=0),
+            networks=[],
+            dice=random.Random(1),
+            cluster=pair,
+        )
+        field.ending.set()  # so that no time is spent on being away
+        addresses, members = pair.url, [standby]
+        submitted = set()
+        for _ in range(2):
+            with psycopg.connect(addresses, autocommit=True) as session:
+                submitted.add(enqueue(session)[0])
+            FAULTS["failover"].strike(field)
+            members.append(pair.primary)
+        assert len(set(members)) == 3, "each was lost, and none of them came back"
+        assert pair.url == addresses
+        (waited_for,) = pair.standbys
+        synchronous = "SELECT application_name FROM pg_stat_replication WHERE sync_state = 'quorum'"
+        assert arena.query(synchronous) == [(waited_for.name,)]
+        found = {job_id for (job_id,) in arena.query("SELECT id FROM faultline.jobs")}
+        assert submitted <= found
+
+
+def test_a_network_leads_to_the_primary_and_fails_on_the_way_to_every_server(
+    cluster: Cluster, primary: Member, standby: Member
+) -> None:
+    with proxy_to(standby.url) as to_standby, proxy_to(primary.url) as to_primary:
+        network = Network("network", [to_standby, to_primary])
+        session = psycopg.connect(network.url, autocommit=True)
+        assert session.execute(IS_STANDBY).fetchone() == (False,)
+        until(lambda: len(network.routes) == 1, "the end of asking the standby")
+        assert network.busiest is to_primary
+        reader = psycopg.connect(to_standby.url, autocommit=True)
+        network.refuse_connections()
+        assert network.reset_all() == 2
+        for each in (session, reader):
+            with pytest.raises(psycopg.OperationalError):
+                each.execute("SELECT 1")
+        for url in (to_standby.url, to_primary.url):
+            with pytest.raises(psycopg.OperationalError):
+                psycopg.connect(url)
+        network.flow()
+        psycopg.connect(network.url).close()
+
+
+def test_a_pooler_that_is_aimed_at_another_server_leads_there(
+    cluster: Cluster, primary: Member, standby: Member
+) -> None:
+    if missing := pooler.lacking():
+        pytest.skip(missing)
+    with (
+        pooler_to(primary.url) as pooled,
+        psycopg.connect(pooled.url(primary.url), autocommit=True) as session,
+    ):
+        assert session.execute(IS_STANDBY).fetchone() == (False,)
+        pooled.aim(standby.url)
+        assert session.execute(IS_STANDBY).fetchone() == (True,)

@@ -1,0 +1,194 @@
+"""A URL with a password in it: nobody quotes or shows it, however it is given, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import orjson
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from faultline import Faultline, keys
+from faultline.api import ApiSettings
+from faultline.cli.command_line import conceal_passwords, without_url
+from faultline.cli.context import Context
+from faultline.embedded import ServerStatus
+from faultline.inspector.settings import InspectorSettings
+from faultline.keys import Scope
+from faultline.link import Link
+from faultline.reconciler import Reconciler
+from faultline.scrubbing import without_passwords
+from tests.cli.conftest import invoke
+from tests.security.services import APP
+
+CANARY = "c4n4ry-Sw0rdf1sh"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://u:{CANARY}@127.0.0.1:1/db",
+        f"postgresql://u:{CANARY}@h@127.0.0.1:1/db",
+        f"postgresql://u:a/{CANARY}@127.0.0.1:1/db",
+        f"postgresql://u:{CANARY}@127.0.0.1:port/db",
+        f"postgresql://u:%zz{CANARY}@127.0.0.1:1/db",
+        f"postgres//u:{CANARY}@127.0.0.1:1/db",
+        f"host=127.0.0.1 port=1 user=u password={CANARY} surplus",
+        f"host=127.0.0.1 port=1 user=u password='{CANARY}",
+        f"{CANARY}",
+    ],
+)
+@pytest.mark.parametrize(
+    "words", [("jobs", "list"), ("doctor",), ("migrate",), ("enqueue", "task")], ids=" ".join
+)
+def test_a_url_that_leads_nowhere_is_not_quoted(url: str, words: tuple[str, ...]) -> None:
+    done = invoke(url, *words)
+
+    assert done.code == 1
+    assert CANARY not in f"{done.out} {done.error} {done.error!r}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--app", APP, "worker"), ("reconciler",), ("api", "--port", "0"), ("inspector", "serve")],
+    ids=lambda words: words[-1],
+)
+def test_a_service_does_not_quote_the_url_that_it_cannot_read(words: tuple[str, ...]) -> None:
+    app = words[1] if words[0] == "--app" else None
+    done = invoke(f"postgresql://u:{CANARY}@h@h/db", *words[2 if app else 0 :], app=app)
+
+    assert done.error is not None
+    assert "not a database URL" in done.error.message
+    assert CANARY not in f"{done.out} {done.error} {done.error!r}"
+
+
+async def _things(url: str) -> list[object]:
+    return [
+        Context(app_path=None, given_url=url, log_format="json", verbose=False),
+        InspectorSettings(database_url=url),
+        ServerStatus(True, 1, url, "18", Path()),
+        ApiSettings(),
+        Faultline(url),
+        Reconciler(url),
+        Link(url, purpose="test"),
+    ]
+
+
+async def _shown(url: str) -> str:
+    return " ".join(map(repr, await _things(url)))
+
+
+def test_what_holds_a_url_does_not_show_it(with_password: str) -> None:
+    canary = str(conninfo.conninfo_to_dict(with_password)["password"])
+    assert canary not in asyncio.run(_shown(with_password))
+    with psycopg.connect(with_password) as conn:
+        assert canary not in repr(conn)
+    made = keys.new_key()
+    stored = keys.StoredKey(1, "name", made.key_hash, frozenset(Scope))
+    secret = made.text.rpartition("_")[2]
+    assert secret not in repr(made)
+    assert made.key_hash.hex() not in repr(stored)
+    assert str(made.key_hash) not in repr(stored)
+
+
+def test_a_child_is_started_without_the_url() -> None:
+    url = f"postgresql://u:{CANARY}@h/db"
+    rest = ["--app", "a:b", "worker", "--queues", "x"]
+
+    assert without_url(["--database-url", url, *rest]) == rest
+    assert without_url([*rest[:2], f"--database-url={url}", *rest[2:]]) == rest
+
+
+@pytest.mark.parametrize("form", ["--database-url {}", "--database-url={}"])
+def test_a_password_that_cannot_be_hidden_is_warned_of_and_not_repeated(
+    capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    """It is on no command line that this process was started with, so there is nothing to blank out."""
+    conceal_passwords(form.format(f"postgresql://u:{CANARY}@h/db").split())
+    conceal_passwords(form.format("postgresql://u@h/db").split())
+    conceal_passwords(["worker", f"postgresql://u:{CANARY}@h/db"])
+
+    warned = capsys.readouterr().err
+    assert warned.count("DATABASE_URL_FILE") == 1
+    assert CANARY not in warned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"cannot use postgresql://u:{CANARY}@host:5432/db, it says",
+        f"'postgresql+psycopg://u:{CANARY}@host/db'",
+        f"postgresql://u:x@{CANARY}@host/db",
+        f"redis://:{CANARY}@cache:6379/0",
+        f"host=h password={CANARY} port=5432",
+        f"host=h password='{CANARY} \\' more' port=5432",
+        f"connect(user='u', Password = {CANARY})",
+        f"amqp://guest:{CANARY}/@queue/%2f",
+    ],
+)
+def test_passwords_are_taken_out_of_the_errors_of_others(text: str) -> None:
+    scrubbed = without_passwords(text)
+
+    assert CANARY not in scrubbed
+    assert "***" in scrubbed
+
+
+@pytest.mark.parametrize("piece", ["a.", "a-", "x://a:", "password = ", "a:b@"])
+def test_a_long_text_is_looked_through_in_one_go(piece: str) -> None:
+    """With the square of its length, each of these would outlast the time that a test may take."""
+    without_passwords(piece * 100_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["see https://host:8080/path and mail a@b.c", "time 12:30 @ noon", "password missing"]
+)
+def test_what_is_no_password_stays(text: str) -> None:
+    assert without_passwords(text) == text
+
+
+def test_a_file_of_the_environment_names_the_database(
+    with_password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    (tmp_path / "url").write_text(f"  {with_password}\n\n")
+    monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
+
+    app = Faultline()
+    try:
+        assert app.queues() == []
+    finally:
+        app.close()
+
+
+@pytest.mark.parametrize("way", ["passfile", "PGPASSFILE", "service"])
+def test_libpqs_own_ways_to_keep_a_password_work(
+    with_password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    part = {name: str(value) for name, value in conninfo.conninfo_to_dict(with_password).items()}
+    password = part.pop("password")
+    passfile = tmp_path / "pgpass"
+    passfile.write_text(f"{part['host']}:{part['port']}:*:{part['user']}:{password}\n")
+    passfile.chmod(0o600)
+    url = conninfo.make_conninfo("", **part)
+    if way == "passfile":
+        url += f" passfile={passfile}"
+    elif way == "PGPASSFILE":
+        monkeypatch.setenv("PGPASSFILE", str(passfile))
+    else:
+        services = tmp_path / "services"
+        lines = "\n".join(
+            f"{name}={value}" for name, value in (*part.items(), ("password", password))
+        )
+        services.write_text(f"[queue]\n{lines}\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(services))
+        url = "service=queue"
+
+    assert orjson.loads(invoke(url, "queues", "--json").out) == []
+
+
+def test_no_password_of_ours_is_in_our_own_environment() -> None:
+    """Else the tests above could not tell."""
+    assert not any(CANARY in value for value in os.environ.values())
