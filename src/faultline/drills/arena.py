@@ -221,9 +221,13 @@ class Arena:
         for worker in self.workers:
             worker.resume()
         if self.unfinished():
-            self.worker(name="finisher")
+            self.worker("--queues", ",".join(self._unfinished_queues()), name="finisher")
             self.wait_until(lambda: self.unfinished() == 0, "the end of all jobs")
         self.dismiss(self.workers)
+
+    def _unfinished_queues(self) -> list[str]:
+        queues = "SELECT DISTINCT queue FROM faultline.jobs WHERE state IN ('queued', 'running')"
+        return [row[0] for row in self.conn.execute(queues)] or ["default"]
 
     def dismiss(self, workers: Sequence[Witness]) -> None:
         """Ask them to leave, and see to it; what they said has been heard afterwards."""
