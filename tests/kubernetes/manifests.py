@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.kubernetes.chart import Chart
 from tests.kubernetes.reading import read, read_all
-from tests.kubernetes.renderer import Chart
 
 Object = dict[str, Any]
 

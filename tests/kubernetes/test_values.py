@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.kubernetes import manifests
+from tests.kubernetes.chart import InvalidValues, RenderingFailed
 from tests.kubernetes.manifests import K8S
-from tests.kubernetes.renderer import InvalidValues, RenderingFailed
 
 CHART = manifests.chart()
 # Written as Kubernetes writes them; what is in them is not the chart's to say.
@@ -106,12 +106,12 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_wrong_is_refused(what: str) -> None:
     with pytest.raises(InvalidValues):
-        CHART.merged({"app": "shop.jobs:app", **WRONG[what]})
+        CHART.objects({"app": "shop.jobs:app", **WRONG[what]})
 
 
 @pytest.mark.parametrize("source", manifests.CHARTS)
-def test_what_the_tests_render_is_right(source: str) -> None:
-    CHART.merged(manifests.values(source.removeprefix("chart:")))
+def test_helm_finds_nothing_wrong_with_the_chart(source: str) -> None:
+    assert CHART.lint(manifests.values(source.removeprefix("chart:"))) == ""
 
 
 @pytest.mark.parametrize(
