@@ -68,11 +68,12 @@ lease-race-log: $(READY) ## the same race with its structured log, one JSON obje
 recovery: $(READY) ## kill workers, and see how long their job takes to run elsewhere
 	@$(BIN)/faultline drill recovery
 
-bench: $(READY) ## Faultline beside its peers (PEERS=a,b for some of them): figures, tables and plots (long)
-	@$(BIN)/python -m benchmarks run --peers "$(PEERS)"
+BENCH = $(BIN)/python -m benchmarks run $(if $(PEERS),--peers "$(PEERS)") $(if $(SECTIONS),--sections "$(SECTIONS)") $(if $(RESUME),--resume)
+bench: $(READY) ## Faultline beside its peers (PEERS=a,b or none, SECTIONS=a,b or none, RESUME=1): figures and plots (long)
+	@$(BENCH)
 
 bench-short: $(READY) ## the same at a fraction of the size, with a few peers
-	@$(BIN)/python -m benchmarks run --short --peers "$(PEERS)"
+	@$(BENCH) --short
 
 dashboards: $(READY) ## write monitoring/grafana from monitoring/dashboards
 	@$(BIN)/python -m monitoring.dashboards

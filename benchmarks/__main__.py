@@ -15,6 +15,7 @@ from rich.table import Table
 from benchmarks.check import check_peer
 from benchmarks.display import TerminalDisplay
 from benchmarks.environments import NotInstalled, environment_of
+from benchmarks.journal import CannotResume, seed_of
 from benchmarks.peer import OWN, PEERS, BadPeer, load_peer, load_peers, peer_names
 from benchmarks.results import Results
 from benchmarks.run import Plan, run_plan
@@ -74,9 +75,11 @@ def check(name: str, database_url: str | None) -> None:
 
 
 @cli.command()
-@click.option("--peers", "chosen_peers", metavar="A,B", help="Only these, beside our own three.")
+@click.option("--peers", "chosen_peers", metavar="A,B", help='Only these; "" for our own three.')
 @click.option("--workloads", "chosen_workloads", metavar="A,B", help="Only these.")
-@click.option("--sections", "chosen_sections", metavar="A,B", help=f"Of {', '.join(SECTIONS)}.")
+@click.option(
+    "--sections", "chosen_sections", metavar="A,B", help=f'Of {", ".join(SECTIONS)}; "" for none.'
+)
 @click.option("--short", is_flag=True, help="A few peers, one repeat, a fraction of the jobs.")
 @click.option("--repeats", type=click.IntRange(min=1), help="How often everything is measured.")
 @click.option("--scale", type=float, help="Share of the number of jobs that each peer names.")
@@ -88,6 +91,7 @@ def check(name: str, database_url: str | None) -> None:
     default=Path("reports/latest"),
     show_default=True,
 )
+@click.option("--resume", is_flag=True, help="Take only the turns that --output does not have yet.")
 def run(
     chosen_peers: str | None,
     chosen_workloads: str | None,
@@ -98,8 +102,13 @@ def run(
     seed: int | None,
     database_url: str | None,
     output: Path,
+    resume: bool,
 ) -> None:
-    """Measure, and write performance.json, performance.md and plots."""
+    """Measure, and write performance.json, performance.md and plots.
+
+    Every sample is written to samples.jsonl when it is taken. An interrupted run writes the report of
+    what it has, and --resume with the same options goes on from there (sections begin anew).
+    """
     known = peer_names()
     all_peers = [name for name in (_SHORT_PEERS if short else known) if name in known]
     peers = _chosen(chosen_peers, known, all_peers, "peer")
@@ -113,7 +122,9 @@ def run(
     sections = _chosen(chosen_sections, list(SECTIONS), list(SECTIONS), "section")
     try:
         loaded = load_peers([*own, *peers])
-    except BadPeer as problem:
+        if seed is None:
+            seed = seed_of(output) if resume else random.SystemRandom().randrange(10**6)
+    except (BadPeer, CannotResume) as problem:
         raise click.ClickException(str(problem)) from None
     plan = Plan(
         command=shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
@@ -122,21 +133,29 @@ def run(
         sections=sections,
         repeats=repeats or (1 if short else _REPEATS),
         scale=scale or (_SHORT_SCALE if short else 1.0),
-        seed=random.SystemRandom().randrange(10**6) if seed is None else seed,
+        seed=seed,
         short=short,
         timeout_seconds=_SHORT_TIMEOUT_SECONDS if short else _TIMEOUT_SECONDS,
         database_url=database_url,
         output=output,
+        resume=resume,
     )
     console = Console(highlight=False)
-    with ends_cleanly(), TerminalDisplay(console) as display:
-        results, files = run_plan(plan, display)
+    try:
+        with ends_cleanly(), TerminalDisplay(console) as display:
+            results, files = run_plan(plan, display)
+    except CannotResume as problem:
+        raise click.ClickException(str(problem)) from None
     _conclude(console, results, files)
+    if results.is_interrupted:
+        again = "the same command with --resume takes them"
+        console.print(f"  interrupted: {results.turns_left} measurements are missing; {again}")
+        sys.exit(130)
 
 
 def _chosen(given: str | None, known: list[str], otherwise: list[str], noun: str) -> list[str]:
-    """What was named, checked; `none` for nothing."""
-    if given is None or given == "":
+    """What was named, checked; an empty text or `none` for nothing, None for what is usual."""
+    if given is None:
         return otherwise
     names = [name.strip() for name in given.split(",") if name.strip() not in ("", "none")]
     if unknown := [name for name in names if name not in known]:

@@ -52,6 +52,8 @@ class Results:
     samples: Sequence[Sample]
     sections: Mapping[str, Section] = field(default_factory=dict)
     missing_sections: Mapping[str, str] = field(default_factory=dict)  # by name: why
+    is_interrupted: bool = False
+    turns_left: int = 0  # that an interrupted run had planned and did not take
 
     def by_repeat(self, measure: str, peer: str) -> dict[int, float]:
         return {
@@ -106,6 +108,8 @@ class Results:
             "to_reach": [verdict.facts() for verdict in self.verdicts],
             "sections": {name: dict(section.json) for name, section in self.sections.items()},
             "missing_sections": dict(self.missing_sections),
+            "interrupted": self.is_interrupted,
+            "turns_left": self.turns_left,
             "samples": [sample.facts() for sample in self.samples],
         }
 

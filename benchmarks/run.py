@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.environments import Environment, NotInstalled, environment_of
+from benchmarks.journal import Journal
 from benchmarks.peer import Peer
 from benchmarks.processes import Program
 from benchmarks.race import Sample, Turn, run_race, turns
@@ -37,6 +38,18 @@ class Plan:
     timeout_seconds: float
     database_url: str | None
     output: Path
+    resume: bool = False
+
+    def settings(self) -> dict[str, object]:
+        """What a sample depends on: a run goes on from another one only if these are equal."""
+        return {
+            "seed": self.seed,
+            "scale": self.scale,
+            "repeats": self.repeats,
+            "timeout_seconds": self.timeout_seconds,
+            "peers": [peer.name for peer in self.peers],
+            "workloads": [workload.name for workload in self.workloads],
+        }
 
 
 class Display(Protocol):
@@ -49,38 +62,65 @@ class Display(Protocol):
 
 
 def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
+    """Measure and write the report; after an interrupt, the report of what was measured until then."""
     began = time.monotonic()
+    sections: dict[str, Section] = {}
+    missing: dict[str, str] = {}
+    planned: list[Turn] = []
+    is_interrupted = False
     with contextlib.ExitStack() as stack:
         display.says("starting PostgreSQL")
         postgres = stack.enter_context(postgres_server(plan.database_url))
         redis = stack.enter_context(redis_server())
         entrants, environments = _install(plan.peers, redis, display)
         running = [entrant.peer for entrant in entrants if entrant.not_installed is None]
-        planned = turns(running, plan.workloads, plan.repeats, plan.seed)
-        display.begins(len(planned))
-        samples = []
-        for sample in run_race(
-            planned,
-            environments,
-            Stage(postgres, redis),
-            scale=plan.scale,
-            timeout_seconds=plan.timeout_seconds,
-            on_turn=display.turn,
-        ):
-            samples.append(sample)
-            display.took(sample)
-        installed = [(peer, environments[peer.name].program) for peer in running]
-        sections, missing = _run_sections(plan, postgres, installed, display)
+        open_journal = Journal.resume if plan.resume else Journal.begin
+        journal = open_journal(plan.output, plan.settings())
+        stack.callback(journal.close)
+        try:
+            planned = turns(running, plan.workloads, plan.repeats, plan.seed)
+            _race(plan, planned, environments, Stage(postgres, redis), journal, display)
+            installed = [(peer, environments[peer.name].program) for peer in running]
+            _run_sections(plan, postgres, installed, display, sections, missing)
+        except KeyboardInterrupt:
+            is_interrupted = True
+            for name in plan.sections:
+                if name not in sections:
+                    missing.setdefault(name, "the run was interrupted")
     origin = provenance(plan.command, seed=plan.seed, postgres=postgres.version)
     results = Results(
         origin=origin.facts(),
         settings=_settings(plan, postgres, redis, time.monotonic() - began),
         entrants=entrants,
-        samples=samples,
+        samples=journal.samples,
         sections=sections,
         missing_sections=missing,
+        turns_left=sum(not journal.has(turn) for turn in planned) if is_interrupted else 0,
+        is_interrupted=is_interrupted,
     )
     return results, write_report(results, plan.output, origin.line)
+
+
+def _race(
+    plan: Plan,
+    planned: Sequence[Turn],
+    environments: dict[str, Environment],
+    stage: Stage,
+    journal: Journal,
+    display: Display,
+) -> None:
+    left = [turn for turn in planned if not journal.has(turn)]
+    display.begins(len(left))
+    for sample in run_race(
+        left,
+        environments,
+        stage,
+        scale=plan.scale,
+        timeout_seconds=plan.timeout_seconds,
+        on_turn=display.turn,
+    ):
+        journal.add(sample)
+        display.took(sample)
 
 
 def _install(
@@ -101,10 +141,14 @@ def _install(
 
 
 def _run_sections(
-    plan: Plan, postgres: Server, peers: Sequence[tuple[Peer, Program]], display: Display
-) -> tuple[dict[str, Section], dict[str, str]]:
+    plan: Plan,
+    postgres: Server,
+    peers: Sequence[tuple[Peer, Program]],
+    display: Display,
+    done: dict[str, Section],
+    missing: dict[str, str],
+) -> None:
     """A section that breaks is missing from the report, which says so; the race is kept."""
-    done, missing = {}, {}
     context = Context(postgres, plan.short, plan.seed, display.says, peers)
     for name in plan.sections:
         display.says(name)
@@ -113,7 +157,6 @@ def _run_sections(
         except Exception as problem:
             missing[name] = f"{type(problem).__name__}: {problem}"
             display.says(f"{name} failed: {missing[name]}")
-    return done, missing
 
 
 def _settings(

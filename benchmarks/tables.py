@@ -49,6 +49,8 @@ def _origin(results: Results) -> str:
         f" {settings['took_seconds']} s in all",
         "at": origin["made_at"],
     }
+    if results.is_interrupted:
+        lines["interrupted"] = f"{results.turns_left} measurements of the race are missing"
     return "\n".join(f"- {name}: {value}" for name, value in lines.items())
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -18,22 +20,58 @@ REPEATS = 2
 Facts = dict[str, Any]
 
 
-def test_a_run_writes_a_report_whose_figures_follow_from_its_samples(
+def test_an_interrupted_run_keeps_its_samples_and_a_resumed_one_takes_the_rest(
     tmp_path: Path, server_url: str
 ) -> None:
     command = [
-        *(sys.executable, "-m", "benchmarks", "run", "--peers", "none", "--sections", "none"),
+        *(sys.executable, "-m", "benchmarks", "run", "--peers", "", "--sections", ""),
         *("--workloads", "drain", "--repeats", str(REPEATS), "--scale", "0.002"),
         *("--seed", "5", "--database-url", server_url, "--output", str(tmp_path)),
     ]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    # A test process that stands still for long enough finds the run at its end: try again then.
+    assert any(is_interrupted_after_the_first_sample(command) for _ in range(3))
+    facts = json.loads((tmp_path / "performance.json").read_text())
+    kept = facts["samples"]
+    assert kept
+    assert facts["interrupted"] is True
+    assert facts["turns_left"] == len(PEERS) * REPEATS - len(kept)
+    assert facts["sections"] == facts["missing_sections"] == {}  # none were asked for
+
+    another = [*command, "--scale", "0.003", "--resume"]
+    refused = subprocess.run(another, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert refused.returncode == 1
+    assert "other settings (scale)" in refused.stderr
+
+    resumed = [*command, "--resume"]
+    ran = subprocess.run(resumed, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     facts = json.loads((tmp_path / "performance.json").read_text())
+    assert facts["interrupted"] is False
+    assert facts["samples"][: len(kept)] == kept
     every_peer_had_every_turn(facts)
     figures_follow_from_the_samples(facts)
     verdicts_follow_from_the_ratios(facts)
     its_origin_is_told(facts)
     tables_and_plots_are_beside_it(tmp_path)
+
+
+def is_interrupted_after_the_first_sample(command: list[str]) -> bool:
+    environment = {**os.environ, "COLUMNS": "200"}
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    with running:
+        try:
+            assert any("jobs/s" in line for line in running.stdout)  # a sample is told in a line
+            running.send_signal(signal.SIGTERM)
+            rest = running.stdout.read()
+            code = running.wait(timeout=100)
+        finally:
+            running.kill()
+    assert code in (0, 130), rest
+    assert ("--resume takes them" in rest) == (code == 130)
+    return code == 130
 
 
 def rates_of(facts: Facts, peer: str) -> dict[int, float]:
