@@ -467,14 +467,14 @@ BEGIN
             FROM faultline.jobs AS j WHERE j.id = ANY (expired || lost)),
         logged AS (
             INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, claimed_at)
-            SELECT h.id, h.attempts, h.fencing_token, h.lease_owner, h.cause, h.claimed_at FROM held AS h),
+            SELECT h.id, h.attempts, h.fencing_token, left(h.lease_owner, 200), h.cause, h.claimed_at FROM held AS h),
         moved AS (
             UPDATE faultline.jobs AS j
             SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,
                 failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,
                 finished_at = CASE WHEN h.attempts >= h.max_attempts THEN clock_timestamp() END,
                 crashes = j.crashes + 1, next_run_at = least(j.next_run_at, clock_timestamp()), -- the clock may have gone back
-                last_error = format('worker %s stopped before attempt %s ended (%s)', h.lease_owner, h.attempts, h.cause),
+                last_error = format('worker %s stopped before attempt %s ended (%s)', left(h.lease_owner, 200), h.attempts, h.cause),
                 lease_owner = NULL, lease_expires_at = NULL
             FROM held AS h WHERE j.id = h.id
             RETURNING j.id, j.state),

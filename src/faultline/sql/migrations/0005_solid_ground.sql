@@ -2,6 +2,57 @@
 
 -- Jobs: limits on what may be stored.
 
+-- The bytes that this value takes as text: exact as long as the text is safe to build, else a bound above the limit below.
+-- Small values can have huge texts: 1e131000 is stored in 8 bytes, and written with 131,001 digits. A number takes 12 bytes
+-- or more inside of a value, and its text 147,460 at most (131,072 digits, a point, 16,383 more), so few bytes are enough to
+-- say that the text is safe to build. Where they are not, the numbers are measured without writing them out.
+CREATE FUNCTION faultline.json_text_bound(value jsonb) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    size  bigint := pg_column_size('{}'::jsonb || value); -- what || returns is never compressed; a column's value may be
+    bound bigint := size * 12300;
+BEGIN
+    IF size > 8388608 THEN
+        RETURN bound;
+    END IF;
+    IF bound > 67108864 THEN
+        SELECT size * 6 + coalesce(sum(scale(n.number) + CASE
+                   WHEN n.number < 1e20 THEN 24 WHEN n.number < 1e80 THEN 84 WHEN n.number < 1e320 THEN 324
+                   WHEN n.number < 1e1280 THEN 1284 WHEN n.number < 1e5120 THEN 5124 WHEN n.number < 1e20480 THEN 20484
+                   WHEN n.number < 1e81920 THEN 81924 ELSE 131076 END), 0)
+        INTO bound
+        FROM jsonb_array_elements(jsonb_path_query_array(value, 'strict $.** ? (@.type() == "number")')) AS e (item)
+        CROSS JOIN LATERAL (SELECT abs(e.item::numeric) AS number) AS n;
+    END IF;
+    RETURN CASE WHEN bound <= 134217728 THEN octet_length(value::text) ELSE bound END;
+END $$;
+
+-- Its text is measured, because that is what clients are sent and what a dump writes. Up to 640 bytes no value can pass.
+ALTER DOMAIN faultline.payload DROP CONSTRAINT payload_is_at_most_8_mib;
+ALTER DOMAIN faultline.payload ADD CONSTRAINT payload_is_at_most_8_mib CHECK (
+    CASE WHEN pg_column_size('{}'::jsonb || VALUE) <= 640 THEN true
+         ELSE faultline.json_text_bound(VALUE) <= 8388608 END) NOT VALID;
+
+-- What clients can store has a limit in every column. One constraint for each table: PostgreSQL prepares each of them anew for
+-- every statement. A character takes 4 bytes at most. NOT VALID: rows from before these limits stay as they are, and
+-- `faultline verify` finds them.
+ALTER TABLE faultline.jobs ADD CONSTRAINT texts_are_within_limits CHECK (
+    octet_length(lease_owner) <= 800 AND octet_length(failed_reason) <= 400
+    AND octet_length(last_error) <= 42000) NOT VALID;
+ALTER TABLE faultline.ledger ADD CONSTRAINT result_is_at_most_8_mib CHECK ( -- its worker is the job's lease_owner
+    CASE WHEN pg_column_size('{}'::jsonb || result) <= 640 THEN true
+         ELSE faultline.json_text_bound(result) <= 8388608 END) NOT VALID;
+ALTER TABLE faultline.rejections ADD CONSTRAINT texts_are_within_limits CHECK (
+    octet_length(worker) <= 800 AND octet_length(reason) <= 400) NOT VALID;
+ALTER TABLE faultline.attempts_log ADD CONSTRAINT texts_are_within_limits CHECK (
+    octet_length(worker) <= 800 AND octet_length(error) <= 42000) NOT VALID;
+ALTER TABLE faultline.workers ADD CONSTRAINT texts_are_within_limits CHECK (
+    octet_length(host) <= 1020 AND octet_length(array_to_string(queues, ' ')) <= 1048576) NOT VALID;
+ALTER TABLE faultline.epochs ADD CONSTRAINT texts_are_within_limits CHECK (octet_length(cause) <= 4000) NOT VALID;
+ALTER TABLE faultline.paused_queues ADD CONSTRAINT texts_are_within_limits CHECK (octet_length(reason) <= 4000) NOT VALID;
+ALTER TABLE faultline.api_keys ADD CONSTRAINT texts_are_within_limits CHECK (
+    octet_length(prefix) <= 32 AND cardinality(scopes) <= 3) NOT VALID;
+
 -- Epochs: the identity of the database.
 
 -- Workers: the registry.
