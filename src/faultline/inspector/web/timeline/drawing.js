@@ -1,7 +1,7 @@
 // The stale-worker timeline, drawn as SVG: who had the job when, and whose commit was refused.
 import { html, useEffect, useId, useRef, useState } from "../html.js";
-import { words } from "../format.js";
 import { layOut, readAttempts } from "./layout.js";
+import { noteKind, TEXT, withRuler } from "./ruler.js";
 
 const LANES_SHOWN = 12;
 
@@ -16,7 +16,7 @@ export function Timeline({ timeline, summary }) {
     return () => observer.disconnect();
   }, []);
   const { shown, hidden } = newest(timeline, lanesShown);
-  const layout = width > 0 ? layOut(shown, width, measurer(frame.current)) : null;
+  const layout = width > 0 ? withRuler(frame.current, (measure) => layOut(shown, width, measure)) : null;
   return html`<figure class="timeline">
     <div ref=${frame}>${layout && html`<${Drawing} layout=${layout} summary=${summary} />`}</div>
     ${hidden > 0 &&
@@ -41,12 +41,6 @@ function newest(timeline, most) {
   };
 }
 
-function measurer(element) {
-  const context = document.createElement("canvas").getContext("2d");
-  context.font = `500 12.5px ${getComputedStyle(element).fontFamily}`;
-  return (text) => context.measureText(text).width;
-}
-
 function Drawing({ layout, summary }) {
   const titleId = useId();
   const { width, height, lanes, overlaps, takeovers } = layout;
@@ -69,16 +63,16 @@ function Axis({ layout: { axisY, width, ticks, breaks } }) {
   return html`<g class="axis" aria-hidden="true">
     <line x1="0" x2=${width} y1=${axisY} y2=${axisY} />
     ${ticks.map(
-      ({ x, text }, index) => html`<g key=${index}>
+      ({ x, label }, index) => html`<g key=${index}>
         <line x1=${x} x2=${x} y1="22" y2=${axisY} />
-        <text x=${x} y=${axisY + 18} text-anchor=${index === 0 ? "start" : x > width - 30 ? "end" : "middle"}>${text}</text>
+        ${label && html`<text ...${TEXT.axis} x=${label.x} y=${axisY + 18}>${label.text}</text>`}
       </g>`,
     )}
     ${breaks.map(
-      ({ x, end, text }, index) => html`<g key=${index}>
+      ({ x, end, label }, index) => html`<g key=${index}>
         <line class="axis-break" x1=${x} x2=${x} y1="22" y2=${axisY + 6} />
         <line class="axis-break" x1=${end} x2=${end} y1="22" y2=${axisY + 6} />
-        <text x=${(x + end) / 2} y=${axisY + 18} text-anchor="middle">${text} later</text>
+        ${label && html`<text ...${TEXT.axis} x=${label.x} y=${axisY + 18}>${label.text}</text>`}
       </g>`,
     )}
   </g>`;
@@ -89,7 +83,7 @@ function Overlap({ overlap: { x, end, top, bottom, text, textX, textY } }) {
     <rect class="overlap" x=${x} y=${top} width=${end - x} height=${bottom - top} />
     <line class="overlap-edge" x1=${x} x2=${x} y1=${textY + 4} y2=${bottom} />
     <line class="overlap-edge" x1=${end} x2=${end} y1=${textY + 4} y2=${bottom} />
-    <text class="overlap-text" x=${textX} y=${textY} text-anchor="middle">${text}</text>
+    <text ...${TEXT.overlap} x=${textX} y=${textY}>${text}</text>
   </g>`;
 }
 
@@ -102,14 +96,15 @@ function Takeover({ takeover: { x, y, toX, toY } }) {
 }
 
 function Lane({ lane }) {
-  const { attempt, tone, barY, barHeight, bar, ghost, tokenText, labelY, worker, detail, marks, noteY } = lane;
+  const { attempt, tone, barY, barHeight, bar, ghost, tokenText, labelY, worker, detail, detailX, marks, noteY } = lane;
   return html`<g data-part="attempt" data-outcome=${attempt.outcome} data-token=${attempt.token}>
-    <text x="0" y=${labelY}><tspan class="lane-worker">${worker}</tspan><tspan dx="8">${detail}</tspan></text>
+    <text ...${TEXT.worker} x="0" y=${labelY}>${worker}</text>
+    <text ...${TEXT.detail} x=${detailX} y=${labelY}>${detail}</text>
     ${attempt.outcome !== "unknown" &&
     html`<rect class="bar" data-tone=${tone} x=${bar.x} y=${barY} width=${bar.width} height=${barHeight} rx="4" />`}
     ${ghost &&
     html`<rect class="ghost" data-part="ghost" x=${ghost.x} y=${barY + 0.5} width=${ghost.width} height=${barHeight - 1} />`}
-    ${tokenText && html`<text class="bar-text" data-tone=${tone} x=${bar.x + 9} y=${barY + 15.5}>${tokenText}</text>`}
+    ${tokenText && html`<text ...${TEXT.token} data-tone=${tone} x=${bar.x + 9} y=${barY + 15.5}>${tokenText}</text>`}
     ${marks.map((mark, index) => html`<${Mark} key=${index} ...${{ mark, barY, barHeight, noteY }} />`)}
   </g>`;
 }
@@ -123,9 +118,7 @@ function Mark({ mark: { x, tone, text, row, anchor, textX }, barY, barHeight, no
     <line class="mark" data-tone=${tone} x1=${x} x2=${x} y1=${barY - 4} y2=${barY + barHeight + 4} />
     ${row > 0 && html`<line class="leader" x1=${x} x2=${x} y1=${barY + barHeight + 4} y2=${y - 10} />`}
     ${isStamped && html`<${Stamp} x=${stampX} y=${y - 4} tone=${tone} />`}
-    <text class="note" data-tone=${tone} x=${textX + sign * (isStamped ? 16 : 2)} y=${y} text-anchor=${anchor}>
-      ${words(text)}
-    </text>
+    <text ...${TEXT[noteKind(tone)]} x=${textX + sign * (isStamped ? 16 : 2)} y=${y} text-anchor=${anchor}>${text}</text>
   </g>`;
 }
 

@@ -1,5 +1,6 @@
 // Where everything on a job's timeline goes: one lane for each attempt, on one axis of time. Pure.
 import { duration, middle, words } from "../format.js";
+import { noteKind } from "./ruler.js";
 import { makeScale } from "./scale.js";
 
 const TOP = 26; // for what is said about an overlap
@@ -11,6 +12,9 @@ const AXIS_HEIGHT = 30;
 const NARROWEST_BAR = 3;
 const LEFT = 1;
 const RIGHT = 8;
+const LABEL_GAP = 8; // between a worker's name and what it did
+const STAMP_WIDTH = 22; // before a note
+const TICK_GAP = 8;
 
 const TAKEN_AWAY = new Set(["expired", "worker_lost"]);
 const TONES = { succeeded: "good", running: "accent", failed: "warn" };
@@ -23,7 +27,7 @@ const ENDINGS = {
   cancelled: { text: "cancelled", tone: "plain" },
 };
 
-// `measure(text)` → its width in pixels.
+// `measure(kind, text)` → its width in pixels, as ruler.js gives it.
 export function layOut(timeline, width, measure) {
   const attempts = readAttempts(timeline);
   if (!attempts.length) return null;
@@ -43,8 +47,7 @@ export function layOut(timeline, width, measure) {
     lanes,
     overlaps: overlapsOf(lanes, scale, width, measure),
     takeovers: takeoversOf(lanes),
-    breaks: scale.breaks.map((gap) => ({ ...gap, text: duration(gap.seconds) })),
-    ticks: scale.ticks.map((at) => ({ x: scale.at(at), text: at === scale.start ? "0" : duration(at - scale.start) })),
+    ...axisOf(scale, width, measure),
     isRunning: attempts.some(({ outcome }) => outcome === "running"),
   };
 }
@@ -98,12 +101,15 @@ function layLane(attempt, index, attempts, scale, top, notes, width, measure) {
   for (const refusal of attempt.refusals) {
     marks.push({ x: Math.max(scale.at(refusal.at), end), tone: "bad", text: refusalText(refusal, width) });
   }
+  for (const mark of marks) mark.text = words(mark.text);
   const rows = notes.place(marks);
   const late = attempt.refusals.length ? Math.max(...attempt.refusals.map(({ at }) => scale.at(at))) : null;
   const tokenText = `token ${attempt.token}`;
-  const hasRoom = end - x > measure(tokenText) + 22;
-  const detail = detailOf(attempt, hasRoom);
-  const worker = fitted(attempt.worker ?? "unknown worker", width - measure(detail) - 12, measure);
+  const hasRoom = end - x > measure("token", tokenText) + 22;
+  const detail = fitted("detail", detailOf(attempt, hasRoom), width * 0.75, measure);
+  const detailWidth = measure("detail", detail);
+  const worker = fitted("worker", attempt.worker ?? "unknown worker", width - detailWidth - LABEL_GAP, measure);
+  const detailX = Math.min(measure("worker", worker) + LABEL_GAP, width - detailWidth);
   return {
     attempt,
     tone,
@@ -115,19 +121,26 @@ function layLane(attempt, index, attempts, scale, top, notes, width, measure) {
     tokenText: hasRoom ? tokenText : null,
     worker,
     detail,
+    detailX,
     labelY: top + 14,
-    labelWidth: measure(worker) + 8 + measure(detail),
+    labelWidth: detailX + detailWidth,
     noteY: barY + BAR_HEIGHT,
     marks,
     bottom: barY + BAR_HEIGHT + rows * NOTE_HEIGHT,
   };
 }
 
-// The name, shortened in its middle until it fits. It is set in bold, which is wider.
-function fitted(name, room, measure) {
-  let length = name.length;
-  while (length > 6 && measure(middle(name, length)) * 1.06 > room) length -= 1;
-  return middle(name, length);
+// The text, shortened in its middle until it fits into `room` pixels.
+function fitted(kind, text, room, measure) {
+  if (measure(kind, text) <= room) return text;
+  let fits = 1;
+  let tooLong = text.length;
+  while (tooLong - fits > 1) {
+    const length = Math.floor((fits + tooLong) / 2);
+    if (measure(kind, middle(text, length)) <= room) fits = length;
+    else tooLong = length;
+  }
+  return middle(text, fits);
 }
 
 function refusalText({ reason }, width) {
@@ -151,19 +164,43 @@ function overlapsOf(lanes, scale, width, measure) {
     const to = Math.min(refusal.at, current.attempt.workedUntil);
     const x = scale.at(from);
     const end = Math.max(scale.at(to), x + NARROWEST_BAR);
-    const text = `both at work for ${duration(refusal.overlap_seconds || to - from)}`;
-    const room = measure(text);
+    const said = `both at work for ${duration(refusal.overlap_seconds || to - from)}`;
+    const text = fitted("overlap", said, width, measure);
     overlaps.push({
       x,
       end,
       top: late.barY - 2,
       bottom: current.barY + BAR_HEIGHT + 2,
       text,
-      textX: Math.min(Math.max((x + end) / 2, room / 2 + 2), width - room / 2 - 2),
+      textX: within((x + end) / 2, measure("overlap", text), width),
       textY: late.top - 8,
     });
   }
   return overlaps;
+}
+
+// Where a text begins that is centred on `x`, or as close to that as the drawing is wide.
+function within(x, textWidth, width) {
+  return Math.max(0, Math.min(x - textWidth / 2, width - textWidth));
+}
+
+// Ticks and cuts with their labels, each inside the drawing. A label that would touch the one before it is left out.
+function axisOf(scale, width, measure) {
+  let free = 0; // from here on
+  const place = (x, text) => {
+    const textWidth = measure("axis", text);
+    const from = within(x, textWidth, width);
+    if (from < free || textWidth > width) return null;
+    free = from + textWidth + TICK_GAP;
+    return { x: from, text };
+  };
+  return {
+    ticks: scale.ticks.map((at) => {
+      const x = scale.at(at);
+      return { x, label: place(x, at === scale.start ? "0" : duration(at - scale.start)) };
+    }),
+    breaks: scale.breaks.map((gap) => ({ ...gap, label: place((gap.x + gap.end) / 2, `${duration(gap.seconds)} later`) })),
+  };
 }
 
 // An arrow from where one worker lost the job to where the next one took it.
@@ -184,11 +221,13 @@ class Notes {
     this.measure = measure;
   }
 
-  // Writes `row`, `textX` and `anchor` into the marks. → how many rows were used
+  // Writes `text`, `row`, `textX` and `anchor` into the marks. → how many rows were used
   place(marks) {
     const rows = [];
     for (const mark of marks) {
-      const room = this.measure(words(mark.text)) + 22;
+      const kind = noteKind(mark.tone);
+      mark.text = fitted(kind, mark.text, this.width - STAMP_WIDTH, this.measure);
+      const room = this.measure(kind, mark.text) + STAMP_WIDTH;
       const fitsRight = mark.x + room <= this.width;
       const from = fitsRight ? mark.x : Math.max(0, Math.min(mark.x, this.width) - room);
       mark.anchor = fitsRight ? "start" : "end";
