@@ -40,6 +40,7 @@ from faultline.model import (
 )
 from faultline.protocol import Statement
 from faultline.queue_inspection import QueueCount
+from faultline.session_settings import CONTROL
 from faultline.task import DEFAULT_RETRY, Handler, Task, TaskOptions
 
 P = ParamSpec("P")
@@ -198,7 +199,10 @@ class Faultline:
             if self._pool is None:
                 connect(url).close()  # a pool would only say, and late, that it could not connect
                 self._pool = make_pool(
-                    url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
+                    url,
+                    max_size=PRODUCER_CONNECTIONS,
+                    application_name="faultline producer",
+                    settings=CONTROL,
                 )
                 self._pool.open()
                 self._pool_owner = os.getpid()
@@ -217,7 +221,10 @@ class Faultline:
             if loop not in self._async_pools:
                 await (await open_session_async(url, application_name="faultline"))[0].close()
                 pool = make_async_pool(
-                    url, max_size=PRODUCER_CONNECTIONS, application_name="faultline producer"
+                    url,
+                    max_size=PRODUCER_CONNECTIONS,
+                    application_name="faultline producer",
+                    settings=CONTROL,
                 )
                 await pool.open()
                 self._async_pools[loop] = pool

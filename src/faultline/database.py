@@ -7,8 +7,7 @@ import os
 import select
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, LiteralString, TypeVar
+from typing import Any, LiteralString, TypeVar, cast
 
 import orjson
 import psycopg
@@ -20,6 +19,17 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from faultline import errors
 from faultline.pool import AskingAsyncPool, AskingPool
 from faultline.protocol import Statement
+from faultline.session_settings import (
+    CONTROL,
+    HANDLER,
+    PROBE,
+    TOOL,
+    TRIES,
+    Settings,
+    describe,
+    too_short,
+)
+from faultline.session_settings import Session as Session
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -36,20 +46,6 @@ NETWORK_DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "15000",
 }
-
-_PROBE = "SELECT pg_backend_pid(), version() ~* 'linux', pg_is_in_recovery()"
-# What an account's own settings must not decide: the level that the protocol is made for, and that a
-# session which listens, or waits for its next heartbeat, is not idle.
-_SESSION = (
-    "SET default_transaction_isolation = 'read committed'; SET timezone = 'UTC';"
-    " SET idle_session_timeout = 0"
-)
-# A backend inside a query does not look at its socket, and would hide its client's death.
-# Nor would it notice for two hours that the client's whole host is gone: the limits of our own side, above.
-_LINUX_SESSION = _SESSION + (
-    "; SET client_connection_check_interval = '200ms'; SET tcp_user_timeout = '15s';"
-    " SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
-)
 
 
 def run(conn: Connection, statement: Statement[T]) -> T:
@@ -208,15 +204,6 @@ def spoken(error: psycopg.Error) -> errors.FaultlineError:
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What a new connection turned out to be."""
-
-    is_standby: bool
-    is_pooled: bool  # a pooler sits in between: no LISTEN, no session locks, no named statements
-    settings: LiteralString | None
-
-
 def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
     given = _parts(url)
     if given is None:
@@ -225,23 +212,27 @@ def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
             hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
         )
     ours = {"autocommit": True, "client_encoding": "UTF8"}
-    # Of several servers the one that can be written to: the others are its standbys.
+    # Of several servers the primary: the others are its standbys. Not "read-write", which also refuses a
+    # primary whose account has default_transaction_read_only = on; our sessions set that to off.
     several = len(_listed(given, "host") or _listed(given, "hostaddr")) > 1
     # One that is silent has not used up the time of a lease before the next is asked.
-    target = {"target_session_attrs": "read-write", "connect_timeout": "3"} if several else {}
+    target = {"target_session_attrs": "primary", "connect_timeout": "3"} if several else {}
     return {**NETWORK_DEFAULTS, "application_name": application_name, **target, **given, **ours}
 
 
 def connect(url: str, *, application_name: str = "faultline") -> Connection:
-    return open_session(url, application_name=application_name)[0]
+    """A session for tools: names are looked up as the account says."""
+    return open_session(url, application_name=application_name, settings=TOOL)[0]
 
 
-def open_session(url: str, *, application_name: str) -> tuple[Connection, Session]:
+def open_session(
+    url: str, *, application_name: str, settings: Settings = CONTROL
+) -> tuple[Connection, Session]:
     options = connect_options(url, application_name=application_name)
     try:
         conn = psycopg.connect(**options)
         try:
-            return conn, configure(conn)
+            return conn, configure(conn, settings)
         except BaseException:
             conn.close()
             raise
@@ -249,12 +240,14 @@ def open_session(url: str, *, application_name: str) -> tuple[Connection, Sessio
         raise _unavailable(url, error) from None
 
 
-async def open_session_async(url: str, *, application_name: str) -> tuple[AsyncConnection, Session]:
+async def open_session_async(
+    url: str, *, application_name: str, settings: Settings = CONTROL
+) -> tuple[AsyncConnection, Session]:
     options = connect_options(url, application_name=application_name)
     try:
         conn = await psycopg.AsyncConnection.connect(**options)
         try:
-            return conn, await configure_async(conn)
+            return conn, await configure_async(conn, settings)
         except BaseException:
             await conn.close()
             raise
@@ -262,39 +255,56 @@ async def open_session_async(url: str, *, application_name: str) -> tuple[AsyncC
         raise _unavailable(url, error) from None
 
 
-def configure(conn: Connection) -> Session:
-    """Make a fresh connection ours: JSON by orjson, READ COMMITTED, a watch on its own socket."""
+def configure(conn: Connection, settings: Settings) -> Session:
+    """Probe a fresh connection and fix its settings; behind a pooler, check them instead."""
     _remember_server(conn)
     set_json_loads(orjson.loads, conn)
-    with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-        session = _describe(conn, cursor.execute(_PROBE).fetchone())
-    if session.settings:
-        conn.execute(session.settings)
-    else:
-        conn.prepare_threshold = None
-    return session
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+                session = _describe(conn, cursor.execute(PROBE).fetchone(), settings)
+            if session.settings:
+                conn.execute(session.settings)
+            else:
+                conn.prepare_threshold = None
+            return session
+        except psycopg.errors.QueryCanceled as error:
+            if not tries_left:
+                raise too_short(error.diag.message_primary) from error
+    raise AssertionError("the last try returns or raises")
 
 
-async def configure_async(conn: AsyncConnection) -> Session:
+async def configure_async(conn: AsyncConnection, settings: Settings) -> Session:
     _remember_server(conn)
     set_json_loads(orjson.loads, conn)
-    async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
-        await cursor.execute(_PROBE)
-        session = _describe(conn, await cursor.fetchone())
-    if session.settings:
-        await conn.execute(session.settings)
-    else:
-        conn.prepare_threshold = None
-    return session
+    for tries_left in reversed(range(TRIES)):
+        try:
+            async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+                await cursor.execute(PROBE)
+                session = _describe(conn, await cursor.fetchone(), settings)
+            if session.settings:
+                await conn.execute(session.settings)
+            else:
+                conn.prepare_threshold = None
+            return session
+        except psycopg.errors.QueryCanceled as error:
+            if not tries_left:
+                raise too_short(error.diag.message_primary) from error
+    raise AssertionError("the last try returns or raises")
 
 
-def _describe(conn: Connection | AsyncConnection, probe: tuple[Any, ...] | None) -> Session:
+def _describe(
+    conn: Connection | AsyncConnection, probe: tuple[Any, ...] | None, settings: Settings
+) -> Session:
     assert probe is not None  # noqa: S101 - a SELECT without FROM has one row
-    backend_pid, on_linux, is_standby = probe
-    if backend_pid != conn.info.backend_pid:
-        return Session(is_standby, is_pooled=True, settings=None)
-    settings = _LINUX_SESSION if on_linux else _SESSION
-    return Session(is_standby, is_pooled=False, settings=settings)
+    info = conn.info
+    return describe(
+        probe,
+        user=info.user,
+        backend_pid=info.backend_pid,
+        server_version=info.server_version,
+        settings=settings,
+    )
 
 
 # ── forked children ──────────────────────────────────────────────────────────────────────────────
@@ -339,6 +349,7 @@ class HandlerConnection(psycopg.Connection[Any]):
     """In a job's transaction COMMIT belongs to the job: without the fence it would mean nothing."""
 
     is_guarded = False
+    session: Session
 
     def commit(self) -> None:
         _refuse_if_guarded(self.is_guarded, "commit")
@@ -351,6 +362,7 @@ class HandlerConnection(psycopg.Connection[Any]):
 
 class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     is_guarded = False
+    session: Session
 
     async def commit(self) -> None:
         _refuse_if_guarded(self.is_guarded, "commit")
@@ -359,6 +371,11 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     async def rollback(self) -> None:
         _refuse_if_guarded(self.is_guarded, "rollback")
         await super().rollback()
+
+
+def has_limits(conn: Connection | AsyncConnection) -> bool:
+    """Whether the account limits statements or lock waits on this pooled connection."""
+    return isinstance(conn, HandlerConnection | AsyncHandlerConnection) and conn.session.has_limits
 
 
 def _refuse_if_guarded(is_guarded: bool, verb: str) -> None:
@@ -383,11 +400,13 @@ def transaction_guarded(conn: Connection | AsyncConnection) -> Iterator[None]:
 _POOL_SECONDS = 15.0
 
 
-def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
+def make_pool(
+    url: str, *, max_size: int, application_name: str, settings: Settings = HANDLER
+) -> Pool:
     """Not yet open: the first connection is made when the first caller needs one."""
 
     def prepare(conn: Connection) -> None:
-        configure(conn)
+        cast("HandlerConnection", conn).session = configure(conn, settings)
 
     def check(conn: Connection) -> None:
         if has_news(conn):
@@ -407,9 +426,11 @@ def make_pool(url: str, *, max_size: int, application_name: str) -> Pool:
     )
 
 
-def make_async_pool(url: str, *, max_size: int, application_name: str) -> AsyncPool:
+def make_async_pool(
+    url: str, *, max_size: int, application_name: str, settings: Settings = HANDLER
+) -> AsyncPool:
     async def prepare(conn: AsyncConnection) -> None:
-        await configure_async(conn)
+        cast("AsyncHandlerConnection", conn).session = await configure_async(conn, settings)
 
     async def check(conn: AsyncConnection) -> None:
         if has_news(conn):

@@ -18,6 +18,7 @@ from faultline.database import (
     AsyncPool,
     Connection,
     Pool,
+    has_limits,
     run,
     run_async,
     run_together,
@@ -262,11 +263,11 @@ class FencedBlock:
         try:
             job._take_up(conn)
             with job._heeding_refusal(conn):
-                run_together(conn, *self._opening())
+                run_together(conn, *self._opening(conn))
             with transaction_guarded(conn):
                 yield conn
             with job._committing(conn, self._how):
-                run_together(conn, *self._closing())
+                run_together(conn, *self._closing(conn))
             self._finish()
         except BaseException as error:
             with contextlib.suppress(psycopg.Error):
@@ -287,11 +288,11 @@ class FencedBlock:
         try:
             job._take_up(conn)
             with job._heeding_refusal(conn):
-                await run_together_async(conn, *self._opening())
+                await run_together_async(conn, *self._opening(conn))
             with transaction_guarded(conn):
                 yield conn
             with job._committing(conn, self._how):
-                await run_together_async(conn, *self._closing())
+                await run_together_async(conn, *self._closing(conn))
             self._finish()
         except BaseException as error:
             with contextlib.suppress(psycopg.Error):
@@ -302,15 +303,18 @@ class FencedBlock:
             job._put_down(conn)
             await pool.putconn(conn)
 
-    def _opening(self) -> tuple[Statement[None], ...]:
+    def _opening(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         level = self._isolation
         begin = protocol.begin(None if level is None else level.name.replace("_", " "))
+        if has_limits(conn):
+            return begin, protocol.lift_limits(), self._job._fence(), protocol.restore_limits()
         return begin, self._job._fence()
 
-    def _closing(self) -> tuple[Statement[None], ...]:
+    def _closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         self._sent_at = time.monotonic()
-        commit = protocol.commit_transaction()
-        return (self._seal(), commit) if self._completes_job else (commit,)
+        seal = (self._seal(),) if self._completes_job else ()
+        lift = (protocol.lift_limits(),) if has_limits(conn) else ()
+        return *lift, *seal, protocol.commit_transaction()
 
     @property
     def _how(self) -> str:

@@ -90,7 +90,9 @@ def test_commits_that_are_not_waited_for_are_a_problem(
     ("setting", "name", "expected"),
     [
         ("default_transaction_isolation = 'serializable'", "isolation", "warning"),
-        ("default_transaction_read_only = on", "primary", "problem"),
+        ("default_transaction_read_only = on", "primary", "warning"),
+        ("DateStyle = 'German'", "DateStyle", "warning"),
+        ("IntervalStyle = 'iso_8601'", "IntervalStyle", "warning"),
         ("statement_timeout = '2s'", "statement_timeout", "warning"),
         ("lock_timeout = '100ms'", "lock_timeout", "warning"),
         ("idle_session_timeout = '1h'", "idle_session_timeout", "warning"),

@@ -114,7 +114,7 @@ def test_the_users_own_options_win_and_dead_peers_are_noticed() -> None:
 )
 def test_of_several_servers_a_silent_one_is_not_waited_for_as_long_as_a_lease(url: str) -> None:
     several = connect_options(url, application_name="test")
-    assert several["target_session_attrs"] == "read-write"
+    assert several["target_session_attrs"] == "primary"
     assert 2 * int(several["connect_timeout"]) < WorkerSettings().lease_seconds / 2
     alone = connect_options("postgresql://a/db", application_name="test")
     assert int(alone["connect_timeout"]) > int(several["connect_timeout"])

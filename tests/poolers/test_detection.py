@@ -9,7 +9,8 @@ import pytest
 
 from faultline.database import connect, open_session, open_session_async
 from faultline.drills.pooler import TRANSACTION, Pooler, pooler_to
-from faultline.errors import DatabaseUnavailable
+from faultline.errors import DatabaseRefused, DatabaseUnavailable
+from faultline.link import is_transient
 
 from .conftest import require_pgbouncer
 
@@ -52,6 +53,31 @@ def test_a_statement_may_be_repeated_on_changing_connections(
         others_here = " AND pid <> pg_backend_pid() AND datname = current_database()"
         assert admin.execute(query + others_here).fetchone() == (0,)
         assert ours.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "default_transaction_read_only = on",
+        "default_transaction_isolation = serializable",
+        "statement_timeout = 2ms",
+        "DateStyle = German",
+        "IntervalStyle = iso_8601",
+    ],
+)
+def test_a_setting_that_breaks_the_protocol_is_named_where_a_pooler_keeps_ours_out(
+    bottleneck: Pooler, database_url: str, setting: str
+) -> None:
+    """A worker would wait for ever for a database that can be reached and refuses everything."""
+    name, value = setting.split(" = ")
+    with psycopg.connect(database_url, autocommit=True) as admin:
+        database = admin.info.dbname
+        admin.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {database} SET {name} = '{value}'")
+    with pytest.raises(DatabaseRefused, match=setting.split(" =")[0]) as refused:
+        connect(bottleneck.url(database_url))
+    assert "behind a pooler" in refused.value.message
+    assert "ALTER ROLE" in str(refused.value.hint)
+    assert not is_transient(refused.value)
 
 
 def test_a_startup_parameter_that_the_pooler_refuses_is_named(pooled_url: str) -> None:

@@ -117,8 +117,12 @@ def _role_of_the_server(conn: Connection) -> Iterator[Check]:
         advice = "connect to the primary: add target_session_attrs=read-write to the URL"
         yield problem("primary", "this is a standby: no job can be written", advice)
     elif "on" in read_only.values():
+        said = (
+            "a primary, but the account's sessions begin read-only: Faultline's own sessions write all the"
+            " same, connections that a handler opens itself do not"
+        )
         advice = "ALTER DATABASE … RESET default_transaction_read_only (or ALTER ROLE …)"
-        yield problem("primary", "a primary, but sessions begin read-only", advice)
+        yield warning("primary", said, advice)
     else:
         yield ok("primary", "yes, and writable")
 
@@ -196,7 +200,9 @@ def _timeouts(conn: Connection) -> Iterator[Check]:
         limit = int(values.get(name, "0"))
         if limit and (floor is None or limit < floor):
             harmless = False
-            said = f"{duration(limit / 1000)}: sessions or statements of workers end early"
+            said = (
+                f"{duration(limit / 1000)}: it ends handlers' own statements or connections early"
+            )
             yield warning(name, said, f"ALTER ROLE … SET {name} = 0 for Faultline's accounts")
     for role, entry in run(
         conn, server_inspection.settings_of_other_roles([*_TIMEOUTS, *_DURABILITY])
@@ -208,6 +214,22 @@ def _timeouts(conn: Connection) -> Iterator[Check]:
         yield ok("timeouts", "none that would end a worker's session early")
 
 
+def _text_forms(conn: Connection) -> Iterator[Check]:
+    """The driver reads timestamps and intervals in one form only; handlers' sessions keep the account's."""
+    wanted = {"DateStyle": "ISO", "IntervalStyle": "postgres"}
+    values = run(conn, server_inspection.settings(list(wanted)))
+    wrong = {
+        name: values[name]
+        for name, form in wanted.items()
+        if name in values and values[name].split(",")[0] != form
+    }
+    for name, value in wrong.items():
+        said = f"{value}: queries of handlers that return timestamps or intervals may fail"
+        yield warning(name, said, f"ALTER ROLE … RESET {name} for Faultline's accounts")
+    if not wrong:
+        yield ok("text forms", "timestamps and intervals have the form that the driver reads")
+
+
 SERVER: tuple[Examination, ...] = (
     _version,
     _role_of_the_server,
@@ -215,4 +237,5 @@ SERVER: tuple[Examination, ...] = (
     _clock,
     _isolation,
     _timeouts,
+    _text_forms,
 )

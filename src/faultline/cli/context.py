@@ -13,7 +13,7 @@ from functools import cached_property
 
 from faultline import address
 from faultline.app import Faultline
-from faultline.database import Connection, connect
+from faultline.database import Connection, open_session
 from faultline.errors import InvalidInput, InvalidSettings
 from faultline.migrate import require_current_schema
 
@@ -47,7 +47,7 @@ class Context:
     @contextmanager
     def connection(self) -> Iterator[Connection]:
         """A session on a database whose schema this code speaks."""
-        with connect(self.database_url, application_name="faultline cli") as conn:
+        with open_session(self.database_url, application_name="faultline cli")[0] as conn:
             require_current_schema(conn)
             yield conn
 
