@@ -180,11 +180,17 @@ def test_a_port_that_is_taken_is_an_error_that_says_so(server: Served, api_url: 
     from faultline.api.application import create_api
     from faultline.api.server import serve
     from faultline.errors import PortUnavailable
+    from faultline.termination import Termination
 
     host, port = server.host_and_port
     settings = ApiSettings(host=host, port=port)
     with pytest.raises(PortUnavailable, match=str(port)):
-        serve(create_api(api_url, settings), settings, on_bound=lambda address: None)
+        serve(
+            create_api(api_url, settings),
+            settings,
+            on_bound=lambda address: None,
+            termination=Termination(),
+        )
 
 
 def _knock_until_closed(server: Served) -> None:

@@ -12,6 +12,7 @@ import pytest
 from faultline.errors import InvalidSettings
 from faultline.inspector import service
 from faultline.inspector.settings import InspectorSettings
+from faultline.termination import Termination
 from tests.cli.conftest import invoke
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - to be refused
@@ -40,7 +41,12 @@ def test_exposed_it_says_what_that_means(
 ) -> None:
     """Said as soon as it listens; here nobody does, for a test must not open this machine to others."""
 
-    def listen(settings: InspectorSettings, *, on_listening: Callable[[str], None]) -> None:
+    def listen(
+        settings: InspectorSettings,
+        *,
+        on_listening: Callable[[str], None],
+        termination: Termination,
+    ) -> None:
         on_listening(f"http://{settings.host}:{settings.port}")
 
     monkeypatch.setattr(service, "serve", listen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import signal
 import socket
 from collections.abc import Callable
 
@@ -15,13 +14,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from faultline.api.settings import ApiSettings
 from faultline.errors import PortUnavailable
+from faultline.termination import Termination
 
 # h11 is the parser that bounds what it holds of unfinished headers; a little above our own limit, so
 # that what is a little too long is refused in our own words.
 _SPARE_BYTES = 64 * 1024
 
 
-def serve(api: FastAPI, settings: ApiSettings, *, on_bound: Callable[[str], None]) -> None:
+def serve(
+    api: FastAPI,
+    settings: ApiSettings,
+    *,
+    on_bound: Callable[[str], None],
+    termination: Termination,
+) -> None:
     """Until SIGTERM or SIGINT. `on_bound` hears the address as soon as connections are accepted."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not every mistake of a client's
     listener = _bind(settings.host, settings.port)
@@ -39,12 +45,9 @@ def serve(api: FastAPI, settings: ApiSettings, *, on_bound: Callable[[str], None
         timeout_keep_alive=math.ceil(settings.idle_seconds),
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
-    # uvicorn handles these itself, and afterwards raises them again for whoever was there before it.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     host, port = listener.getsockname()[:2]
     on_bound(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    uvicorn.Server(config).run(sockets=[listener])
+    termination.serve(uvicorn.Server(config), listener)
 
 
 def _bind(host: str, port: int) -> socket.socket:

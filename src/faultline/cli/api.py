@@ -14,6 +14,7 @@ from faultline.cli.context import Context
 from faultline.cli.schema import require_schema
 from faultline.errors import InvalidSettings
 from faultline.migrate import require_current_schema
+from faultline.termination import Termination
 from faultline.tracing.export import exporting
 
 
@@ -51,12 +52,6 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
             "the API needs packages that are not here", hint="pip install 'faultline[api]'"
         )
     url = context.database_url
-    require_schema(url, require_current_schema)
-
-    from faultline.api.application import create_api
-    from faultline.api.server import serve
-
-    app = context.app if context.app_path is not None else None
 
     def announce(address: str) -> None:
         click.echo(f"faultline api on {address}")
@@ -68,5 +63,13 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
                 err=True,
             )
 
-    with exporting("api"):
-        serve(create_api(url, settings, app=app), settings, on_bound=announce)
+    with Termination() as termination:
+        require_schema(url, require_current_schema)
+
+        from faultline.api.application import create_api
+        from faultline.api.server import serve
+
+        app = context.app if context.app_path is not None else None
+        with exporting("api"):
+            api = create_api(url, settings, app=app)
+            serve(api, settings, on_bound=announce, termination=termination)

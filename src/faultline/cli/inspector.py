@@ -20,6 +20,7 @@ from faultline.inspector.settings import (
     is_loopback,
 )
 from faultline.migrate import require_current_schema
+from faultline.termination import Termination
 
 _WARNING = "whoever can reach this address can read every job and its payload"
 
@@ -92,9 +93,6 @@ def serve(
         max_streams=max_streams,
         version=__version__,
     )
-    require_schema(settings.database_url, require_current_schema)
-
-    from faultline.inspector import service
 
     def announce(address: str) -> None:
         click.echo(
@@ -103,4 +101,9 @@ def serve(
         if not is_loopback(host):
             click.echo(f"warning: {_WARNING}", err=True)
 
-    service.serve(settings, on_listening=announce)
+    with Termination() as termination:
+        require_schema(settings.database_url, require_current_schema)
+
+        from faultline.inspector import service
+
+        service.serve(settings, on_listening=announce, termination=termination)

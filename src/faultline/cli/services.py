@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -28,12 +26,12 @@ from faultline.metrics import Part
 from faultline.migrate import require_fence
 from faultline.payload import check_queue_name
 from faultline.reconciler import Reconciler
+from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush
 from faultline.workers import Worker
 from faultline.workers.supervisor import DRAINED, DRAINED_STUCK
 
 DEFAULTS = WorkerSettings()
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,31 +115,19 @@ def worker(
     if processes > 1:
         context.tell_environment()
         command = _single_process_command()
-        sys.exit(
-            supervise(
+        with Termination():
+            code = supervise(
                 command, count=processes, options=metrics, parts=parts, health_file=health_file
             )
-        )
-    early = _Early()
-    with pulsing(health_file, "worker") as pulse, measuring(metrics, *parts):
+        sys.exit(code)
+    with (
+        Termination() as termination,
+        pulsing(health_file, "worker") as pulse,
+        measuring(metrics, *parts),
+    ):
         kept = None if no_reconciler else retention
-        code = _work(context, settings, kept, pulse, supervised_by, early)
+        code = _work(context, settings, kept, pulse, supervised_by, termination)
     sys.exit(code)
-
-
-class _Early:
-    """Leaves at once when told to, until there is something to bring to an end. As the first process of a
-    container, one without a handler would not even notice the signal."""
-
-    def __init__(self) -> None:
-        self.is_told = False
-        for number in _SIGNALS:
-            signal.signal(number, self._leave)
-
-    def _leave(self, number: int, frame: FrameType | None) -> None:
-        # Not all that is raised arrives: in a finalizer, say, Python only prints it. So it is kept as well.
-        self.is_told = True
-        sys.exit(0)
 
 
 def _work(
@@ -150,7 +136,7 @@ def _work(
     retention: Retention | None,
     pulse: Pulse | None,
     supervised_by: int | None,
-    early: _Early,
+    termination: Termination,
 ) -> int:
     """In one process; with a reconciler beside it, if there is something that it is to keep."""
     app = context.app  # before the traces: it may have an idea of its own about them
@@ -159,9 +145,12 @@ def _work(
     )  # which need not be the one in the environment: the reconciler goes along
     companions = [] if retention is None else [Reconciler(url, retention).run]
     require_schema(url, require_fence)
-    with exporting("worker"), asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-        worker = Worker(app, settings, companions=companions)
-        return runner.run(_run_worker(worker, pulse, supervised_by, early))
+    worker = Worker(app, settings, companions=companions)
+    with exporting("worker"):
+        return termination.run(
+            lambda: _run_worker(worker, pulse, supervised_by, termination),
+            loop_factory=_fastest_loop(),
+        )
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -175,45 +164,32 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run_worker(
-    worker: Worker, pulse: Pulse | None, supervised_by: int | None, early: _Early
+    worker: Worker, pulse: Pulse | None, supervised_by: int | None, termination: Termination
 ) -> int:
     """The exit code."""
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, worker.stop)
-    if early.is_told:
-        worker.stop()
-    if supervised_by is not None:
-        loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
-    if pulse is not None:
-        pulse.follow(worker.vitals)
-    try:
-        is_clean = await worker.run()
-    except Exception as error:
-        if not worker.is_stuck:
-            raise
-        emit(Event.DEGRADED, reason=f"an error ends the worker: {' '.join(str(error).split())}")
-        is_clean = False
-    is_drained = worker.was_asked and supervised_by is not None
-    if not is_clean:
-        # A handler that cannot be ended would keep the process alive for ever: its thread is joined
-        # when Python exits, its task when the event loop is closed.
+    with termination.listening(worker.stop):
+        if supervised_by is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
         if pulse is not None:
-            pulse.stop()
-        flush()
-        sys.stderr.flush()
-        os._exit(DRAINED_STUCK if is_drained else 1)
-    _heed_no_more(loop)
+            pulse.follow(worker.vitals)
+        try:
+            is_clean = await worker.run()
+        except Exception as error:
+            if not worker.is_stuck:
+                raise
+            emit(Event.DEGRADED, reason=f"an error ends the worker: {' '.join(str(error).split())}")
+            is_clean = False
+        is_drained = worker.was_asked and supervised_by is not None
+        if not is_clean:
+            # A handler that cannot be ended would keep the process alive for ever: its thread is joined
+            # when Python exits, its task when the event loop is closed.
+            if pulse is not None:
+                pulse.stop()
+            flush()
+            sys.stderr.flush()
+            os._exit(DRAINED_STUCK if is_drained else 1)
     return DRAINED if is_drained else 0
-
-
-def _heed_no_more(loop: asyncio.AbstractEventLoop) -> None:
-    """It is leaving: a signal that comes while Python takes itself down must not look like a death by it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    for number in _SIGNALS:
-        loop.remove_signal_handler(number)  # which puts the default in its place
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 def _orphaned(worker: Worker, supervised_by: int) -> None:
@@ -238,22 +214,18 @@ def reconciler(
     context: Context, health_file: Path | None, metrics: MetricsOptions, retention: Retention
 ) -> None:
     """Give back what dead workers hold. Every worker does this too; any number may run."""
-    early = _Early()
-    with pulsing(health_file, "reconciler") as pulse:
+    with Termination() as termination, pulsing(health_file, "reconciler") as pulse:
         require_schema(context.database_url, require_fence)
         with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
-            asyncio.run(_run_reconciler(Reconciler(context.database_url, retention), pulse, early))
+            service = Reconciler(context.database_url, retention)
+            termination.run(lambda: _run_reconciler(service, pulse, termination))
 
 
-async def _run_reconciler(service: Reconciler, pulse: Pulse | None, early: _Early) -> None:
+async def _run_reconciler(
+    service: Reconciler, pulse: Pulse | None, termination: Termination
+) -> None:
     if pulse is not None:
         pulse.follow(service.vitals)
     task = asyncio.create_task(service.run())
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, task.cancel)
-    if early.is_told:
-        task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
+    with termination.listening(task.cancel), contextlib.suppress(asyncio.CancelledError):
         await task
-    _heed_no_more(loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from collections.abc import Callable
 
@@ -13,6 +12,7 @@ from faultline.inspector.app import make_app
 from faultline.inspector.broadcast import Broadcast
 from faultline.inspector.services import make_services
 from faultline.inspector.settings import InspectorSettings
+from faultline.termination import Termination
 
 MAX_CONNECTIONS = 500
 GRACE_SECONDS = 5
@@ -31,7 +31,9 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(settings: InspectorSettings, *, on_listening: Callable[[str], None]) -> None:
+def serve(
+    settings: InspectorSettings, *, on_listening: Callable[[str], None], termination: Termination
+) -> None:
     """Until SIGTERM or SIGINT. `on_listening` is told the address, whose port may have been 0."""
     services = make_services(settings)
     config = uvicorn.Config(
@@ -47,12 +49,9 @@ def serve(settings: InspectorSettings, *, on_listening: Callable[[str], None]) -
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     with _listen(settings.host, settings.port) as listener:
-        # uvicorn raises the signal that ended it once more, for whoever handled it before: nobody.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
         host, port = listener.getsockname()[:2]
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        _Server(config, services.broadcast).run(sockets=[listener])
+        termination.serve(_Server(config, services.broadcast), listener)
 
 
 def _listen(host: str, port: int) -> socket.socket:

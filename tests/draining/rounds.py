@@ -1,0 +1,101 @@
+"""Send signals at random moments of a service's life, and check how it ends.
+
+    python -m tests.draining.rounds --rounds 200 --seed 1
+
+Each round starts one service, waits a random time between its start and well after it is at work,
+and sends SIGTERM or SIGINT, in every third round twice. A process without its handlers yet ends
+by the signal itself (130, 143); from then on the exit code is 0. Anything else fails the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from faultline import embedded
+from faultline.migrate import migrate
+
+ROOT = Path(__file__).parents[2]
+APP = "tests.processes.apps:app"
+BOUND_SECONDS = 60.0
+LONGEST_LIFE_SECONDS = 6.0
+SERVICES = {
+    "worker": ["worker"],
+    "supervisor": ["worker", "--processes", "2"],
+    "reconciler": ["reconciler"],
+    "api": ["api", "--port", "0", "--insecure-no-keys"],
+    "inspector": ["inspector", "serve", "--port", "0"],
+}
+WITHOUT_UVLOOP = "import sys\nsys.modules['uvloop'] = None\n"
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def one_round(url: str, folder: Path, chance: random.Random, number: int) -> tuple[str, int, str]:
+    name, command = list(SERVICES.items())[number % len(SERVICES)]
+    has_uvloop = number // len(SERVICES) % 2 == 0
+    environment = {**os.environ, "DATABASE_URL": url}
+    if not has_uvloop:
+        path = [str(folder), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "faultline", "--app", APP, *command],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    time.sleep(chance.uniform(0, LONGEST_LIFE_SECONDS))
+    for _ in range(2 if number % 3 == 0 else 1):
+        process.send_signal(chance.choice(SIGNALS))
+        time.sleep(chance.uniform(0, 0.3) if chance.random() < 0.5 else 0)
+    try:
+        _, said = process.communicate(timeout=BOUND_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return f"{name}, uvloop {has_uvloop}", 999, "it does not end"
+    code = process.returncode
+    return f"{name}, uvloop {has_uvloop}", 128 - code if code < 0 else code, said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    # A shell makes background commands ignore SIGINT, and their children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    chance = random.Random(options.seed)
+    codes: Counter[tuple[str, int]] = Counter()
+    failures = 0
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(embedded.temporary_server())
+        migrate(server.url)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "sitecustomize.py").write_text(WITHOUT_UVLOOP)
+        for number in range(options.rounds):
+            name, code, said = one_round(server.url, folder, chance, number)
+            codes[name, code] += 1
+            is_young = code == 128 + signal.SIGINT  # Python shows the KeyboardInterrupt
+            if code not in (0, 130, 143) or ("Traceback" in said and not is_young):
+                failures += 1
+                print(f"round {number}: {name} ended with {code}:\n{said}")
+    for (name, code), times in sorted(codes.items()):
+        print(f"{name:28} {code:4} {times:4} times")
+    print(f"{options.rounds} rounds, {failures} failures")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

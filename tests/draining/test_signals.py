@@ -1,0 +1,99 @@
+"""A signal while the event loop starts or closes ends the process like any other signal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
+
+# Python imports this at its start. The process sends SIGTERM to itself at each named point of the life
+# of its event loop, in the order in which they come.
+HOOK = """
+import asyncio
+import os
+import signal
+import sys
+
+if {loop!r} == "asyncio":
+    sys.modules["uvloop"] = None
+    Loop = asyncio.SelectorEventLoop
+else:
+    import uvloop
+    Loop = uvloop.Loop
+
+seen = set()
+
+def strike(point):
+    if point not in seen:
+        seen.add(point)
+        with open({log!r}, "a") as log:
+            log.write(point + "\\n")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+class Struck(Loop):
+    def create_task(self, *args, **options):
+        task = super().create_task(*args, **options)
+        strike("the task is made")
+        return task
+
+    def run_until_complete(self, future):
+        strike("the loop begins")
+        return super().run_until_complete(future)
+
+    async def shutdown_asyncgens(self):
+        strike("the loop closes")
+        await super().shutdown_asyncgens()
+
+    def close(self):
+        strike("before it is closed")
+        super().close()
+        strike("after it was closed")
+
+asyncio.events.new_event_loop = Struck
+if Loop is not asyncio.SelectorEventLoop:
+    uvloop.new_event_loop = Struck
+"""
+POINTS = [
+    "the task is made",
+    "the loop begins",
+    "the loop closes",
+    "before it is closed",
+    "after it was closed",
+]
+
+
+@pytest.mark.parametrize(
+    ("loop", "command"),
+    [
+        ("uvloop", ["worker"]),
+        ("asyncio", ["worker"]),
+        ("asyncio", ["reconciler"]),
+        ("uvloop", ["api", "--port", "0", "--insecure-no-keys"]),
+        ("uvloop", ["inspector", "serve", "--port", "0"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_signal_while_the_event_loop_starts_or_closes_ends_the_process_with_0(
+    database_url: str, tmp_path: Path, loop: str, command: list[str]
+) -> None:
+    log = tmp_path / "points"
+    (tmp_path / "sitecustomize.py").write_text(HOOK.format(loop=loop, log=str(log)))
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-m", "faultline", "--app", APP, *command],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": database_url, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "never awaited" not in done.stderr
+    assert log.read_text().splitlines() == POINTS  # every one of them was reached
