@@ -22,6 +22,23 @@ def clock() -> Statement[datetime]:
     return Statement("SELECT clock_timestamp()", (), lambda rows: rows[0][0])
 
 
+@dataclass(frozen=True, slots=True)
+class JobText:
+    """The JSON of a job exactly as PostgreSQL stores it: parsing would round large numbers."""
+
+    payload: str
+    result: str | None
+
+
+def texts_of(job_ids: Sequence[UUID]) -> Statement[dict[UUID, JobText]]:
+    return Statement(
+        "SELECT j.id, j.payload::text, l.result::text FROM faultline.jobs AS j"
+        " LEFT JOIN faultline.ledger AS l ON l.job_id = j.id WHERE j.id = ANY (%s)",
+        (list(job_ids),),
+        lambda rows: {row[0]: JobText(*row[1:]) for row in rows},
+    )
+
+
 # ── the history of a job ─────────────────────────────────────────────────────────────────────────
 
 

@@ -22,13 +22,17 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}\Z")
 def decode_payload(text: str) -> Any:
     """What PostgreSQL stored, which may be more than we would have: any SQL client can enqueue."""
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(text)
+        return decode_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the payload cannot be read by Python: {error}") from None
+
+
+def decode_json(text: str | bytes) -> Any:
+    """By orjson; what it refuses, such as a number that no float can hold, by Python's own parser."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)
 
 
 def encode_payload(payload: Mapping[str, Any]) -> str:

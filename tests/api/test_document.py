@@ -31,9 +31,22 @@ def test_every_endpoint_says_what_it_is_for_and_what_it_may_refuse(
         for verb, endpoint in verbs.items():
             assert endpoint["summary"], (verb, path)
             is_open = path in ("/health", "/ready")
-            assert endpoint["security"] == ([] if is_open else [{"key": []}])
+            assert endpoint["security"] == ([] if is_open else [{"key": []}, {"key_header": []}])
             assert is_open or {"401", "403", "429", "503"} <= endpoint["responses"].keys()
             assert "HTTPValidationError" not in str(endpoint)
+
+
+def test_operations_have_names_that_people_can_read(document: dict[str, Any]) -> None:
+    names = [
+        endpoint["operationId"]
+        for verbs in document["paths"].values()
+        for endpoint in verbs.values()
+    ]
+    assert sorted(names) == [
+        *("cancel_job", "enqueue_job", "enqueue_jobs", "get_health", "get_job", "get_key"),
+        *("get_metrics", "get_openapi", "get_readiness", "list_jobs", "list_queues"),
+        *("pause_queue", "resume_queue", "retry_job"),
+    ]
 
 
 def test_its_examples_are_jobs_that_it_takes(

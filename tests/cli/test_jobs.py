@@ -10,6 +10,7 @@ from faultline import protocol
 from faultline.cli.output import duration
 from faultline.database import run
 from faultline.errors import StaleLease
+from tests.protocol.steps import value
 
 from .conftest import Connection, Faultline, claim, enqueue, expire, invoke, register
 
@@ -91,6 +92,18 @@ def test_show_tells_the_whole_story_of_a_job(faultline: Faultline, conn: Connect
     shown = faultline("jobs", "show", str(job_id)).out
     for word in ("+0.00 s", "boom", "stale write refused", "token_mismatch", '{"sent": true}'):
         assert word in shown
+
+
+def test_numbers_are_shown_exactly_as_they_are_stored(
+    faultline: Faultline, conn: Connection
+) -> None:
+    numbers = '{"big": 123456789012345678901234567890, "f": 0.1000000000000000055, "huge": 1e400}'
+    job_id = str(value(conn, "SELECT job_id FROM faultline.enqueue('t', %s::jsonb)", numbers))
+    for command in (["show", job_id], ["show", job_id, "--json"], ["list", "--json"]):
+        shown = faultline("jobs", *command).out
+        assert "123456789012345678901234567890" in shown
+        assert "0.1000000000000000055" in shown
+        assert "1" + "0" * 400 in shown
 
 
 def test_show_tells_of_a_cancellation_and_of_a_retry_by_hand(

@@ -17,6 +17,7 @@ from faultline.inspector import csrf
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
 from faultline.keys import Scope
+from faultline.serving.client import KEY_HEADER
 from tests.api.served import make_key, served
 from tests.protocol import steps
 
@@ -36,7 +37,7 @@ def operator(database_url: str, api: str) -> Iterator[TestClient]:
     app = make_app(InspectorSettings(database_url=database_url, api_url=api))
     with TestClient(app, base_url=ORIGIN) as client:
         load_page(client)
-        client.headers["authorization"] = f"Bearer {make_key(database_url, Scope.OPERATE)}"
+        client.headers[KEY_HEADER] = make_key(database_url, Scope.OPERATE)
         yield client
 
 
@@ -46,7 +47,7 @@ def page(database_url: str) -> Iterator[TestClient]:
     settings = InspectorSettings(database_url=database_url, api_url="http://127.0.0.1:9")
     with TestClient(make_app(settings), base_url=ORIGIN) as client:
         load_page(client)
-        client.headers["authorization"] = "Bearer any"
+        client.headers[KEY_HEADER] = "any"
         yield client
 
 
@@ -88,15 +89,40 @@ def test_what_the_api_refuses_is_refused_in_its_words(
 ) -> None:
     unknown = act(operator, "retry", job_id=str(uuid4()))
     misnamed = act(operator, "pause", queue="../keys")
-    operator.headers["authorization"] = f"Bearer {make_key(database_url, Scope.READ)}"
+    operator.headers[KEY_HEADER] = make_key(database_url, Scope.READ)
     without_scope = act(operator, "pause", queue="mail")
-    operator.headers["authorization"] = "Bearer flk_00000000_" + "x" * 40
+    operator.headers[KEY_HEADER] = "flk_00000000_" + "x" * 40
     without_key = act(operator, "pause", queue="mail")
 
     assert code_of(unknown) == (404, "unknown_job")
     assert misnamed.status_code in (404, 422)
     assert without_scope.status_code == 403
     assert without_key.status_code == 401
+
+
+def test_a_login_of_a_proxy_in_front_does_not_get_in_the_way(
+    operator: TestClient, conn: Connection
+) -> None:
+    operator.headers["authorization"] = "Basic cHJveHk6bG9naW4="
+
+    assert act(operator, "pause", queue="mail").status_code == 200
+    assert steps.rows(conn, "SELECT queue FROM faultline.paused_queues") == [("mail",)]
+
+
+def test_a_key_is_checked_when_it_is_entered(operator: TestClient, database_url: str) -> None:
+    del operator.headers["origin"]  # a browser sends none with a GET
+    known = operator.get("/api/actions/key")
+    operator.headers[KEY_HEADER] = make_key(database_url, Scope.READ, name="reader")
+    reader = operator.get("/api/actions/key")
+    operator.headers[KEY_HEADER] = "flk_00000000_" + "x" * 40
+    wrong = operator.get("/api/actions/key")
+    operator.headers["sec-fetch-site"] = "cross-site"
+    foreign = operator.get("/api/actions/key")
+
+    assert known.json() == {"name": "test", "scopes": ["operate"]}
+    assert reader.json() == {"name": "reader", "scopes": ["read"]}
+    assert code_of(wrong) == (401, "unauthenticated")
+    assert code_of(foreign) == (403, "foreign_origin")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +136,9 @@ def test_what_the_api_refuses_is_refused_in_its_words(
         ({"sec-fetch-site": "same-site"}, (403, "foreign_origin")),
         ({csrf.HEADER: None}, (403, "csrf_token")),
         ({csrf.HEADER: "made.up"}, (403, "csrf_token")),
-        ({"authorization": None}, (401, "key_required")),
-        ({"authorization": "Basic YTpi"}, (401, "key_required")),
+        ({"origin": "http://["}, (403, "foreign_origin")),
+        ({KEY_HEADER: None}, (401, "key_required")),
+        ({KEY_HEADER: None, "authorization": "Basic YTpi"}, (401, "key_required")),
     ],
 )
 @pytest.mark.parametrize("action", ["retry", "cancel", "pause", "resume"])
@@ -161,7 +188,7 @@ def test_something_that_is_no_api_is_said_to_be_so(database_url: str) -> None:
         settings = InspectorSettings(database_url=database_url, api_url=address)
         with TestClient(make_app(settings), base_url=ORIGIN) as client:
             load_page(client)
-            client.headers["authorization"] = "Bearer any"
+            client.headers[KEY_HEADER] = "any"
             answer = act(client, "resume", queue="mail")
         website.shutdown()
 

@@ -184,7 +184,7 @@ def test_a_client_that_takes_nothing_is_given_up_and_its_place_is_free(
 
     async def scene(broadcast: Broadcast) -> None:
         scope = {"type": "http", "method": "GET", "path": "/api/stream"}
-        await EventStream(broadcast)(scope, never, takes_the_head_only)
+        await EventStream(broadcast, "127.0.0.1")(scope, never, takes_the_head_only)
         with broadcast.listening() as listener:
             await hear(listener, "overview")
 

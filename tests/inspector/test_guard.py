@@ -78,6 +78,7 @@ def test_the_page_brings_a_token_and_keeps_one_that_is_good(client: TestClient) 
 
     assert first.startswith(f"{csrf.COOKIE}={token}")
     assert "samesite=strict" in first.lower()
+    assert "secure" not in first.lower()
     assert "set-cookie" not in client.get("/").headers
     client.cookies.clear()
     client.cookies.set(csrf.COOKIE, "planted")
@@ -106,3 +107,14 @@ def test_a_failure_of_our_own_is_one_line_and_no_traceback(
     assert answer.json()["error"]["code"] == "internal_error"
     assert "secret" not in answer.text
     assert "content-security-policy" in answer.headers
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_behind_a_trusted_tls_proxy_the_cookie_is_for_tls_alone(
+    database_url: str, is_trusted: bool
+) -> None:
+    settings = InspectorSettings(database_url=database_url, behind_proxy=is_trusted)
+    with TestClient(make_app(settings), base_url="http://localhost") as client:
+        cookie = client.get("/", headers={"x-forwarded-proto": "https"}).headers["set-cookie"]
+
+    assert ("secure" in cookie.lower()) is is_trusted

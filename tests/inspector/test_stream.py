@@ -125,3 +125,21 @@ def test_one_dashboard_too_many_is_turned_away(serve: Serve, database_url: str) 
         status, refusal = get(f"{address}/api/stream")
 
     assert (status, refusal["error"]["code"]) == (503, "too_many_streams")
+
+
+def test_one_address_cannot_take_every_stream(serve: Serve, database_url: str) -> None:
+    """The answer says which limit it was, so that the page can poll instead."""
+    address = serve(database_url, "--streams-per-address", "1", "--tls-proxy").address
+    with listening(address) as stream:
+        stream.wait_for("overview")
+        answer = httpx2.get(f"{address}/api/stream", timeout=30, trust_env=False)
+        headers = {"X-Forwarded-For": "made up, 192.0.2.7"}
+        with httpx2.stream(
+            "GET", f"{address}/api/stream", headers=headers, timeout=30, trust_env=False
+        ) as other:
+            status = other.status_code
+
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == "too_many_streams_from_address"
+    assert int(answer.headers["retry-after"]) > 0
+    assert status == 200

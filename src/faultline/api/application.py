@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from faultline import keys, protocol
-from faultline.api import jobs, probes, queues
+from faultline.api import identity, jobs, probes, queues
 from faultline.api.document import describe
 from faultline.api.gate import Gate, report
 from faultline.api.keyring import Keyring
@@ -29,7 +29,7 @@ from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
 from faultline.protocol import Statement
 
-ROUTERS = (jobs.router, queues.router, probes.router)
+ROUTERS = (jobs.router, queues.router, identity.router, probes.router)
 _LONGEST_PULSE_SECONDS = 2.0
 
 
@@ -56,6 +56,7 @@ def create_api(
     api = FastAPI(
         lifespan=lifespan,
         openapi_url=None,
+        generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from faultline import __version__
 from faultline.api.models import ErrorAnswer
 from faultline.api.settings import ApiSettings
+from faultline.serving.client import KEY_HEADER
 
 _SAYS = {
     401: ("No key, or not a valid one.", "unauthenticated", "this needs a key"),
@@ -37,10 +38,14 @@ _ALWAYS = (431, 503)
 _WITH_KEY = (401, 403, 429)
 _WITH_BODY = 415
 
+SECURITY_SCHEMES = {
+    "key": {"type": "http", "scheme": "bearer"},
+    "key_header": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
+}
 DESCRIPTION = """\
 Enqueue, look at and operate the jobs of a Faultline queue.
 
-Send your key as `Authorization: Bearer flk_…`. Every error is
+Send your key as `Authorization: Bearer flk_…` or as `X-Faultline-Key: flk_…`. Every error is
 `{"error": {"code", "message", "hint"}}`; the codes do not change between releases."""
 
 
@@ -76,7 +81,7 @@ def describe(app: FastAPI, settings: ApiSettings) -> dict[str, Any]:
             routes=app.routes,
         )
         components = document["components"]
-        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        components["securitySchemes"] = SECURITY_SCHEMES
         components["schemas"]["BatchRequest"]["properties"]["jobs"]["maxItems"] = (
             settings.batch_jobs
         )

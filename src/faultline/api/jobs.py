@@ -79,7 +79,7 @@ class JobFilter(BaseModel):
         ],
     ),
 )
-async def post_job(request: Request, job: JobRequest, visit: CurrentVisit) -> Response:
+async def enqueue_job(request: Request, job: JobRequest, visit: CurrentVisit) -> Response:
     """Enqueue one job. With an idempotency key it can be sent again whatever became of the first try:
     there is one job in the end, and its id is the answer."""
     key = agreed_key(job.idempotency_key, request.headers.getlist("idempotency-key"))
@@ -102,7 +102,7 @@ async def post_job(request: Request, job: JobRequest, visit: CurrentVisit) -> Re
     },
     openapi_extra=needs(Access.ENQUEUE),
 )
-async def post_batch(request: Request, batch: BatchRequest, visit: CurrentVisit) -> Response:
+async def enqueue_jobs(request: Request, batch: BatchRequest, visit: CurrentVisit) -> Response:
     """Enqueue jobs in one transaction. One that is refused refuses them all."""
     if "idempotency-key" in request.headers:
         raise InvalidInput(
@@ -126,7 +126,7 @@ async def post_batch(request: Request, batch: BatchRequest, visit: CurrentVisit)
     responses={200: {"model": JobPage}, **refusals(422)},
     openapi_extra=needs(Access.READ),
 )
-async def get_jobs(wanted: Annotated[JobFilter, Query()], visit: CurrentVisit) -> Response:
+async def list_jobs(wanted: Annotated[JobFilter, Query()], visit: CurrentVisit) -> Response:
     """A page of jobs, without their payloads. A filtered page looks at a bounded number of jobs, so it
     may be short, even empty, and still have a `next`."""
     most = visit.settings.page_size

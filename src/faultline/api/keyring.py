@@ -21,7 +21,10 @@ Run = Callable[[Statement[Any]], Awaitable[Any]]
 _MOST_REMEMBERED = 10_000
 _TOUCH_SECONDS = 60.0
 _NO_KEY_HAS_THIS_HASH = bytes(32)
-_HOW = "Authorization: Bearer flk_…, made by: faultline keys create NAME --scope SCOPE"
+_HOW = (
+    "Authorization: Bearer flk_… or X-Faultline-Key: flk_…, made by:"
+    " faultline keys create NAME --scope SCOPE"
+)
 
 
 class Keyring:
@@ -36,15 +39,13 @@ class Keyring:
         self._believed: OrderedDict[bytes, tuple[StoredKey, float]] = OrderedDict()
         self._touched: OrderedDict[int, float] = OrderedDict()
 
-    async def identify(self, authorization: str | None, run: Run) -> StoredKey:
+    async def identify(self, presented: str | None, run: Run) -> StoredKey:
         """The key, which is valid; or a refusal that does not say which part of it was wrong."""
-        if authorization is None:
+        if presented is None:
             raise _unauthenticated("this needs a key")
-        scheme, _, presented = authorization.partition(" ")
-        presented = presented.strip()
-        prefix = keys.prefix_of(presented) if scheme.lower() == "bearer" else None
+        prefix = keys.prefix_of(presented)
         if prefix is None:
-            raise _unauthenticated("the Authorization header holds no key of this API")
+            raise _unauthenticated("the header holds no key of this API")
         presented_hash = keys.hash_of(presented)
         now = self._clock()
         known, until = self._believed.get(presented_hash, (None, now))

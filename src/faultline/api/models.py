@@ -237,6 +237,11 @@ class QueuesAnswer(BaseModel):
     queues: list[QueueSummary]
 
 
+class KeyAnswer(BaseModel):
+    name: str | None = Field(description="Null where the server asks for no keys.")
+    scopes: list[str] = Field(examples=[["operate", "read"]])
+
+
 class HealthAnswer(BaseModel):
     status: str
     database_seconds: float = Field(description="How long the database took to answer just now.")

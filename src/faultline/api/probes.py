@@ -21,7 +21,7 @@ router = APIRouter(route_class=GuardedRoute, tags=["probes"])
     responses={200: {"model": HealthAnswer}, **refusals(is_open=True)},
     openapi_extra=needs(Access.OPEN),
 )
-async def health(visit: CurrentVisit) -> Response:
+async def get_health(visit: CurrentVisit) -> Response:
     """Asked just now, on a connection of its own: nothing in the answer is remembered."""
     seconds = await visit.service.pulse.feel()
     return answer({"status": "ok", "database_seconds": round(seconds, 6)})
@@ -34,7 +34,7 @@ async def health(visit: CurrentVisit) -> Response:
     responses={200: {"model": ReadyAnswer}, **refusals(is_open=True)},
     openapi_extra=needs(Access.OPEN),
 )
-async def ready(visit: CurrentVisit) -> Response:
+async def get_readiness(visit: CurrentVisit) -> Response:
     """The database answers, can be written to, and has a schema that takes jobs from this version."""
     await visit.service.pulse.require_ready()
     return answer({"status": "ready"})
@@ -50,7 +50,7 @@ async def ready(visit: CurrentVisit) -> Response:
     },
     openapi_extra=needs(Access.METRICS),
 )
-async def metrics() -> Response:
+async def get_metrics() -> Response:
     page = exposition()
     return Response(page.body, media_type=page.content_type)
 
@@ -62,5 +62,5 @@ async def metrics() -> Response:
     responses={200: {"description": "An OpenAPI document."}, **refusals()},
     openapi_extra=needs(Access.ANY_KEY),
 )
-async def openapi(request: Request) -> Response:
+async def get_openapi(request: Request) -> Response:
     return answer(request.app.openapi())

@@ -28,7 +28,7 @@ _NONE = {"at_least": 0, "is_exact": True, "estimate": None, "oldest_seconds": No
     responses={200: {"model": QueuesAnswer}, **refusals()},
     openapi_extra=needs(Access.READ),
 )
-async def get_queues(visit: CurrentVisit) -> Response:
+async def list_queues(visit: CurrentVisit) -> Response:
     """Counted up to a bound, by indexes alone; beyond it, estimated, which `is_exact` says."""
     counts = await visit.run(queue_inspection.queues())
     paused = {each.queue: each.reason for each in await visit.run(queue_inspection.paused())}

@@ -16,7 +16,9 @@ ACCESS = "x-faultline-access"
 
 def needs(access: Access, **extra: Any) -> dict[str, Any]:
     """For a route's `openapi_extra`: what is documented is what is asked for."""
-    security: list[dict[str, list[str]]] = [] if access is Access.OPEN else [{"key": []}]
+    security: list[dict[str, list[str]]] = (
+        [] if access is Access.OPEN else [{"key": []}, {"key_header": []}]
+    )
     return {ACCESS: access.value, "security": security, **extra}
 
 

@@ -17,8 +17,9 @@ from faultline.api.refusals import Refusal
 from faultline.api.sessions import Sessions
 from faultline.api.settings import ApiSettings, is_loopback
 from faultline.app import Faultline
-from faultline.keys import Scope
+from faultline.keys import Scope, StoredKey
 from faultline.protocol import Statement
+from faultline.serving.client import presented_key
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ class Service:
 class Visit:
     service: Service
     deadline: float
+    key: StoredKey | None = None  # whose request it is, once that is known
 
     @property
     def settings(self) -> ApiSettings:
@@ -71,7 +73,9 @@ class Visit:
             require_from_here(request)
             self._take_turn("whoever is on this machine")
             return
-        key = await self.service.keyring.identify(request.headers.get("authorization"), self.run)
+        key = self.key = await self.service.keyring.identify(
+            presented_key(request.headers), self.run
+        )
         self._take_turn(key.id)
         needed = _scope_for(access)
         if needed is not None and needed not in key.scopes:

@@ -25,7 +25,6 @@ from faultline.cli.checks import (
 )
 from faultline.cli.context import Context
 from faultline.cli.encryption import encryption
-from faultline.cli.explanation import Answer, Situation, explain
 from faultline.cli.output import (
     LEVEL_COLORS,
     count,
@@ -34,13 +33,14 @@ from faultline.cli.output import (
     print_json,
     print_table,
 )
-from faultline.cli.plain import plain
 from faultline.cli.session import impatient, session
 from faultline.cli.upkeep import RECORDS, SESSIONS
 from faultline.database import Connection, is_connection_lost, open_session, run, spoken
 from faultline.errors import FaultlineError, UnknownJob
+from faultline.explanation import Answer, Situation, explain
 from faultline.inspection import LockHolder, WorkerStatus
 from faultline.reconciler.audit import INVARIANTS, Finding, Invariant, check
+from faultline.wording import plain
 
 _SHOWN_EVIDENCE = 3
 

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.cli.output import count, duration, one_line
-from faultline.cli.plain import plain
 from faultline.errors import FaultlineError
 from faultline.inspection import WorkerStatus
 from faultline.inspector import overview, risk
@@ -20,6 +19,7 @@ from faultline.inspector.overview import Survey
 from faultline.inspector.risk import Level
 from faultline.inspector.throughput import Throughput
 from faultline.queue_inspection import QueueCount, Standing
+from faultline.wording import plain
 
 AT_A_GLANCE = 8  # rows of each table
 _COLORS = {Level.LOW: "green", Level.MEDIUM: "yellow", Level.HIGH: "red"}

@@ -16,6 +16,7 @@ from faultline.inspector.settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     MAX_STREAMS,
+    STREAMS_PER_ADDRESS,
     InspectorSettings,
     is_loopback,
 )
@@ -66,6 +67,19 @@ def inspector() -> None:
     show_default=True,
     help="How many dashboards may be open at once.",
 )
+@click.option(
+    "--streams-per-address",
+    type=click.IntRange(1, 400),
+    default=STREAMS_PER_ADDRESS,
+    show_default=True,
+    help="How many dashboards may be open at once from one address.",
+)
+@click.option(
+    "--tls-proxy",
+    "behind_proxy",
+    is_flag=True,
+    help="Trust X-Forwarded-For and X-Forwarded-Proto of the proxy in front of it.",
+)
 @click.pass_obj
 def serve(
     context: Context,
@@ -76,6 +90,8 @@ def serve(
     api_url: str | None,
     reports: Path,
     max_streams: int,
+    streams_per_address: int,
+    behind_proxy: bool,
 ) -> None:
     """Serve the dashboard and its API until SIGTERM or SIGINT."""
     if not all(map(importlib.util.find_spec, ("fastapi", "uvicorn"))):
@@ -91,6 +107,8 @@ def serve(
         api_url=api_url,
         reports=reports,
         max_streams=max_streams,
+        streams_per_address=streams_per_address,
+        behind_proxy=behind_proxy,
         version=__version__,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -11,18 +10,20 @@ from typing import Any
 from uuid import UUID
 
 import click
+import orjson
 
 from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.enqueue import enqueue
 from faultline.cli.output import duration, one_line, print_json, print_table
-from faultline.cli.plain import plain
 from faultline.cli.session import impatient, session, spoken_errors
 from faultline.cli.timeline import Moment, timeline
 from faultline.database import run
 from faultline.errors import FaultlineError, UnknownJob
+from faultline.inspection import JobText
 from faultline.model import JobRecord, JobState
 from faultline.protocol import Statement
+from faultline.wording import plain
 
 __all__ = ["enqueue", "jobs"]
 
@@ -53,8 +54,9 @@ def list_jobs(
     wanted = protocol.list_jobs(state=state, queue=queue, task=task, before=before, limit=limit)
     with session(context) as conn:
         found, now = run(conn, wanted), run(conn, inspection.clock())
+        texts = run(conn, inspection.texts_of([job.id for job in found])) if as_json else {}
     if as_json:
-        print_json(found)
+        print_json([_exact(job, texts.get(job.id)) for job in found])
         return
     if not found:
         click.echo("no such jobs")
@@ -103,15 +105,19 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
         record = run(conn, protocol.get_job(job))
         if record is None:
             raise UnknownJob(f"there is no job {job}", hint="faultline jobs list")
+        text = run(conn, inspection.texts_of([job])).get(job)
         attempts = run(conn, inspection.attempts_of(job))
         entry = run(conn, inspection.ledger_entry_of(job))
         moments = timeline(record, attempts, entry, run(conn, inspection.rejections_of(job)))
     if as_json:
-        print_json({**asdict(record), "timeline": moments})
+        print_json({**_exact(record, text), "timeline": moments})
         return
-    for name, value in asdict(record).items():
+    shown = asdict(record)
+    if text is not None:
+        shown |= {"payload": text.payload, "result": text.result}
+    for name, value in shown.items():
         if value is not None:
-            click.echo(f"{name:17}{plain(_readable(value))}")
+            click.echo(f"{name:17}{plain(value)}")
     click.echo()
     print_table(
         ["time", "event", "token", "worker", ""],
@@ -119,8 +125,13 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
     )
 
 
-def _readable(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+def _exact(job: JobRecord, text: JobText | None) -> dict[str, Any]:
+    """With payload and result as they are stored; None: the job was purged meanwhile."""
+    shown = asdict(job)
+    if text is not None:
+        shown["payload"] = orjson.Fragment(text.payload)
+        shown["result"] = None if text.result is None else orjson.Fragment(text.result)
+    return shown
 
 
 def _timeline_row(moment: Moment, created_at: datetime) -> list[Any]:

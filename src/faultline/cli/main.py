@@ -13,8 +13,8 @@ import click
 
 from faultline import __version__
 from faultline.cli.lazy import LazyGroup
-from faultline.cli.plain import plain
 from faultline.errors import FaultlineError
+from faultline.wording import plain
 
 COMMANDS = {
     "demo": "faultline.cli.demo",

@@ -6,6 +6,7 @@ carries the key itself: the inspector keeps none.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 from urllib.parse import quote, urlsplit
 from uuid import UUID
@@ -17,8 +18,9 @@ from starlette.responses import Response
 from faultline.inspector import csrf, producer_api
 from faultline.inspector.answers import Refusal
 from faultline.inspector.services import Services, Shared
+from faultline.serving.client import presented_key
 
-LONGEST_KEY = 300
+_KEY = re.compile(r"[!-~]{1,300}")
 
 router = APIRouter(prefix="/api/actions")
 
@@ -40,14 +42,17 @@ class QueueAction(BaseModel):
 
 
 def permitted(request: Request, shared: Shared) -> str:
-    """The operator's Authorization header, if the request is one of our own page's."""
+    """The operator's key, if the request comes from our own page.
+
+    The key has a header of its own, because a proxy in front may use Authorization for a login of its
+    own, which the browser then sends with every request."""
     if shared.settings.api_url is None:
         raise Refusal(
             404, "actions_off", "this inspector only shows", "--api-url switches actions on"
         )
     _require_own_page(request, shared)
-    key = request.headers.get("authorization", "")
-    if not key.startswith("Bearer ") or len(key) > LONGEST_KEY or not key.isascii():
+    key = presented_key(request.headers) or ""
+    if not _KEY.fullmatch(key):
         raise Refusal(
             401,
             "key_required",
@@ -58,8 +63,10 @@ def permitted(request: Request, shared: Shared) -> str:
 
 
 def _require_own_page(request: Request, shared: Services) -> None:
-    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    is_ours = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    site = request.headers.get("sec-fetch-site")
+    is_ours = _is_at(request.headers.get("origin"), request.headers.get("host"))
+    if request.method == "GET" and "origin" not in request.headers:
+        is_ours = site == "same-origin"  # browsers send no origin with these
     if not is_ours or site not in (None, "same-origin"):
         raise Refusal(403, "foreign_origin", "actions are taken from the inspector's own page only")
     token, echo = request.cookies.get(csrf.COOKIE, ""), request.headers.get(csrf.HEADER, "")
@@ -69,7 +76,21 @@ def _require_own_page(request: Request, shared: Services) -> None:
         )
 
 
+def _is_at(origin: str | None, host: str | None) -> bool:
+    try:
+        return origin is not None and urlsplit(origin).netloc == host
+    except ValueError:  # such as http://[
+        return False
+
+
 Key = Annotated[str, Depends(permitted)]
+
+
+@router.get("/key")
+async def check_key(shared: Shared, key: Key) -> Response:
+    """The name and scopes of the key, or the API's refusal of it."""
+    status, answer = await producer_api.get(_api_url(shared), "/key", key=key)
+    return Response(answer, status, media_type="application/json")
 
 
 @router.post("/retry")
@@ -93,8 +114,12 @@ async def resume(shared: Shared, key: Key, wanted: QueueAction) -> Response:
 
 
 async def _forward(shared: Services, path: str, key: str, reason: str | None) -> Response:
+    body = {} if reason is None else {"reason": reason}
+    status, answer = await producer_api.post(_api_url(shared), path, key=key, body=body)
+    return Response(answer, status, media_type="application/json")
+
+
+def _api_url(shared: Services) -> str:
     api_url = shared.settings.api_url
     assert api_url is not None  # noqa: S101 - otherwise nothing was permitted
-    body = {} if reason is None else {"reason": reason}
-    status, answer = await producer_api.post(api_url, path, authorization=key, body=body)
-    return Response(answer, status, media_type="application/json")
+    return api_url

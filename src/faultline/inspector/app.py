@@ -16,6 +16,7 @@ from faultline.inspector import actions, answers, csrf, reads, stream
 from faultline.inspector.guard import Guard
 from faultline.inspector.services import Services, Shared, make_services
 from faultline.inspector.settings import WEB, InspectorSettings
+from faultline.serving.client import is_secure
 
 pages = APIRouter()
 
@@ -33,7 +34,7 @@ async def dashboard(request: Request, shared: Shared) -> Response:
             csrf.COOKIE,
             shared.tokens.issue(),
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=is_secure(request.scope, behind_proxy=shared.settings.behind_proxy),
         )
     return response
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +36,15 @@ def event(name: str, data: Any, *, event_id: str | None = None) -> Event:
 
 
 class TooManyListeners(Exception):
-    """Every place is taken."""
+    """As many streams are open as there may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+class TooManyFromAddress(TooManyListeners):
+    """As many streams are open to one address as it may have."""
 
 
 class Listener:
@@ -68,9 +76,13 @@ class Listener:
 
 
 class Broadcast:
-    def __init__(self, snapshots: Snapshots, *, max_listeners: int) -> None:
+    def __init__(
+        self, snapshots: Snapshots, *, max_listeners: int, max_from_address: int | None = None
+    ) -> None:
         self._snapshots = snapshots
         self._max_listeners = max_listeners
+        self._max_from_address = max_from_address or max_listeners
+        self._by_address: Counter[str] = Counter()
         self._listeners: set[Listener] = set()
         self._poller: asyncio.Task[None] | None = None
         self._last_overview: Event | None = None
@@ -81,9 +93,13 @@ class Broadcast:
         self.looks = 0
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[Listener]:
+    def listening(self, address: str = "") -> Iterator[Listener]:
+        """A new listener at this address; one address cannot take all places."""
+        if self._by_address[address] >= self._max_from_address:
+            raise TooManyFromAddress(self._max_from_address)
         if len(self._listeners) >= self._max_listeners:
-            raise TooManyListeners
+            raise TooManyListeners(self._max_listeners)
+        self._by_address[address] += 1
         listener = Listener()
         self._listeners.add(listener)
         if self._poller is None:
@@ -96,6 +112,9 @@ class Broadcast:
             yield listener
         finally:
             self._listeners.discard(listener)
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
 
     @property
     def is_polling(self) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID
 from faultline import inspection, queue_inspection
 from faultline.errors import UnknownJob
 from faultline.inspection import LedgerEntry, Rejection, WorkerStatus
-from faultline.inspector import job_details, leases, risk, timeline
+from faultline.inspector import job_details, leases, risk, timeline, why
 from faultline.inspector.leases import LeaseRow
 from faultline.inspector.reader import Look
 from faultline.queue_inspection import PausedQueue, QueueCount, Standing
@@ -55,6 +55,7 @@ def _queue(queue: str, counts: Sequence[QueueCount], paused: PausedQueue | None)
         "paused_at": paused.paused_at if paused else None,
         **{standing.value: _number(by_standing.get(standing)) for standing in Standing},
         "is_exact": all(count.is_exact for count in counted),
+        "succeeded_is_exact": by_standing[Standing.SUCCEEDED].is_exact if counts else True,
         "oldest_due_seconds": due.oldest_seconds if due else None,
     }
 
@@ -70,11 +71,11 @@ def _number(count: QueueCount | None) -> int | None:
     return max(count.at_least, count.estimate)
 
 
-async def job(look: Look, job_id: UUID) -> dict[str, Any]:
+async def job(look: Look, job_id: UUID, *, is_discreet: bool) -> dict[str, Any]:
     found = await look.read(job_details.details(job_id))
     if found is None:
         raise await _unknown(look, job_id)
-    return asdict(found)
+    return {**found.document(), "why": await why.document(look, found, is_discreet=is_discreet)}
 
 
 async def job_timeline(look: Look, job_id: UUID) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+import orjson
 
 from faultline.inspector.job_pages import ERROR_LENGTH, JobSummary
 from faultline.protocol import Row, Statement
@@ -23,10 +25,19 @@ class JobDetails(JobSummary):
     lease_expires_at: datetime | None
     claimed_at: datetime | None
     trace_context: str | None
-    payload: Any  # None when it is larger than can be shown
+    payload_text: str | None  # JSON exactly as stored; None when it is larger than can be shown
     payload_bytes: int
-    result: Any
+    result_text: str | None
     result_bytes: int | None
+
+    def document(self) -> dict[str, Any]:
+        """As clients read it. Numbers pass through as PostgreSQL wrote them: parsing would round them."""
+        shown = asdict(self)
+        return {**shown, "payload": _exact(self.payload_text), "result": _exact(self.result_text)}
+
+
+def _exact(text: str | None) -> orjson.Fragment | None:
+    return None if text is None else orjson.Fragment(text)
 
 
 def details(job_id: UUID) -> Statement[JobDetails | None]:
@@ -38,8 +49,8 @@ def details(job_id: UUID) -> Statement[JobDetails | None]:
         " j.fencing_token, j.created_at, j.next_run_at, j.finished_at, j.failed_reason, j.last_error,"
         " j.crashes, j.idempotency_key, j.lease_owner, j.lease_seconds::float8, j.lease_expires_at,"
         " j.claimed_at, j.trace_context,"
-        " CASE WHEN given.bytes <= %s THEN j.payload END, given.bytes,"
-        " CASE WHEN made.bytes <= %s THEN l.result END, made.bytes"
+        " CASE WHEN given.bytes <= %s THEN j.payload::text END, given.bytes,"
+        " CASE WHEN made.bytes <= %s THEN l.result::text END, made.bytes"
         " FROM faultline.jobs AS j"
         " LEFT JOIN LATERAL (SELECT result FROM faultline.ledger WHERE job_id = j.id LIMIT 1) AS l ON true"
         " CROSS JOIN LATERAL (SELECT octet_length(j.payload::text)) AS given (bytes)"

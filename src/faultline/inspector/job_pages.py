@@ -7,7 +7,7 @@ fewer than were asked for, or none, and still say where to go on. Nothing here w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, LiteralString, assert_never
 from uuid import UUID
 
@@ -42,6 +42,9 @@ class JobSummary:
 class JobPage:
     jobs: list[JobSummary]
     next: str | None
+    looked_at: int  # at most so many
+    is_cut_short: bool  # it ended at the bound of jobs to look at, not because it was full
+    last_at: datetime | None  # of the job that it ended at: when it was made, due or finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +210,25 @@ def page(
 def _read_page(rows: list[Row], order: _Order, limit: int, looked_at: int) -> JobPage:
     wanted = [row for row in rows if row[1]]
     last = None
-    if len(wanted) > limit:
+    is_full = len(wanted) > limit
+    if is_full:
         last = wanted[limit - 1]
     elif rows and rows[-1][0] == looked_at:  # there is more to look at
         last = rows[-1]
-    following = None
+    following, last_at = None, None
     if last is not None:
         parts = dict(zip(_KEY_TYPES, last[2:6], strict=True))
         following = cursor.encode(order.name, [parts[part] for part in order.key])
-    return JobPage([JobSummary(*row[6:]) for row in wanted[:limit]], following)
+        last_at = parts["moment"] or _made_at(parts["id"])
+    return JobPage(
+        [JobSummary(*row[6:]) for row in wanted[:limit]],
+        following,
+        rows[-1][0] if rows else 0,
+        last is not None and not is_full,
+        last_at,
+    )
+
+
+def _made_at(job_id: UUID) -> datetime:
+    """Ids begin with the time, in milliseconds."""
+    return datetime.fromtimestamp((job_id.int >> 80) / 1000, UTC)

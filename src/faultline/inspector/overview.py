@@ -11,7 +11,8 @@ from typing import Any
 
 from faultline import inspection, queue_inspection
 from faultline.inspection import WorkerStatus
-from faultline.inspector import leases, registry, rejections, risk, throughput
+from faultline.inspector import attention, leases, registry, rejections, risk, throughput
+from faultline.inspector.attention import Failure
 from faultline.inspector.latency import Latency, latency
 from faultline.inspector.reader import Look
 from faultline.inspector.registry import WorkerView
@@ -36,6 +37,8 @@ class Survey:
     newest_refusals: list[Refusal]
     latency: Latency
     sample: Sample
+    paused: frozenset[str]
+    failures: list[Failure]
 
 
 async def survey(look: Look) -> Survey:
@@ -55,6 +58,8 @@ async def survey(look: Look) -> Survey:
         newest_refusals=(await look.read(rejections.page(limit=NEWEST_REFUSALS))).rejections,
         latency=await look.read(latency()),
         sample=await look.read(throughput.sample()),
+        paused=frozenset(each.queue for each in await look.read(queue_inspection.paused())),
+        failures=await look.read(attention.failures()),
     )
 
 
@@ -69,6 +74,7 @@ def document(found: Survey, rate: Throughput) -> dict[str, Any]:
     due = [count.oldest_seconds for count in found.counts if count.standing is Standing.DUE]
     return {
         "now": found.now,
+        "attention": attention.document(found.counts, found.workers, found.paused, found.failures),
         "database": {"ok": True, "latency_ms": round(found.answered_in_ms, 3)},
         "totals": totals(found.counts),
         "throughput": rate,

@@ -1,4 +1,4 @@
-"""One POST to the producer API, with somebody else's key."""
+"""Requests to the producer API with the operator's key."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ from urllib.parse import urlsplit
 import orjson
 
 from faultline.inspector.answers import Refusal
+from faultline.serving.client import KEY_HEADER
 
 TIMEOUT_SECONDS = 10.0
 LARGEST_ANSWER_BYTES = 2**16
 
 
-async def post(
-    api_url: str, path: str, *, authorization: str, body: Mapping[str, str]
-) -> tuple[int, bytes]:
+async def post(api_url: str, path: str, *, key: str, body: Mapping[str, str]) -> tuple[int, bytes]:
     """Its status and its JSON, refusals included. Redirects are not followed: a key goes nowhere else."""
-    return await asyncio.to_thread(_post, api_url, path, authorization, orjson.dumps(body))
+    return await asyncio.to_thread(_ask, api_url, "POST", path, key, orjson.dumps(body))
 
 
-def _post(api_url: str, path: str, authorization: str, body: bytes) -> tuple[int, bytes]:
+async def get(api_url: str, path: str, *, key: str) -> tuple[int, bytes]:
+    """Its status and its JSON, refusals included."""
+    return await asyncio.to_thread(_ask, api_url, "GET", path, key, None)
+
+
+def _ask(api_url: str, method: str, path: str, key: str, body: bytes | None) -> tuple[int, bytes]:
     parts = urlsplit(api_url)
     secure = parts.scheme == "https"
     connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
     connection = connect(parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS)
-    headers = {"Authorization": authorization, "Content-Type": "application/json"}
+    headers = {KEY_HEADER: key}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
     try:
-        connection.request("POST", parts.path.rstrip("/") + path, body=body, headers=headers)
+        connection.request(method, parts.path.rstrip("/") + path, body=body, headers=headers)
         answer = connection.getresponse()
         told = answer.read(LARGEST_ANSWER_BYTES)
     except (OSError, http.client.HTTPException) as error:

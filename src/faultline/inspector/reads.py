@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Annotated
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Query
 from faultline.inspector import documents, job_details, job_pages, rejections, reports
 from faultline.inspector.answers import Json
 from faultline.inspector.job_pages import JobFilter
+from faultline.inspector.search import Search, search
 from faultline.inspector.services import Shared
 from faultline.model import JobState
 
@@ -86,19 +88,22 @@ async def jobs(
     after: Cursor = None,
 ) -> Json:
     """With `key` the one job that was enqueued with that idempotency key, whatever else is asked for."""
-    async with shared.reader.look() as look:
-        if key is not None:
+    wanted = JobFilter(state, queue, task)
+    if key is not None:
+        async with shared.reader.look() as look:
             found = await look.read(job_details.of_key(key))
-            return Json({"jobs": [] if found is None else [found], "next": None})
-        wanted = JobFilter(state, queue, task)
-        page = await look.read(job_pages.page(wanted, limit=limit, after=after))
+        told = [] if found is None else [found]
+        return Json(Search(told, next=None, searched=1, searched_until=None))
+    slow = shared.searching if job_pages.is_looked_for(wanted) else contextlib.nullcontext()
+    async with slow, shared.reader.look() as look:
+        page = await search(look, wanted, limit=limit, after=after)
     return Json(page)
 
 
 @router.get("/jobs/{job_id}")
 async def job(shared: Shared, job_id: UUID) -> Json:
     async with shared.reader.look() as look:
-        found = await documents.job(look, job_id)
+        found = await documents.job(look, job_id, is_discreet=shared.settings.is_discreet)
     return Json(found)
 
 

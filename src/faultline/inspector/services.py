@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from faultline.inspector.reader import Reader
 from faultline.inspector.settings import InspectorSettings
 from faultline.inspector.snapshots import Snapshots
 
+SEARCHES_AT_ONCE = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -21,13 +24,18 @@ class Services:
     snapshots: Snapshots
     broadcast: Broadcast
     tokens: Tokens
+    searching: asyncio.Semaphore  # a search may take seconds: it leaves sessions to others
 
 
 def make_services(settings: InspectorSettings) -> Services:
     reader = Reader(settings.database_url)
     snapshots = Snapshots(reader)
-    broadcast = Broadcast(snapshots, max_listeners=settings.max_streams)
-    return Services(settings, reader, snapshots, broadcast, Tokens())
+    broadcast = Broadcast(
+        snapshots, max_listeners=settings.max_streams, max_from_address=settings.streams_per_address
+    )
+    return Services(
+        settings, reader, snapshots, broadcast, Tokens(), asyncio.Semaphore(SEARCHES_AT_ONCE)
+    )
 
 
 def _services(request: Request) -> Services:

@@ -12,6 +12,7 @@ from faultline.errors import InvalidSettings
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8001
 MAX_STREAMS = 100
+STREAMS_PER_ADDRESS = 20
 WEB = Path(__file__).parent / "web"
 
 
@@ -34,7 +35,14 @@ class InspectorSettings:
     api_url: str | None = None  # None: it shows, and can do nothing
     reports: Path = Path("reports/latest")
     max_streams: int = MAX_STREAMS
+    streams_per_address: int = STREAMS_PER_ADDRESS
+    behind_proxy: bool = False  # whether X-Forwarded-For and X-Forwarded-Proto are believed
     version: str | None = None  # of Faultline, for the dashboard to show
+
+    @property
+    def is_discreet(self) -> bool:
+        """Whether answers must not name accounts, hosts and databases: other machines can read them."""
+        return self.expose
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.expose:

@@ -5,44 +5,61 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from faultline.inspector import answers
-from faultline.inspector.broadcast import Broadcast, Listener, TooManyListeners
+from faultline.inspector.broadcast import (
+    Broadcast,
+    Listener,
+    TooManyFromAddress,
+    TooManyListeners,
+)
 from faultline.inspector.services import Shared
+from faultline.serving.client import address_of
 
 RETRY_MILLISECONDS = 2_000
 HEARTBEAT_SECONDS = 10.0
+RETRY_AFTER_SECONDS = "10"
 SEND_SECONDS = 10.0  # a client that takes nothing for this long is given up
 
 router = APIRouter(prefix="/api")
 
 
 @router.get("/stream")
-async def stream(shared: Shared) -> Response:
-    return EventStream(shared.broadcast)
+async def stream(request: Request, shared: Shared) -> Response:
+    address = address_of(request.scope, behind_proxy=shared.settings.behind_proxy)
+    return EventStream(shared.broadcast, address)
 
 
 class EventStream(Response):
     """Sends what a listener is told, until the client leaves, is too slow, or we stop."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: Broadcast, address: str) -> None:
         super().__init__()
-        self._broadcast = broadcast
+        self._broadcast, self._address = broadcast, address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._broadcast.listening() as listener:
+            with self._broadcast.listening(self._address) as listener:
                 await self._serve(listener, receive, send)
-        except TooManyListeners:
+        except TooManyFromAddress as full:
+            refusal = answers.error(
+                429,
+                "too_many_streams_from_address",
+                f"{full.limit} dashboards are open from this address",
+                "close one, or poll /api/overview; --streams-per-address allows more",
+                Retry_After=RETRY_AFTER_SECONDS,
+            )
+            await refusal(scope, receive, send)
+        except TooManyListeners as full:
             refusal = answers.error(
                 503,
                 "too_many_streams",
-                "too many dashboards are open",
-                "close one",
-                Retry_After="10",
+                f"{full.limit} dashboards are open",
+                "close one, or poll /api/overview; --max-streams allows more",
+                Retry_After=RETRY_AFTER_SECONDS,
             )
             await refusal(scope, receive, send)
 

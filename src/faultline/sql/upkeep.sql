@@ -121,6 +121,7 @@ BEGIN
         EXECUTE 'EXPLAIN (FORMAT JSON) SELECT FROM faultline.jobs WHERE ' || condition INTO plan;
         rows := rows || (plan #>> '{0,Plan,Plan Rows}')::bigint;
     END LOOP;
+    rows[1] := CASE WHEN rows[1] > 1 THEN rows[1] ELSE 0 END; -- the planner never says none
     RETURN greatest(at_least, CASE standing WHEN 'scheduled' THEN rows[1] * least(1.0, rows[3]::numeric / rows[2])
                                             WHEN 'due' THEN rows[1] * (1 - least(1.0, rows[3]::numeric / rows[2]))
                                             ELSE rows[1] END);
@@ -151,13 +152,15 @@ END $$;
 -- How many jobs of each queue are due, scheduled for later, running, failed, succeeded, and since when the first of them.
 -- Exact up to a bound for each, and read from an index that holds nothing else, so that the millions of jobs beside them
 -- cost nothing; beyond it, at least that many, and an estimate. Succeeded ones are in no index, because every commit
--- would have to keep it up: for them there is the estimate alone. Running ones are counted over all queues together,
+-- would have to keep it up: they are counted while the table is small, and estimated alone after that. Running ones are counted over all queues together,
 -- up to ten times the bound. Queues are those that have any of these, are listened to, or are common in the table.
 CREATE OR REPLACE FUNCTION faultline.queues(exact_up_to integer DEFAULT 10000, max_queues integer DEFAULT 1000)
 RETURNS TABLE (queue text, standing text, at_least bigint, is_exact boolean, estimate bigint, since timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
+DECLARE
+    is_small boolean := pg_relation_size('faultline.jobs') <= 2097152; -- a few thousand jobs, read in a millisecond
 BEGIN
     IF (exact_up_to BETWEEN 1 AND 10000000 AND max_queues BETWEEN 1 AND 10000) IS NOT TRUE THEN
         RAISE EXCEPTION 'cannot count exactly up to % in % queues', exact_up_to, max_queues USING ERRCODE = 'FL005',
@@ -180,11 +183,14 @@ BEGIN
             SELECT j.queue::text AS queue, j.claimed_at FROM faultline.jobs AS j WHERE j.state = 'running'
             ORDER BY j.lease_expires_at LIMIT 10 * exact_up_to::bigint + 1),
         running AS (SELECT h.queue, count(*) AS jobs, min(h.claimed_at) AS since FROM held AS h GROUP BY h.queue),
+        done AS MATERIALIZED (
+            SELECT j.queue::text AS queue, count(*) AS jobs FROM faultline.jobs AS j
+            WHERE is_small AND j.state = 'succeeded' GROUP BY j.queue),
         known AS (
             SELECT named.queue FROM (
                 (SELECT w.queue FROM waiting AS w LIMIT max_queues)
                 UNION (SELECT f.queue FROM failing AS f LIMIT max_queues)
-                UNION SELECT r.queue FROM running AS r UNION SELECT unnest(w.queues) FROM faultline.workers AS w
+                UNION SELECT r.queue FROM running AS r UNION SELECT d.queue FROM done AS d UNION SELECT unnest(w.queues) FROM faultline.workers AS w
                 UNION SELECT unnest(s.most_common_vals::text::text[]) FROM pg_stats AS s
                       WHERE s.schemaname = 'faultline' AND s.tablename = 'jobs' AND s.attname = 'queue') AS named
             WHERE named.queue IS NOT NULL ORDER BY named.queue LIMIT max_queues),
@@ -208,7 +214,8 @@ BEGIN
                 SELECT count(*) AS jobs FROM (SELECT FROM faultline.jobs AS j WHERE j.state = 'failed' AND j.queue = k.queue
                                               LIMIT exact_up_to + 1) AS found) AS dead
             UNION ALL
-            SELECT k.queue, 5, 'succeeded', 0, false, NULL FROM known AS k)
+            SELECT k.queue, 5, 'succeeded', coalesce(d.jobs, 0), is_small, NULL
+            FROM known AS k LEFT JOIN done AS d ON d.queue = k.queue)
         SELECT c.queue, c.standing, c.jobs, c.is_exact,
                CASE WHEN NOT c.is_exact THEN faultline.estimated_jobs(c.queue, c.standing, c.jobs) END, c.since
         FROM counted AS c ORDER BY c.queue, c.ordinal;

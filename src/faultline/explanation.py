@@ -1,4 +1,4 @@
-"""Why a job is not running: one answer, from what was seen of it. Pure."""
+"""Explain why a job is not running, from what was read about it. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from faultline.cli.output import count, duration, one_line
 from faultline.inspection import COUNT_LIMIT, LockHolder, WorkerSighting, WorkerStatus
 from faultline.model import JobRecord, JobState
 from faultline.queue_inspection import PausedQueue
+from faultline.wording import count, duration, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +248,12 @@ def _start_a_worker(queue: str) -> str:
 
 def _describe(holder: LockHolder) -> str:
     since = f" for {duration(holder.seconds)}" if holder.seconds is not None else ""
+    whose = f" of {holder.account}" if holder.account else ""
     if holder.prepared_as is not None:
-        return f"the prepared transaction {holder.prepared_as!r} of {holder.account}{since}"
+        return f"the prepared transaction {holder.prepared_as!r}{whose}{since}"
     name = f" ({holder.application})" if holder.application else ""
     query = f", last query: {one_line(holder.query, 100)}" if holder.query else ""
-    return f"session {holder.pid}{name} of {holder.account}, {holder.state}{since}{query}"
+    return f"session {holder.pid}{name}{whose}, {holder.state}{since}{query}"
 
 
 def _ways_to_unlock(holders: Sequence[LockHolder]) -> list[str]:

@@ -1,0 +1,152 @@
+"""What needs an operator's attention: unserved queues, old due jobs, failures, lost workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+from faultline.inspection import WorkerStatus
+from faultline.inspector.registry import WorkerView
+from faultline.protocol import Statement
+from faultline.queue_inspection import QueueCount, Standing
+
+FAILURES_SECONDS = 24 * 3600.0
+FAILURES_READ = 500  # the newest; one look a second must stay cheap
+FAILURES_OF_EACH_QUEUE = 100
+MAX_QUEUES = 100
+SHOWN = 20  # rows of each list
+ERROR_LENGTH = 300
+
+_ERROR_NAME = re.compile(r"[A-Za-z_][\w.]*(?=:|\Z)")
+_GONE = (WorkerStatus.LOST, WorkerStatus.SILENT)
+
+# The newest failures of each queue by the index on failed jobs, then merged.
+_FAILURES: LiteralString = (
+    "WITH RECURSIVE names (queue) AS ("
+    "  (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'"
+    "   ORDER BY q.queue LIMIT 1)"
+    "  UNION ALL SELECT (SELECT q.queue FROM faultline.jobs AS q WHERE q.state = 'failed'"
+    "   AND q.queue > n.queue ORDER BY q.queue LIMIT 1) FROM names AS n WHERE n.queue IS NOT NULL),"
+    " failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s)"
+    " SELECT j.task, j.queue, j.failed_reason, left(j.last_error, %s), j.finished_at, j.id"
+    " FROM failing AS f CROSS JOIN LATERAL (SELECT * FROM faultline.jobs AS j"
+    "  WHERE j.state = 'failed' AND j.queue = f.queue"
+    "  AND j.finished_at > statement_timestamp() - make_interval(secs => %s)"
+    "  ORDER BY j.finished_at DESC LIMIT %s) AS j WHERE j.failed_reason <> 'cancelled'"
+    " ORDER BY j.finished_at DESC LIMIT %s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    task: str
+    queue: str
+    reason: str
+    error: str | None  # its beginning
+    failed_at: datetime
+    job_id: UUID
+
+
+def failures() -> Statement[list[Failure]]:
+    """The newest jobs that failed for good in the last day; cancelled ones are left out."""
+    return Statement(
+        _FAILURES,
+        (MAX_QUEUES, ERROR_LENGTH, FAILURES_SECONDS, FAILURES_OF_EACH_QUEUE, FAILURES_READ),
+        lambda rows: [Failure(*row) for row in rows],
+    )
+
+
+def document(
+    counts: Sequence[QueueCount],
+    workers: Sequence[WorkerView],
+    paused: Collection[str],
+    failed: Sequence[Failure],
+) -> dict[str, Any]:
+    """The part of the overview that a dashboard shows first. Empty lists mean that all is well."""
+    due = [count for count in counts if count.standing is Standing.DUE and count.at_least]
+    due.sort(key=lambda count: count.oldest_seconds or 0.0, reverse=True)
+    served = {
+        queue
+        for worker in workers
+        if worker.status is WorkerStatus.ALIVE
+        for queue in worker.queues
+    }
+    oldest = [{**_due(count), "paused": count.queue in paused} for count in due]
+    # "*" stands for every queue.
+    unserved = [
+        _due(count)
+        for count in due
+        if not {count.queue, "*"} & served and count.queue not in paused
+    ]
+    return {
+        "unserved_queues": unserved[:SHOWN],
+        "oldest_due": oldest[:SHOWN],
+        "failures": grouped(failed)[:SHOWN],
+        "failures_seconds": FAILURES_SECONDS,
+        "failures_total": len(failed),
+        "failures_is_exact": _is_exact(failed),
+        "lost_workers": [_gone(worker) for worker in workers if worker.status in _GONE][:SHOWN],
+    }
+
+
+def _due(count: QueueCount) -> dict[str, Any]:
+    return {
+        "queue": count.queue,
+        "due": max(count.at_least, count.estimate or 0),
+        "due_is_exact": count.is_exact,
+        "oldest_due_seconds": count.oldest_seconds,
+    }
+
+
+def _is_exact(failed: Sequence[Failure]) -> bool:
+    by_queue: dict[str, int] = {}
+    for failure in failed:
+        by_queue[failure.queue] = by_queue.get(failure.queue, 0) + 1
+    return len(failed) < FAILURES_READ and all(
+        number < FAILURES_OF_EACH_QUEUE for number in by_queue.values()
+    )
+
+
+def _gone(worker: WorkerView) -> dict[str, Any]:
+    return {
+        "id": worker.id,
+        "host": worker.host,
+        "status": worker.status,
+        "last_heartbeat_at": worker.last_heartbeat_at,
+        "running": worker.running,
+        "queues": worker.queues,
+    }
+
+
+def grouped(failed: Iterable[Failure]) -> list[dict[str, Any]]:
+    """Failures by task and kind of error, the most frequent first; each with its newest example."""
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for failure in failed:  # newest first
+        kind = error_kind(failure)
+        group = groups.setdefault(
+            (failure.task, kind),
+            {
+                "task": failure.task,
+                "error": kind,
+                "reason": failure.reason,
+                "count": 0,
+                "newest_at": failure.failed_at,
+                "newest_job_id": failure.job_id,
+                "newest_error": (failure.error or "").partition("\n")[0] or None,
+                "queues": [],
+            },
+        )
+        group["count"] += 1
+        if failure.queue not in group["queues"]:
+            group["queues"].append(failure.queue)
+    return sorted(groups.values(), key=lambda group: -group["count"])
+
+
+def error_kind(failure: Failure) -> str:
+    """The exception's name where the error begins with one, else the reason why the job gave up."""
+    name = None if failure.reason == "poison" else _ERROR_NAME.match(failure.error or "")
+    return name[0] if name else failure.reason

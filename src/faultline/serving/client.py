@@ -1,0 +1,49 @@
+"""Who a request comes from: its address and scheme, directly or through a trusted proxy."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.datastructures import Headers
+
+UNKNOWN = "unknown"
+KEY_HEADER = "X-Faultline-Key"  # a key beside an Authorization header that belongs to a proxy
+_BEARER = "bearer"
+
+
+def address_of(scope: dict[str, Any] | Any, *, behind_proxy: bool) -> str:
+    """The client's address. Only a trusted proxy may name it: it appends to X-Forwarded-For what it
+    saw itself, so the last element counts; everything before it may have been made up."""
+    if behind_proxy:
+        named = Headers(scope=scope).getlist("x-forwarded-for")
+        if named and (address := _valid(named[-1].rpartition(",")[2].strip())):
+            return address
+    client = scope.get("client")
+    return str(client[0]) if client else UNKNOWN
+
+
+def _valid(text: str) -> str | None:
+    bare = text.partition("]")[0].removeprefix("[") if text[:1] == "[" else text
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        return None
+
+
+def is_secure(scope: Any, *, behind_proxy: bool) -> bool:
+    """Whether the browser speaks TLS: to us, or to the trusted proxy, which says so."""
+    if scope.get("scheme") == "https":
+        return True
+    said: Iterable[str] = Headers(scope=scope).getlist("x-forwarded-proto")
+    return behind_proxy and any(each.strip().lower() == "https" for each in said)
+
+
+def presented_key(headers: Headers) -> str | None:
+    """The key of the caller: X-Faultline-Key, else the token of a Bearer Authorization; None: neither."""
+    if (own := headers.get(KEY_HEADER)) is not None:
+        scheme, _, token = own.strip().partition(" ")
+        return token.strip() if scheme.lower() == _BEARER and token else own.strip()
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == _BEARER else None

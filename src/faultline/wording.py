@@ -1,0 +1,38 @@
+"""Numbers, durations and untrusted text as words for people."""
+
+from __future__ import annotations
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def plain(value: object) -> str:
+    """Text of unknown origin: a job's error, say, must not move the cursor or colour the screen."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in str(value)
+    )
+
+
+def one_line(value: object, limit: int = 200) -> str:
+    text = " ".join(plain(value).split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def duration(seconds: float) -> str:
+    """A span of time as people say it: 0.24 s, 12.5 s, 3 min 20 s, 5 h 4 min, 2 d 7 h."""
+    if seconds < _MINUTE:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    whole = int(seconds)
+    for unit, name, smaller, smaller_name in (
+        (_DAY, "d", _HOUR, "h"),
+        (_HOUR, "h", _MINUTE, "min"),
+        (_MINUTE, "min", 1, "s"),
+    ):
+        if whole >= unit:
+            rest = whole % unit // smaller
+            return f"{whole // unit} {name}" + (f" {rest} {smaller_name}" if rest else "")
+    raise AssertionError(whole)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
