@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -25,6 +25,36 @@ def decode_payload(text: str) -> Any:
         return decode_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the payload cannot be read by Python: {error}") from None
+
+
+class DuplicateKey(ValueError):
+    """One name twice in an object of JSON: readers disagree about which value counts."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON of a client, exactly. Raises ValueError, DuplicateKey where one name is there twice.
+
+    Not by orjson, which keeps the last of two equal names, and rounds integers of more than 64 bits.
+    """
+    try:
+        return json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_without_duplicates
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise DuplicateKey(f"{twice[:80]!r} is there twice in one object")
+    return found
 
 
 def decode_json(text: str | bytes) -> Any:

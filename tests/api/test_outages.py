@@ -178,8 +178,8 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun(api_url: str) 
 def test_a_port_that_is_taken_is_an_error_that_says_so(server: Served, api_url: str) -> None:
     from faultline.api import ApiSettings
     from faultline.api.application import create_api
-    from faultline.api.server import serve
     from faultline.errors import PortUnavailable
+    from faultline.serving.server import serve
     from faultline.termination import Termination
 
     host, port = server.host_and_port
@@ -187,7 +187,7 @@ def test_a_port_that_is_taken_is_an_error_that_says_so(server: Served, api_url: 
     with pytest.raises(PortUnavailable, match=str(port)):
         serve(
             create_api(api_url, settings),
-            settings,
+            settings.server_limits,
             on_bound=lambda address: None,
             termination=Termination(),
         )

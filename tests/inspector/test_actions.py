@@ -211,6 +211,13 @@ def test_a_body_that_makes_no_sense_is_refused_with_a_code(
     assert code_of(act(page, action, **body)) == (422, "invalid_input")
 
 
+def test_a_body_that_names_something_twice_is_refused(page: TestClient) -> None:
+    headers = {"content-type": "application/json"}
+    body = b'{"queue": "mail", "queue": "other"}'
+    answer = page.post("/api/actions/resume", content=body, headers=headers)
+    assert code_of(answer) == (422, "duplicate_key")
+
+
 def test_without_an_api_there_are_no_actions(client: TestClient) -> None:
     assert client.get("/api/about").json()["actions"] is False
     assert code_of(act(client, "resume", queue="mail")) == (404, "actions_off")

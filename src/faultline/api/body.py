@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from fastapi import Request
 
 from faultline.api.refusals import Refusal
-from faultline.payload import MAX_DEPTH
+from faultline.payload import MAX_DEPTH, DuplicateKey, parse_json
 
 
 class BoundedRequest(Request):
@@ -73,17 +72,14 @@ _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
 
 def parse(body: bytes) -> Any:
-    """Not by orjson: it would turn an integer of more than 64 bits into a rounded one without a word."""
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant)
-    except RecursionError:
-        raise _not_json("it is nested too deep") from None
+        return parse_json(body.decode())
+    except DuplicateKey as error:
+        raise Refusal(
+            422, "duplicate_key", f"the body is ambiguous: {error}", "send each name once"
+        ) from None
     except ValueError as error:
         raise _not_json(str(error)) from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _not_json(why: str) -> Refusal:

@@ -8,6 +8,7 @@ import traceback
 from typing import Any
 
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from faultline.api.refusals import Refusal, overloaded, refusal_of
@@ -16,6 +17,7 @@ from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
 from faultline.metrics import record_request
 from faultline.scrubbing import without_passwords
+from faultline.serving.protocol import has_two_lengths
 
 # Probes are let through when the house is full: a busy server is not a dead one.
 PROBES = frozenset({"/health", "/ready"})
@@ -39,6 +41,7 @@ class Gate:
             if is_counted and self._under_way > self._settings.concurrent_requests:
                 raise overloaded(f"{self._settings.concurrent_requests} requests are under way")
             passage.require_short_headers()
+            passage.require_one_length()
             await self._app(scope, receive, passage.send)
         except Exception as error:
             await passage.refuse(error, receive)
@@ -67,6 +70,16 @@ class Passage:
                 431,
                 "headers_too_large",
                 f"the address and headers are longer than {self._settings.header_bytes:,} bytes",
+            )
+
+    def require_one_length(self) -> None:
+        if has_two_lengths(Headers(scope=self._scope)):
+            raise Refusal(
+                400,
+                "ambiguous_length",
+                "the request has both Content-Length and Transfer-Encoding",
+                "send one of them",
+                {"Connection": "close"},
             )
 
     async def send(self, message: Message) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from faultline.errors import InvalidSettings
 from faultline.payload import MAX_DEPTH
+from faultline.serving.limits import ServerLimits
 from faultline.task import MAX_BATCH
 
 MEBIBYTE = 1024 * 1024
@@ -41,6 +42,9 @@ class ApiSettings:
         100, 1, 100_000, "Requests under way at once; beyond it, 503."
     )
     client_connections: int = _limit(1000, 1, 100_000, "Open connections of clients.")
+    connections_per_address: int = _limit(
+        500, 1, 100_000, "Open connections of one address; behind a proxy all have the proxy's."
+    )
     requests_per_second: float = _limit(
         200.0, 0, 1_000_000, "Of one key, in the long run; beyond it, 429. 0 for no limit."
     )
@@ -62,6 +66,21 @@ class ApiSettings:
     page_scan: int = _limit(
         10_000, 1, 1_000_000, "Jobs that a filtered page may look at; the next goes on from there."
     )
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        return ServerLimits(
+            host=self.host,
+            port=self.port,
+            connections=self.client_connections,
+            connections_per_address=self.connections_per_address,
+            header_seconds=self.header_seconds,
+            send_seconds=self.send_seconds,
+            idle_seconds=self.idle_seconds,
+            drain_seconds=self.drain_seconds,
+            header_bytes=self.header_bytes,
+            reserved_files=self.connections + 1,
+        )
 
     def __post_init__(self) -> None:
         for limit in fields(self):

@@ -67,9 +67,9 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
         require_schema(url, require_current_schema)
 
         from faultline.api.application import create_api
-        from faultline.api.server import serve
+        from faultline.serving.server import serve
 
         app = context.app if context.app_path is not None else None
         with exporting("api"):
             api = create_api(url, settings, app=app)
-            serve(api, settings, on_bound=announce, termination=termination)
+            serve(api, settings.server_limits, on_bound=announce, termination=termination)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +21,7 @@ from faultline.payload import (
     check_queue_name,
     check_task_name,
     encode_payload,
+    parse_json,
 )
 from faultline.task import TaskOptions
 
@@ -82,9 +82,8 @@ def enqueue(
 def _read_payload(given: str) -> Any:
     text = sys.stdin.buffer.read() if given == "-" else given
     try:
-        # Not orjson: it would turn an integer of more than 64 bits into a rounded one without a word.
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise InvalidInput(
             f"the payload is not JSON: {error}", hint="an object of arguments: '{\"order_id\": 7}'"
         ) from None

@@ -21,6 +21,7 @@ class MetricsOptions(NamedTuple):
     port: int  # 0: no metrics
     host: str
     files: Path | None  # of a supervised worker: where it counts, instead of serving
+    token_file: Path | None = None
 
 
 def metrics_options(command: Command) -> Command:
@@ -28,12 +29,25 @@ def metrics_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_metrics(
-        *args: Any, metrics_port: int, metrics_host: str, metrics_files: Path | None, **rest: Any
+        *args: Any,
+        metrics_port: int,
+        metrics_host: str,
+        metrics_files: Path | None,
+        metrics_token_file: Path | None,
+        **rest: Any,
     ) -> None:
-        command(*args, metrics=MetricsOptions(metrics_port, metrics_host, metrics_files), **rest)
+        options = MetricsOptions(metrics_port, metrics_host, metrics_files, metrics_token_file)
+        command(*args, metrics=options, **rest)
 
     for add in (
         click.option("--metrics-files", type=click.Path(path_type=Path), hidden=True),
+        click.option(
+            "--metrics-token-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="FAULTLINE_METRICS_TOKEN_FILE",
+            help="A file with the bearer token that a scraper must present;"
+            " FAULTLINE_METRICS_TOKEN has the token itself.",
+        ),
         click.option(
             "--metrics-host",
             default="127.0.0.1",
@@ -54,14 +68,15 @@ def metrics_options(command: Command) -> Command:
 
 @contextmanager
 def measuring(options: MetricsOptions, *parts: Part) -> Iterator[None]:
-    """Inside, this process counts, and serves what it counts; or does nothing of the kind."""
+    """Count metrics and serve them, if metrics are enabled."""
     if options.files is not None:
         switch_on(*parts, files=options.files)
     elif options.port:
-        from faultline.metrics.endpoint import Endpoint
+        from faultline.metrics.endpoint import Endpoint, read_token
 
+        token = read_token(options.token_file)
         registry = switch_on(*parts).registry
-        with Endpoint(registry, host=options.host, port=options.port):
+        with Endpoint(registry, host=options.host, port=options.port, token=token):
             yield
         return
     yield
@@ -83,12 +98,13 @@ def supervise(
 
     if not options.port:
         return Supervisor(command, count=count, options=health_of, roster=roster).run()
-    from faultline.metrics.endpoint import Endpoint
+    from faultline.metrics.endpoint import Endpoint, read_token
     from faultline.metrics.slots import Slots
 
     with Slots(count) as slots:
         registry = slots.registry(*parts)
-        with Endpoint(registry, host=options.host, port=options.port):
+        token = read_token(options.token_file)
+        with Endpoint(registry, host=options.host, port=options.port, token=token):
             return Supervisor(
                 [*command, "--metrics-port", "0"],
                 count=count,

@@ -7,22 +7,46 @@ carries the key itself: the inspector keeps none.
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from faultline.inspector import csrf, producer_api
 from faultline.inspector.answers import Refusal
 from faultline.inspector.services import Services, Shared
+from faultline.payload import DuplicateKey, parse_json
 from faultline.serving.client import presented_key
 
 _KEY = re.compile(r"[!-~]{1,300}")
 
-router = APIRouter(prefix="/api/actions")
+
+class StrictRoute(APIRoute):
+    """Refuses a body in which one name is there twice."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            try:
+                parse_json(await request.body() or b"null")
+            except DuplicateKey as error:
+                raise Refusal(
+                    422, "duplicate_key", f"the body is ambiguous: {error}", "send each name once"
+                ) from None
+            except ValueError:
+                pass  # FastAPI refuses it
+            return await handle(request)
+
+        return strict
+
+
+router = APIRouter(prefix="/api/actions", route_class=StrictRoute)
 
 Reason = Annotated[str | None, Field(max_length=1_000)]
 

@@ -57,7 +57,7 @@ class Guard:
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not _is_at_most(length, LARGEST_BODY_BYTES):
             what = f"a body has a Content-Length of at most {LARGEST_BODY_BYTES:,} bytes"
-            return error(413, "body_too_large", what)
+            return error(413, "body_too_large", what, Connection="close")
         return None
 
     def _answers_to(self, host: str) -> bool:
