@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "touch_api_key": {PRODUCER},
     "bump_epoch": {OPERATOR},
     "epoch_status": set(ROLES),
+    "json_text_bound": set(ROLES),
     "queues": {WORKER, *LOOKERS},
     "count_queued": {WORKER, *LOOKERS},
     "estimated_jobs": {WORKER, *LOOKERS},
@@ -61,7 +62,8 @@ ALLOWED: dict[str, set[str]] = {
 # Steps of the others, which run as the owner. Nobody calls them.
 INTERNAL = {
     *("fence_violation", "refuse_stale", "enter_ledger", "seal_ledger", "lock_own", "lock_job"),
-    *("uuid7", "wake", "limit_idling", "first_id_at", "check_retention"),
+    *("uuid7", "wake", "limit_idling", "first_id_at", "removed_before"),
+    *("seconds_from_now", "checked_lease", "checked_delay"),
     *("refuse_job_insert", "refuse_job_update", "refuse_ledger_change"),
     *("timeline", "server_identity", "current_epoch", "examine_server", "begin_epoch"),
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from .steps import (
     Connect,
     Connection,
@@ -156,3 +158,13 @@ def test_a_failure_that_waited_for_a_takeover_is_refused(
     conn: Connection, connect: Connect
 ) -> None:
     is_refused_after_waiting_for_a_takeover(conn, connect, fail)
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "attempts_spent", "", "r" * 101])
+def test_a_worker_cannot_give_a_reason_that_is_not_its_own_to_give(
+    conn: Connection, reason: str
+) -> None:
+    lease = claim_new(conn)
+    with refused("FL005"):
+        fail(conn, lease, reason=reason)
+    assert state(conn, lease.job_id) == "running"

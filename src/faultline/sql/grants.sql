@@ -45,6 +45,10 @@ GRANT EXECUTE ON FUNCTION
     faultline.estimated_jobs(text, text, bigint)
     TO faultline_worker, faultline_inspector, faultline_operator;
 
+-- `faultline verify` looks for rows that are larger than the limits of today; a producer may measure before it sends.
+GRANT EXECUTE ON FUNCTION faultline.json_text_bound(jsonb)
+    TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
+
 -- The HTTP API finds a key by its prefix and compares hashes of secrets that are too long to be guessed. An operator lists
 -- keys, and needs no hash for it.
 GRANT SELECT (id, name, prefix, key_hash, scopes, revoked_at) ON faultline.api_keys TO faultline_producer;

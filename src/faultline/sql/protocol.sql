@@ -202,9 +202,10 @@ DECLARE
     claimed integer;
     epoch   bigint  := faultline.current_epoch() << 22; -- see epoch.sql: tokens of another history lie below or above
 BEGIN
-    IF (batch_size BETWEEN 1 AND 10000 AND lease > '0' AND lease <= '7 days' AND queues IS NOT NULL) IS NOT TRUE THEN
-        RAISE EXCEPTION 'cannot claim % jobs of % for %', batch_size, queues, lease USING ERRCODE = 'FL005',
-            HINT = 'batch_size is 1 to 10000, queues is a list, and a lease is at most 7 days.';
+    lease := faultline.checked_lease(lease);
+    IF (batch_size BETWEEN 1 AND 10000 AND queues IS NOT NULL) IS NOT TRUE THEN
+        RAISE EXCEPTION 'cannot claim % jobs of %', batch_size, queues USING ERRCODE = 'FL005',
+            HINT = 'batch_size is 1 to 10000, and queues is a list.';
     END IF;
     FOR look IN 1..2 LOOP
         RETURN QUERY
@@ -255,9 +256,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force
 DECLARE
     renewed uuid[];
 BEGIN
-    IF (lease > '0' AND lease <= '7 days') IS NOT TRUE THEN
-        RAISE EXCEPTION 'a lease lasts more than nothing and at most 7 days, not %', lease USING ERRCODE = 'FL005';
-    END IF;
+    lease := faultline.checked_lease(lease);
     UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), server_started_at = pg_postmaster_start_time(), lost_at = NULL
     WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED);
     WITH free AS MATERIALIZED (
@@ -401,6 +400,14 @@ DECLARE
     job  faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);
     dead text := coalesce(fail.reason, CASE WHEN job.attempts >= job.max_attempts THEN 'attempts_spent' END);
 BEGIN
+    IF dead IS NULL THEN
+        retry_in := faultline.checked_delay(retry_in);
+    END IF;
+    IF length(fail.reason) NOT BETWEEN 1 AND 100 OR fail.reason IN ('cancelled', 'attempts_spent') THEN
+        RAISE EXCEPTION 'a worker cannot give % as the reason of a failure', quote_literal(left(fail.reason, 100))
+            USING ERRCODE = 'FL005',
+            HINT = 'A reason has 1 to 100 characters. Faultline itself says cancelled and attempts_spent.';
+    END IF;
     INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
     VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'failed', left(fail.error, 10000), job.claimed_at);
     PERFORM faultline.wake(job.queue) WHERE dead IS NULL AND retry_in <= '0';

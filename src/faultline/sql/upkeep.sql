@@ -10,14 +10,23 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT rpad(lpad(to_hex((extract(epoch FROM greatest(moment, 'epoch')) * 1000)::bigint), 12, '0'), 32, '0')::uuid
 $$;
 
--- An hour at least: a worker that lost the answer to its commit looks for it in the ledger, and must find it there.
-CREATE OR REPLACE FUNCTION faultline.check_retention(batch_size integer, VARIADIC kept interval[]) RETURNS void
+-- The moment before which rows are removed; null for never. Kept for an hour at least: a worker that lost the answer to its
+-- commit looks for it in the ledger, and must find it there. The moment is compared, not the interval (see seconds_from_now).
+CREATE OR REPLACE FUNCTION faultline.removed_before(kept interval, batch_size integer) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    oldest timestamptz;
 BEGIN
-    IF (batch_size BETWEEN 1 AND 10000) IS NOT TRUE OR interval '1 hour' > ANY (kept) THEN
+    IF faultline.seconds_from_now(kept) <> 'infinity' THEN
+        oldest := moment - kept;
+    END IF;
+    IF (batch_size BETWEEN 1 AND 10000) IS NOT TRUE OR oldest > moment - interval '3600 seconds'
+       OR (oldest IS NULL AND kept < interval '1 hour') THEN
         RAISE EXCEPTION 'cannot purge % rows at a time of what is kept for %', batch_size, kept USING ERRCODE = 'FL005',
             HINT = 'batch_size is 1 to 10000; what is kept at all is kept for an hour at least, NULL for ever.';
     END IF;
+    RETURN oldest;
 END $$;
 
 -- Safe because only ended jobs are taken, under their lock, and looked at again once it is held: a retry that was faster
@@ -31,11 +40,11 @@ RETURNS TABLE (succeeded integer, failed integer, last_id uuid) -- last_id: wher
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    moment     timestamptz := clock_timestamp();
-    first_kept uuid := faultline.first_id_at(moment - least(keep_succeeded, keep_failed));
-    page       uuid[];
+    old_success timestamptz := faultline.removed_before(keep_succeeded, batch_size);
+    old_failure timestamptz := faultline.removed_before(keep_failed, batch_size);
+    first_kept  uuid := faultline.first_id_at(greatest(old_success, old_failure));
+    page        uuid[];
 BEGIN
-    PERFORM faultline.check_retention(batch_size, keep_succeeded, keep_failed);
     page := ARRAY(SELECT j.id FROM faultline.jobs AS j
                   WHERE j.id > coalesce(after_id, '00000000-0000-0000-0000-000000000000') AND j.id < first_kept
                   ORDER BY j.id LIMIT batch_size);
@@ -43,15 +52,14 @@ BEGIN
     IF NOT dry_run THEN
         page := ARRAY(SELECT j.id FROM faultline.jobs AS j
                       WHERE j.id = ANY (page)
-                        AND j.finished_at < moment - CASE j.state WHEN 'succeeded' THEN keep_succeeded
-                                                                  WHEN 'failed' THEN keep_failed END
+                        AND j.finished_at < CASE j.state WHEN 'succeeded' THEN old_success WHEN 'failed' THEN old_failure END
                       ORDER BY j.id FOR UPDATE SKIP LOCKED);
     END IF;
     SELECT count(*) FILTER (WHERE j.state = 'succeeded'), count(*) FILTER (WHERE j.state = 'failed')
     INTO succeeded, failed
     FROM faultline.jobs AS j
     WHERE j.id = ANY (page)
-      AND j.finished_at < moment - CASE j.state WHEN 'succeeded' THEN keep_succeeded WHEN 'failed' THEN keep_failed END;
+      AND j.finished_at < CASE j.state WHEN 'succeeded' THEN old_success WHEN 'failed' THEN old_failure END;
     IF NOT dry_run AND cardinality(page) > 0 THEN
         DELETE FROM faultline.attempts_log AS a WHERE a.job_id = ANY (page);
         DELETE FROM faultline.rejections AS r WHERE r.job_id = ANY (page);
@@ -69,11 +77,10 @@ RETURNS TABLE (entries integer, last_id uuid) -- last_id: where to go on; null a
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    oldest     timestamptz := clock_timestamp() - keep;
+    oldest     timestamptz := faultline.removed_before(keep, batch_size);
     first_kept uuid := faultline.first_id_at(oldest);
     page       uuid[];
 BEGIN
-    PERFORM faultline.check_retention(batch_size, keep);
     page := ARRAY(SELECT l.job_id FROM faultline.ledger AS l
                   WHERE l.job_id > coalesce(after_id, '00000000-0000-0000-0000-000000000000') AND l.job_id < first_kept
                   ORDER BY l.job_id LIMIT batch_size);

@@ -2,6 +2,8 @@
 
 -- Jobs: limits on what may be stored.
 
+DROP FUNCTION IF EXISTS faultline.check_retention(integer, interval[]); -- removed_before() has taken its place
+
 -- The bytes that this value takes as text: exact as long as the text is safe to build, else a bound above the limit below.
 -- Small values can have huge texts: 1e131000 is stored in 8 bytes, and written with 131,001 digits. A number takes 12 bytes
 -- or more inside of a value, and its text 147,460 at most (131,072 digits, a point, 16,383 more), so few bytes are enough to
