@@ -118,6 +118,25 @@ def test_the_size_is_counted_in_bytes_and_not_in_characters() -> None:
         payload.encode_payload({"a": "€" * (payload.MAX_BYTES // 2)})
 
 
+def test_a_payload_is_refused_by_the_size_of_its_text_in_the_database(conn: Conn) -> None:
+    with pytest.raises(PayloadTooLarge) as raised:
+        payload.encode_payload({"a": [1e308] * 145_000})
+    assert raised.value.message == (
+        "payload is 45,095,007 bytes as PostgreSQL writes it; the limit is 8,388,608"
+    )
+
+    count = (payload.MAX_TEXT_BYTES - len('{"a": []}') + len(", ")) // len(f"{10**308}, ")
+    stored = there_and_back(conn, {"a": [1e308] * count})
+    assert stored == {"a": [10**308] * count}
+    with pytest.raises(PayloadTooLarge):
+        payload.encode_payload({"a": [1e308] * (count + 1)})
+    with pytest.raises(psycopg.errors.CheckViolation, match="payload_is_at_most_8_mib"):
+        conn.execute(
+            "SELECT faultline.enqueue('t', %s::jsonb)",
+            [f'{{"a": [{", ".join(["1e308"] * (count + 1))}]}}'],
+        )
+
+
 HOSTILE_NAMES = ["", " ", "a b", "a\n", "\na", "a\x00", "é", "\uff41", "\ud800", "-a", ".a", "a/b"]
 
 
@@ -225,3 +244,24 @@ def test_every_payload_within_the_limit_fits_into_the_table(conn: Conn) -> None:
     payload.encode_payload(value)
 
     assert there_and_back(conn, value) == value
+
+
+# jsonb knows no negative zero, and writes it without the sign
+FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0)
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(value=st.dictionaries(TEXT, st.lists(FLOATS)))
+def test_the_size_of_the_text_is_known_before_it_is_sent(conn: Conn, value: dict[str, Any]) -> None:
+    try:
+        encoded = payload.encode_payload(value)
+    except InvalidInput:
+        return
+
+    row = conn.execute("SELECT octet_length(%s::jsonb::text)", [encoded]).fetchone()
+    assert row == (len(encoded.encode()) + payload._extra_in_text(value),)

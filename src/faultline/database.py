@@ -17,7 +17,7 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from faultline import errors
-from faultline.payload import decode_json
+from faultline.payload import decode_stored
 from faultline.pool import AskingAsyncPool, AskingPool
 from faultline.protocol import Statement
 from faultline.session_settings import (
@@ -259,7 +259,7 @@ async def open_session_async(
 def configure(conn: Connection, settings: Settings) -> Session:
     """Probe a fresh connection and fix its settings; behind a pooler, check them instead."""
     _remember_server(conn)
-    set_json_loads(decode_json, conn)
+    set_json_loads(decode_stored, conn)
     for tries_left in reversed(range(TRIES)):
         try:
             with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
@@ -277,7 +277,7 @@ def configure(conn: Connection, settings: Settings) -> Session:
 
 async def configure_async(conn: AsyncConnection, settings: Settings) -> Session:
     _remember_server(conn)
-    set_json_loads(decode_json, conn)
+    set_json_loads(decode_stored, conn)
     for tries_left in reversed(range(TRIES)):
         try:
             async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:

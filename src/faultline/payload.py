@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import orjson
@@ -12,6 +13,8 @@ import orjson
 from faultline.errors import InvalidInput, PayloadTooLarge
 
 MAX_BYTES = 1024 * 1024
+MAX_TEXT_BYTES = 8 * 1024 * 1024  # as PostgreSQL writes the value: 1e308 has 309 digits there
+_LONGEST_FLOAT = 330  # characters of a float in PostgreSQL's text; at least 2 in ours
 MAX_DEPTH = 64
 MAX_KEY_LENGTH = 255
 
@@ -65,6 +68,24 @@ def decode_json(text: str | bytes) -> Any:
         return json.loads(text)
 
 
+def decode_stored(text: str | bytes) -> Any:
+    """Decode JSON that is only shown; a number that Python does not read becomes a string of digits.
+
+    PostgreSQL's numbers reach 10^131072, and it nests thousands of levels, for which the text itself is
+    returned. Neither must keep a record from being shown.
+    """
+    try:
+        return decode_json(text)
+    except RecursionError:
+        return text if isinstance(text, str) else text.decode()
+    except ValueError:
+        return json.loads(text, parse_int=_number)
+
+
+def _number(digits: str) -> int | str:
+    return int(digits) if len(digits) < 4300 else digits
+
+
 def encode_payload(payload: Mapping[str, Any]) -> str:
     """The payload as JSON text, or InvalidInput that says what is wrong and where."""
     if not isinstance(payload, Mapping):
@@ -83,7 +104,34 @@ def encode_json(value: Any, *, what: str) -> str:
             f"{what} is {len(encoded):,} bytes of JSON; the limit is {MAX_BYTES:,}",
             hint="store the data elsewhere and put its key in the job",
         )
+    if len(encoded) * _LONGEST_FLOAT // 2 > MAX_TEXT_BYTES:
+        text_bytes = len(encoded) + _extra_in_text(value)
+        if text_bytes > MAX_TEXT_BYTES:
+            raise PayloadTooLarge(
+                f"{what} is {text_bytes:,} bytes as PostgreSQL writes it; the limit is"
+                f" {MAX_TEXT_BYTES:,}",
+                hint="PostgreSQL writes numbers without an exponent: send very large or very small"
+                " ones as strings",
+            )
     return encoded.decode()
+
+
+def _extra_in_text(value: Any) -> int:
+    """By how many bytes PostgreSQL's text of this value is longer than ours.
+
+    It has a blank after every comma and colon, and no exponents.
+    """
+    match value:
+        case float():
+            if value == 0 or 1e-4 <= abs(value) < 1e15:  # neither side writes an exponent
+                return 0
+            return len(format(Decimal(repr(value)), "f")) - len(orjson.dumps(value))
+        case dict():
+            blanks = max(0, 2 * len(value) - 1)
+            return blanks + sum(map(_extra_in_text, value.values()))
+        case list() | tuple():
+            return max(0, len(value) - 1) + sum(map(_extra_in_text, value))
+    return 0
 
 
 def _check(value: Any, where: str, *, depth: int) -> None:

@@ -42,6 +42,11 @@ DAMAGE = {
     "tokens_are_of_an_epoch": [
         "UPDATE faultline.jobs SET fencing_token = 1::bigint << 40, lease_id = gen_random_uuid()"
     ],
+    "stored_texts_are_within_limits": [
+        "ALTER DOMAIN faultline.payload DROP CONSTRAINT payload_is_at_most_8_mib",
+        "UPDATE faultline.jobs SET payload ="
+        " jsonb_build_object('a', array_fill(1e131000::numeric, ARRAY[9000]))",
+    ],
     "the_fence_is_up": ["ALTER TABLE faultline.ledger DISABLE TRIGGER enter_ledger"],
 }
 

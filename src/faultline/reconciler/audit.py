@@ -82,6 +82,29 @@ INVARIANTS: tuple[Invariant, ...] = (
         " AND NOT EXISTS (SELECT FROM faultline.epochs AS e WHERE e.epoch = fencing_token >> 22)",
     ),
     Invariant(
+        "stored_texts_are_within_limits",
+        "no row is larger than the database accepts today",
+        "SELECT found.job_id, found.what FROM ("
+        "SELECT id::text, 'payload of ' || faultline.json_text_bound(payload) || ' bytes as text'"
+        " FROM faultline.jobs WHERE CASE WHEN pg_column_size('{}'::jsonb || payload) <= 640 THEN false"
+        " ELSE faultline.json_text_bound(payload) > 8388608 END"
+        " UNION ALL "
+        "SELECT job_id::text, 'result of ' || faultline.json_text_bound(result) || ' bytes as text'"
+        " FROM faultline.ledger WHERE CASE WHEN pg_column_size('{}'::jsonb || result) <= 640"
+        " THEN false ELSE faultline.json_text_bound(result) > 8388608 END"
+        " UNION ALL "
+        "SELECT id::text, 'lease_owner, failed_reason or last_error' FROM faultline.jobs"
+        " WHERE octet_length(lease_owner) > 800 OR octet_length(failed_reason) > 400"
+        " OR octet_length(last_error) > 42000"
+        " UNION ALL "
+        "SELECT job_id::text, 'worker or reason of refusal ' || id FROM faultline.rejections"
+        " WHERE octet_length(worker) > 800 OR octet_length(reason) > 400"
+        " UNION ALL "
+        "SELECT job_id::text, 'worker or error of attempt ' || attempt FROM faultline.attempts_log"
+        " WHERE octet_length(worker) > 800 OR octet_length(error) > 42000"
+        ") AS found (job_id, what)",
+    ),
+    Invariant(
         "the_fence_is_up",
         "the triggers that refuse stale writes are in place and enabled",
         "SELECT '-', 'missing or disabled: ' || expected.relation || '.' || expected.name"
