@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,12 +15,17 @@ from uuid import UUID
 import psycopg
 
 from faultline import address, protocol, queue_control, queue_inspection
+from faultline.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
 from faultline.database import (
     AsyncConnection,
     AsyncPool,
     Connection,
     Pool,
     connect,
+    driver_errors,
+    is_read_only_refusal,
+    is_standby,
+    is_standby_async,
     make_async_pool,
     make_pool,
     open_session_async,
@@ -28,7 +34,7 @@ from faultline.database import (
     run_async,
 )
 from faultline.embedded import ensure_running
-from faultline.errors import InvalidInput, UnknownJob, UnknownTask
+from faultline.errors import DatabaseUnavailable, InvalidInput, UnknownJob, UnknownTask
 from faultline.migrate import migrate
 from faultline.model import (
     DEFAULT_MAX_ATTEMPTS,
@@ -48,6 +54,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 PRODUCER_CONNECTIONS = 10
+ENQUEUE_TIMEOUT_SECONDS = 15.0
+_SHORTEST_SECONDS = 0.1
 # Pools of a parent process, kept for ever: their threads do not exist here, and closing them would
 # wait for those.
 _inherited: list[Pool] = []
@@ -59,10 +67,25 @@ class Faultline:
     Without a URL it uses DATABASE_URL, or what the file named by DATABASE_URL_FILE holds, and without
     either an embedded PostgreSQL for development, started (and brought up to date) when it is first
     needed.
+
+    `enqueue_timeout_seconds` limits `enqueue` and the other plain methods, which then raise
+    DatabaseUnavailable. A call that was not answered may have been done all the same: repeat it under
+    the same idempotency key. Calls on a connection of yours (`conn=`) have no limit.
     """
 
-    def __init__(self, database_url: str | None = None) -> None:
+    def __init__(
+        self,
+        database_url: str | None = None,
+        *,
+        enqueue_timeout_seconds: float = ENQUEUE_TIMEOUT_SECONDS,
+    ) -> None:
+        if not 0 < enqueue_timeout_seconds <= LONGEST_ANSWER_SECONDS:
+            raise InvalidInput(
+                f"enqueue_timeout_seconds is {enqueue_timeout_seconds:g};"
+                f" it is more than 0, at most {LONGEST_ANSWER_SECONDS:g}"
+            )
         self._given_url = database_url
+        self._timeout_seconds = enqueue_timeout_seconds
         self._embedded_url: str | None = None
         self._tasks: dict[str, Task[Any, Any]] = {}
         self._pool: Pool | None = None
@@ -178,26 +201,38 @@ class Faultline:
     # ── running statements ───────────────────────────────────────────────────────────────────────
 
     def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
+        """On `conn` the driver's errors are the caller's; otherwise every error is a FaultlineError."""
         if conn is not None:
             if not isinstance(conn, psycopg.Connection):
                 raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
             return run(conn, statement)
+        deadline = time.monotonic() + self._timeout_seconds
         url = self.database_url
-        pool = self._open_pool(url)
-        with pool_errors(url):
-            pooled = pool.getconn()
-        try:
-            return run(pooled, statement)
-        finally:
-            pool.putconn(pooled)
+        pool = self._open_pool(url, deadline)
+        with driver_errors():
+            with pool_errors(url):
+                pooled = pool.getconn(_left(deadline))
+            try:
+                with answered_within(pooled, _left(deadline)):
+                    return run(pooled, statement)
+            except psycopg.Error as error:
+                if (is_read_only_refusal(error) and is_standby(pooled)) or was_unanswered(error):
+                    pooled.close()
+                    pool.distrust()
+                raise
+            finally:
+                pool.putconn(pooled)
 
-    def _open_pool(self, url: str) -> Pool:
-        with self._opening:
+    def _open_pool(self, url: str, deadline: float) -> Pool:
+        if not self._opening.acquire(timeout=_left(deadline)):
+            raise _too_late(self._timeout_seconds)
+        try:
             if self._pool is not None and self._pool_owner != os.getpid():
                 _inherited.append(self._pool)
                 self._pool = None
             if self._pool is None:
-                connect(url).close()  # a pool would only say, and late, that it could not connect
+                # A pool would only say, and late, that it could not connect.
+                connect(url, needs_primary=True, connect_seconds=_left(deadline)).close()
                 self._pool = make_pool(
                     url,
                     max_size=PRODUCER_CONNECTIONS,
@@ -207,6 +242,8 @@ class Faultline:
                 self._pool.open()
                 self._pool_owner = os.getpid()
             return self._pool
+        finally:
+            self._opening.release()
 
     async def execute_async(
         self, statement: Statement[T], conn: AsyncConnection | None = None
@@ -215,26 +252,48 @@ class Faultline:
             if not isinstance(conn, psycopg.AsyncConnection):
                 raise InvalidInput(f"conn is a {type(conn).__name__}: it must be async here")
             return await run_async(conn, statement)
-        loop = asyncio.get_running_loop()
+        deadline = time.monotonic() + self._timeout_seconds
         url = self.database_url
-        async with self._async_opening.setdefault(loop, asyncio.Lock()):
-            if loop not in self._async_pools:
-                await (await open_session_async(url, application_name="faultline"))[0].close()
-                pool = make_async_pool(
-                    url,
-                    max_size=PRODUCER_CONNECTIONS,
-                    application_name="faultline producer",
-                    settings=CONTROL,
-                )
-                await pool.open()
-                self._async_pools[loop] = pool
-        async_pool = self._async_pools[loop]
-        with pool_errors(url):
-            pooled = await async_pool.getconn()
+        pool = await self._open_async_pool(url, deadline)
+        with driver_errors():
+            with pool_errors(url):
+                pooled = await pool.getconn(_left(deadline))
+            try:
+                with answered_within(pooled, _left(deadline)):
+                    return await run_async(pooled, statement)
+            except psycopg.Error as error:
+                if was_unanswered(error) or (
+                    is_read_only_refusal(error) and await is_standby_async(pooled)
+                ):
+                    await pooled.close()
+                    await pool.distrust()
+                raise
+            finally:
+                await pool.putconn(pooled)
+
+    async def _open_async_pool(self, url: str, deadline: float) -> AsyncPool:
+        loop = asyncio.get_running_loop()
         try:
-            return await run_async(pooled, statement)
-        finally:
-            await async_pool.putconn(pooled)
+            async with (
+                asyncio.timeout(_left(deadline)),
+                self._async_opening.setdefault(loop, asyncio.Lock()),
+            ):
+                if loop not in self._async_pools:
+                    session = await open_session_async(
+                        url, application_name="faultline", needs_primary=True
+                    )
+                    await session[0].close()
+                    pool = make_async_pool(
+                        url,
+                        max_size=PRODUCER_CONNECTIONS,
+                        application_name="faultline producer",
+                        settings=CONTROL,
+                    )
+                    await pool.open()
+                    self._async_pools[loop] = pool
+                return self._async_pools[loop]
+        except TimeoutError as error:
+            raise _too_late(self._timeout_seconds) from error
 
     def close(self) -> None:
         """Close the connections that `enqueue` and the other plain methods opened."""
@@ -265,3 +324,14 @@ def _found(job_id: UUID | str, record: JobRecord | None) -> JobRecord:
     if record is None:
         raise UnknownJob(f"there is no job {job_id}")
     return record
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), _SHORTEST_SECONDS)
+
+
+def _too_late(seconds: float) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"no connection to PostgreSQL within {seconds:g} s; nothing was sent",
+        hint="check that the server is running: faultline doctor",
+    )

@@ -20,6 +20,8 @@ LEADER_SILENCE_SECONDS = 2.0
 # pulse, and when that stands still for so long that the server should have acted, another one stands in.
 LEADER_PULSE_SECONDS = 0.5
 STAND_IN_SECONDS = 2 * LEADER_SILENCE_SECONDS
+# Shorter than this a limit would cut off a server that is merely busy, whatever the lease.
+SHORTEST_ANSWER_SECONDS = 2.0
 MAX_CONCURRENCY = 10_000
 SHORTEST_RETENTION_DAYS = 1 / 24  # for workers that lost the answer to a commit and look it up
 LONGEST_RETENTION_DAYS = 36_500
@@ -58,6 +60,9 @@ class WorkerSettings:
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 0.0  # 0: a quarter of the lease
     fence_margin_seconds: float = 0.0  # 0: a tenth of the lease
+    # How long PostgreSQL may take to answer a statement of the worker's own before the session is cut.
+    # 0: half of the lease, and not less than 2 s.
+    answer_seconds: float = 0.0
     poll_seconds: float = 1.0
     # With the graces after it, below the 30 s that orchestrators commonly wait before they kill, while the
     # database answers; see docs/operating.md for when it does not.
@@ -77,6 +82,9 @@ class WorkerSettings:
             object.__setattr__(self, "heartbeat_seconds", self.lease_seconds / 4)
         if not self.fence_margin_seconds:
             object.__setattr__(self, "fence_margin_seconds", self.lease_seconds / 10)
+        if not self.answer_seconds:
+            half = max(self.lease_seconds / 2, SHORTEST_ANSWER_SECONDS)
+            object.__setattr__(self, "answer_seconds", half)
         self._require(bool(self.queues), "a worker needs at least one queue")
         self._require(not isinstance(self.queues, str), "queues is a tuple of queue names")
         self._require(
@@ -85,6 +93,7 @@ class WorkerSettings:
         )
         self._require(self.lease_seconds >= 0.1, "lease_seconds is at least 0.1")
         self._require(self.fence_margin_seconds > 0, "fence_margin_seconds is not negative")
+        self._require(self.answer_seconds > 0, "answer_seconds is not negative")
         self._require(self.poll_seconds > 0, "poll_seconds is more than 0")
         self._require(1 <= self.commit_batch <= 10_000, "commit_batch is 1 to 10,000")
         self._require(0 <= self.claim_ahead <= 10_000, "claim_ahead is 0 to 10,000")

@@ -9,14 +9,28 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, LiteralString, TypeVar, cast
 
-import orjson
 import psycopg
-from psycopg import conninfo
 from psycopg.rows import tuple_row
 from psycopg.types.json import set_json_loads
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from faultline import errors
+from faultline.bounded import (
+    ANSWER_SECONDS,
+    AsyncBoundedConnection,
+    BoundedConnection,
+    answered_within,
+)
+from faultline.database_errors import driver_errors as driver_errors
+from faultline.database_errors import is_connection_lost as is_connection_lost
+from faultline.database_errors import is_read_only_refusal as is_read_only_refusal
+from faultline.database_errors import is_serialization_conflict as is_serialization_conflict
+from faultline.database_errors import pool_errors as pool_errors
+from faultline.database_errors import spoken as spoken
+from faultline.database_errors import translate as translate
+from faultline.database_errors import translated_errors as translated_errors
+from faultline.database_errors import unavailable
+from faultline.forking import remember_server
 from faultline.payload import decode_stored
 from faultline.pool import AskingAsyncPool, AskingPool
 from faultline.protocol import Statement
@@ -31,12 +45,13 @@ from faultline.session_settings import (
     too_short,
 )
 from faultline.session_settings import Session as Session
+from faultline.url import listed, parts_of
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 AsyncConnection = psycopg.AsyncConnection[Any]
-Pool = ConnectionPool[Connection]
-AsyncPool = AsyncConnectionPool[AsyncConnection]
+Pool = AskingPool
+AsyncPool = AskingAsyncPool
 
 # A peer that is gone must be noticed by the kernel: a query on a black-holed socket waits for ever
 # otherwise, whatever statement_timeout says.
@@ -47,6 +62,15 @@ NETWORK_DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "15000",
 }
+
+# Of several servers the primary: the others are its standbys. Not "read-write", which also refuses a
+# primary whose account has default_transaction_read_only = on; our sessions set that to off.
+WRITABLE = "primary" if psycopg.pq.version() >= 140000 else "read-write"
+
+IN_RECOVERY: Statement[bool] = Statement(
+    "SELECT pg_is_in_recovery()", (), lambda rows: bool(rows[0][0])
+)
+_ASK_SECONDS = 2.0
 
 
 def run(conn: Connection, statement: Statement[T]) -> T:
@@ -78,187 +102,120 @@ def _together(statements: Sequence[Statement[Any]]) -> tuple[LiteralString, tupl
     return sql, tuple(param for statement in statements for param in statement.params)
 
 
-# ── errors ───────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextlib.contextmanager
-def translated_errors() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        translated = translate(error)
-        if translated is None:
-            raise
-        raise translated from error
-
-
-def translate(error: psycopg.Error) -> errors.FaultlineError | None:
-    """The error in Faultline's words; None for what only the driver can say."""
-    diag = error.diag
-    message, hint = diag.message_primary or str(error), diag.message_hint
-    match error.sqlstate:
-        case "FL001":
-            detail = orjson.loads(diag.message_detail or "{}")
-            return errors.StaleLease(
-                detail.get("reason", "unknown"),
-                job_id=detail.get("job_id"),
-                stale_token=detail.get("stale_token"),
-                current_token=detail.get("current_token"),
-            )
-        case "FL002":
-            return errors.IllegalTransition(message, hint=hint)
-        case "FL003":
-            return errors.TokenViolation(message, hint=hint)
-        case "FL004":
-            detail = orjson.loads(diag.message_detail or "{}")
-            return errors.IdempotencyConflict(message, job_id=detail.get("job_id"), hint=hint)
-        case "FL005":
-            return errors.InvalidInput(message, hint=hint)
-        case "FL006":
-            return errors.UnknownJob(message, hint=hint)
-        case "FL007":
-            return errors.FenceNotHeld(message, hint=hint)
-        case "FL008":
-            return errors.ServerChanged(message, hint=hint)
-        case "23514" if diag.schema_name == "faultline":
-            rule = (diag.constraint_name or "").replace("_", " ")
-            return errors.InvalidInput(f"refused by the database: {rule}")
-        case "3F000" | "42883" | "42P01" if "faultline" in message:
-            return errors.SchemaMismatch(
-                "this database has no Faultline schema, or an older one",
-                hint="run: faultline migrate",
-            )
-    return None
-
-
-def is_connection_lost(error: BaseException) -> bool:
-    """Whether the session is gone, so that what it was doing may or may not have happened."""
-    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return False
-    return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")
-
-
-def is_serialization_conflict(error: BaseException) -> bool:
-    """Also for an error that a handler's child process reported by its sqlstate."""
-    return getattr(error, "sqlstate", None) in ("40001", "40P01")
-
-
-def redact(url: str) -> str:
-    """Where a URL or DSN leads, fit for logs and error messages: built from its parts, so that there
-    is no place for a password to slip through."""
-    parts = _parts(url)
-    if parts is None:
-        return "(a connection string that cannot be read)"
-    user = f"{parts['user']}@" if parts.get("user") else ""
-    hosts = _listed(parts, "host") or _listed(parts, "hostaddr") or ["localhost"]
-    ports = _listed(parts, "port")
-    if len(ports) == 1:  # one for all of them
-        ports *= len(hosts)
-    servers = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)] or hosts
-    return f"postgresql://{user}{','.join(servers)}/{parts.get('dbname') or ''}"
-
-
-def _listed(parts: dict[str, Any], name: str) -> list[str]:
-    return str(parts[name]).split(",") if parts.get(name) else []
-
-
-def _parts(url: str) -> dict[str, Any] | None:
-    """None when it cannot be read, or when part of a password seems to be read as something else."""
-    try:
-        parts = conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        return None
-    misread = any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname"))
-    numbered = all(port.isdecimal() for port in _listed(parts, "port") if port)
-    return dict(parts) if numbered and not misread else None
-
-
-def _unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
-    return errors.DatabaseUnavailable(
-        f"cannot reach PostgreSQL at {redact(url)}: {' '.join(str(error).split())}",
-        hint="check DATABASE_URL and that the server is running: faultline doctor",
-    )
-
-
-def spoken(error: psycopg.Error) -> errors.FaultlineError:
-    """Any error of the driver's in words that help, for whoever has no better answer to it."""
-    if known := translate(error):
-        return known
-    said = error.diag.message_primary or " ".join(str(error).split())
-    if is_connection_lost(error):
-        return errors.DatabaseUnavailable(
-            f"PostgreSQL ended the session: {said}", hint="run it again; see faultline doctor"
-        )
-    match error.sqlstate:
-        case "42501":
-            roles = "faultline_producer, faultline_worker, faultline_inspector, faultline_operator"
-            hint = error.diag.message_hint or f"grant its account a role that may: {roles}"
-        case "25006":
-            hint = "this is a standby, or a session that only reads: connect to the primary"
-        case "55P03":
-            hint = "a transaction holds the lock: faultline why JOB names it; then try again"
-        case _:
-            hint = "see faultline doctor, and the server's log"
-    return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {said}", hint=hint)
-
-
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def connect_options(url: str, *, application_name: str) -> dict[str, Any]:
-    given = _parts(url)
+def connect_options(
+    url: str, *, application_name: str, needs_primary: bool = True
+) -> dict[str, Any]:
+    given = parts_of(url)
     if given is None:
         raise errors.InvalidInput(
             "not a database URL (not shown here, since it may hold a password)",
             hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
         )
     ours = {"autocommit": True, "client_encoding": "UTF8"}
-    # Of several servers the primary: the others are its standbys. Not "read-write", which also refuses a
-    # primary whose account has default_transaction_read_only = on; our sessions set that to off.
-    several = len(_listed(given, "host") or _listed(given, "hostaddr")) > 1
     # One that is silent has not used up the time of a lease before the next is asked.
-    target = {"target_session_attrs": "primary", "connect_timeout": "3"} if several else {}
+    several = len(listed(given, "host") or listed(given, "hostaddr")) > 1
+    target = {"connect_timeout": "3"} if several else {}
+    if several or needs_primary:  # one name may lead to several servers too
+        target["target_session_attrs"] = WRITABLE
     return {**NETWORK_DEFAULTS, "application_name": application_name, **target, **given, **ours}
 
 
-def connect(url: str, *, application_name: str = "faultline") -> Connection:
-    """A session for tools: names are looked up as the account says."""
-    return open_session(url, application_name=application_name, settings=TOOL)[0]
+def connect(
+    url: str,
+    *,
+    application_name: str = "faultline",
+    needs_primary: bool = False,
+    connect_seconds: float | None = None,
+) -> Connection:
+    """A session for tools, without a limit: names are looked up as the account says."""
+    return open_session(
+        url,
+        application_name=application_name,
+        settings=TOOL,
+        needs_primary=needs_primary,
+        connect_seconds=connect_seconds,
+    )[0]
 
 
 def open_session(
-    url: str, *, application_name: str, settings: Settings = CONTROL
+    url: str,
+    *,
+    application_name: str,
+    settings: Settings = CONTROL,
+    answer_seconds: float | None = None,
+    needs_primary: bool = False,
+    connect_seconds: float | None = None,
 ) -> tuple[Connection, Session]:
-    options = connect_options(url, application_name=application_name)
+    """Each statement is answered within `answer_seconds`, or the session is cut; None: no limit.
+
+    Without `needs_primary` a URL that names one host may lead to a standby. `connect_seconds` is
+    for all hosts together, where it is shorter than what the URL says.
+    """
+    options = connect_options(url, application_name=application_name, needs_primary=needs_primary)
+    if connect_seconds is not None:
+        hosts = len(listed(options, "host") or listed(options, "hostaddr")) or 1
+        share = max(1, int(connect_seconds / hosts))
+        options["connect_timeout"] = str(min(share, int(options["connect_timeout"]) or share))
     try:
-        conn = psycopg.connect(**options)
+        conn = BoundedConnection.connect(**options)
         try:
-            return conn, configure(conn, settings)
+            with answered_within(conn, answer_seconds or ANSWER_SECONDS):
+                session = configure(conn, settings)
         except BaseException:
             conn.close()
             raise
     except psycopg.OperationalError as error:
-        raise _unavailable(url, error) from None
+        raise unavailable(url, error) from error
+    conn.answer_seconds = answer_seconds
+    return conn, session
 
 
 async def open_session_async(
-    url: str, *, application_name: str, settings: Settings = CONTROL
+    url: str,
+    *,
+    application_name: str,
+    settings: Settings = CONTROL,
+    answer_seconds: float | None = None,
+    needs_primary: bool = False,
 ) -> tuple[AsyncConnection, Session]:
-    options = connect_options(url, application_name=application_name)
+    options = connect_options(url, application_name=application_name, needs_primary=needs_primary)
     try:
-        conn = await psycopg.AsyncConnection.connect(**options)
+        conn = await AsyncBoundedConnection.connect(**options)
         try:
-            return conn, await configure_async(conn, settings)
+            with answered_within(conn, answer_seconds or ANSWER_SECONDS):
+                session = await configure_async(conn, settings)
         except BaseException:
             await conn.close()
             raise
     except psycopg.OperationalError as error:
-        raise _unavailable(url, error) from None
+        raise unavailable(url, error) from error
+    conn.answer_seconds = answer_seconds
+    return conn, session
+
+
+def is_standby(conn: Connection) -> bool:
+    """Whether this session's server was demoted; False also when it cannot say."""
+    try:
+        with answered_within(conn, _ASK_SECONDS):
+            return run(conn, IN_RECOVERY)
+    except psycopg.Error:
+        return False
+
+
+async def is_standby_async(conn: AsyncConnection) -> bool:
+    try:
+        with answered_within(conn, _ASK_SECONDS):
+            return await run_async(conn, IN_RECOVERY)
+    except psycopg.Error:
+        return False
 
 
 def configure(conn: Connection, settings: Settings) -> Session:
     """Probe a fresh connection and fix its settings; behind a pooler, check them instead."""
-    _remember_server(conn)
+    remember_server(conn)
     set_json_loads(decode_stored, conn)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -276,7 +233,7 @@ def configure(conn: Connection, settings: Settings) -> Session:
 
 
 async def configure_async(conn: AsyncConnection, settings: Settings) -> Session:
-    _remember_server(conn)
+    remember_server(conn)
     set_json_loads(decode_stored, conn)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -308,45 +265,10 @@ def _describe(
     )
 
 
-# ── forked children ──────────────────────────────────────────────────────────────────────────────
-
-_servers: set[Any] = set()  # the addresses that we have sessions with
-
-
-def _remember_server(conn: Connection | AsyncConnection) -> None:
-    with (
-        contextlib.suppress(OSError),  # reset by now: the next statement will say so
-        socket.socket(fileno=os.dup(conn.fileno())) as duplicate,
-    ):
-        _servers.add(duplicate.getpeername())
-
-
-def _leave_sessions_to_the_parent() -> None:
-    """A forked child inherits our sockets, and would keep them open after the parent has died: the
-    server would believe the worker alive. Each is replaced by /dev/null under its own number, so that
-    nothing, not even a goodbye to the server, can be sent on it.
-
-    Found by where they lead, and not from a list of sessions: one that is being opened is on no list.
-    """
-    if not _servers:
-        return
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - numbers, not paths
-        with contextlib.suppress(OSError):  # not a socket, or not connected, or closed by now
-            with socket.socket(fileno=os.dup(number)) as duplicate:
-                leads_to_server = duplicate.getpeername() in _servers
-            if leads_to_server:
-                os.dup2(nowhere, number)
-    os.close(nowhere)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_sessions_to_the_parent)
-
 # ── transactions that are not the user's to end ──────────────────────────────────────────────────
 
 
-class HandlerConnection(psycopg.Connection[Any]):
+class HandlerConnection(BoundedConnection):
     """In a job's transaction COMMIT belongs to the job: without the fence it would mean nothing."""
 
     is_guarded = False
@@ -361,7 +283,7 @@ class HandlerConnection(psycopg.Connection[Any]):
         super().rollback()
 
 
-class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
+class AsyncHandlerConnection(AsyncBoundedConnection):
     is_guarded = False
     session: Session
 
@@ -398,7 +320,7 @@ def transaction_guarded(conn: Connection | AsyncConnection) -> Iterator[None]:
 
 # ── pools ────────────────────────────────────────────────────────────────────────────────────────
 
-_POOL_SECONDS = 15.0
+POOL_SECONDS = 15.0
 
 
 def make_pool(
@@ -407,11 +329,15 @@ def make_pool(
     """Not yet open: the first connection is made when the first caller needs one."""
 
     def prepare(conn: Connection) -> None:
-        cast("HandlerConnection", conn).session = configure(conn, settings)
+        with answered_within(conn, ANSWER_SECONDS):
+            session = configure(conn, settings)
+        _require_primary(session)
+        cast("HandlerConnection", conn).session = session
 
     def check(conn: Connection) -> None:
         if has_news(conn):
-            ConnectionPool.check_connection(conn)
+            with answered_within(conn, ANSWER_SECONDS):
+                ConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
     return AskingPool(
@@ -423,7 +349,7 @@ def make_pool(
         configure=prepare,
         check=check,
         reconnect_timeout=0,
-        timeout=_POOL_SECONDS,
+        timeout=POOL_SECONDS,
     )
 
 
@@ -431,11 +357,15 @@ def make_async_pool(
     url: str, *, max_size: int, application_name: str, settings: Settings = HANDLER
 ) -> AsyncPool:
     async def prepare(conn: AsyncConnection) -> None:
-        cast("AsyncHandlerConnection", conn).session = await configure_async(conn, settings)
+        with answered_within(conn, ANSWER_SECONDS):
+            session = await configure_async(conn, settings)
+        _require_primary(session)
+        cast("AsyncHandlerConnection", conn).session = session
 
     async def check(conn: AsyncConnection) -> None:
         if has_news(conn):
-            await AsyncConnectionPool.check_connection(conn)
+            with answered_within(conn, ANSWER_SECONDS):
+                await AsyncConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
     return AskingAsyncPool(
@@ -447,8 +377,14 @@ def make_async_pool(
         configure=prepare,
         check=check,
         reconnect_timeout=0,
-        timeout=_POOL_SECONDS,
+        timeout=POOL_SECONDS,
     )
+
+
+def _require_primary(session: Session) -> None:
+    """Also where the URL asks for any server: what a pool is for is writing."""
+    if session.is_standby:
+        raise errors.DatabaseUnavailable("the server is a standby, and only reads")
 
 
 def has_news(conn: Connection | AsyncConnection) -> bool:
@@ -468,12 +404,3 @@ def sever(conn: Connection | AsyncConnection) -> None:
         socket.socket(fileno=os.dup(conn.fileno())) as duplicate,
     ):
         duplicate.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def pool_errors(url: str) -> Iterator[None]:
-    """A pool that cannot connect says only that it gave up waiting; say what that means."""
-    try:
-        yield
-    except PoolTimeout:
-        raise _unavailable(url, f"no connection within {_POOL_SECONDS:g} s") from None

@@ -13,12 +13,17 @@ import psycopg
 from psycopg import IsolationLevel
 
 from faultline import protocol
+from faultline.bounded import answered_within, half_of, was_unanswered
 from faultline.database import (
     AsyncConnection,
     AsyncPool,
     Connection,
     Pool,
+    driver_errors,
     has_limits,
+    is_read_only_refusal,
+    is_standby,
+    is_standby_async,
     run,
     run_async,
     run_together,
@@ -56,6 +61,8 @@ class Job:
     """One attempt at one job. Handlers receive it as their first argument."""
 
     _trace: AttemptTrace | None = None
+    # The server froze or was demoted under the attempt: it is released, and no attempt is used up.
+    _is_blameless: bool = False
 
     def __init__(
         self, claim: Claim, lease: HeldLease, pool: Callable[[], Pool], async_pool: AsyncPool | None
@@ -196,6 +203,13 @@ class Job:
             sever(conn)
             raise
 
+    @contextlib.contextmanager
+    def _controlling(self, conn: Connection | AsyncConnection) -> Iterator[None]:
+        """Around the statements that open and close a block: bounded, and with errors of our own."""
+        limit = half_of(self._lease.lease_seconds)
+        with driver_errors(keep_conflicts=True), answered_within(conn, limit):
+            yield
+
     def _take_up(self, conn: Connection | AsyncConnection) -> None:
         self._connections.add(conn)
         if self._is_cut:
@@ -259,19 +273,24 @@ class FencedBlock:
         if job._async_pool is not None:
             raise InvalidInput("this handler is async: use `async with`")
         pool = job._pool()
-        conn = pool.getconn()
+        with driver_errors():
+            conn = pool.getconn()
         try:
             job._take_up(conn)
-            with job._heeding_refusal(conn):
+            with job._heeding_refusal(conn), job._controlling(conn):
                 run_together(conn, *self._opening(conn))
             with transaction_guarded(conn):
                 yield conn
-            with job._committing(conn, self._how):
+            with job._committing(conn, self._how), job._controlling(conn):
                 run_together(conn, *self._closing(conn))
             self._finish()
         except BaseException as error:
             with contextlib.suppress(psycopg.Error):
                 conn.rollback()
+            if was_unanswered(error) or (_met_read_only(conn, error) and is_standby(conn)):
+                job._is_blameless = True
+                conn.close()
+                pool.distrust()
             if not self._is_meant(error):
                 raise
         finally:
@@ -284,19 +303,26 @@ class FencedBlock:
         pool = job._async_pool
         if pool is None:
             raise InvalidInput("this handler is a plain function: use `with`")
-        conn = await pool.getconn()
+        with driver_errors():
+            conn = await pool.getconn()
         try:
             job._take_up(conn)
-            with job._heeding_refusal(conn):
+            with job._heeding_refusal(conn), job._controlling(conn):
                 await run_together_async(conn, *self._opening(conn))
             with transaction_guarded(conn):
                 yield conn
-            with job._committing(conn, self._how):
+            with job._committing(conn, self._how), job._controlling(conn):
                 await run_together_async(conn, *self._closing(conn))
             self._finish()
         except BaseException as error:
             with contextlib.suppress(psycopg.Error):
                 await conn.rollback()
+            if was_unanswered(error) or (
+                _met_read_only(conn, error) and await is_standby_async(conn)
+            ):
+                job._is_blameless = True
+                await conn.close()
+                await pool.distrust()
             if not self._is_meant(error):
                 raise
         finally:
@@ -366,3 +392,12 @@ class FencedBlock:
         if self._completes_job:
             self._job._phase = CommitPhase.COMMITTED
             meter.current.committed(time.monotonic() - self._sent_at)
+
+
+def _met_read_only(conn: Connection | AsyncConnection, error: BaseException) -> bool:
+    """Whether the server refused a write, here or in a statement whose error the handler swallowed.
+
+    It may be a standby now, or the handler asked for a transaction that only reads.
+    """
+    refused = getattr(conn, "was_read_only", False)
+    return refused or is_read_only_refusal(error) or is_read_only_refusal(error.__cause__)

@@ -1,28 +1,28 @@
-"""A session that comes back: when it is lost, the next call opens a new one, with backoff and jitter."""
+"""A session that reconnects with backoff, and whose statements are answered within a limit."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
+from faultline.bounded import ANSWER_SECONDS, Patience
 from faultline.database import (
     AsyncConnection,
     Session,
     is_connection_lost,
     open_session_async,
-    redact,
     run_async,
 )
 from faultline.errors import DatabaseUnavailable, ServerChanged
-from faultline.events import Event, emit
 from faultline.metrics import meter
+from faultline.outage import outage_of
 from faultline.protocol import Statement
+from faultline.url import redact
 
 T = TypeVar("T")
 OnConnect = Callable[[AsyncConnection, Session], Awaitable[None]]
@@ -75,6 +75,8 @@ class Backoff:
 
 
 class Link:
+    """`answer_seconds`: how long one statement may take before the session is cut and another host tried."""
+
     def __init__(
         self,
         url: str,
@@ -82,15 +84,17 @@ class Link:
         purpose: str,
         on_connect: OnConnect | None = None,
         needs_primary: bool = True,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._url = url
         self.purpose = purpose
         self._on_connect = on_connect
         self._needs_primary = needs_primary
+        self._patience = Patience(answer_seconds)
         self._conn: AsyncConnection | None = None
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
-        self._away_since: float | None = None
+        self._outage = outage_of(url)
         self._was_refused = (
             False  # by a server that was there: that it can be reached says nothing yet
         )
@@ -103,18 +107,23 @@ class Link:
                 try:
                     self._conn = await self._open()
                 except Exception as error:
+                    self._patience.note(error)
                     meter.current.database_error(error)
                     raise
                 if self._was_open:
                     meter.current.reconnected()
                 self._was_open = True
                 if not self._was_refused:
-                    self._came_back()
+                    self._backoff.reset()
+                    self._outage.recover(self.purpose)
             return self._conn
 
     async def _open(self) -> AsyncConnection:
         conn, session = await open_session_async(
-            self._url, application_name=f"faultline {self.purpose}"
+            self._url,
+            application_name=f"faultline {self.purpose}",
+            answer_seconds=self._patience.seconds,
+            needs_primary=self._needs_primary,
         )
         try:
             if self._needs_primary and session.is_standby:
@@ -136,6 +145,7 @@ class Link:
             try:
                 answer = await run_async(conn, statement)
             except Exception as error:
+                self._patience.note(error)
                 meter.current.database_error(error)
                 if is_transient(error) and not isinstance(error, ServerChanged):
                     await self.drop()
@@ -146,34 +156,37 @@ class Link:
             meter.current.talk_ends(self.purpose)
 
     async def pause(self, error: BaseException, *, stop: asyncio.Event | None = None) -> None:
-        """Wait before trying again after a transient `error`; say once that the database is away."""
+        """Wait before trying again after a transient `error`; the end of the outage ends the wait."""
         self._was_refused = not (
             isinstance(error, DatabaseUnavailable) or is_connection_lost(error)
         )
-        if self._away_since is None:
-            self._away_since = time.monotonic()
-            emit(
-                Event.DATABASE_UNAVAILABLE, purpose=self.purpose, error=" ".join(str(error).split())
-            )
-        pause = self._backoff.next_pause()
-        if stop is None:
-            await asyncio.sleep(pause)
-        else:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause)
+        loop = asyncio.get_running_loop()
+        is_over: asyncio.Future[None] = loop.create_future()
+        told = None if stop is None else asyncio.create_task(stop.wait())
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(_resolve, is_over)
+
+        self._outage.add_waiting(wake)  # first, or an end right after the failure would be missed
+        try:
+            self._outage.fail(self.purpose, error)
+            waits: set[asyncio.Future[Any]] = {is_over} if told is None else {is_over, told}
+            pause = self._backoff.next_pause()
+            await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if is_over.done():
+                self._backoff.reset()
+        finally:
+            self._outage.remove_waiting(wake)
+            if told is not None:
+                told.cancel()
 
     def answered(self) -> None:
-        """For whoever talks on the connection itself: the server has done what it was asked."""
-        if self._away_since is not None:
-            self._came_back()
-
-    def _came_back(self) -> None:
+        """For callers that use the connection itself: the server has done what it was asked."""
         self._backoff.reset()
+        self._patience.reset()
         self._was_refused = False
-        if self._away_since is not None:
-            seconds = round(time.monotonic() - self._away_since, 3)
-            emit(Event.DATABASE_BACK, purpose=self.purpose, away_seconds=seconds)
-            self._away_since = None
+        self._outage.recover(self.purpose)
 
     async def drop(self) -> None:
         conn, self._conn = self._conn, None
@@ -183,4 +196,10 @@ class Link:
 
     async def close(self) -> None:
         await self.drop()
+        self._outage.withdraw(self.purpose)
         self._was_open = False  # if it is opened again, it is not because it was lost
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -38,6 +38,10 @@ class AskingPool(ConnectionPool[psycopg.Connection[Any]]):
             self._line.leave()
             raise
 
+    def distrust(self) -> None:
+        """Close what was opened until now, in use or not: its server froze or was demoted."""
+        self.drain()
+
     def putconn(self, conn: psycopg.Connection[Any]) -> None:
         try:
             super().putconn(conn)
@@ -65,6 +69,10 @@ class AskingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
         except BaseException:
             self._line.leave()
             raise
+
+    async def distrust(self) -> None:
+        """Close what was opened until now, in use or not: its server froze or was demoted."""
+        await self.drain()
 
     async def putconn(self, conn: psycopg.AsyncConnection[Any]) -> None:
         try:

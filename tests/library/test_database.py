@@ -19,11 +19,11 @@ from faultline.database import (
     is_serialization_conflict,
     open_session,
     pool_errors,
-    redact,
     run,
     translate,
 )
 from faultline.protocol import Statement
+from faultline.url import redact
 
 from .running import Connection, until, value
 
@@ -64,6 +64,8 @@ def test_a_password_is_never_shown(url: str) -> None:
         ("dbname=d", "postgresql://localhost/d"),
         ("postgresql://me@a:1,b:2/db", "postgresql://me@a:1,b:2/db"),
         ("host=a,b port=5432 dbname=db", "postgresql://a:5432,b:5432/db"),
+        ("postgresql://me@10.0.0.1,10.0.0.2/db", "postgresql://me@10.0.0.1,10.0.0.2/db"),
+        ("postgresql://me@a:1,b/db", "postgresql://me@a:1,b/db"),
         ("host=/var/run dbname=d", "postgresql:///var/run/d"),
     ],
 )
@@ -118,7 +120,9 @@ def test_of_several_servers_a_silent_one_is_not_waited_for_as_long_as_a_lease(ur
     assert 2 * int(several["connect_timeout"]) < WorkerSettings().lease_seconds / 2
     alone = connect_options("postgresql://a/db", application_name="test")
     assert int(alone["connect_timeout"]) > int(several["connect_timeout"])
-    assert "target_session_attrs" not in alone
+    assert alone["target_session_attrs"] == "primary"  # one name may lead to several servers
+    reader = connect_options("postgresql://a/db", application_name="test", needs_primary=False)
+    assert "target_session_attrs" not in reader
     joint = "?" if "://" in url else " "
     given = connect_options(f"{url}{joint}connect_timeout=7", application_name="test")
     assert given["connect_timeout"] == "7"

@@ -40,7 +40,7 @@ NAMES = [
     "UnknownTask",
 ]
 SIGNATURES = {
-    Faultline: "(database_url: 'str | None' = None) -> 'None'",
+    Faultline: "(database_url: 'str | None' = None, *, enqueue_timeout_seconds: 'float' = 15.0) -> 'None'",
     Faultline.task: (
         "(self, *, name: 'str | None' = None, queue: 'str' = 'default', priority: 'int' = 5,"
         " max_attempts: 'int' = 5, retry: 'RetryPolicy' = RetryPolicy(base_seconds=1.0, factor=2.0,"

@@ -24,7 +24,7 @@ REFUSE = """
     ALTER TABLE faultline.workers RENAME TO registry;
     CREATE FUNCTION refuse() RETURNS SETOF faultline.registry LANGUAGE plpgsql AS $$
         BEGIN
-            PERFORM nextval('refusals');
+            PERFORM nextval('public.refusals');
             RAISE EXCEPTION 'restored, and not yet said to go on' USING ERRCODE = 'FL008';
         END $$;
     CREATE VIEW faultline.workers AS SELECT * FROM refuse()

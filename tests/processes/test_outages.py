@@ -77,7 +77,7 @@ def test_a_restart_under_load_costs_no_job_and_repeats_no_effect(
         stage.assert_paid_once_each(JOBS // 2 + len(unfinished))
         assert stage.registered() == 2
     for worker in workers:
-        worker.wait_for_event("database_back", purpose="worker")
+        worker.wait_for_event("database_back")
         assert worker.is_alive
 
 
@@ -91,7 +91,7 @@ def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_although_it_wa
         job_id = stage.enqueue(apps.cannot_be_interrupted, in_transaction=False)
         stage.wait_for_mark(job_id)
     own_server.stop()
-    killed.wait_for_event("database_unavailable", purpose="heartbeat")
+    killed.wait_for_event("database_unavailable")
     own_server.start()
     so_far = len(killed.heard("lease_renewed"))
     killed.wait_for_event("lease_renewed", times=so_far + 1)
@@ -110,7 +110,7 @@ def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_that_it_was_id
     killed = own_fleet.started(*options, name="killed")
     own_server.stop()
     own_server.start()
-    killed.wait_for_event("database_back", purpose="worker")
+    killed.wait_for_event("database_back")
     with looking_at(url) as stage:
         job_id = stage.enqueue(apps.pay, gate="never")
         stage.wait_for_mark(job_id)

@@ -59,6 +59,7 @@ class Pulse:
     async def require_ready(self) -> None:
         """SchemaMismatch or DatabaseUnavailable when a job could not be enqueued there."""
         if not await self._ask(_WRITABLE):
+            await self._link.drop()  # a new session may find the primary
             raise DatabaseUnavailable(
                 "the database only reads: it is a standby, or set to read only"
             )

@@ -18,6 +18,7 @@ from faultline.api.refusals import late, overloaded
 from faultline.database import (
     AsyncConnection,
     has_news,
+    is_read_only_refusal,
     is_serialization_conflict,
     open_session_async,
     run_async,
@@ -44,6 +45,7 @@ class Sessions:
         self._at_work: set[asyncio.Task[Any]] = set()
         self._in_use: dict[asyncio.Task[Any], AsyncConnection] = {}
         self._is_closed = False
+        self._is_suspect = False  # the server froze or was demoted: so it is for idle sessions
 
     async def run(self, statement: Statement[T], *, deadline: float) -> T:
         return await self._within(deadline, lambda conn: run_async(conn, statement))
@@ -79,7 +81,9 @@ class Sessions:
             try:
                 return await self._bounded(deadline, work)
             except Exception as error:
-                if not tries_left or not is_serialization_conflict(error):
+                # A server that was demoted has done nothing either, and another one may be the primary.
+                is_undone = is_serialization_conflict(error) or is_read_only_refusal(error)
+                if not tries_left or not is_undone:
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -114,7 +118,11 @@ class Sessions:
 
     def _abandon(self, task: asyncio.Task[Any]) -> None:
         """Not by cancelling it: the driver would ask the server to cancel too, and wait for that. One
-        that is still connecting ends by the limits of connecting."""
+        that is still connecting ends by the limits of connecting.
+
+        A server that is alive would have ended the statement before: the idle sessions hang as well.
+        """
+        self._is_suspect = True
         if conn := self._in_use.get(task):
             sever(conn)
 
@@ -133,6 +141,11 @@ class Sessions:
         self._in_use[task] = conn
         try:
             return await work(conn)
+        except BaseException as error:
+            if is_read_only_refusal(error):
+                self._is_suspect = True
+                await conn.close()
+            raise
         finally:
             del self._in_use[task]
             if self._is_closed or conn.info.transaction_status is not TransactionStatus.IDLE:
@@ -142,6 +155,11 @@ class Sessions:
 
     async def _take_free(self) -> AsyncConnection | None:
         """The one used last; those whose server has said something since are as a rule at their end."""
+        if self._is_suspect:
+            self._is_suspect = False
+            suspects, self._free = self._free, []
+            for conn in suspects:
+                await conn.close()
         while self._free:
             conn = self._free.pop()
             if not conn.closed and not has_news(conn):
@@ -153,7 +171,12 @@ class Sessions:
         """With limits of the server's own, a little shorter than ours: its refusal says for certain that
         nothing was done. Not behind a pooler, where they would stay on a session that others use next."""
         try:
-            conn, session = await open_session_async(self._url, application_name="faultline api")
+            conn, session = await open_session_async(
+                self._url,
+                application_name="faultline api",
+                answer_seconds=self._seconds,
+                needs_primary=True,
+            )
         except DatabaseUnavailable as error:
             self._pulse.note_away(error)
             raise

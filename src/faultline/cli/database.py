@@ -8,9 +8,9 @@ from faultline import embedded
 from faultline.cli.context import Context
 from faultline.cli.output import print_json
 from faultline.cli.session import spoken_errors
-from faultline.database import redact
 from faultline.errors import EmbeddedServerError
 from faultline.migrate import migrate as bring_up_to_date
+from faultline.url import redact
 
 
 @click.command()

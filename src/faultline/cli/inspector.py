@@ -10,7 +10,6 @@ import click
 from faultline import __version__
 from faultline.cli.context import Context
 from faultline.cli.schema import require_schema
-from faultline.database import redact
 from faultline.errors import InvalidSettings
 from faultline.inspector.settings import (
     DEFAULT_HOST,
@@ -22,6 +21,7 @@ from faultline.inspector.settings import (
 )
 from faultline.migrate import require_current_schema
 from faultline.termination import Termination
+from faultline.url import redact
 
 _WARNING = "whoever can reach this address can read every job and its payload"
 

@@ -53,6 +53,11 @@ def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--heartbeat-seconds", default=0.0, help="How often to renew; a quarter of the lease."
 )
+@click.option(
+    "--answer-seconds",
+    default=0.0,
+    help="Cut a session that PostgreSQL leaves without an answer; half of the lease.",
+)
 @click.option("--poll-seconds", default=DEFAULTS.poll_seconds, show_default=True)
 @click.option(
     "--drain-seconds",
@@ -83,6 +88,7 @@ def worker(
     processes: int,
     lease_seconds: float,
     heartbeat_seconds: float,
+    answer_seconds: float,
     poll_seconds: float,
     drain_seconds: float,
     claim_ahead: int,
@@ -105,6 +111,7 @@ def worker(
         concurrency=concurrency,
         lease_seconds=lease_seconds,
         heartbeat_seconds=heartbeat_seconds,
+        answer_seconds=answer_seconds,
         poll_seconds=poll_seconds,
         drain_seconds=drain_seconds,
         claim_ahead=claim_ahead,

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psycopg
 
+from faultline.app import Faultline
 from faultline.database import Connection, connect
 from faultline.drills.history import History, Phase, Verb
 from faultline.errors import FaultlineError
@@ -44,7 +45,7 @@ class Producer:
         while True:
             operation = self._history.invoke(self.name, Verb.SUBMIT, key=key)
             try:
-                job_id = task.enqueue(**arguments, idempotency_key=key, conn=self._session()).job_id
+                job_id = self._enqueue(task, arguments, key)
             except (psycopg.Error, FaultlineError) as error:
                 self._history.end(operation, Phase.INFO)
                 if not is_transient(error) or time.monotonic() > deadline:
@@ -57,6 +58,9 @@ class Producer:
             self._history.end(operation, Phase.OK, job=str(job_id), key=key)
             return job_id
 
+    def _enqueue(self, task: Task[Any, Any], arguments: dict[str, Any], key: str) -> UUID:
+        return task.enqueue(**arguments, idempotency_key=key, conn=self._session()).job_id
+
     def close(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:
@@ -66,3 +70,30 @@ class Producer:
         if self._conn is None or self._conn.closed:
             self._conn = connect(self._url, application_name="faultline drill producer")
         return self._conn
+
+
+class LibraryProducer(Producer):
+    """Enqueues as an application does: on the library's own connections, within its limit."""
+
+    def __init__(self, name: str, url: str, history: History, *, timeout_seconds: float) -> None:
+        super().__init__(name, url, history)
+        self._app = Faultline(url, enqueue_timeout_seconds=timeout_seconds)
+        self.refused: list[BaseException] = []
+
+    def _enqueue(self, task: Task[Any, Any], arguments: dict[str, Any], key: str) -> UUID:
+        own = self._app.tasks.get(task.name)
+        if own is None:
+            own = self._app.task(name=task.name, max_attempts=task.options.max_attempts)(
+                task.handler
+            )
+        try:
+            return own.enqueue(**arguments, idempotency_key=key).job_id
+        except BaseException as error:
+            self.refused.append(error)
+            raise
+
+    def close(self) -> None:
+        """Between two tries the pool is kept, as an application keeps it."""
+
+    def end(self) -> None:
+        self._app.close()

@@ -18,12 +18,13 @@ from faultline.metrics import meter
 
 COUNT_SECONDS = 5.0
 _COUNTING_SHARE = 20  # one part in so many of the time, where counting is dear
+_ANSWER_SECONDS = 30.0
 _PAGES = 10  # of the log, at once; the rest waits for the next count
 
 
 class Census:
     def __init__(self, url: str) -> None:
-        self._link = Link(url, purpose="census")
+        self._link = Link(url, purpose="census", answer_seconds=_ANSWER_SECONDS)
         self._read_up_to: int | None = None
 
     async def run(self) -> None:

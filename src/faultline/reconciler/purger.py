@@ -18,6 +18,7 @@ from faultline.upkeep import REST_FACTOR, Sweep
 FIRST_SWEEP_SECONDS = 60.0
 SWEEP_SECONDS = 600.0
 _SHORTEST_REST_SECONDS = 0.01
+_ANSWER_SECONDS = 60.0  # one batch of a sweep may have much to remove
 
 
 class Purger:
@@ -25,7 +26,7 @@ class Purger:
 
     def __init__(self, url: str, retention: Retention) -> None:
         self._retention = retention
-        self._link = Link(url, purpose="retention")
+        self._link = Link(url, purpose="retention", answer_seconds=_ANSWER_SECONDS)
 
     async def run(self) -> None:
         """Until cancelled. Whatever stands in its way is said, and tried again with the next sweep."""

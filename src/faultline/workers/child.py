@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
-from faultline.errors import InvalidInput, Reject, StaleLease
+from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
 from faultline.payload import encode_json
@@ -52,6 +52,11 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerFailed:
+    """The server froze or was demoted while the attempt used it: the attempt is not charged."""
+
+
+@dataclass(frozen=True, slots=True)
 class Success:
     result: str  # JSON text
 
@@ -60,7 +65,7 @@ class Success:
 class Failure:
     """An exception as plain values: not every exception can be sent to another process."""
 
-    kind: str  # stale, reject or error
+    kind: str  # stale, reject, unavailable or error
     message: str
     trace: str = ""
     sqlstate: str | None = None
@@ -95,6 +100,7 @@ class ChildJob(Job):
         pipe: Pipe,
     ) -> None:
         self._pipe = pipe
+        self._has_server_failed = False
         super().__init__(claim, lease, pool, async_pool)
 
     @property
@@ -106,6 +112,16 @@ class ChildJob(Job):
         self._current_phase = phase
         if phase is not CommitPhase.UNCOMMITTED:
             self._pipe.send(phase)
+
+    @property
+    def _is_blameless(self) -> bool:
+        return self._has_server_failed
+
+    @_is_blameless.setter
+    def _is_blameless(self, is_blameless: bool) -> None:
+        self._has_server_failed = is_blameless
+        if is_blameless:
+            self._pipe.send(ServerFailed())
 
 
 class Desk:
@@ -189,6 +205,8 @@ def _answer(request: Request, desk: Desk) -> Success | Failure:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     except BaseException as error:
         kind = "reject" if isinstance(error, Reject) else "error"
+        if isinstance(error, DatabaseUnavailable):
+            kind = "unavailable"
         trace = "".join(traceback.format_exception(error))[-8_000:]
         message = f"{type(error).__name__}: {_text(error)}"[:2_000]
         return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))

@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 
-from faultline.errors import FaultlineError, Reject, StaleLease
+from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
 from faultline.job import CommitPhase, Job
 from faultline.task import Task
 from faultline.tracing import tracing
-from faultline.workers.child import Begun, Failure, Pipe, Request, Success, main
+from faultline.workers.child import Begun, Failure, Pipe, Request, ServerFailed, Success, main
 from faultline.workers.leases import Lease
 
 # Not fork: a forked child would hold the worker's own connections open after its death.
@@ -161,6 +161,8 @@ class ChildCall:
                     self.on_begin()
                 case CommitPhase():
                     self._job._phase = message
+                case ServerFailed():
+                    self._job._is_blameless = True
                 case Success() | Failure():
                     return message
                 case _:
@@ -190,5 +192,7 @@ def _unpack(answer: Success | Failure) -> Any:
             raise StaleLease(answer.reason, current_token=answer.current_token)
         case "reject":
             raise Reject(answer.message)
+        case "unavailable":
+            raise DatabaseUnavailable(answer.message)
         case _:
             raise RemoteError(answer.message, trace=answer.trace, sqlstate=answer.sqlstate)

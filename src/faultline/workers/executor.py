@@ -13,6 +13,7 @@ from faultline.app import Faultline
 from faultline.database import is_serialization_conflict
 from faultline.errors import (
     AttemptTimeout,
+    DatabaseUnavailable,
     FaultlineError,
     InvalidInput,
     Reject,
@@ -23,6 +24,7 @@ from faultline.events import Event, log
 from faultline.job import CommitPhase, Job
 from faultline.metrics import meter
 from faultline.model import StaleReason
+from faultline.outage import Outage
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.children import ChildDied
 from faultline.workers.leases import Lease
@@ -45,6 +47,7 @@ class Executor:
         self_fencing: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         is_leaving: Callable[[], bool] = lambda: False,
+        outage: Outage | None = None,
     ) -> None:
         self._app = app
         self._settlement = settlement
@@ -52,6 +55,7 @@ class Executor:
         self._self_fencing = self_fencing
         self._spawn = spawn
         self._is_leaving = is_leaving  # nothing is started any more
+        self._outage = outage or Outage()
         self.attempts: set[Attempt] = set()
 
     async def run(self, lease: Lease) -> None:
@@ -164,7 +168,7 @@ class Executor:
         elif _is_refusal(error, lease):
             await settlement.stale(lease, error)
         elif phase is CommitPhase.FENCED:
-            await settlement.resolve(lease, error)
+            await settlement.resolve(lease, error, is_charged=not attempt.job._is_blameless)
         else:
             await self._end_uncommitted(attempt, ending)
 
@@ -172,6 +176,8 @@ class Executor:
         match ending:
             case Returned(value):
                 await self._settlement.commit(attempt.lease, value)
+            case Raised(error) if self._is_blameless(attempt, error):
+                await self._settlement.release(attempt.lease)
             case Raised(error):
                 reason = "rejected" if isinstance(error, Reject) else None
                 if (
@@ -184,6 +190,16 @@ class Executor:
                 await self._end_aborted(attempt, cause)
             case _:
                 assert_never(ending)
+
+    def _is_blameless(self, attempt: Attempt, error: Exception) -> bool:
+        """Whether the server failed the attempt: it froze, was demoted, or was away for every session.
+
+        That the handler's own statements lost their connection does not count: they may have caused it.
+        """
+        was_away = isinstance(error, DatabaseUnavailable) and self._outage.was_on_since(
+            attempt.lease.taken_at
+        )
+        return attempt.job._is_blameless or was_away
 
     async def _end_aborted(self, attempt: Attempt, cause: AbortCause) -> None:
         match cause:

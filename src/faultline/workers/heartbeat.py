@@ -16,17 +16,20 @@ from operator import attrgetter
 import psycopg
 
 from faultline import inspection, protocol
+from faultline.bounded import Patience
 from faultline.config import WorkerSettings
 from faultline.database import Connection, open_session, run
 from faultline.events import Event, emit, log
 from faultline.link import Backoff
 from faultline.metrics import meter
 from faultline.model import Renewal
+from faultline.outage import outage_of
 from faultline.protocol import Beat
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease, LeaseBook
 
 _BATCH = 1_000
+_PURPOSE = "heartbeat"
 # Waiting is by a clock that a suspended machine stops, and leases run out by one that it does not: so it
 # looks again at the time this often, and is not late by more when the machine comes back.
 _NAP_SECONDS = 1.0
@@ -50,6 +53,8 @@ class Heartbeat:
         self._is_drain_heard = False
         self.due_at: float | None = None  # None while it talks to the database
         self.answered_at: float | None = None  # the last time that all of it was
+        self._patience = Patience(settings.answer_seconds)
+        self._outage = outage_of(url)
         self._conn: Connection | None = None
         self._lock_key: int | None = None
         self._was_open = False
@@ -85,7 +90,6 @@ class Heartbeat:
     def _run(self) -> None:
         # A failed beat is tried again well before the next one is due.
         backoff = Backoff(longest=max(0.1, self._settings.heartbeat_seconds / 2))
-        said = False  # once per outage
         while not self._stopping:
             self._wake.clear()
             pause = self._settings.heartbeat_seconds
@@ -94,20 +98,20 @@ class Heartbeat:
                 self._look_at_the_clock()
                 self.answered_at = steady_now()
                 backoff.reset()
-                said = False
+                self._patience.reset()
+                self._outage.remove_waiting(self._wake.set)
+                self._outage.recover(_PURPOSE)
             except Exception as error:  # whatever it is, a worker without heartbeats is a zombie
                 self._drop()
+                self._patience.note(error)
                 meter.current.database_error(error)
                 pause = backoff.next_pause()
-                if not said:
-                    said = True
-                    emit(
-                        Event.DATABASE_UNAVAILABLE,
-                        purpose="heartbeat",
-                        error=" ".join(str(error).split()),
-                    )
+                self._outage.add_waiting(self._wake.set)  # a neighbour that is back wakes it
+                self._outage.fail(_PURPOSE, error)
             if not self._stopping:
                 self._wait(pause)
+        self._outage.remove_waiting(self._wake.set)
+        self._outage.withdraw(_PURPOSE)
         self._drop()
 
     def _wait(self, seconds: float) -> None:
@@ -172,7 +176,12 @@ class Heartbeat:
 
     def _connection(self) -> Connection:
         if self._conn is None or self._conn.closed:
-            conn, session = open_session(self._url, application_name="faultline heartbeat")
+            conn, session = open_session(
+                self._url,
+                application_name="faultline heartbeat",
+                answer_seconds=self._patience.seconds,
+                needs_primary=True,
+            )
             self._conn = conn
             if self._was_open:
                 meter.current.reconnected()

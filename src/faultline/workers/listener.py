@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection
 
 import psycopg
 
-from faultline.database import AsyncConnection, Session, run_async
-from faultline.errors import FaultlineError
+from faultline.database import IN_RECOVERY, AsyncConnection, Session, run_async
+from faultline.errors import DatabaseUnavailable, FaultlineError
 from faultline.events import Event, emit
 from faultline.link import Link, heed_cancellation, is_transient
 from faultline.protocol import CHANNEL, call_of, is_drain_requested
 
-_ROUND_SECONDS = 30.0
+# Between two questions whether the server is still there, and still the primary: a notification is
+# never sent on a standby, and a frozen server sends nothing.
+_ROUND_SECONDS = 10.0
 
 
 class Listener:
@@ -47,6 +49,8 @@ class Listener:
                         self._wake()
                     elif notification.payload == self._call:
                         self._called()
+                if await run_async(conn, IN_RECOVERY):
+                    raise DatabaseUnavailable("the server was demoted: it is a standby now")
             except (FaultlineError, psycopg.Error) as error:
                 heed_cancellation(error)
                 if not is_transient(error):

@@ -105,7 +105,9 @@ class Settlement:
             self.say(Event.COMMIT_OK, lease)
         self.finish(lease, exit_reason="success")
 
-    async def resolve(self, lease: Lease, error: Exception | None) -> None:
+    async def resolve(
+        self, lease: Lease, error: Exception | None, *, is_charged: bool = True
+    ) -> None:
         """The job's entry is in a transaction whose end we have not seen: the user owns it, or the
         answer to COMMIT was lost, and it may still be on its way.
 
@@ -123,7 +125,10 @@ class Settlement:
         link = self._make_link("resolve")  # of its own: it may have to wait for the row
         cause = error or NotCommitted("the handler rolled back the transaction that it had fenced")
         try:
-            await self._fail(lease, cause, reason=None, link=link)
+            if is_charged:
+                await self._fail(lease, cause, reason=None, link=link)
+            else:
+                await self._release(lease, link=link)
         except StaleLease as stale:
             if await self._persist(link, in_ledger, lease):
                 self.committed(lease)
@@ -173,11 +178,12 @@ class Settlement:
     async def release(self, lease: Lease) -> None:
         """Hand the job back without using up an attempt."""
         try:
-            released = await self._persist(self._desk, protocol.release(lease.claim), lease)
+            await self._release(lease, link=self._desk)
         except StaleLease as stale:
             await self.stale(lease, stale)
-            return
-        if released:
+
+    async def _release(self, lease: Lease, *, link: Link) -> None:
+        if await self._persist(link, protocol.release(lease.claim), lease):
             self.say(Event.JOB_RELEASED, lease)
         self.finish(lease, exit_reason="released")
 

@@ -18,6 +18,7 @@ from faultline.health.report import Vitals
 from faultline.link import Link, OnConnect, is_transient
 from faultline.metrics import meter
 from faultline.model import Claim
+from faultline.outage import outage_of
 from faultline.steady import steady_now
 from faultline.task import DEFAULT_RETRY
 from faultline.workers.attempt import AbortCause
@@ -109,6 +110,7 @@ class Worker:
             self_fencing=settings.self_fencing,
             spawn=self._hands.do,
             is_leaving=lambda: self._hands.are_closed,
+            outage=outage_of(self._url),
         )
         self._listener = Listener(
             self._make_link,
@@ -129,7 +131,8 @@ class Worker:
         self._services = (self._committer.run, self._listener.run, *companions)
 
     def _make_link(self, purpose: str, *, on_connect: OnConnect | None = None) -> Link:
-        return Link(self._url, purpose=purpose, on_connect=on_connect)
+        limit = self._settings.answer_seconds
+        return Link(self._url, purpose=purpose, on_connect=on_connect, answer_seconds=limit)
 
     def _make_control(self) -> Link:
         """The session that claims, and that registers the worker whenever it is opened."""

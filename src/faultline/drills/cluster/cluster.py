@@ -103,6 +103,14 @@ class Cluster:
         self._arena.inject("power_cut", lost.name)
         return lost
 
+    def freeze_primary(self) -> Member:
+        """It answers nothing any more, and nothing says that it is gone; which server that was."""
+        frozen = self.primary
+        frozen.freeze()
+        self._arena.inject("freeze", frozen.name)
+        self._arena.stack.callback(frozen.power_off)  # a stopped process heeds no other signal
+        return frozen
+
     def promote(self, standby: Member) -> None:
         standby.promote()
         self.primary = standby

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -17,13 +18,21 @@ _PAUSE_SECONDS = 0.05
 class Load:
     """Begins at once, and ends with `end`, or with the drill."""
 
-    def __init__(self, arena: Arena, **arguments: Any) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        *,
+        producer: Producer | None = None,
+        options: Sequence[str] = (),
+        **arguments: Any,
+    ) -> None:
+        """`options` are the workers', `arguments` the jobs'."""
         self._arena = arena
         self._arguments = arguments
         self._enough = threading.Event()
         self._acknowledged: list[str] = []  # jobs, oldest first
-        self.workers = [arena.worker() for _ in range(arena.settings.workers)]
-        self._producer = Producer("producer", arena.url, arena.history)
+        self.workers = [arena.worker(*options) for _ in range(arena.settings.workers)]
+        self._producer = producer or Producer("producer", arena.url, arena.history)
         thread = ThreadPoolExecutor(1)
         self._submitting: Future[None] = thread.submit(self._submit)
         arena.stack.callback(self._producer.close)

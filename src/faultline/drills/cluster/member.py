@@ -11,7 +11,7 @@ from psycopg import conninfo, sql
 from faultline.database import connect
 from faultline.drills.arena import POLL_SECONDS, DrillNotRun
 from faultline.drills.cluster.base_backup import STANDBY, start_as
-from faultline.drills.cluster.power import power_off
+from faultline.drills.cluster.power import freeze, power_off
 from faultline.drills.recorder import read_world
 from faultline.drills.world import World
 from faultline.embedded.server import Server
@@ -106,6 +106,9 @@ class Member:
 
     def power_off(self) -> None:
         power_off(self.server)
+
+    def freeze(self) -> None:
+        freeze(self.server)
 
     def exhume(self) -> World:
         """What a server that is gone had on its disk: it is started where nobody looks for it."""

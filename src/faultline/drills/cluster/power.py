@@ -1,4 +1,4 @@
-"""The loss of a whole machine: every process of one server is gone in an instant, and says nothing."""
+"""Ends or freezes every process of one server at once, as the loss of a machine would."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ def power_off(server: Server) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
     server.kill()
+
+
+def freeze(server: Server) -> None:
+    """Stop every process; the kernel goes on accepting connections and acknowledging what is sent."""
+    pid = server.pid
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGSTOP)  # first: it starts no other process meanwhile
+    for child in _children(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGSTOP)
 
 
 def _children(pid: int) -> list[int]:

@@ -12,7 +12,7 @@ import contextlib
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from psycopg import conninfo
@@ -33,7 +33,8 @@ _STARTUP_PACKETS = 3  # at most: asking for GSS encryption, for TLS, and the sta
 
 class Proxy:
     def __init__(self, url: str) -> None:
-        self._target = conninfo.conninfo_to_dict(url)
+        self._target: Mapping[str, Any] = conninfo.conninfo_to_dict(url)
+        self._exempt: dict[str, Mapping[str, Any]] = {}  # applications that are led elsewhere
         self._weather = Weather()
         self._traps: list[Trap] = []
         self._routes: dict[int, Route] = {}
@@ -152,6 +153,19 @@ class Proxy:
 
         self._do(clear_up)
 
+    def aim(self, url: str, *, but_not: str | None = None) -> None:
+        """New connections lead to this server; open ones stay where they are.
+
+        Those of the application `but_not` still lead to the server before.
+        """
+        target = conninfo.conninfo_to_dict(url)
+
+        def turn() -> None:
+            self._exempt = {} if but_not is None else {but_not: self._target}
+            self._target = target
+
+        self._do(turn)
+
     def reset_all(self, *, application: str | None = None) -> int:
         """RST to both ends of every connection; how many there were."""
         mine = [route for route in self.routes if application in (None, route.application)]
@@ -218,7 +232,7 @@ class Proxy:
         packet, startup = await self._greet(client)
         application = startup.parameters.get("application_name", "")
         await self._weather.passable(application, Direction.TO_SERVER)
-        server = await self._dial()
+        server = await self._dial(self._exempt.get(application, self._target))
         if self._turns_away(client, server):  # since then: `reset_all` could not know of this one
             return
         self._connected += 1
@@ -265,9 +279,9 @@ class Proxy:
             writer.write(b"N")
         raise ConnectionAbortedError("only requests for encryption")
 
-    async def _dial(self) -> Ends:
-        host = str(self._target.get("hostaddr") or self._target.get("host") or "127.0.0.1")
-        port = int(self._target.get("port") or 5432)
+    async def _dial(self, target: Mapping[str, Any]) -> Ends:
+        host = str(target.get("hostaddr") or target.get("host") or "127.0.0.1")
+        port = int(target.get("port") or 5432)
         if host.startswith("/"):
             return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
         return await asyncio.open_connection(host, port)

@@ -1,0 +1,122 @@
+"""Connections that are closed when the server does not answer in time.
+
+The kernel of a host whose PostgreSQL is frozen still acknowledges what it receives, so keep-alives and
+tcp_user_timeout never fire there, and a cancel request would wait for the same frozen server. The only
+limit that works is one of our own, after which the socket is closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from faultline.config import SHORTEST_ANSWER_SECONDS
+
+LONGEST_ANSWER_SECONDS = 300.0
+# Half of the default lease, for sessions that have no lease to go by.
+ANSWER_SECONDS = 7.5
+
+
+class Unanswered(psycopg.OperationalError):
+    """The server did not answer in time, and the connection was closed: the outcome is unknown."""
+
+
+def was_unanswered(error: BaseException) -> bool:
+    """Whether `error`, or the error that it was raised from, is an `Unanswered`."""
+    return isinstance(error, Unanswered) or isinstance(error.__cause__, Unanswered)
+
+
+def half_of(lease_seconds: float) -> float:
+    """How long a statement that serves this lease may take."""
+    return max(lease_seconds / 2, SHORTEST_ANSWER_SECONDS)
+
+
+class Patience:
+    """The limit of one session: doubled after each call without an answer, reset by an answer.
+
+    A server that is alive and slow (its synchronous standby is away, say) keeps the sessions that were
+    cut off from it. The longer the limit, the fewer of them pile up.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._first = self.seconds = seconds
+
+    def note(self, error: BaseException) -> None:
+        if was_unanswered(error):
+            self.seconds = min(2 * self.seconds, max(self._first, LONGEST_ANSWER_SECONDS))
+
+    def reset(self) -> None:
+        self.seconds = self._first
+
+
+def _until(generator: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+    """The same steps as `generator`; raises when they have not ended in time.
+
+    The driver resumes it at least ten times a second, whether or not the socket is ready.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        wanted = next(generator)
+        while True:
+            wanted = generator.send((yield wanted))
+            if time.monotonic() >= deadline:
+                raise Unanswered(f"PostgreSQL did not answer within {seconds:g} s")
+    except StopIteration as end:
+        return end.value
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """Each call ends within `answer_seconds`; None: the driver's own behaviour, without a limit."""
+
+    answer_seconds: float | None = None
+    was_read_only = False  # the server refused a write, whether or not the caller swallowed that
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if self.answer_seconds is None or args or kwargs:  # a call with a limit of its own
+                return super().wait(gen, *args, **kwargs)
+            return super().wait(_until(gen, self.answer_seconds))
+        except Unanswered:
+            self.pgconn.finish()
+            raise
+        except psycopg.errors.ReadOnlySqlTransaction:
+            self.was_read_only = True
+            raise
+
+
+class AsyncBoundedConnection(psycopg.AsyncConnection[Any]):
+    """The same for asyncio."""
+
+    answer_seconds: float | None = None
+    was_read_only = False
+
+    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if self.answer_seconds is None or args or kwargs:
+                return await super().wait(gen, *args, **kwargs)
+            return await super().wait(_until(gen, self.answer_seconds))
+        except Unanswered:
+            self.pgconn.finish()
+            raise
+        except psycopg.errors.ReadOnlySqlTransaction:
+            self.was_read_only = True
+            raise
+
+
+@contextmanager
+def answered_within(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], seconds: float | None
+) -> Iterator[None]:
+    """Bound the calls inside; on a connection that is the user's it does nothing."""
+    if not isinstance(conn, BoundedConnection | AsyncBoundedConnection):
+        yield
+        return
+    before, conn.answer_seconds = conn.answer_seconds, seconds
+    try:
+        yield
+    finally:
+        conn.answer_seconds = before

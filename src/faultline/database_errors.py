@@ -1,0 +1,154 @@
+"""The driver's errors as Faultline's: what each means, and what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import orjson
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from faultline import errors
+from faultline.bounded import Unanswered
+from faultline.url import redact
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        translated = translate(error)
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def translate(error: psycopg.Error) -> errors.FaultlineError | None:
+    """The error in Faultline's words; None for what only the driver can say."""
+    diag = error.diag
+    message, hint = diag.message_primary or str(error), diag.message_hint
+    match error.sqlstate:
+        case "FL001":
+            detail = orjson.loads(diag.message_detail or "{}")
+            return errors.StaleLease(
+                detail.get("reason", "unknown"),
+                job_id=detail.get("job_id"),
+                stale_token=detail.get("stale_token"),
+                current_token=detail.get("current_token"),
+            )
+        case "FL002":
+            return errors.IllegalTransition(message, hint=hint)
+        case "FL003":
+            return errors.TokenViolation(message, hint=hint)
+        case "FL004":
+            detail = orjson.loads(diag.message_detail or "{}")
+            return errors.IdempotencyConflict(message, job_id=detail.get("job_id"), hint=hint)
+        case "FL005":
+            return errors.InvalidInput(message, hint=hint)
+        case "FL006":
+            return errors.UnknownJob(message, hint=hint)
+        case "FL007":
+            return errors.FenceNotHeld(message, hint=hint)
+        case "FL008":
+            return errors.ServerChanged(message, hint=hint)
+        case "23514" if diag.schema_name == "faultline":
+            rule = (diag.constraint_name or "").replace("_", " ")
+            return errors.InvalidInput(f"refused by the database: {rule}")
+        case "3F000" | "42883" | "42P01" if "faultline" in message:
+            return errors.SchemaMismatch(
+                "this database has no Faultline schema, or an older one",
+                hint="run: faultline migrate",
+            )
+    return None
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the session is gone, so that what it was doing may or may not have happened."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")
+
+
+def is_serialization_conflict(error: BaseException) -> bool:
+    """Also for an error that a handler's child process reported by its sqlstate."""
+    return getattr(error, "sqlstate", None) in ("40001", "40P01")
+
+
+def unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
+    said = " ".join(str(error).split())
+    if "hot standby mode" in said:
+        return errors.DatabaseUnavailable(
+            f"{redact(url)} is a standby, and only reads: waiting until it is promoted ({said})",
+            hint="name the primary; with several hosts in the URL it is found by itself",
+        )
+    return errors.DatabaseUnavailable(
+        f"cannot reach PostgreSQL at {redact(url)}: {said}",
+        hint="check DATABASE_URL and that the server is running: faultline doctor",
+    )
+
+
+def is_read_only_refusal(error: BaseException | None) -> bool:
+    """Whether a write met a session that only reads; 0A000 is how a standby refuses BEGIN READ WRITE."""
+    return getattr(error, "sqlstate", None) in ("25006", "0A000")
+
+
+_LOOK = "check that the server is running: faultline doctor"
+_MAY_HAVE_HAPPENED = (
+    "it may have been done all the same: repeat it, for new jobs under the same idempotency key"
+)
+
+
+def spoken(error: psycopg.Error) -> errors.FaultlineError:
+    """Any error of the driver's in words that help, for whoever has no better answer to it."""
+    if known := translate(error):
+        return known
+    said = error.diag.message_primary or " ".join(str(error).split())
+    if isinstance(error, PoolTimeout):
+        return errors.DatabaseUnavailable(f"no connection to PostgreSQL: {said}", hint=_LOOK)
+    if error.sqlstate == "57014":
+        return errors.DatabaseRefused(
+            f"PostgreSQL ended the statement (57014): {said}",
+            hint="nothing of it was done; raise statement_timeout for this account, or try again",
+        )
+    if isinstance(error, Unanswered):
+        return errors.DatabaseUnavailable(said, hint=_MAY_HAVE_HAPPENED)
+    if is_connection_lost(error):
+        return errors.DatabaseUnavailable(
+            f"PostgreSQL ended the session: {said}", hint=_MAY_HAVE_HAPPENED
+        )
+    match error.sqlstate:
+        case "42501":
+            roles = "faultline_producer, faultline_worker, faultline_inspector, faultline_operator"
+            hint = error.diag.message_hint or f"grant its account a role that may: {roles}"
+        case "25006":
+            hint = "this is a standby, or a session that only reads: connect to the primary"
+        case "55P03":
+            hint = "a transaction holds the lock: faultline why JOB names it; then try again"
+        case _:
+            hint = "see faultline doctor, and the server's log"
+    return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {said}", hint=hint)
+
+
+@contextlib.contextmanager
+def driver_errors(*, keep_conflicts: bool = False) -> Iterator[None]:
+    """Raise what the driver raises as a FaultlineError; the driver's own is its cause.
+
+    With `keep_conflicts` a serialization conflict stays as it is, for callers that try again.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if keep_conflicts and is_serialization_conflict(error):
+            raise
+        raise spoken(error) from error
+
+
+@contextlib.contextmanager
+def pool_errors(url: str) -> Iterator[None]:
+    """A pool that cannot connect says only that it gave up waiting; say what that means."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise unavailable(url, error) from error

@@ -1,0 +1,160 @@
+"""A server that accepts everything and answers nothing is given up on, and another host is used.
+
+The proxy stands for the frozen server: its kernel acknowledges what clients send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
+from faultline.bounded import Patience, Unanswered, was_unanswered
+from faultline.database import open_session
+from faultline.drills.cluster import as_one
+from faultline.drills.proxy import Proxy, proxy_to
+from faultline.link import Link
+from faultline.protocol import Statement
+from tests.library.conftest import events
+from tests.library.running import Connection, EventTap, value
+
+__all__ = ["events"]
+
+ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
+SHORT_SECONDS = 0.3
+
+
+@pytest.fixture
+def freezing(database_url: str) -> Iterator[Proxy]:
+    with proxy_to(database_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def both(freezing: Proxy, database_url: str) -> str:
+    """The host that will freeze, and another way to the same database."""
+    return conninfo.make_conninfo(as_one([freezing.url, database_url]), connect_timeout=2)
+
+
+def test_a_session_without_an_answer_is_closed_and_its_outcome_is_unknown(freezing: Proxy) -> None:
+    conn, _ = open_session(freezing.url, application_name="test", answer_seconds=SHORT_SECONDS)
+    freezing.blackhole()
+    with pytest.raises(Unanswered):
+        conn.execute("SELECT 1")
+    assert conn.closed
+
+
+def test_a_link_leaves_a_frozen_server_for_another_host(freezing: Proxy, both: str) -> None:
+    async def main() -> None:
+        link = Link(both, purpose="test", answer_seconds=SHORT_SECONDS)
+        assert (await link.connection()).info.port == freezing_port(freezing)
+        freezing.blackhole()
+        with pytest.raises(Unanswered):
+            await link.run(ANSWER)
+        assert await link.run(ANSWER) == 42
+        assert (await link.connection()).info.port != freezing_port(freezing)
+        await link.close()
+
+    asyncio.run(main())
+
+
+def freezing_port(proxy: Proxy) -> int:
+    return int(conninfo.conninfo_to_dict(proxy.url)["port"] or 0)
+
+
+def test_a_limit_grows_while_nothing_is_answered_and_is_the_first_again_after_an_answer() -> None:
+    patience = Patience(100.0)
+    patience.note(psycopg.OperationalError("something else"))
+    assert patience.seconds == 100.0
+    limits = []
+    for _ in range(3):
+        patience.note(Unanswered("no answer"))
+        limits.append(patience.seconds)
+    assert limits == [200.0, 300.0, 300.0]
+    patience.reset()
+    assert patience.seconds == 100.0
+
+
+def producing(url: str, seconds: float = 1.0) -> Faultline:
+    app = Faultline(url, enqueue_timeout_seconds=seconds)
+
+    @app.task(name="frozen.pay")
+    def pay(job: Job, number: int) -> None:
+        """Never run here."""
+
+    return app
+
+
+def test_an_enqueue_on_a_frozen_server_ends_and_the_next_one_finds_another_host(
+    freezing: Proxy, both: str, conn: Connection
+) -> None:
+    app = producing(both)
+    pay = app.find_task("frozen.pay")
+    pay.enqueue(number=1)
+    freezing.blackhole()
+    with pytest.raises(DatabaseUnavailable, match="may have been done") as late:
+        pay.enqueue(number=2, idempotency_key="two")
+    assert was_unanswered(late.value)
+    app._timeout_seconds = 30.0  # what follows is not about the limit
+    job_id = pay.enqueue(number=2, idempotency_key="two").job_id
+    assert stored(conn, job_id) == 2
+    app.close()
+
+
+def test_an_async_enqueue_on_a_frozen_server_ends_too(
+    freezing: Proxy, both: str, conn: Connection
+) -> None:
+    async def main() -> UUID:
+        app = producing(both)
+        pay = app.find_task("frozen.pay")
+        await asyncio.gather(*(pay.enqueue_async(number=1) for _ in range(3)))  # several sessions
+        freezing.blackhole()
+        with pytest.raises(DatabaseUnavailable, match="may have been done"):
+            await pay.enqueue_async(number=2, idempotency_key="two")
+        app._timeout_seconds = 30.0
+        job_id = (await pay.enqueue_async(number=2, idempotency_key="two")).job_id
+        await app.aclose()
+        return job_id
+
+    assert stored(conn, asyncio.run(main())) == 2
+
+
+def stored(conn: Connection, job_id: UUID) -> int:
+    number: int = value(
+        conn, "SELECT (payload->>'number')::int FROM faultline.jobs WHERE id = %s", job_id
+    )
+    return number
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 301.0, float("nan")])
+def test_a_limit_that_makes_no_sense_is_refused(seconds: float) -> None:
+    with pytest.raises(InvalidInput, match="enqueue_timeout_seconds"):
+        Faultline(enqueue_timeout_seconds=seconds)
+
+
+def test_one_session_that_is_back_ends_the_outage_for_all_and_wakes_the_others(
+    database_url: str, events: EventTap
+) -> None:
+    async def main() -> None:
+        first, second = (Link(database_url, purpose=name) for name in ("first", "second"))
+        error = psycopg.OperationalError("away")
+        for _ in range(2):
+            await first.pause(error)
+        second._backoff._shortest = second._backoff._longest = 3600.0  # it would wait for an hour
+        waiting = asyncio.create_task(second.pause(error))
+        await asyncio.sleep(0)
+        await first.run(ANSWER)
+        await waiting
+        await second.run(ANSWER)
+        await first.close()
+        await second.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    said = [(line["event"], line["purpose"]) for line in events.all()]
+    assert said == [("database_unavailable", "first"), ("database_back", "first")]
+    assert events.of("database_back")[0]["away_seconds"] > 0
