@@ -42,10 +42,13 @@ def start_inspector(
     port: str = "0",
     reports: Path | None = None,
     api_url: str | None = None,
+    max_streams: int | None = None,
 ) -> Program:
     options = ["serve", "--port", port]
     if reports is not None:
         options += ["--reports", str(reports)]
     if api_url is not None:
         options += ["--api-url", api_url]
+    if max_streams is not None:
+        options += ["--max-streams", str(max_streams)]
     return Program(database_url, "inspector", *options)

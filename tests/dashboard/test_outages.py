@@ -1,4 +1,4 @@
-"""The database, or the inspector, goes away while the dashboard is open."""
+"""The database or the inspector goes away, or has no stream left, while the dashboard is open."""
 
 from __future__ import annotations
 
@@ -60,3 +60,26 @@ def test_an_inspector_that_is_started_again_is_found_again(
     ended_last.callback(successor.end)
     expect(tab.find(".banner[data-trouble]")).to_have_count(0)
     tab.settle()
+
+
+def test_a_dashboard_beyond_the_stream_cap_says_so_and_polls(
+    open_tab: OpenTab, ended_last: ExitStack, conn: psycopg.Connection[Any], database_url: str
+) -> None:
+    inspector = start_inspector(database_url, max_streams=1)
+    ended_last.callback(inspector.end)
+    first = open_tab(inspector.url)
+    first.go("overview")
+    first.settle()
+    second = open_tab(inspector.url)
+    second.expects_failed_requests = True
+    second.go("overview")
+    banner = second.find(".banner[data-trouble=streams]")
+    expect(banner).to_contain_text("1 dashboards are open")
+    expect(banner).to_contain_text("asks every 5 seconds instead")
+    expect(second.find(".banner[data-trouble=inspector]")).to_have_count(0)
+    enqueue(conn, queue="unserved")
+    expect(second.find(".attention")).to_contain_text("No live worker serves the queue unserved")
+
+    first.page.goto("about:blank")
+    expect(second.find(".link-state")).to_have_attribute("data-link", "open")
+    expect(banner).to_have_count(0)

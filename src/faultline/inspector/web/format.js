@@ -9,10 +9,11 @@ export function count(value) {
   return value == null ? MISSING : whole.format(value);
 }
 
-// An estimate says that it is one.
-export function countOrEstimate(value, isExact) {
+// An estimate says that it is one. `least`: a smaller number was counted, whatever became of the others.
+export function countOrEstimate(value, isExact, least = 1000) {
   if (value == null) return MISSING;
-  return isExact === false && value >= 1000 ? `~${short.format(value)}` : whole.format(value);
+  if (isExact !== false || value < least) return whole.format(value);
+  return `~${value < 1000 ? whole.format(value) : short.format(value)}`;
 }
 
 export function compact(value) {
@@ -80,6 +81,11 @@ export function plural(number, one, many = `${one}s`) {
 // "lease_expired" as words.
 export function words(name) {
   return String(name ?? "").replaceAll("_", " ");
+}
+
+// With a capital letter and a full stop.
+export function sentence(text) {
+  return text && text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 }
 
 export function isJobId(text) {

@@ -15,14 +15,19 @@ export class ApiError extends Error {
     return this.status === 0;
   }
 
+  // The inspector said no, so nothing was changed. Without an answer that is not known.
+  get isRefusal() {
+    return this.status >= 400 && this.status < 500;
+  }
+
   // 503 is the inspector's word for a database that is away.
   get isAway() {
     return this.status === 0 || this.status === 503;
   }
 }
 
-export async function get(path, signal) {
-  return request(path, { signal });
+export async function get(path, signal, headers) {
+  return request(path, { signal, headers });
 }
 
 export async function post(path, body, headers) {
@@ -47,8 +52,13 @@ async function request(path, options) {
   }
   const answer = parse(text);
   if (response.ok && answer !== undefined) return answer;
-  const told = answer?.error ?? {};
-  throw new ApiError({
+  throw explained(response, text);
+}
+
+// An answer that is an error, as an ApiError.
+export function explained(response, text) {
+  const told = parse(text)?.error ?? {};
+  return new ApiError({
     status: response.status,
     code: told.code ?? `HTTP ${response.status}`,
     message: told.message ?? `The inspector answered ${response.status}.`,

@@ -1,17 +1,22 @@
 // The stream of events, kept open: what the queue looked like a moment ago, and whether we still know.
+// Where the inspector has no stream left for this page, the page polls until it has.
+import { ApiError, explained, get } from "./api.js";
 import { History } from "./history.js";
 import { Store } from "./store.js";
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 const HIDDEN_MS = 30_000;
+const POLL_MS = 5_000;
 const REJECTIONS_KEPT = 50;
 // The stream speaks every five seconds even when nothing happens: silence this long means that it is dead.
 // Unless the database is away: then there is nothing to say.
 const SILENCE_LIMIT_MS = 15_000;
 
 export const live = new Store({
-  link: "connecting", // "open": events arrive · "lost": the inspector does not answer
+  // "open": events arrive · "polling": no stream is free, so the page asks · "lost": the inspector does not answer
+  link: "connecting",
+  refusal: null, // while polling: what the inspector said
   database: { ok: null, reason: null },
   overview: null,
   heardAt: null, // when the last overview arrived, by this machine's clock
@@ -49,14 +54,55 @@ function connect() {
   source = new EventSource("api/stream");
   source.addEventListener("open", () => {
     pause = FIRST_PAUSE_MS;
-    live.set({ link: "open" });
+    live.set({ link: "open", refusal: null });
     expectWords();
   });
-  source.addEventListener("error", () => reconnect());
+  source.addEventListener("error", (event) => {
+    if (event.target === source) onError();
+  });
   source.addEventListener("overview", (event) => hear(event, onOverview));
   source.addEventListener("rejection", (event) => hear(event, onRejection));
   source.addEventListener("database", (event) => hear(event, onDatabase));
   expectWords();
+}
+
+// An EventSource does not tell the status of an answer: where it was an error, the page asks what it was.
+async function onError() {
+  const wasRefused = source.readyState === EventSource.CLOSED;
+  const failed = source;
+  const refusal = wasRefused ? await streamRefusal() : null;
+  if (source !== failed) return; // reconnected meanwhile
+  if (refusal) poll(refusal);
+  else reconnect();
+}
+
+// → the inspector's error when every stream is taken, else null.
+async function streamRefusal() {
+  const leaving = new AbortController();
+  try {
+    const response = await fetch("api/stream", { signal: leaving.signal });
+    if (response.ok) return null;
+    const error = explained(response, await response.text());
+    return error.code.startsWith("too_many_streams") ? error : null;
+  } catch {
+    return null;
+  } finally {
+    leaving.abort(); // an answer that is a stream would be one more
+  }
+}
+
+// Asks once, then tries the stream again, which leads back here for as long as none is free.
+async function poll(refusal) {
+  disconnect();
+  live.set({ link: "polling", refusal });
+  retry = setTimeout(connect, POLL_MS);
+  try {
+    onOverview(await get("overview"), "polling");
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    if (error.isUnreachable) live.set({ link: "lost" });
+    else onDatabase({ ok: false, reason: error.message });
+  }
 }
 
 // EventSource retries by itself, but gives up for good when the answer is an error page, as a proxy's would be.
@@ -83,7 +129,7 @@ function hear(event, handle) {
   expectWords();
 }
 
-function onOverview(overview) {
+function onOverview(overview, link = "open") {
   const database = overview.database ?? { ok: true };
   if (database.ok === false) {
     onDatabase(database);
@@ -91,7 +137,7 @@ function onOverview(overview) {
   }
   history.add(overview);
   live.set({
-    link: "open",
+    link,
     overview,
     heardAt: Date.now(),
     database: { ok: true, reason: null },

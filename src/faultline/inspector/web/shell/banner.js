@@ -1,13 +1,13 @@
 // Says when the facts on the page are old, and why. Never silently.
 import { live } from "../data/live.js";
 import { useStore } from "../data/store.js";
-import { moment } from "../format.js";
+import { moment, sentence } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 
 const BACK_MS = 4000;
 
 export function Banner() {
-  const { link, database, heardAt } = useStore(live, ({ link, database, heardAt }) => ({ link, database, heardAt }));
+  const { link, refusal, database, heardAt } = useStore(live);
   const trouble = link === "lost" ? "inspector" : database.ok === false ? "database" : null;
   const [isBack, setIsBack] = useState(false);
   const [before, setBefore] = useState(null);
@@ -29,12 +29,18 @@ export function Banner() {
     html`<div class="banner" data-trouble="database">
       <strong>The database is away.</strong>
       <span>${seen} Workers reconnect by themselves.</span>
-      ${database.reason && html`<span class="banner-reason clip" title=${database.reason}>${database.reason}</span>`}
+      ${database.reason && html`<span class="banner-reason clip" title=${database.reason}><bdi>${database.reason}</bdi></span>`}
     </div>`}
     ${trouble === "inspector" &&
     html`<div class="banner" data-trouble="inspector">
       <strong>The inspector does not answer.</strong>
       <span>${seen} The queue does not depend on it. Reconnecting…</span>
+    </div>`}
+    ${link === "polling" &&
+    !trouble &&
+    html`<div class="banner" data-tone="warn" data-trouble="streams">
+      <strong>Live updates are taken.</strong>
+      <span>${sentence(refusal.message)} This page asks every 5 seconds instead, and is live again as soon as another dashboard is closed.</span>
     </div>`}
     ${isBack &&
     html`<div class="banner" data-tone="good"><strong>Back.</strong><span>What you see is live again.</span></div>`}

@@ -10,6 +10,7 @@ import { linkTo } from "../router.js";
 const LINK_WORDS = {
   connecting: "Connecting",
   open: "Live",
+  polling: "Polling every 5 s",
   lost: "Inspector away",
   away: "Database away",
 };
@@ -17,7 +18,7 @@ const LINK_WORDS = {
 export function Sidebar({ current }) {
   const [isOpen, setIsOpen] = useState(false);
   const unseen = useStore(live, ({ unseenRejections }) => unseenRejections);
-  const link = useStore(live, ({ link, database }) => (link === "open" && database.ok === false ? "away" : link));
+  const link = useStore(live, ({ link, database }) => (link !== "lost" && database.ok === false ? "away" : link));
   const latency = useStore(live, ({ overview }) => overview?.database?.latency_ms);
   const version = useStore(operator, (value) => value.version);
   useEffect(() => setIsOpen(false), [current]);
@@ -48,7 +49,7 @@ export function Sidebar({ current }) {
     <div class="sidebar-foot">
       <span class="link-state" data-link=${link}>${LINK_WORDS[link]}</span>
       ${version && html`<span>Faultline ${version}</span>`}
-      ${link === "open" && latency != null && html`<span>PostgreSQL: ${latency.toFixed(1)} ms</span>`}
+      ${(link === "open" || link === "polling") && latency != null && html`<span>PostgreSQL: ${latency.toFixed(1)} ms</span>`}
     </div>
   </header>`;
 }
