@@ -1,5 +1,5 @@
 import { useResource } from "../data/resource.js";
-import { compact, countOrEstimate, duration } from "../format.js";
+import { countOrEstimate, duration } from "../format.js";
 import { html } from "../html.js";
 import { Action, useMayOperate } from "../parts/action.js";
 import { Badge } from "../parts/badge.js";
@@ -29,14 +29,14 @@ function QueueTable({ rows, reload }) {
     {
       label: "Queue",
       cell: ({ queue, paused_reason: reason }) =>
-        html`<span><a href=${linkTo("jobs", null, { queue })}>${queue}</a>${reason && html`<span class="sub">${reason}</span>`}</span>`,
+        html`<span><a href=${linkTo("jobs", null, { queue })}><bdi>${queue}</bdi></a>${reason && html`<span class="sub"><bdi>${reason}</bdi></span>`}</span>`,
     },
     { label: "Status", kind: "tight", cell: ({ paused }) => html`<${Badge} word=${paused ? "paused" : "open"} />` },
     number("Due", "due", "queued"),
     number("Scheduled", "scheduled", "queued"),
     number("Running", "running", "running"),
     number("Failed", "failed", "failed"),
-    number("Succeeded", "succeeded", "succeeded", true),
+    number("Succeeded", "succeeded", "succeeded", { exactness: "succeeded_is_exact", least: 1 }),
     {
       label: "Oldest due",
       kind: "numeric",
@@ -47,18 +47,18 @@ function QueueTable({ rows, reload }) {
     columns.push({ label: "", kind: "tight", cell: (row) => html`<${Switch} queue=${row} onDone=${reload} />` });
   }
   return html`
-    <${Table} caption="Queues" columns=${columns} rows=${pages.rows} rowKey=${({ queue }) => queue} />
+    <${Table} caption="Queues" list=${String(pages.current)} columns=${columns} rows=${pages.rows} rowKey=${({ queue }) => queue} />
     <${WholePager} pages=${pages} what="queues" />
   `;
 }
 
-// What succeeded is never counted: there may be millions.
-function number(label, name, state, isEstimate = false) {
+// `exactness` is the field that says whether the number was counted or estimated.
+function number(label, name, state, { exactness = "is_exact", least } = {}) {
   return {
     label,
     kind: "numeric",
     cell: (row) => {
-      const text = isEstimate && row[name] ? `~${compact(row[name])}` : countOrEstimate(row[name], row.is_exact);
+      const text = countOrEstimate(row[name], row[exactness], least);
       if (!row[name]) return html`<span class="zero">${text}</span>`;
       return html`<a href=${linkTo("jobs", null, { queue: row.queue, state })}>${text}</a>`;
     },
@@ -67,8 +67,9 @@ function number(label, name, state, isEstimate = false) {
 
 function Switch({ queue: { queue, paused }, onDone }) {
   return paused
-    ? html`<${Action} action="resume" body=${{ queue }} label="Resume" size="small" onDone=${onDone}
-        question=${`Workers will claim the jobs of “${queue}” again.`} />`
-    : html`<${Action} action="pause" body=${{ queue, reason: "from the dashboard" }} label="Pause" size="small"
-        isDangerous onDone=${onDone} question=${`No worker will claim a job of “${queue}” until it is resumed. What runs now goes on.`} />`;
+    ? html`<${Action} action="resume" body=${{ queue }} label="Resume" subject=${queue} size="small" onDone=${onDone}
+        text="Workers will claim the jobs of this queue again." />`
+    : html`<${Action} action="pause" body=${{ queue, reason: "from the dashboard" }} label="Pause" subject=${queue}
+        size="small" isDangerous onDone=${onDone}
+        text="No worker will claim a job of this queue until it is resumed. Jobs that run now go on." />`;
 }

@@ -1,52 +1,17 @@
 // A button that changes something: only where the inspector allows it and a key was given, and never at one click.
-import { act, operator } from "../data/operator.js";
+import { operator } from "../data/operator.js";
+import { ask } from "../data/question.js";
 import { useStore } from "../data/store.js";
-import { html, useState } from "../html.js";
-import { Dialog } from "./dialog.js";
+import { html } from "../html.js";
 
 export function useMayOperate() {
   return useStore(operator, ({ key, hasActions }) => hasActions && key != null);
 }
 
-// `body` is what is sent; `question` says what will happen, in words.
-export function Action({ action, body, label, question, isDangerous, size, onDone }) {
+// `body` is what is sent; `subject` names what is changed; `text` says what will happen.
+export function Action({ action, body, label, subject, text, isDangerous, size, onDone }) {
   const mayOperate = useMayOperate();
-  const [isOpen, setIsOpen] = useState(false);
-  if (!mayOperate && !isOpen) return null;
-  return html`
-    <button class="button" data-size=${size} type="button" onClick=${() => setIsOpen(true)}>${label}</button>
-    ${isOpen &&
-    html`<${Confirmation} ...${{ action, body, label, question, isDangerous, onDone }}
-      onClose=${() => setIsOpen(false)} />`}
-  `;
-}
-
-function Confirmation({ action, body, label, question, isDangerous, onDone, onClose }) {
-  const [isUnderWay, setIsUnderWay] = useState(false);
-  const [error, setError] = useState(null);
-  return html`<${Dialog} title=${`${label}?`} onClose=${onClose}>
-    <form onSubmit=${confirm}>
-      <p>${question}</p>
-      ${error &&
-      html`<p class="error-text" role="alert">${[error.message, error.hint, `(${error.code})`].filter(Boolean).join(" · ")}</p>`}
-      <div class="dialog-buttons">
-        <button class="button" type="button" autofocus onClick=${onClose}>Leave it</button>
-        <button class="button" data-kind=${isDangerous ? "danger" : "main"} type="submit" disabled=${isUnderWay}>${label}</button>
-      </div>
-    </form>
-  <//>`;
-
-  async function confirm(event) {
-    event.preventDefault();
-    setIsUnderWay(true);
-    setError(null);
-    try {
-      await act(action, body);
-      onClose();
-      onDone();
-    } catch (failure) {
-      setError(failure);
-      setIsUnderWay(false);
-    }
-  }
+  if (!mayOperate) return null;
+  const open = () => ask({ action, body, label, subject, text, isDangerous, onDone });
+  return html`<button class="button" data-size=${size} type="button" onClick=${open}>${label}</button>`;
 }

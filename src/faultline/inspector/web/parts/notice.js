@@ -1,4 +1,5 @@
 // The states that are not data: loading, empty, an error. And `Shown`, which chooses between them.
+import { sentence } from "../format.js";
 import { html } from "../html.js";
 
 export function Loading({ rows = 5 }) {
@@ -14,10 +15,19 @@ export function Empty({ title, children }) {
 
 export function Failure({ error, onRetry }) {
   return html`<div class="notice" data-tone="bad" role="alert">
-    <strong>${error.message}</strong>
-    ${error.hint && html`<p>${error.hint}</p>`}
+    <strong><bdi>${error.message}</bdi></strong>
+    ${error.hint && html`<p><bdi>${error.hint}</bdi></p>`}
     <p class="quiet">${error.code}</p>
     ${onRetry && html`<button class="button" type="button" onClick=${onRetry}>Try again</button>`}
+  </div>`;
+}
+
+// What is wrong, what to do about it, and the stable code. `lead` says what became of the request.
+export function ErrorText({ error, lead }) {
+  return html`<div class="error-text" role="alert">
+    <p><strong>${lead}</strong> <bdi>${sentence(error.message)}</bdi></p>
+    ${error.hint && html`<p><bdi>${error.hint}</bdi></p>`}
+    <p class="quiet">${error.code}</p>
   </div>`;
 }
 

@@ -1,36 +1,27 @@
 // Where an operator gives a key. It is forgotten with the page.
-import { operator, setKey } from "../data/operator.js";
+import { forgetKey, operator } from "../data/operator.js";
 import { useStore } from "../data/store.js";
-import { html, useState } from "../html.js";
+import { html } from "../html.js";
 import { Dialog } from "../parts/dialog.js";
+import { KeyForm } from "../parts/key_form.js";
 
 export function KeyDialog({ onClose }) {
   const hasKey = useStore(operator, ({ key }) => key != null);
-  const [text, setText] = useState("");
+  const isRefused = useStore(operator, (value) => value.isRefused);
   return html`<${Dialog} title="Operator key" onClose=${onClose}>
-    <form onSubmit=${keep}>
+    <div class="stack">
+      ${isRefused && html`<p class="error-text">The API refused the key that was given. Give another one.</p>`}
       <p>Retrying, cancelling and pausing need an API key with the scope <code>operate</code>.${" "}
-        It is kept in this page's memory only: a reload forgets it.</p>
-      <label class="field">Key
-        <input type="password" autocomplete="off" autofocus placeholder="flk_…" value=${text}
-          onInput=${(event) => setText(event.currentTarget.value)} />
-      </label>
-      <div class="dialog-buttons">
+        It is checked now and kept in this page's memory only: a reload forgets it.</p>
+      <${KeyForm} onDone=${onClose}>
         ${hasKey && html`<button class="button" type="button" onClick=${forget}>Forget the key</button>`}
         <button class="button" type="button" onClick=${onClose}>Close</button>
-        <button class="button" data-kind="main" type="submit" disabled=${!text.trim()}>Use this key</button>
-      </div>
-    </form>
+      <//>
+    </div>
   <//>`;
 
-  function keep(event) {
-    event.preventDefault();
-    setKey(text.trim());
-    onClose();
-  }
-
   function forget() {
-    setKey(null);
+    forgetKey();
     onClose();
   }
 }

@@ -4,9 +4,11 @@ import { useStore } from "../data/store.js";
 import { html, useEffect, useErrorBoundary, useRef, useState } from "../html.js";
 import { Job } from "../pages/job.js";
 import { PAGES } from "../pages/pages.js";
+import { Heading } from "../parts/heading.js";
 import { Empty } from "../parts/notice.js";
 import { linkTo, useRoute } from "../router.js";
 import { Banner } from "./banner.js";
+import { Confirmation } from "./confirmation.js";
 import { Help } from "./help.js";
 import { KeyDialog } from "./key_dialog.js";
 import { useShortcuts } from "./shortcuts.js";
@@ -41,6 +43,7 @@ export function Shell() {
       </main>
     </div>
     <${Toasts} />
+    <${Confirmation} />
     ${opened === "help" && html`<${Help} onClose=${() => setOpened(null)} />`}
     ${opened === "key" && html`<${KeyDialog} onClose=${() => setOpened(null)} />`}
   </div>`;
@@ -56,15 +59,15 @@ export function Shell() {
 function Guarded({ route, page }) {
   const [error] = useErrorBoundary((failure) => console.error(failure));
   if (error) {
-    return html`<${Empty} title="This page could not be drawn">
-      ${String(error.message ?? error)} – a fault of the dashboard, not of the queue. Reload to try again.
-    <//>`;
+    return html`<${Heading} title=${page?.title ?? "Faultline"} />
+      <${Empty} title="This page could not be drawn">
+        ${String(error.message ?? error)} – a fault of the dashboard, not of the queue. Reload to try again.
+      <//>`;
   }
   if (route.page === "jobs" && route.id) return html`<${Job} id=${route.id} />`;
   if (!page) {
-    return html`<${Empty} title="There is no such page">
-      <a href=${linkTo("overview")}>Go to the overview</a>
-    <//>`;
+    return html`<${Heading} title="Not found" />
+      <${Empty} title="There is no such page"><a href=${linkTo("overview")}>Go to the overview</a><//>`;
   }
   return html`<${page.component} query=${route.query} />`;
 }

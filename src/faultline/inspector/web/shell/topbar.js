@@ -13,7 +13,8 @@ export function Topbar({ onHelp, onKey }) {
   const themeName = useStore(theme, ({ name }) => name);
   const hasKey = useStore(operator, ({ key }) => key != null);
   const hasActions = useStore(operator, (value) => value.hasActions);
-  const keyWords = hasKey ? "Operating" : "Operate";
+  const isRefused = useStore(operator, (value) => value.isRefused);
+  const keyWords = isRefused ? "Key refused" : hasKey ? "Operating" : "Operate";
   const [text, setText] = useState("");
 
   return html`<div class="topbar">
@@ -25,7 +26,8 @@ export function Topbar({ onHelp, onKey }) {
     </form>
     <div class="topbar-tools">
       ${hasActions &&
-      html`<button class="button" data-kind="quiet" type="button" onClick=${onKey} aria-label=${keyWords}>
+      html`<button class="button" data-kind="quiet" data-tone=${isRefused ? "bad" : undefined} type="button" onClick=${onKey}
+        aria-label=${keyWords}>
         <${Icon} name="key" /><span>${keyWords}</span>
       </button>`}
       <button class="button" data-kind="quiet" data-icon type="button" onClick=${nextTheme}
