@@ -26,6 +26,9 @@ def test_every_page_says_so_when_it_has_nothing_to_show(idle_tab: Tab) -> None:
     for route, words in EMPTY.items():
         tab.page.goto(f"{tab.url}/#/{route}")
         expect(tab.find(".notice")).to_contain_text(words)
+        expect(tab.find("h1")).to_have_count(1)
+    tab.go("overview")
+    expect(tab.find(".attention")).to_contain_text("Nothing is wrong")
 
 
 def test_the_theme_can_be_chosen_and_is_remembered(idle_tab: Tab) -> None:

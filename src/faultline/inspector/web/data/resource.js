@@ -6,8 +6,10 @@ import { live } from "./live.js";
 const SHORTEST_PAUSE_MS = 900;
 const EMPTY = { path: null, data: null, error: null, fetchedAt: null };
 
+// `load(path, signal, report)` fetches it; it may report what it has so far. `isLive`: whether to fetch again,
+// or a function of the data that says so.
 // → {data, error, fetchedAt, isLoading, reload}. After an error `data` is still what was last seen.
-export function useResource(path, { isLive = true } = {}) {
+export function useResource(path, { isLive = true, load = get } = {}) {
   const [state, setState] = useState(EMPTY);
   const reload = useRef(() => {});
 
@@ -18,13 +20,19 @@ export function useResource(path, { isLive = true } = {}) {
     let wantsAgain = false;
     let timer = null;
     let startedAt = 0;
+    let latest = null;
+
+    function show(data) {
+      if (!leaving.signal.aborted) setState({ path, data, error: null, fetchedAt: Date.now() });
+    }
 
     async function fetchNow() {
       isUnderWay = true;
       startedAt = Date.now();
       try {
-        const data = await get(path, leaving.signal);
-        if (!leaving.signal.aborted) setState({ path, data, error: null, fetchedAt: Date.now() });
+        const data = await load(path, leaving.signal, (partial) => latest == null && show(partial));
+        latest = data;
+        show(data);
       } catch (error) {
         if (leaving.signal.aborted) return;
         setState((before) => ({ ...(before.path === path ? before : EMPTY), path, error }));
@@ -35,6 +43,7 @@ export function useResource(path, { isLive = true } = {}) {
 
     // However fast events come: one request at a time, about one a second, none for a hidden page.
     function ask() {
+      if (typeof isLive === "function" && latest != null && !isLive(latest)) return;
       if (isUnderWay || timer) {
         wantsAgain = isUnderWay;
         return;
@@ -47,7 +56,10 @@ export function useResource(path, { isLive = true } = {}) {
       }, wait);
     }
 
-    reload.current = fetchNow;
+    reload.current = () => {
+      latest = null;
+      return fetchNow();
+    };
     fetchNow();
     let seen = live.value.ticks;
     const stop = isLive
@@ -63,7 +75,7 @@ export function useResource(path, { isLive = true } = {}) {
       clearTimeout(timer);
       stop();
     };
-  }, [path, isLive]);
+  }, [path, Boolean(isLive)]);
 
   const current = state.path === path ? state : EMPTY;
   const isLoading = path != null && current.data == null && current.error == null;

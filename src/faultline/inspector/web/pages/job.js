@@ -1,15 +1,18 @@
 // One job: what it is, what happened to it, and what an operator may do about it.
 import { useResource } from "../data/resource.js";
-import { count, duration, words } from "../format.js";
+import { count, duration, shortId, words } from "../format.js";
 import { html, useState } from "../html.js";
+import { layOutJson } from "../json_text.js";
 import { Action } from "../parts/action.js";
 import { Badge, Token } from "../parts/badge.js";
 import { Moment } from "../parts/ident.js";
+import { IsolatedJson } from "../parts/isolated.js";
 import { Failure, Loading } from "../parts/notice.js";
 import { linkTo } from "../router.js";
 import { Timeline } from "../timeline/drawing.js";
 import { seconds } from "../timeline/layout.js";
 import { toneOfEvent, verdictOf } from "../timeline/story.js";
+import { Why } from "./job_why.js";
 
 const LONGEST_SHOWN = 20_000;
 const EVENTS_SHOWN = 60;
@@ -29,6 +32,7 @@ export function Job({ id }) {
   }
   return html`
     <${Title} job=${job.data} onDone=${reload} />
+    <${Why} job=${job.data} />
     ${timeline.data && html`<${Story} timeline=${timeline.data} job=${job.data} />`}
     <${Facts} job=${job.data} />
     <${Texts} job=${job.data} />
@@ -39,27 +43,28 @@ function Texts({ job }) {
   const tone = job.state === "failed" ? "bad" : "plain"; // of a job that went on, an error is history
   return html`
     ${job.last_error && html`<${Block} title="Last error" text=${job.last_error} tone=${tone} />`}
-    <${Block} title="Payload" text=${pretty(job.payload, job.payload_bytes)} />
-    ${job.result_bytes != null && html`<${Block} title="Result" text=${pretty(job.result, job.result_bytes)} />`}
+    <${Json} title="Payload" text=${job.payload_text} bytes=${job.payload_bytes} />
+    ${job.result_bytes != null && html`<${Json} title="Result" text=${job.result_text} bytes=${job.result_bytes} />`}
   `;
 }
 
 function Title({ job, onDone }) {
   const { id, task, state } = job;
+  const subject = `${task}, ${shortId(id)}`;
   const cancelling =
     state === "running"
-      ? "The job fails now. Whoever runs it loses the lease, and its commit will be refused."
+      ? "The job fails now. The worker that runs it loses the lease, and its commit will be refused."
       : "The job will not run.";
   return html`<header class="job-title">
-    <h1 tabindex="-1">${task}</h1>
+    <h1 tabindex="-1"><bdi>${task}</bdi></h1>
     <${Badge} word=${state} />
     <div class="job-actions">
       ${state === "failed" &&
-      html`<${Action} action="retry" body=${{ job_id: id }} label="Retry job" onDone=${onDone}
-        question="The job is queued again, with all its attempts. Its token goes on from where it is." />`}
+      html`<${Action} action="retry" body=${{ job_id: id }} label="Retry job" subject=${subject} onDone=${onDone}
+        text="The job is queued again, with all its attempts. Its token goes on from where it is." />`}
       ${(state === "queued" || state === "running") &&
-      html`<${Action} action="cancel" body=${{ job_id: id }} label="Cancel job" isDangerous onDone=${onDone}
-        question=${cancelling} />`}
+      html`<${Action} action="cancel" body=${{ job_id: id }} label="Cancel job" subject=${subject} isDangerous
+        onDone=${onDone} text=${cancelling} />`}
     </div>
     <p class="ident quiet">${id}</p>
   </header>`;
@@ -70,8 +75,8 @@ function Story({ timeline, job }) {
   const hasAttempts = timeline.attempts.length > 0 || timeline.rejections.length > 0;
   return html`<section class="card">
     <div class="card-head"><h2>Timeline</h2></div>
-    <p class="verdict" data-tone=${verdict.tone}>${verdict.text}</p>
-    ${hasAttempts && html`<${Timeline} timeline=${timeline} summary=${verdict.text} />`}
+    ${verdict && html`<p class="verdict" data-tone=${verdict.tone}><bdi>${verdict.text}</bdi></p>`}
+    ${hasAttempts && html`<${Timeline} timeline=${timeline} summary=${verdict?.text ?? "Its attempts"} />`}
     <${Events} timeline=${timeline} />
   </section>`;
 }
@@ -91,10 +96,20 @@ function Events({ timeline }) {
       ${events.slice(hidden).map(
         ({ at, kind, worker, text }, index) => html`<li key=${index} data-tone=${toneOfEvent(kind)} data-kind=${kind}>
           <time datetime=${at} title=${at}>${offset(seconds(at) - start, isShort)}</time><i aria-hidden="true"></i>
-          <p>${worker && html`<strong>${worker}</strong> `}${text}</p>
+          <${EventText} worker=${worker} text=${text} />
         </li>`,
       )}
     </ol>`;
+}
+
+// A traceback keeps its lines, behind its first one.
+function EventText({ worker, text }) {
+  const [first] = text.split("\n", 1);
+  const isLong = text.length > first.length;
+  return html`<div>
+    <p>${worker && html`<strong><bdi>${worker}</bdi></strong> `}<bdi>${first}</bdi></p>
+    ${isLong && html`<details><summary>Traceback</summary><pre class="block" tabindex="0">${text}</pre></details>`}
+  </div>`;
 }
 
 // Where all happens within a minute, the order of milliseconds is the story.
@@ -105,7 +120,7 @@ function offset(elapsed, isShort) {
 
 function Facts({ job }) {
   const facts = [
-    ["Queue", html`<a href=${linkTo("jobs", null, { queue: job.queue })}>${job.queue}</a>`],
+    ["Queue", html`<a href=${linkTo("jobs", null, { queue: job.queue })}><bdi>${job.queue}</bdi></a>`],
     ["Attempts", `${job.attempts} of ${job.max_attempts}`],
     ["Fencing token", html`<${Token} value=${job.token || null} />`],
     ["Priority", job.priority],
@@ -119,25 +134,27 @@ function Facts({ job }) {
   ].filter(Boolean);
   return html`<section class="card">
     <div class="card-head"><h2>Details</h2></div>
-    <dl class="facts">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    <dl class="facts">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>
   </section>`;
 }
 
-function Block({ title, text, tone }) {
+// The inspector leaves out what is too large for a page.
+function Json({ title, text, bytes }) {
+  if (text != null) return html`<${Block} title=${title} text=${layOutJson(text)} isJson />`;
+  const words = `${count(bytes)} bytes: too large to be shown here. See: faultline jobs show`;
+  return html`<${Block} title=${title} text=${words} />`;
+}
+
+function Block({ title, text, tone, isJson }) {
   const [isWhole, setIsWhole] = useState(false);
   const isLong = text.length > LONGEST_SHOWN && !isWhole;
+  const shown = isLong ? text.slice(0, LONGEST_SHOWN) : text;
   return html`<section class="card">
     <div class="card-head"><h2>${title}</h2></div>
-    <pre class="block" data-tone=${tone} tabindex="0" aria-label=${title}>${isLong ? text.slice(0, LONGEST_SHOWN) : text}</pre>
+    <pre class="block" data-tone=${tone} tabindex="0" aria-label=${title}>${isJson ? html`<${IsolatedJson} text=${shown} />` : shown}</pre>
     ${isLong &&
     html`<button class="button" data-kind="quiet" type="button" onClick=${() => setIsWhole(true)}>
       Show all ${count(text.length)} characters
     </button>`}
   </section>`;
-}
-
-// The inspector leaves out what is too large for a page; a JSON null has four bytes.
-function pretty(value, bytes) {
-  if (value == null && bytes > 4) return `${count(bytes)} bytes: too large to be shown here. See: faultline jobs show`;
-  return JSON.stringify(value, null, 2) ?? "";
 }

@@ -1,14 +1,15 @@
 // Jobs, a page at a time, by state, queue and task. The filters are in the address, so that a view can be linked.
 import { withQuery } from "../data/api.js";
 import { useResource } from "../data/resource.js";
-import { html } from "../html.js";
+import { isCheap, searcher } from "../data/search.js";
+import { html, useRef } from "../html.js";
 import { Badge, Token } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
 import { JobLink, Moment } from "../parts/ident.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { Pager, useCursors } from "../parts/pager.js";
 import { Table } from "../parts/table.js";
-import { words } from "../format.js";
+import { count, words } from "../format.js";
 import { go, linkTo } from "../router.js";
 
 const PAGE_SIZE = 50;
@@ -33,7 +34,7 @@ const COLUMNS = [
 function Trouble({ reason, error }) {
   return html`<span>
     ${reason && html`<span class="sub">${words(reason)}</span>`}
-    <span class="clip">${firstLine(error)}</span>
+    <span class="clip"><bdi>${firstLine(error)}</bdi></span>
   </span>`;
 }
 
@@ -45,23 +46,49 @@ export function Jobs({ query }) {
   const filters = Object.fromEntries(["state", "queue", "task", "key"].map((name) => [name, query.get(name) ?? ""]));
   const isFiltered = Object.values(filters).some(Boolean);
   const cursors = useCursors(JSON.stringify(filters));
-  const jobs = useResource(withQuery("jobs", { ...filters, limit: PAGE_SIZE, after: cursors.cursor }));
+  const path = withQuery("jobs", { ...filters, after: cursors.cursor });
+  const stopped = useRef(null); // the path whose search the reader has stopped
+  const load = searcher(PAGE_SIZE, () => stopped.current === path);
+  const jobs = useResource(path, { load, isLive: isCheap });
+  const stop = () => {
+    stopped.current = path;
+  };
+  const again = () => {
+    stopped.current = null;
+    jobs.reload();
+  };
   return html`
     <${Heading} title="Jobs" />
     <${Filters} filters=${filters} isFiltered=${isFiltered} />
     <${Shown} resource=${jobs} rows=${10}>
-      ${({ jobs: rows, next }) =>
-        rows.length
-          ? html`<${Table} caption="Jobs" columns=${COLUMNS} rows=${rows} rowKey=${({ id }) => id} />
-              <${Pager} cursors=${cursors} next=${next} shown=${rows.length} what="jobs" />`
-          : next
-            ? html`<${Empty} title="None among the jobs looked at so far">There are more: go on with Next.<//>
-              <${Pager} cursors=${cursors} next=${next} shown=${0} what="jobs" />`
-          : isFiltered
-            ? html`<${Empty} title="No job matches"><a href=${linkTo("jobs")}>Show all jobs</a><//>`
-            : html`<${Empty} title="No job has been enqueued">They appear here as soon as one is.<//>`}
+      ${(found) => html`
+        <${Progress} found=${found} onStop=${stop} onAgain=${again} />
+        ${found.jobs.length > 0 &&
+        html`<${Table} caption="Jobs" list=${path} columns=${COLUMNS} rows=${found.jobs} rowKey=${({ id }) => id} />`}
+        ${found.jobs.length === 0 && !found.next && html`<${None} isFiltered=${isFiltered} />`}
+        ${!found.isSearching &&
+        html`<${Pager} cursors=${cursors} next=${found.next} shown=${found.jobs.length} what="jobs" />`}
+      `}
     <//>
   `;
+}
+
+function None({ isFiltered }) {
+  return isFiltered
+    ? html`<${Empty} title="No job matches"><a href=${linkTo("jobs")}>Show all jobs</a><//>`
+    : html`<${Empty} title="No job has been enqueued">They appear here as soon as one is.<//>`;
+}
+
+// A search takes time where no index knows the answer: how far it is, and a way to end it.
+function Progress({ found: { jobs, searched, searchedUntil, isSearching }, onStop, onAgain }) {
+  if (!isSearching && isCheap({ searched, searchedUntil })) return null;
+  const until = searchedUntil && html`, up to <${Moment} at=${searchedUntil} />`;
+  return html`<div class="progress" role="status">
+    <span>${isSearching ? "Searching" : "Searched"} ${count(searched)} jobs${until}: ${count(jobs.length)} found.</span>
+    ${isSearching
+      ? html`<button class="button" data-size="small" type="button" onClick=${onStop}>Stop</button>`
+      : html`<button class="button" data-kind="quiet" data-size="small" type="button" onClick=${onAgain}>Search again</button>`}
+  </div>`;
 }
 
 function Filters({ filters, isFiltered }) {

@@ -31,7 +31,7 @@ export function Leases() {
     <${Shown} resource=${leases} rows=${8}>
       ${({ leases: rows, next }) =>
         rows.length
-          ? html`<${Table} caption="Live leases" columns=${COLUMNS} rows=${byRisk(rows)} rowKey=${({ job_id }) => job_id} />
+          ? html`<${Table} caption="Live leases" list=${String(cursors.cursor)} columns=${COLUMNS} rows=${byRisk(rows)} rowKey=${({ job_id }) => job_id} />
               <${Pager} cursors=${cursors} next=${next} shown=${rows.length} what="leases" />`
           : html`<${Empty} title="No job is running">Leases appear here when a worker claims a job.<//>`}
     <//>

@@ -1,4 +1,4 @@
-// How the queue is doing, at a glance.
+// What is wrong, then how the queue is doing.
 import { live } from "../data/live.js";
 import { useResource } from "../data/resource.js";
 import { useStore } from "../data/store.js";
@@ -9,6 +9,7 @@ import { Heading } from "../parts/heading.js";
 import { Moment } from "../parts/ident.js";
 import { Empty, Shown } from "../parts/notice.js";
 import { linkTo } from "../router.js";
+import { Attention } from "./attention.js";
 import { Charts } from "./overview_charts.js";
 
 const REFUSALS_SHOWN = 5;
@@ -27,12 +28,13 @@ function Facts({ overview }) {
   const { totals, throughput, workers } = overview;
   const isIdle = !totals.due && !totals.running && !totals.scheduled && !totals.failed && !throughput.succeeded_per_second;
   return html`
-    <${Charts} overview=${overview} />
+    <${Attention} overview=${overview} />
     <div class="grid" data-columns="3">
-      <${Risk} risk=${overview.risk} />
-      <${WorkerCard} workers=${workers} />
       <${Totals} totals=${totals} />
+      <${WorkerCard} workers=${workers} />
+      <${Risk} risk=${overview.risk} />
     </div>
+    <${Charts} overview=${overview} />
     <${Refusals} lastHour=${overview.rejections_last_hour} />
     ${isIdle &&
     !workers.alive &&
@@ -67,9 +69,10 @@ function Totals({ totals }) {
   return html`<section class="card">
     <div class="card-head"><h2>Jobs</h2><a href=${linkTo("queues")}>By queue</a></div>
     <dl class="tally">
+      <${Count} name="due" value=${totals.due} isExact=${isExact} href=${linkTo("jobs", null, { state: "queued" })} />
       <${Count} name="running" value=${totals.running} isExact=${isExact} />
       <${Count} name="scheduled" value=${totals.scheduled} isExact=${isExact} />
-      <${Count} name="failed" value=${totals.failed} isExact=${isExact} href=${linkTo("jobs", null, { state: "failed" })} />
+      <${Count} name="failed" value=${totals.failed} isExact=${isExact} tone="bad" href=${linkTo("jobs", null, { state: "failed" })} />
     </dl>
   </section>`;
 }
@@ -100,7 +103,8 @@ function Refusals({ lastHour }) {
 
 function Refusal({ refusal: { job_id: id, task, stale_token: token, worker, rejected_at: at } }) {
   return html`<li>
-    <span><a href=${linkTo("jobs", id)}>${task ?? "a job that is gone"}</a>: token ${token} of ${worker} came too late</span>
+    <span><a href=${linkTo("jobs", id)}><bdi>${task ?? "a job that is gone"}</bdi></a>: token ${token}${" "}
+      of <bdi>${worker}</bdi> came too late</span>
     <span class="quiet"><${Moment} at=${at} /></span>
   </li>`;
 }

@@ -6,6 +6,10 @@ import { Chart } from "../parts/chart.js";
 
 const FRAME_MS = 1000;
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7];
+const SPANS = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400,
+  21600, 43200, 86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000,
+];
 
 // They move on even while nothing happens, so that a flat line is seen to be one.
 export function Charts({ overview }) {
@@ -64,7 +68,7 @@ function Wait({ latency, chart }) {
   return html`<${Figure} title="Wait for a worker" value=${median} unit="median"
     note=${html`<${Key} first="median" second="95 % wait less" />`}>
     <${Chart} ...${chart} label=${`From due to claimed, of the newest jobs: median now ${median}`}
-      columns=${history.columns("wait", "slowWait")} series=${series} format=${duration} least=${0.01} />
+      columns=${history.columns("wait", "slowWait")} series=${series} format=${duration} least=${0.01} steps=${SPANS} />
   <//>`;
 }
 
@@ -73,7 +77,7 @@ function Oldest({ seconds, chart }) {
   const note = seconds == null ? "nothing waits" : "has been waiting since it was due";
   return html`<${Figure} title="Oldest due job" value=${value} note=${note}>
     <${Chart} ...${chart} label=${`How long the oldest due job has waited: now ${value}`} columns=${history.columns("oldest")}
-      series=${[{ label: "oldest", colour: "accent", isFilled: true }]} format=${duration} least=${1} />
+      series=${[{ label: "oldest", colour: "accent", isFilled: true }]} format=${duration} least=${1} steps=${SPANS} />
   <//>`;
 }
 

@@ -42,7 +42,7 @@ export function Rejections() {
     <${Shown} resource=${rejections} rows=${6}>
       ${({ rejections: rows, next }) =>
         rows.length
-          ? html`<${Table} caption="Refused writes, newest first" columns=${COLUMNS} rows=${rows}
+          ? html`<${Table} caption="Refused writes, newest first" list=${String(cursors.cursor)} columns=${COLUMNS} rows=${rows}
                 rowKey=${({ id }) => id} isNew=${isNew} />
               <${Pager} cursors=${cursors} next=${next} shown=${rows.length} what="refusals" />`
           : html`<${Empty} title="No write has been refused">No worker has tried to commit under a token that was no

@@ -12,8 +12,11 @@ const ORDER = { lost: 0, silent: 1, draining: 2, alive: 3 };
 
 const COLUMNS = [
   { label: "Status", kind: "tight", cell: ({ status }) => html`<${Badge} word=${status} />` },
-  { label: "Worker", cell: ({ id, host, pid }) => html`<span>${id}<span class="sub">${host}, process ${pid}</span></span>` },
-  { label: "Queues", cell: ({ queues }) => queues.join(", ") },
+  { label: "Worker", cell: ({ id, host, pid }) => html`<span><bdi>${id}</bdi><span class="sub"><bdi>${host}</bdi>, process ${pid}</span></span>` },
+  {
+    label: "Queues",
+    cell: ({ queues }) => html`<span>${queues.map((name, index) => html`${index > 0 && ", "}<bdi key=${name}>${name}</bdi>`)}</span>`,
+  },
   { label: "Running", kind: "numeric", cell: ({ running }) => count(running) },
   { label: "Last heartbeat", kind: "numeric", cell: ({ silent_seconds }) => `${duration(silent_seconds)} ago` },
   { label: "Started", kind: "numeric", cell: ({ started_at }) => html`<${Moment} at=${started_at} />` },
@@ -27,7 +30,7 @@ export function Workers() {
   const workers = useResource("workers");
   return html`
     <${Heading} title="Workers">Silent: no heartbeat for longer than expected. Lost: its sessions have ended, and
-      what it held is taken back. Behind a pooler a worker has no sessions of its own: only its lease tells.<//>
+      its jobs are given to others. Behind a pooler a worker has no sessions of its own: only its lease tells.<//>
     <${Shown} resource=${workers} rows=${6}>
       ${({ workers: all }) =>
         all.length
@@ -48,7 +51,7 @@ function WorkerTable({ all }) {
       <input type="search" placeholder="id, host, queue or status" value=${wanted}
         onInput=${(event) => setWanted(event.currentTarget.value)} /></label></div>`}
     ${sorted.length
-      ? html`<${Table} caption="Workers" columns=${COLUMNS} rows=${pages.rows} rowKey=${({ id }) => id} />`
+      ? html`<${Table} caption="Workers" list=${`${wanted} ${pages.current}`} columns=${COLUMNS} rows=${pages.rows} rowKey=${({ id }) => id} />`
       : html`<${Empty} title="No worker matches" />`}
     <${WholePager} pages=${pages} what="workers" />
   `;

@@ -5,7 +5,9 @@ import uPlot from "../vendor/uplot.js";
 const HEIGHT = 132;
 const SHORTEST_SPAN_SECONDS = 60;
 const LONGEST_SPAN_SECONDS = 600;
-const AXIS_FONT = "11px Inter, system-ui, sans-serif";
+const AXIS_FONT_SIZE = "11px";
+const AXIS_GAP = 12; // beside a label
+const NARROWEST_AXIS = 30;
 
 // `columns`: as History.columns gives them. `series`: [{label, colour: "accent" | "muted-fill", isFilled}].
 // `least`: what the axis shows at least. `steps`: between its labels, where not every number will do.
@@ -58,13 +60,14 @@ function follow(plot, { columns, now, start }) {
 function options(element, { series, format, least, steps }) {
   const ink = colour(element, "--ink-faint");
   const line = colour(element, "--line");
-  const axis = { stroke: ink, font: AXIS_FONT, ticks: { show: false } };
+  const font = `${AXIS_FONT_SIZE} ${getComputedStyle(element).fontFamily}`;
+  const axis = { stroke: ink, font, ticks: { show: false } };
   return {
     width: element.clientWidth,
     height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, points: { size: 7 }, drag: { setScale: false, x: false } },
-    padding: [8, 8, 0, 0],
+    padding: [8, (plot) => axisWidth(plot.ctx, font, ["00:00:00"]) / 2, 0, 0], // a time is centred on its tick
     scales: { x: { time: true }, y: { range: (_plot, _low, high) => [0, Math.max(high ?? 0, least) * 1.15] } },
     axes: [
       {
@@ -78,7 +81,7 @@ function options(element, { series, format, least, steps }) {
         ...axis,
         grid: { stroke: line, width: 1 },
         space: 34,
-        size: 46,
+        size: (plot, labels) => axisWidth(plot.ctx, font, labels),
         incrs: steps,
         values: (_plot, values) => values.map(format),
       },
@@ -95,6 +98,16 @@ function options(element, { series, format, least, steps }) {
       })),
     ],
   };
+}
+
+// As wide as its widest label, so that none is cut off.
+function axisWidth(context, font, labels) {
+  if (!labels?.length) return NARROWEST_AXIS;
+  context.save();
+  context.font = font;
+  const widest = Math.max(...labels.map((label) => context.measureText(label ?? "").width));
+  context.restore();
+  return Math.max(NARROWEST_AXIS, Math.ceil(widest) + AXIS_GAP);
 }
 
 function clock(seconds, withSeconds) {

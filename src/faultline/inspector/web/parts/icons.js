@@ -17,6 +17,11 @@ const PATHS = {
   help: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14ZM8 8a2 2 0 1 1 2.8 1.9c-.5.2-.8.6-.8 1.3m0 2.3h.01",
   close: "M5 5l10 10M15 5 5 15",
   copy: "M7 7h9v9H7zM4 13V4h9",
+  problem: "M6.8 2.5h6.4l4.3 4.3v6.4l-4.3 4.3H6.8l-4.3-4.3V6.8zM10 6v5m0 2.8h.01",
+  warning: "M10 3 2.5 16.5h15zM10 8v4m0 2.3h.01",
+  note: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14Zm0-8v4.5M10 6.5h.01",
+  fine: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14Zm-3-7 2.2 2.3L13.2 8",
+  audit: "M5 3h10v14H5zM8 7h4M8 10h4M8 13h2",
 };
 
 export function Icon({ name }) {

@@ -5,7 +5,7 @@ import { linkTo } from "../router.js";
 
 export function JobLink({ id, task }) {
   return html`<span>
-    <a href=${linkTo("jobs", id)} title=${id}>${task ?? "removed by retention"}</a>
+    <a href=${linkTo("jobs", id)} title=${id}><bdi>${task ?? "removed by retention"}</bdi></a>
     <span class="sub ident">${shortId(id)}</span>
   </span>`;
 }

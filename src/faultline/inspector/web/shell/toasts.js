@@ -31,7 +31,7 @@ export function Toasts() {
       (each) => html`<div class="toast" key=${each.id}>
         <div>
           <strong>A late commit was refused.</strong>
-          <p>Token ${each.stale_token} of ${each.worker}: ${words(each.reason)}.</p>
+          <p>Token ${each.stale_token} of <bdi>${each.worker}</bdi>: ${words(each.reason)}.</p>
           <p><a href=${linkTo("jobs", each.job_id)}>See its timeline</a></p>
         </div>
         <button class="button" data-kind="quiet" data-icon data-size="small" type="button" aria-label="Dismiss"

@@ -1,7 +1,7 @@
 // What a timeline says, in one sentence. Pure.
 import { count, plural, words } from "../format.js";
 
-// → {text, tone}
+// → {text, tone}, or null for a job that waits: the job page says why it does.
 export function verdictOf({ state, attempts, rejections, ledger }, failedReason) {
   const takeovers = attempts.filter(({ outcome }) => outcome === "expired" || outcome === "worker_lost").length;
   if (rejections.length) return { text: refusedStory(rejections, ledger), tone: ledger ? "good" : "bad" };
@@ -14,8 +14,8 @@ export function verdictOf({ state, attempts, rejections, ledger }, failedReason)
     return { text: `It will not run again: ${words(failedReason ?? "failed")}. It had no effect.`, tone: "bad" };
   }
   if (state === "running") return { text: `It is running, under token ${attempts.at(-1)?.token}.`, tone: "accent" };
-  const tried = attempts.length ? ` after ${plural(attempts.length, "attempt")}` : "";
-  return { text: `It waits to be claimed${tried}.`, tone: "plain" };
+  if (!attempts.length) return null;
+  return { text: `It had no effect in ${plural(attempts.length, "attempt")}, and will run again.`, tone: "plain" };
 }
 
 function refusedStory(rejections, ledger) {

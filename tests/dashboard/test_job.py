@@ -1,0 +1,92 @@
+"""One job's page: exact values, why it waits, errors with their lines, and no text that reorders others."""
+
+from __future__ import annotations
+
+import psycopg
+from playwright.sync_api import expect
+from psycopg.types.json import Jsonb
+
+from tests.protocol.steps import claim_batch, enqueue
+
+from .tab import Tab
+
+BEYOND_DOUBLES = 2**53 + 1  # JavaScript reads it as 2**53
+PRECISE = "0.10000000000000000001"
+TRACEBACK = (
+    'ValueError: no\n\nTraceback (most recent call last):\n  File "shop.py", line 7\nValueError: no'
+)
+TURNED = "\u202etxt.\u05e9\u05dc"  # a right-to-left override, and Hebrew letters
+
+# Texts that hold a character of the other direction, and are not alone in an element that isolates them.
+_LOOSE = """
+    const loose = [];
+    const walker = document.createTreeWalker(document.getElementById("app"), NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const { data, parentElement } = walker.currentNode;
+        const isAlone = parentElement.matches("bdi, pre, option, svg text, svg title");
+        if (/[\\u202e\\u0590-\\u05ff]/.test(data) && !isAlone)
+            loose.push(parentElement.outerHTML);
+    }
+    loose
+"""
+
+
+def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
+    tab: Tab, conn: psycopg.Connection[object]
+) -> None:
+    job_id, _ = enqueue(conn, queue="unserved", payload={"invoice": BEYOND_DOUBLES, "empty": []})
+    conn.execute(
+        "UPDATE faultline.jobs SET payload = payload || %s::jsonb WHERE id = %s",
+        [f'{{"share": {PRECISE}}}', job_id],
+    )
+    tab.go(f"jobs/{job_id}")
+    tab.settle()
+    payload = tab.find("pre[aria-label=Payload]")
+    expect(payload).to_contain_text(f'"invoice": {BEYOND_DOUBLES}')
+    expect(payload).to_contain_text(f'"share": {PRECISE}')
+    expect(payload).to_contain_text('"empty": []')
+    why = tab.page.get_by_role("region", name="Why it waits")
+    expect(why).to_contain_text("no live worker listens to queue unserved")
+    expect(why).to_contain_text("Problem")
+    expect(why).to_contain_text("worker --queues unserved")
+
+    conn.execute("SELECT faultline.register_worker('one', 'host', 7, ARRAY['unserved'], false)")
+    expect(why).to_contain_text("next in line")
+    [lease] = claim_batch(conn, 1, worker="one", queues=["unserved"])
+    conn.execute("SELECT faultline.commit(%s, %s, %s, %s)", [*lease, Jsonb(BEYOND_DOUBLES)])
+    expect(tab.find("pre[aria-label=Result]")).to_have_text(str(BEYOND_DOUBLES))
+
+
+def test_an_error_keeps_its_lines_and_no_text_reorders_its_neighbours(
+    tab: Tab, conn: psycopg.Connection[object]
+) -> None:
+    job_id, _ = enqueue(conn, payload={TURNED: TURNED}, idempotency_key=f"key {TURNED}")
+    [lease] = claim_batch(conn, 1, worker=f"worker {TURNED}")
+    conn.execute("SELECT faultline.fail(%s, %s, %s, %s, '0', 'fatal')", [*lease, TRACEBACK])
+    conn.execute(
+        "SELECT faultline.record_rejection(%s, 1, %s, 'token_mismatch')",
+        [job_id, f"late {TURNED}"],
+    )
+    conn.execute(
+        "SELECT faultline.register_worker(%s, %s, 7, %s, false)",
+        [f"w {TURNED}", f"host {TURNED}", ["default"]],
+    )
+    conn.execute("SELECT faultline.pause_queue('other', %s)", [f"reason {TURNED}"])
+    enqueue(conn)
+    claim_batch(conn, 1, worker=f"w {TURNED}")
+    for route in ("overview", "leases", "workers", "queues", "rejections"):
+        tab.go(route)
+        tab.settle()
+        expect(tab.find("main")).to_contain_text("\u202e")
+        assert tab.page.evaluate(_LOOSE) == [], route
+    tab.go(f"jobs/{job_id}")
+    tab.settle()
+    expect(tab.find(".story")).to_contain_text("the attempt failed")
+    assert tab.page.evaluate(_LOOSE) == []
+    error = tab.find("pre[aria-label='Last error']")
+    expect(error).to_have_text(TRACEBACK, use_inner_text=True)
+    expect(error).to_have_css("white-space-collapse", "preserve")
+    told = tab.find("[data-kind=failed]")
+    expect(told.locator("p")).to_have_text(f"worker {TURNED} the attempt failed: ValueError: no")
+    told.get_by_text("Traceback", exact=True).click()
+    expect(told.locator("pre")).to_contain_text(TRACEBACK, use_inner_text=True)
