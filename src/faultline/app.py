@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import address, protocol, queue_control, queue_inspection
+from faultline import address, interrupts, protocol, queue_control, queue_inspection
 from faultline.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
 from faultline.database import (
     AsyncConnection,
@@ -208,12 +208,12 @@ class Faultline:
             return run(conn, statement)
         deadline = time.monotonic() + self._timeout_seconds
         url = self.database_url
-        pool = self._open_pool(url, deadline)
-        with driver_errors():
+        with driver_errors(), interrupts.held() as hold:
+            pool = self._open_pool(url, deadline)
             with pool_errors(url):
                 pooled = pool.getconn(_left(deadline))
             try:
-                with answered_within(pooled, _left(deadline)):
+                with answered_within(pooled, _left(deadline)), hold.released():
                     return run(pooled, statement)
             except psycopg.Error as error:
                 if (is_read_only_refusal(error) and is_standby(pooled)) or was_unanswered(error):

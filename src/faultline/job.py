@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import Enum, auto
@@ -12,7 +13,7 @@ from uuid import UUID
 import psycopg
 from psycopg import IsolationLevel
 
-from faultline import protocol
+from faultline import interrupts, protocol
 from faultline.bounded import answered_within, half_of, was_unanswered
 from faultline.database import (
     AsyncConnection,
@@ -248,9 +249,16 @@ class FencedBlock:
         self._sent_at = 0.0
 
     def __enter__(self) -> Connection:
-        self._open = self._block() if self._conn is None else self._borrowed(self._conn)
-        conn: Connection = self._open.__enter__()
-        return conn
+        own = copy.copy(
+            self
+        )  # no reference cycle: a block that an interrupt leaves behind ends at once
+        self._open = own._block() if self._conn is None else own._borrowed(self._conn)
+        try:
+            conn: Connection = self._open.__enter__()
+            return conn
+        except BaseException:
+            self._open.gen.close()
+            raise
 
     def __exit__(self, *exc: Any) -> bool | None:
         swallowed: bool | None = self._open.__exit__(*exc)
@@ -272,30 +280,31 @@ class FencedBlock:
         job = self._job
         if job._async_pool is not None:
             raise InvalidInput("this handler is async: use `async with`")
-        pool = job._pool()
-        with driver_errors():
-            conn = pool.getconn()
-        try:
-            job._take_up(conn)
-            with job._heeding_refusal(conn), job._controlling(conn):
-                run_together(conn, *self._opening(conn))
-            with transaction_guarded(conn):
-                yield conn
-            with job._committing(conn, self._how), job._controlling(conn):
-                run_together(conn, *self._closing(conn))
-            self._finish()
-        except BaseException as error:
-            with contextlib.suppress(psycopg.Error):
-                conn.rollback()
-            if was_unanswered(error) or (_met_read_only(conn, error) and is_standby(conn)):
-                job._is_blameless = True
-                conn.close()
-                pool.distrust()
-            if not self._is_meant(error):
-                raise
-        finally:
-            job._put_down(conn)
-            pool.putconn(conn)
+        with interrupts.held() as hold:
+            pool = job._pool()
+            with driver_errors():
+                conn = pool.getconn()
+            try:
+                job._take_up(conn)
+                with job._heeding_refusal(conn), job._controlling(conn):
+                    run_together(conn, *self._opening(conn))
+                with transaction_guarded(conn), hold.released():
+                    yield conn
+                with job._committing(conn, self._how), job._controlling(conn):
+                    run_together(conn, *self._closing(conn))
+                self._finish()
+            except BaseException as error:
+                with contextlib.suppress(psycopg.Error):
+                    conn.rollback()
+                if was_unanswered(error) or (_met_read_only(conn, error) and is_standby(conn)):
+                    job._is_blameless = True
+                    conn.close()
+                    pool.distrust()
+                if not self._is_meant(error):
+                    raise
+            finally:
+                job._put_down(conn)
+                pool.putconn(conn)
 
     @contextlib.asynccontextmanager
     async def _block_async(self) -> AsyncIterator[AsyncConnection]:

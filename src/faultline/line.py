@@ -1,6 +1,6 @@
-"""Whoever waits for one of a few places, in the order in which they came: for threads, and for an event loop.
+"""FIFO semaphores: one for threads, one for an event loop.
 
-Waiting does not end by being asked again, so nobody has to go to the end of the line for it.
+A caller keeps its position for as long as it waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import threading
 import time
 from collections import deque
 
-# A thread that is to be interrupted notices between two looks.
+from faultline import interrupts
+
+# How soon a thread notices that it was interrupted.
 _LOOK_SECONDS = 0.5
 
 
@@ -24,7 +26,11 @@ class Line:
         return len(self._waiting)
 
     def enter(self, timeout_seconds: float) -> bool:
-        """Wait for a place; False when there was none in that time. Whoever has one must `leave`."""
+        """Wait for a place; False when there was none in that time. A caller that got one must `leave`.
+
+        The caller holds interrupts back (`interrupts.held`): an interrupt between two lines here would
+        lose a place. One that arrives while the thread waits is delivered here.
+        """
         with self._lock:
             if self._free > 0:
                 self._free -= 1
@@ -36,6 +42,7 @@ class Line:
             while (left := deadline - time.monotonic()) > 0:
                 if turn.wait(min(left, _LOOK_SECONDS)):
                     return True
+                interrupts.deliver()
         except BaseException:
             if not self._withdraw(turn):
                 self.leave()  # it was given a place at the last moment, and has no use for it

@@ -1,19 +1,29 @@
-"""Pools of connections that go on trying while somebody waits, and serve whoever has waited longest."""
+"""Connection pools that keep trying to connect while a caller waits, and serve callers in FIFO order.
+
+No abort of a caller loses a connection. In a thread, interrupts are held back while a connection is taken or
+returned. On an event loop, what a cancellation could cut in half runs in a task of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
+from faultline import interrupts
 from faultline.line import AsyncLine, Line
 
-# A pool tries to connect ever more seldom while its server is away, a minute apart in the end, and whoever
-# waits for it waits as long. So it is told to give up at once, and is asked again: each asking is a try.
-# Who asks again goes to the end of the pool's own queue, so no more ask than it has connections for: the
-# others stand in line before it.
+T = TypeVar("T")
+
+# psycopg_pool tries to connect ever more seldom while its server is away, a minute apart in the end, and a
+# caller waits as long. So the pool is told to give up at once, and is asked again: each call is a try. A
+# caller that asks again goes to the end of the pool's own queue, so no more callers ask than the pool has
+# connections: the others wait in a FIFO semaphore in front of it.
 _TURN_SECONDS = 0.5
 
 
@@ -23,6 +33,18 @@ class AskingPool(ConnectionPool[psycopg.Connection[Any]]):
         self._line = Line(max_size)
 
     def getconn(self, timeout: float | None = None) -> psycopg.Connection[Any]:
+        """Callers hold interrupts back from here until their `try … finally: putconn` has begun."""
+        conn = None
+        try:
+            with interrupts.held():
+                conn = self._getconn(timeout)
+            return conn  # noqa: RET504 - assigned inside, so that it can be returned to the pool
+        except BaseException:
+            if conn is not None:  # the interrupt that was held back
+                self.putconn(conn)
+            raise
+
+    def _getconn(self, timeout: float | None) -> psycopg.Connection[Any]:
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         if not self._line.enter(deadline - time.monotonic()):
             raise PoolTimeout("all connections are in use")
@@ -32,6 +54,7 @@ class AskingPool(ConnectionPool[psycopg.Connection[Any]]):
                 try:
                     return super().getconn(min(left, _TURN_SECONDS))
                 except PoolTimeout:
+                    interrupts.deliver()
                     if left <= _TURN_SECONDS:
                         raise
         except BaseException:
@@ -43,16 +66,18 @@ class AskingPool(ConnectionPool[psycopg.Connection[Any]]):
         self.drain()
 
     def putconn(self, conn: psycopg.Connection[Any]) -> None:
-        try:
-            super().putconn(conn)
-        finally:
-            self._line.leave()
+        with interrupts.held():
+            try:
+                super().putconn(conn)
+            finally:
+                self._line.leave()
 
 
 class AskingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
     def __init__(self, *, max_size: int, **options: Any) -> None:
         super().__init__(max_size=max_size, **options)
         self._line = AsyncLine(max_size)
+        self._tasks_apart: set[asyncio.Task[Any]] = set()
 
     async def getconn(self, timeout: float | None = None) -> psycopg.AsyncConnection[Any]:
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
@@ -62,12 +87,22 @@ class AskingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
             while True:
                 left = max(0.0, deadline - time.monotonic())
                 try:
-                    return await super().getconn(min(left, _TURN_SECONDS))
+                    return await self._ask(min(left, _TURN_SECONDS))
                 except PoolTimeout:
                     if left <= _TURN_SECONDS:
                         raise
         except BaseException:
             self._line.leave()
+            raise
+
+    async def _ask(self, seconds: float) -> psycopg.AsyncConnection[Any]:
+        if self._pool and not self._lock.locked():  # nothing to wait for: no cancellation can come
+            return await super().getconn(seconds)
+        asking = self._apart(super().getconn(seconds))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(self._take_back)
             raise
 
     async def distrust(self) -> None:
@@ -76,6 +111,27 @@ class AskingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
 
     async def putconn(self, conn: psycopg.AsyncConnection[Any]) -> None:
         try:
-            await super().putconn(conn)
+            is_idle = conn.info.transaction_status is TransactionStatus.IDLE
+            if is_idle and not self._waiting and not self._lock.locked():  # nothing to wait for
+                await super().putconn(conn)
+            else:
+                await asyncio.shield(self._apart(super().putconn(conn)))
         finally:
             self._line.leave()
+
+    def _apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run it in a task that the caller's cancellation does not reach."""
+        task = asyncio.create_task(work)
+        self._tasks_apart.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks_apart.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, if its caller is gone
+
+    def _take_back(self, asking: asyncio.Task[psycopg.AsyncConnection[Any]]) -> None:
+        """The connection came after its caller was cancelled."""
+        if not asking.cancelled() and asking.exception() is None:
+            self._apart(super().putconn(asking.result()))

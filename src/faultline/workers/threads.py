@@ -1,4 +1,4 @@
-"""A call in a thread that can be asked to end: a flag, then an exception inside the thread.
+"""A handler's call in a thread, which other threads can interrupt by an exception inside it.
 
 Best effort: a thread inside a C call cannot be interrupted. The fence is what protects.
 """
@@ -6,38 +6,24 @@ Best effort: a thread inside a C call cannot be interrupted. The fence is what p
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from faultline.errors import HandlerExit
+from faultline.interrupts import AttemptAborted, Interrupts
 
-_raise_in_thread = ctypes.pythonapi.PyThreadState_SetAsyncExc
-_raise_in_thread.argtypes = [ctypes.c_ulong, ctypes.py_object]
-_NOTHING = ctypes.py_object()  # NULL: takes back what has not been raised yet
-_LOCK_SECONDS = 1.0
-
-
-class AttemptAborted(BaseException):
-    """Raised inside a handler's thread. Not an Exception, so that `except Exception` lets it pass."""
+__all__ = ["AttemptAborted", "InterruptibleCall"]
 
 
 class InterruptibleCall:
     def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._lock = threading.Lock()
-        self._thread_id: int | None = None
-        self._interrupted = False
+        self._interrupts = Interrupts()
         self.on_begin: Callable[[], object] = lambda: None
 
     def __call__(self) -> Any:
-        ident = threading.get_ident()
-        with self._lock:
-            if self._interrupted:
-                raise AttemptAborted
-            self._thread_id = ident
         try:
+            self._interrupts.begin()
             self.on_begin()
             return self._function(*self._args, **self._kwargs)
         except (Exception, AttemptAborted, asyncio.CancelledError) as error:
@@ -49,16 +35,7 @@ class InterruptibleCall:
             # the whole process.
             raise HandlerExit.of(error) from error
         finally:
-            with self._lock:
-                self._thread_id = None
-            _raise_in_thread(ident, _NOTHING)  # an interrupt on its way must not hit the next call
+            self._interrupts.end()
 
     def interrupt(self) -> None:
-        self._interrupted = True
-        # Bounded: the thread may have been interrupted while it held the lock.
-        if self._lock.acquire(timeout=_LOCK_SECONDS):
-            try:
-                if self._thread_id is not None:
-                    _raise_in_thread(self._thread_id, AttemptAborted)
-            finally:
-                self._lock.release()
+        self._interrupts.send()
