@@ -12,7 +12,8 @@ from typing import Any, LiteralString
 from psycopg import conninfo, sql
 
 from benchmarks.servers import settle
-from faultline.database import Connection, connect
+from faultline import epoch
+from faultline.database import Connection, connect, run
 from faultline.drills.scratch import scratch_database
 from faultline.migrate import migrate
 
@@ -106,6 +107,8 @@ class Templates:
                 scratch_database(self._server_url, prefix="bench")
             )
             migrate(self._empty)
+            with connect(self._empty, application_name="bench") as conn:
+                run(conn, epoch.forget_database())  # it is there to be copied
         return self._empty
 
 

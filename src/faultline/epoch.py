@@ -22,6 +22,7 @@ class ServerIdentity:
     system_identifier: int | None
     timeline: int | None
     was_restored: bool | None
+    database_oid: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,14 @@ class Epoch:
 def status() -> Statement[EpochStatus]:
     return Statement(
         "SELECT epoch, began_at, cause, pg_is_in_recovery(),"
-        " known_system_identifier, known_timeline, known_restored_from > '-infinity',"
-        " system_identifier, timeline, restored_from > '-infinity',"
-        " (known_system_identifier <> system_identifier) IS TRUE"
+        " known_system_identifier, known_timeline, known_restored_from > '-infinity', known_database_oid,"
+        " system_identifier, timeline, restored_from > '-infinity', database_oid,"
+        " (known_system_identifier <> system_identifier OR known_database_oid <> database_oid) IS TRUE"
         " OR (known_restored_from < restored_from) IS TRUE"
         " AND (known_timeline = timeline) IS NOT FALSE,"
-        " (known_timeline <> timeline AND (known_system_identifier = system_identifier) IS NOT FALSE)"
-        " IS TRUE FROM faultline.epoch_status()",
+        " (known_timeline <> timeline AND (known_system_identifier = system_identifier) IS NOT FALSE"
+        " AND (known_database_oid = database_oid) IS NOT FALSE) IS TRUE"
+        " FROM faultline.epoch_status()",
         (),
         _read_status,
     )
@@ -62,7 +64,7 @@ def status() -> Statement[EpochStatus]:
 
 def _read_status(rows: list[tuple[Any, ...]]) -> EpochStatus:
     epoch, began_at, cause, is_standby, *identities, is_refused, is_due = rows[0]
-    known, here = ServerIdentity(*identities[:3]), ServerIdentity(*identities[3:])
+    known, here = ServerIdentity(*identities[:4]), ServerIdentity(*identities[4:])
     return EpochStatus(epoch, began_at, cause, known, here, is_standby, is_refused, is_due)
 
 
@@ -79,3 +81,10 @@ def history() -> Statement[list[Epoch]]:
 def bump(reason: str | None) -> Statement[int]:
     """Begin a new epoch; its number."""
     return Statement("SELECT faultline.bump_epoch(%s)", (reason,), lambda rows: int(rows[0][0]))
+
+
+def forget_database() -> Statement[None]:
+    """Let copies of this database be claimed from: for templates of test databases, and nothing else."""
+    return Statement(
+        "UPDATE faultline.epochs SET database_oid = NULL RETURNING epoch", (), lambda rows: None
+    )

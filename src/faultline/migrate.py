@@ -33,8 +33,10 @@ _REPLACED = "LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE 
 _ALTERED = "LOCK TABLE faultline.workers, faultline.jobs, faultline.ledger IN ACCESS EXCLUSIVE MODE"
 # Zero, so that tokens start at 1. Never again in this database: a restored one brings its own along.
 _FIRST_EPOCH = """
-    INSERT INTO faultline.epochs (epoch, system_identifier, timeline, restored_from, cause)
-    SELECT 0, system_identifier, timeline, restored_from, 'install' FROM faultline.server_identity()
+    INSERT INTO faultline.epochs
+        (epoch, system_identifier, timeline, restored_from, database_oid, cause)
+    SELECT 0, system_identifier, timeline, restored_from, database_oid, 'install'
+    FROM faultline.server_identity()
     WHERE NOT EXISTS (SELECT FROM faultline.epochs)
 """
 # What the owner has been allowed to see since the epoch began, of the very server that it is at work on.
@@ -49,6 +51,7 @@ _WHAT_CAN_BE_SEEN_NOW = """
       AND (e.system_identifier = here.system_identifier) IS NOT FALSE
       AND (e.timeline = here.timeline) IS NOT FALSE
       AND (e.restored_from = here.restored_from) IS NOT FALSE
+      AND (e.database_oid = here.database_oid) IS NOT FALSE
       AND num_nulls(e.system_identifier, e.timeline, e.restored_from)
           > num_nulls(here.system_identifier, here.timeline, here.restored_from)
 """

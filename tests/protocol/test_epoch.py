@@ -33,8 +33,9 @@ LAID_DOWN = "laid down from a base backup"
 FROM_A_BASE_BACKUP = """
     ALTER FUNCTION faultline.server_identity() RENAME TO true_identity;
     CREATE FUNCTION faultline.server_identity(
-        OUT system_identifier bigint, OUT timeline integer, OUT restored_from timestamptz)
-    LANGUAGE sql AS $$ SELECT t.system_identifier, t.timeline, '2024-02-03'::timestamptz
+        OUT system_identifier bigint, OUT timeline integer, OUT restored_from timestamptz,
+        OUT database_oid oid)
+    LANGUAGE sql AS $$ SELECT t.system_identifier, t.timeline, '2024-02-03'::timestamptz, t.database_oid
                        FROM faultline.true_identity() AS t $$
 """
 
@@ -126,6 +127,8 @@ def test_a_lease_that_came_along_is_still_held(conn: Connection) -> None:
     [
         ("system_identifier = 42", "restored into another server"),
         ("system_identifier = 42, timeline = 7", "restored into another server"),
+        ("database_oid = 42", "was copied or restored"),
+        ("database_oid = 42, timeline = 7", "was copied or restored"),
         (LAID_DOWN, "restored from the base backup"),
     ],
 )
@@ -155,7 +158,9 @@ def test_a_label_that_somebody_has_tidied_away_is_no_restore(conn: Connection) -
 
 
 def test_what_cannot_be_seen_is_not_held_against_the_server(conn: Connection) -> None:
-    began_elsewhere(conn, "timeline = NULL, system_identifier = NULL, restored_from = NULL")
+    began_elsewhere(
+        conn, "timeline = NULL, system_identifier = NULL, restored_from = NULL, database_oid = NULL"
+    )
     assert claim_new(conn).token == 1
 
 

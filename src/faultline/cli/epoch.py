@@ -50,10 +50,15 @@ def _seen(number: int | None) -> str:
 def said(status: epochs.EpochStatus) -> str:
     """Where the server stands towards its epoch, in a sentence."""
     here = status.here
-    if status.is_refused and status.known.system_identifier != here.system_identifier:
+    if status.is_refused and status.known.system_identifier not in (None, here.system_identifier):
         return (
             f"this server is {here.system_identifier}: the database was restored here from another,"
             " and no job is claimed until: faultline epoch bump"
+        )
+    if status.is_refused and status.known.database_oid not in (None, here.database_oid):
+        return (
+            f"this database has oid {here.database_oid}: it is a copy, or was restored from a dump, and"
+            " no job is claimed until: faultline epoch bump"
         )
     if status.is_refused:
         return (

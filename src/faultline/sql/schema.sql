@@ -173,6 +173,7 @@ CREATE TABLE faultline.epochs (
     server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(), -- the run of it that was examined last
     cause             text        NOT NULL,
     began_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    database_oid      oid,
     CONSTRAINT epoch_fits_in_31_bits CHECK (epoch BETWEEN 0 AND 2147483647)
 );
 

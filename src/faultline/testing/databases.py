@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import conninfo, sql
 
-from faultline.database import Connection, connect
+from faultline import epoch
+from faultline.database import Connection, connect, run
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
 from faultline.migrate import migrate
@@ -64,6 +65,8 @@ class Databases:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
             try:
                 migrate(url_of(self.server_url, name))
+                with connect(url_of(self.server_url, name)) as conn:
+                    run(conn, epoch.forget_database())  # it is there to be copied
             except BaseException:
                 drop_database(admin, name)
                 raise

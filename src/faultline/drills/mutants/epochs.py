@@ -29,6 +29,24 @@ EPOCH_MUTANTS = (
         path=_EPOCH,
     ),
     in_protocol(
+        "copied_database_goes_unnoticed",
+        "a copy beside its original is claimed from, and gives out the same tokens",
+        drill("copied_database"),
+        ("    ELSIF known.database_oid <> here.database_oid THEN\n", "    ELSIF false THEN\n"),
+        path=_EPOCH,
+    ),
+    in_protocol(
+        "copy_on_a_running_server_goes_unnoticed",
+        "the database is looked at only when its server was started again",
+        drill("copied_database"),
+        (
+            "\n       AND (known.database_oid = split_part("
+            "pg_relation_filepath('faultline.epochs'), '/', -2)::oid) IS NOT FALSE THEN",
+            " THEN",
+        ),
+        path=_EPOCH,
+    ),
+    in_protocol(
         "base_backup_goes_unnoticed",
         "a base backup that is started in its server's place is taken for a restart",
         drill("restored_base_backup"),

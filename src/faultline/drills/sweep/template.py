@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from psycopg import conninfo, sql
 
-from faultline.database import connect
+from faultline import epoch
+from faultline.database import connect, run
 from faultline.drills.scratch import scratch_database
 
 
@@ -35,4 +36,9 @@ def template(server_url: str, prepare: Callable[[str], None]) -> Iterator[Templa
     """`prepare` is given the URL of an empty database, and leaves no session behind."""
     with scratch_database(server_url, prefix="faultline_sweep_template") as url:
         prepare(url)
+        with connect(url, application_name="faultline drill") as conn:
+            if conn.execute("SELECT to_regclass('faultline.epochs') IS NOT NULL").fetchone() == (
+                True,
+            ):
+                run(conn, epoch.forget_database())  # it is there to be copied
         yield Template(server_url, url)

@@ -57,6 +57,12 @@ ALTER TABLE faultline.api_keys ADD CONSTRAINT texts_are_within_limits CHECK (
 
 -- Epochs: the identity of the database.
 
+ALTER TABLE faultline.epochs ADD COLUMN database_oid oid;
+-- Where it is at work now, as far as anyone can tell: what was copied before this upgrade is not noticed by its oid.
+UPDATE faultline.epochs SET database_oid = (SELECT oid FROM pg_database WHERE datname = current_database())
+WHERE epoch = (SELECT max(epoch) FROM faultline.epochs);
+DROP FUNCTION IF EXISTS faultline.server_identity(), faultline.epoch_status(); -- their answers have another column
+
 -- Workers: the registry.
 
 -- Operators: the audit log.
