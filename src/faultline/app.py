@@ -216,9 +216,12 @@ class Faultline:
                 with answered_within(pooled, _left(deadline)), hold.released():
                     return run(pooled, statement)
             except psycopg.Error as error:
-                if (is_read_only_refusal(error) and is_standby(pooled)) or was_unanswered(error):
+                is_demoted = is_read_only_refusal(error) and is_standby(pooled)
+                if is_demoted or was_unanswered(error):
                     pooled.close()
                     pool.distrust()
+                if is_demoted:
+                    raise _demoted() from error
                 raise
             finally:
                 pool.putconn(pooled)
@@ -262,11 +265,12 @@ class Faultline:
                 with answered_within(pooled, _left(deadline)):
                     return await run_async(pooled, statement)
             except psycopg.Error as error:
-                if was_unanswered(error) or (
-                    is_read_only_refusal(error) and await is_standby_async(pooled)
-                ):
+                is_demoted = is_read_only_refusal(error) and await is_standby_async(pooled)
+                if is_demoted or was_unanswered(error):
                     await pooled.close()
                     await pool.distrust()
+                if is_demoted:
+                    raise _demoted() from error
                 raise
             finally:
                 await pool.putconn(pooled)
@@ -328,6 +332,13 @@ def _found(job_id: UUID | str, record: JobRecord | None) -> JobRecord:
 
 def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), _SHORTEST_SECONDS)
+
+
+def _demoted() -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        "the server was demoted: it is a standby now, and only reads; nothing was done",
+        hint="try again: the next call looks for the primary",
+    )
 
 
 def _too_late(seconds: float) -> DatabaseUnavailable:

@@ -100,6 +100,25 @@ _MAY_HAVE_HAPPENED = (
 )
 
 
+# Which role may use what a message of PostgreSQL's names: "permission denied for function enqueue".
+_ROLES = {
+    "faultline_producer": ("enqueue", "enqueue_many", "api_keys", "touch_api_key"),
+    "faultline_operator": ("cancel", "retry", "pause_queue", "resume_queue", "request_drain"),
+    "faultline_inspector": ("jobs", "ledger", "rejections", "attempts_log", "queues", "workers"),
+}
+
+
+def _grant_for(message: str) -> str:
+    named = message.rpartition(" ")[2]
+    for role, names in _ROLES.items():
+        if message.startswith("permission denied for") and named in names:
+            return f"GRANT {role} TO its account; faultline migrate --roles makes the role"
+    return (
+        "grant its account the role for what it does: faultline_producer, faultline_worker,"
+        " faultline_inspector or faultline_operator; faultline migrate --roles makes them"
+    )
+
+
 def spoken(error: psycopg.Error) -> errors.FaultlineError:
     """Any error of the driver's in words that help, for whoever has no better answer to it."""
     if known := translate(error):
@@ -120,8 +139,7 @@ def spoken(error: psycopg.Error) -> errors.FaultlineError:
         )
     match error.sqlstate:
         case "42501":
-            roles = "faultline_producer, faultline_worker, faultline_inspector, faultline_operator"
-            hint = error.diag.message_hint or f"grant its account a role that may: {roles}"
+            hint = error.diag.message_hint or _grant_for(said)
         case "25006":
             hint = "this is a standby, or a session that only reads: connect to the primary"
         case "55P03":

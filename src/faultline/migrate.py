@@ -98,6 +98,14 @@ def functions_sql() -> str:
     return "\n".join(files.joinpath(name).read_text() for name in names)
 
 
+def schema_tables() -> frozenset[str]:
+    """The tables of this release, by name."""
+    text = resources.files("faultline.sql").joinpath("schema.sql").read_text()
+    return frozenset(
+        re.findall(r"^CREATE (?:UNLOGGED )?TABLE faultline\.(\w+)", text, re.MULTILINE)
+    )
+
+
 def roles_sql() -> str:
     return resources.files("faultline.sql").joinpath("roles.sql").read_text()
 

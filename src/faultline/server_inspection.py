@@ -66,6 +66,53 @@ def own_encryption() -> Statement[str]:
     )
 
 
+PATRONI, CLOUD_NATIVE_PG, MANAGED_SERVICE = "patroni", "cloud_native_pg", "managed_service"
+# Patroni gives these on the server's command line, and its own sessions have its name. CloudNativePG and
+# the managed services make roles that nothing else has.
+_PATRONI_OPTIONS = ("cluster_name", "wal_log_hints", "track_commit_timestamp")
+_SERVICE_ROLES = ("rds_superuser", "cloudsqlsuperuser", "azure_pg_admin")
+
+
+def cluster_manager() -> Statement[str | None]:
+    """What manages the cluster that this server belongs to; None when nothing shows that it is managed."""
+    return Statement(
+        "SELECT CASE WHEN EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'Patroni%%')"
+        " OR (SELECT count(*) FROM pg_settings WHERE name = ANY (%s) AND source = 'command line') = %s"
+        " THEN %s"
+        " WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = 'streaming_replica') THEN %s"
+        " WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = ANY (%s)) THEN %s END",
+        (
+            list(_PATRONI_OPTIONS),
+            len(_PATRONI_OPTIONS),
+            PATRONI,
+            CLOUD_NATIVE_PG,
+            list(_SERVICE_ROLES),
+            MANAGED_SERVICE,
+        ),
+        lambda rows: rows[0][0],
+    )
+
+
+def account_search_path() -> Statement[tuple[str, str]]:
+    """This account, and where it looks for names before a session says otherwise."""
+    return Statement(
+        "SELECT current_user::text, reset_val FROM pg_settings WHERE name = 'search_path'",
+        (),
+        lambda rows: (rows[0][0], rows[0][1]),
+    )
+
+
+def other_tables(known: Sequence[str]) -> Statement[list[str]]:
+    """Tables in the schema faultline beside those in `known`."""
+    return Statement(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace('faultline')"
+        " AND relkind IN ('r', 'p') AND NOT relispartition AND relname <> ALL (%s)"
+        " ORDER BY 1 LIMIT 10",
+        (list(known),),
+        lambda rows: [row[0] for row in rows],
+    )
+
+
 def functions_fingerprint() -> Statement[str | None]:
     """What `migrate` wrote down about the functions that it installed."""
     return Statement(

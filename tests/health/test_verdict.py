@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faultline.health.report import Child, Report, Vitals
-from faultline.health.verdict import Limits, is_live, is_ready
+from faultline.health.verdict import Limits, is_live, is_ready, is_well
 
 NOW = 1_000.0
 LIMITS = Limits(silent_seconds=10, stuck_seconds=60, starting_seconds=300)
@@ -70,6 +70,19 @@ def test_ready_is_live_and_nothing_against_it() -> None:
         "worker a is draining",
     )
     assert not is_ready(BUSY["starting"], NOW, LIMITS).holds
+
+
+def test_a_worker_that_the_database_does_not_answer_is_live_and_not_well() -> None:
+    cut_off = with_vitals(unanswered="has had no answer to a heartbeat for 15.1 s")
+    assert is_live(cut_off, NOW, LIMITS).holds
+    assert is_well(cut_off, NOW, LIMITS) == (
+        False,
+        "worker a has had no answer to a heartbeat for 15.1 s",
+    )
+    assert is_well(WELL, NOW, LIMITS) == is_live(WELL, NOW, LIMITS)
+    crew_of_two = crew("running", "running")
+    reports = {"file.0": WELL, "file.1": WELL, "file.2": cut_off}
+    assert not is_well(crew_of_two, NOW, LIMITS, reports.get).holds
 
 
 # ── several processes ────────────────────────────────────────────────────────────────────────────

@@ -129,7 +129,6 @@ def _role_of_the_server(conn: Connection) -> Iterator[Check]:
 
 def _durability(conn: Connection) -> Iterator[Check]:
     values = run(conn, server_inspection.settings(_DURABILITY))
-    standbys = run(conn, server_inspection.identity()).standbys
     if values["fsync"] == "off":
         said = "OFF: after a crash of the machine the database may be CORRUPT, not only old"
         yield problem("fsync", said, "fsync = on, always, where data matters")
@@ -152,12 +151,6 @@ def _durability(conn: Connection) -> Iterator[Check]:
         yield warning("synchronous_commit", said, "synchronous_commit = on")
     else:
         yield ok("synchronous_commit", mode)
-    if standbys and not names:
-        said = "none, with standbys attached: a failover may lose the newest commits"
-        advice = "name them in synchronous_standby_names, or accept it knowingly"
-        yield warning("synchronous standbys", said, advice)
-    else:
-        yield ok("synchronous standbys", names or "none, and no standby is attached")
 
 
 def _clock(conn: Connection) -> Iterator[Check]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from faultline import embedded
+from faultline.cli.checks import Level
+from faultline.cli.cluster_checks import search_path
 from faultline.cli.context import Context
 from faultline.cli.output import print_json
 from faultline.cli.session import spoken_errors
+from faultline.database import connect
 from faultline.errors import EmbeddedServerError
 from faultline.migrate import migrate as bring_up_to_date
 from faultline.url import redact
@@ -27,9 +30,10 @@ from faultline.url import redact
 def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
     """Bring the schema up to date: in one transaction, safe to repeat, safe to kill."""
     with spoken_errors():
-        report = bring_up_to_date(
-            _url_to_migrate(context), roles=roles, lock_timeout_seconds=lock_timeout
-        )
+        url = _url_to_migrate(context)
+        report = bring_up_to_date(url, roles=roles, lock_timeout_seconds=lock_timeout)
+        with connect(url, application_name="faultline migrate") as conn:
+            misplaced = [each for each in search_path(conn) if each.level is Level.WARNING]
     for name in report.applied:
         click.echo(f"applied {name}")
     if report.functions_replaced:
@@ -42,6 +46,9 @@ def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
             "  GRANT faultline_worker TO the accounts of your workers; docs/security.md has the rest"
         )
     click.echo(f"the schema is at version {report.version}")
+    for found in misplaced:
+        click.secho(f"warning: {found.name}: {found.says}", fg="yellow", err=True)
+        click.echo(f"  try: {found.advice}", err=True)
 
 
 def _url_to_migrate(context: Context) -> str:

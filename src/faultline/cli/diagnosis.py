@@ -23,6 +23,7 @@ from faultline.cli.checks import (
     schema,
     warning,
 )
+from faultline.cli.cluster_checks import EXAMINATIONS as CLUSTER
 from faultline.cli.context import Context
 from faultline.cli.encryption import encryption
 from faultline.cli.output import (
@@ -202,7 +203,7 @@ def _examine(url: str) -> list[Check]:
         installed = _guarded(schema, conn)
         checks += installed
         records = RECORDS if installed[0].level is Level.OK else ()
-        for examination in (*SERVER, *SESSIONS, *records):
+        for examination in (*SERVER, *CLUSTER, *SESSIONS, *records):
             checks += _guarded(examination, conn)
         return checks
 

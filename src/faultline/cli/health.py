@@ -22,6 +22,7 @@ from faultline.health.verdict import (
     Verdict,
     is_live,
     is_ready,
+    is_well,
 )
 from faultline.steady import steady_now
 
@@ -29,7 +30,7 @@ API_URL = "http://127.0.0.1:8000"
 INSPECTOR_URL = "http://127.0.0.1:8001"
 
 
-def _live_or_ready(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _live_or_ready(default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for name, says in (
             ("ready", "Whether work can be given to it."),
@@ -62,7 +63,7 @@ def _file_options(command: Callable[..., Any]) -> Callable[..., Any]:
             envvar="FAULTLINE_HEALTH_FILE",
             help="The file that the process was given; FAULTLINE_HEALTH_FILE says the same to both.",
         ),
-        _live_or_ready("live"),
+        _live_or_ready(None),
     ):
         command = add(command)
     return command
@@ -95,7 +96,8 @@ def worker(
 ) -> None:
     """A worker, or all that run under one `--processes`: busy is well, stuck is not.
 
-    A database that is away makes it not ready. It stays live: a restart would not bring the database back.
+    Without --live or --ready it fails as well when no heartbeat was answered for a lease. A worker that
+    the database does not answer is not ready. It stays live: a restart would not bring the database back.
     """
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
     _say(_of_file(health_file, {"worker", "supervisor"}, what, limits))
@@ -142,7 +144,7 @@ def _of_file(path: Path | None, kinds: set[str], what: str | None, limits: Limit
         return Verdict(False, f"there is no {path}: nothing runs that was told to keep it")
     if report.kind not in kinds:
         return Verdict(False, f"{path} is the health file of a {report.kind}")
-    judge = is_ready if what == "ready" else is_live
+    judge = {"ready": is_ready, "live": is_live}.get(what or "", is_well)
     return judge(report, steady_now(), limits, lambda name: _read_beside(path, name))
 
 

@@ -15,6 +15,7 @@ class Vitals(NamedTuple):
     unready: str | None = None  # why it should not count as ready
     heartbeat_has_ended: bool = False
     heartbeat_due_at: float | None = None  # None: it is talking to the database, or not needed
+    unanswered: str | None = None  # set when no heartbeat was answered for a lease
 
 
 class Child(NamedTuple):

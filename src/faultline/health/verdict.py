@@ -44,6 +44,21 @@ def is_live(report: Report, now: float, limits: Limits, read: Read = lambda name
     return Verdict(True, f"{_name(report)} is alive: {_doing(report)}")
 
 
+def is_well(report: Report, now: float, limits: Limits, read: Read = lambda name: None) -> Verdict:
+    """Live, and heard by the database: the question of a person or a monitor, not of a kubelet.
+
+    A worker whose heartbeats are not answered needs attention. A restart would rarely help it.
+    """
+    live = is_live(report, now, limits, read)
+    if not live.holds:
+        return live
+    reports = [report, *(read(child.file) for child in report.children)]
+    for each in reports:
+        if each is not None and each.vitals is not None and each.vitals.unanswered is not None:
+            return Verdict(False, f"{_name(each)} {each.vitals.unanswered}")
+    return live
+
+
 def is_ready(report: Report, now: float, limits: Limits, read: Read = lambda name: None) -> Verdict:
     live = is_live(report, now, limits, read)
     if not live.holds:

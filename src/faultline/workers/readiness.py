@@ -35,7 +35,11 @@ class Readiness:
             return f"cannot claim, for {now - since:.1f} s: the database is away, or refuses"
         if (since := self._asking_since) is not None and now - since > self._patience:
             return f"has had no answer to a claim for {now - since:.1f} s"
-        answered_at = heartbeat.answered_at
+        return self.why_unanswered()
+
+    def why_unanswered(self) -> str | None:
+        """Set when no heartbeat was answered for a lease: what the worker holds is not its own any more."""
+        answered_at, now = self._heartbeat.answered_at, steady_now()
         if answered_at is not None and now - answered_at > self._patience:
             return f"has had no answer to a heartbeat for {now - answered_at:.1f} s"
         return None

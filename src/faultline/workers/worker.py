@@ -180,6 +180,7 @@ class Worker:
             unready=self._readiness.why_not(is_leaving=self._stopping.is_set()),
             heartbeat_has_ended=self._heartbeat.has_ended,
             heartbeat_due_at=self._heartbeat.due_at,
+            unanswered=self._readiness.why_unanswered(),
         )
 
     async def run(self) -> bool:

@@ -10,6 +10,8 @@ off. It is the control: it waits for as long as the old primary stays frozen.
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from psycopg import conninfo
 
@@ -18,6 +20,9 @@ from faultline.drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epoc
 from faultline.drills.producer import LibraryProducer
 from faultline.drills.scenario import scenario
 from faultline.errors import FaultlineError
+from faultline.health import file
+from faultline.health.verdict import Limits, is_well
+from faultline.steady import steady_now
 
 _LEASE_SECONDS = 4.0  # its half, 2 s, is the shortest limit there is
 _FOR_EVER = "300"
@@ -37,7 +42,11 @@ def frozen_primary(arena: Arena) -> None:
     lease = ("--lease-seconds", str(_LEASE_SECONDS))
     producer = LibraryProducer("producer", arena.url, arena.history, timeout_seconds=2.0)
     arena.stack.callback(producer.end)
-    control = arena.started(*lease, "--answer-seconds", _FOR_EVER, name="without a limit")
+    folder = Path(arena.stack.enter_context(TemporaryDirectory()))
+    control = arena.started(
+        *(*lease, "--answer-seconds", _FOR_EVER, "--health-file", str(folder / "control")),
+        name="without a limit",
+    )
     load = Load(arena, producer=producer, options=lease)
     load.wait_for_commits(arena.settings.jobs, "on the first primary")
     cluster.freeze_primary()
@@ -51,6 +60,11 @@ def frozen_primary(arena: Arena) -> None:
         not control.heard("database_unavailable") and not control.heard("database_back"),
         "the worker without a limit still waits for the frozen server",
     )
+    arena.wait_until(
+        lambda: "no answer to a heartbeat" in _health(folder / "control"),
+        "a health check that fails for want of heartbeats",
+        by=control,
+    )
     control.end()
     load.end()
     arena.expect(arena.count(_FAILED) == 0, "no attempt was counted as failed")
@@ -59,3 +73,9 @@ def frozen_primary(arena: Arena) -> None:
         "the producer saw errors of Faultline's own alone",
     )
     expect_epochs(arena, 2)
+
+
+def _health(path: Path) -> str:
+    """What `faultline health worker` says."""
+    report = file.read(path)
+    return "" if report is None else is_well(report, steady_now(), Limits()).why

@@ -1,0 +1,115 @@
+"""A session whose server was demoted is closed, and no attempt is charged for it.
+
+PgBouncer stands for the switch-over: its clients keep their sessions while it turns to another server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job
+from faultline.database import connect, make_async_pool, make_pool, run
+from faultline.drills import pooler
+from faultline.drills.cluster import Cluster, Member
+from faultline.drills.pooler import Pooler, pooler_to
+from faultline.model import Claim
+from faultline.protocol import claim
+from faultline.steady import steady_now
+from faultline.workers.leases import Lease
+from tests.protocol.steps import enqueue
+
+LEASE_SECONDS = 300.0
+
+
+@pytest.fixture
+def pooled(cluster: Cluster, primary: Member) -> Iterator[Pooler]:
+    if missing := pooler.lacking():
+        pytest.skip(missing)
+    with pooler_to(primary.url) as running:
+        yield running
+
+
+@pytest.fixture
+def claimed(primary: Member) -> Claim:
+    with connect(primary.url) as conn:
+        enqueue(conn)
+        (found,) = run(
+            conn,
+            claim("me", ["default"], batch_size=1, lease_seconds=LEASE_SECONDS, past=None),
+        )
+    return found
+
+
+def lease_of(found: Claim) -> Lease:
+    return Lease(found, sent_at=steady_now(), lease_seconds=LEASE_SECONDS)
+
+
+def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
+    pooled: Pooler, primary: Member, standby: Member, claimed: Claim
+) -> None:
+    url = pooled.url(primary.url)
+    with make_pool(url, max_size=2, application_name="test") as pool:
+        pool.putconn(pool.getconn())  # opened while it was the primary
+        pooled.aim(standby.url)
+        job = Job(claimed, lease_of(claimed), lambda: pool, None)
+        with pytest.raises(FaultlineError), job.transaction():
+            raise AssertionError("the block was opened on a standby")
+        assert job._is_blameless
+        pooled.aim(primary.url)
+        again = Job(claimed, lease_of(claimed), lambda: pool, None)
+        with again.transaction():
+            pass
+        assert not again._is_blameless
+
+
+def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
+    pooled: Pooler, primary: Member, standby: Member, claimed: Claim
+) -> None:
+    async def main() -> None:
+        url = pooled.url(primary.url)
+        async with make_async_pool(url, max_size=2, application_name="test") as pool:
+            await pool.putconn(await pool.getconn())
+            pooled.aim(standby.url)
+            job = Job(claimed, lease_of(claimed), _no_pool, pool)
+            with pytest.raises(FaultlineError):
+                async with job.transaction():
+                    raise AssertionError("the block was opened on a standby")
+            assert job._is_blameless
+            pooled.aim(primary.url)
+            async with Job(claimed, lease_of(claimed), _no_pool, pool).transaction():
+                pass
+
+    asyncio.run(main())
+
+
+def _no_pool() -> NoReturn:
+    raise AssertionError("an async job uses the async pool")
+
+
+def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_primary(
+    pooled: Pooler, primary: Member, standby: Member
+) -> None:
+    app = Faultline(pooled.url(primary.url))
+
+    @app.task(name="demoted.pay")
+    def pay(job: Job) -> None:
+        """Never run here."""
+
+    async def both() -> None:
+        await pay.enqueue_async()
+        pooled.aim(standby.url)
+        with pytest.raises(DatabaseUnavailable, match="standby"):
+            await pay.enqueue_async()
+        with pytest.raises(DatabaseUnavailable, match="standby"):
+            pay.enqueue()
+        pooled.aim(primary.url)
+        await pay.enqueue_async()
+        pay.enqueue()
+        await app.aclose()
+
+    pay.enqueue()
+    asyncio.run(both())

@@ -1,0 +1,77 @@
+"""What `faultline doctor` says of a cluster, and of an account that shares our schema's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo, sql
+
+from faultline.drills.cluster import Cluster, Member
+from tests.cli.conftest import Outcome, invoke
+
+
+def found(outcome: Outcome, name: str) -> dict[str, Any]:
+    (check,) = [check for check in outcome.json["checks"] if check["name"] == name]
+    return dict(check)
+
+
+def names(outcome: Outcome) -> set[str]:
+    return {str(check["name"]) for check in outcome.json["checks"]}
+
+
+def test_a_plain_cluster_is_told_of_the_setting_and_a_managed_one_of_its_manager(
+    cluster: Cluster, primary: Member, standby: Member
+) -> None:
+    plain = invoke(primary.url, "doctor", "--json")
+    assert "synchronous_standby_names" in found(plain, "synchronous standbys")["advice"]
+    assert "managed cluster" not in names(plain)
+    # As Patroni's own sessions are named.
+    with psycopg.connect(primary.url, application_name="Patroni heartbeat"):
+        managed = invoke(primary.url, "doctor", "--json")
+    check = found(managed, "synchronous standbys")
+    assert (check["level"], check["advice"].split()[0]) == ("warning", "patronictl")
+    failover = found(managed, "managed cluster")
+    assert failover["level"] == "ok"
+    assert "ttl" in failover["says"]
+    assert "--lease-seconds" in failover["advice"]
+
+
+@pytest.mark.parametrize(
+    ("role", "manager"),
+    [("streaming_replica", "CloudNativePG"), ("rds_superuser", "a managed service")],
+)
+def test_other_managers_are_known_by_their_roles(
+    cluster: Cluster, primary: Member, role: str, manager: str
+) -> None:
+    with psycopg.connect(primary.url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
+        try:
+            check = found(invoke(primary.url, "doctor", "--json"), "managed cluster")
+        finally:
+            admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    assert f"managed by {manager}" in check["says"]
+
+
+def test_tables_of_an_account_named_as_our_schema_are_found_and_foreseen(
+    cluster: Cluster, primary: Member
+) -> None:
+    with psycopg.connect(primary.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE faultline LOGIN SUPERUSER PASSWORD 'secret'")
+        try:
+            own = conninfo.make_conninfo(primary.url, user="faultline", password="secret")
+            with psycopg.connect(own, autocommit=True) as conn:
+                conn.execute("CREATE TABLE payments ()")
+            diagnosis = invoke(own, "doctor", "--json")
+            migrated = invoke(own, "migrate")
+        finally:
+            admin.execute("DROP OWNED BY faultline; DROP ROLE faultline")
+    assert found(diagnosis, "search_path")["advice"] == (
+        "ALTER ROLE faultline SET search_path = public"
+    )
+    assert "payments" in found(diagnosis, "tables in the schema faultline")["says"]
+    assert "ALTER ROLE faultline SET search_path = public" in migrated.out
+    healthy = invoke(primary.url, "doctor", "--json")
+    assert found(healthy, "search_path")["level"] == "ok"
+    assert "tables in the schema faultline" not in names(healthy)
