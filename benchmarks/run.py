@@ -69,14 +69,14 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
     planned: list[Turn] = []
     is_interrupted = False
     with contextlib.ExitStack() as stack:
+        open_journal = Journal.resume if plan.resume else Journal.begin
+        journal = open_journal(plan.output, plan.settings())
+        stack.callback(journal.close)
         display.says("starting PostgreSQL")
         postgres = stack.enter_context(postgres_server(plan.database_url))
         redis = stack.enter_context(redis_server())
         entrants, environments = _install(plan.peers, redis, display)
         running = [entrant.peer for entrant in entrants if entrant.not_installed is None]
-        open_journal = Journal.resume if plan.resume else Journal.begin
-        journal = open_journal(plan.output, plan.settings())
-        stack.callback(journal.close)
         try:
             planned = turns(running, plan.workloads, plan.repeats, plan.seed)
             _race(plan, planned, environments, Stage(postgres, redis), journal, display)

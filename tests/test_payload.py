@@ -213,7 +213,7 @@ def there_and_back(conn: Conn, value: dict[str, Any]) -> Any:
 
 
 @settings(
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

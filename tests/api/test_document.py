@@ -71,7 +71,7 @@ def test_nothing_can_be_found_that_the_document_does_not_say(
         [
             *(TOOL, "run", f"{server.address}/openapi.json"),
             *("--header", f"Authorization: Bearer {make_key(api_url)}"),
-            *("--seed", "1", "--max-examples", "15", "--generation-database", "none"),
+            *("--seed", "1", "--max-examples", "8", "--generation-database", "none"),
             *("--request-timeout", "15", "--workers", "2"),
         ],
         cwd=tmp_path,
