@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "record_rejection": {WORKER},
     "register_worker": {WORKER},
     "drain_worker": {WORKER},
+    "report_blocked": {WORKER},
     "request_drain": {OPERATOR},
     "deregister_worker": {WORKER},
     "vanished_workers": {WORKER},

@@ -22,6 +22,7 @@ LEADER_PULSE_SECONDS = 0.5
 STAND_IN_SECONDS = 2 * LEADER_SILENCE_SECONDS
 # Shorter than this a limit would cut off a server that is merely busy, whatever the lease.
 SHORTEST_ANSWER_SECONDS = 2.0
+SHORTEST_STALL_SECONDS = 1.0  # a busy machine may hold up a thread for a while
 MAX_CONCURRENCY = 10_000
 SHORTEST_RETENTION_DAYS = 1 / 24  # for workers that lost the answer to a commit and look it up
 LONGEST_RETENTION_DAYS = 36_500
@@ -63,6 +64,8 @@ class WorkerSettings:
     # How long PostgreSQL may take to answer a statement of the worker's own before the session is cut.
     # 0: half of the lease, and not less than 2 s.
     answer_seconds: float = 0.0
+    # An event loop that does not turn for so long is blocked; 0: a third of the lease, at least a second.
+    stall_seconds: float = 0.0
     poll_seconds: float = 1.0
     # With the graces after it, below the 30 s that orchestrators commonly wait before they kill, while the
     # database answers; see docs/operating.md for when it does not.
@@ -85,6 +88,9 @@ class WorkerSettings:
         if not self.answer_seconds:
             half = max(self.lease_seconds / 2, SHORTEST_ANSWER_SECONDS)
             object.__setattr__(self, "answer_seconds", half)
+        if not self.stall_seconds:
+            stall = max(self.lease_seconds / 3, SHORTEST_STALL_SECONDS)
+            object.__setattr__(self, "stall_seconds", stall)
         self._require(bool(self.queues), "a worker needs at least one queue")
         self._require(not isinstance(self.queues, str), "queues is a tuple of queue names")
         self._require(
@@ -94,6 +100,10 @@ class WorkerSettings:
         self._require(self.lease_seconds >= 0.1, "lease_seconds is at least 0.1")
         self._require(self.fence_margin_seconds > 0, "fence_margin_seconds is not negative")
         self._require(self.answer_seconds > 0, "answer_seconds is not negative")
+        self._require(
+            self.stall_seconds >= SHORTEST_STALL_SECONDS,
+            f"stall_seconds is at least {SHORTEST_STALL_SECONDS:g}",
+        )
         self._require(self.poll_seconds > 0, "poll_seconds is more than 0")
         self._require(1 <= self.commit_batch <= 10_000, "commit_batch is 1 to 10,000")
         self._require(0 <= self.claim_ahead <= 10_000, "claim_ahead is 0 to 10,000")
@@ -133,3 +143,12 @@ class WorkerSettings:
         """
         silence = max(self.lease_seconds + self.heartbeat_seconds, LEADER_SILENCE_SECONDS)
         return silence + self.recovery_after_crash_seconds
+
+    @property
+    def recovery_after_stall_seconds(self) -> float:
+        """Worst case until the jobs beside a handler that blocks the event loop are queued again.
+
+        Those that were not started are released after `stall_seconds`. The leases of the others are
+        no longer renewed from then on.
+        """
+        return self.stall_seconds * 1.2 + self.recovery_after_silence_seconds

@@ -36,6 +36,8 @@ class Event(StrEnum):
     WORKER_EXIT = "worker_exit"  # the end of one attempt: success, stale, failed, released
     WORKER_STOPPED = "worker_stopped"  # the end of the process
     WORKER_LOST = "worker_lost"
+    LOOP_BLOCKED = "loop_blocked"  # the event loop of a worker does not turn
+    LOOP_RESUMED = "loop_resumed"
     RECONCILER_LEADING = "reconciler_leading"
     PURGED = "purged"
     DATABASE_UNAVAILABLE = "database_unavailable"
@@ -63,6 +65,7 @@ WARNINGS = frozenset(
         Event.JOB_DEAD,
         Event.HANDLER_ERROR_AFTER_COMMIT,
         Event.WORKER_LOST,
+        Event.LOOP_BLOCKED,
         Event.DATABASE_UNAVAILABLE,
         Event.DEGRADED,
         Event.PROCESS_RESTARTED,

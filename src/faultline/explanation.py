@@ -138,6 +138,8 @@ def _running(situation: Situation) -> Answer:
     )
     if left <= 0:
         return _overdue(situation, -left, facts)
+    if owner and owner.blocked_seconds is not None and owner.status is not WorkerStatus.LOST:
+        return _blocked(situation, owner, owner.blocked_seconds, facts)
     held = f"token {job.fencing_token}, lease valid for {duration(left)}"
     if owner and owner.status is WorkerStatus.LOST:
         said = f"it is running for worker {owner.id}, which is gone ({held})"
@@ -147,6 +149,23 @@ def _running(situation: Situation) -> Answer:
     beat = f", last heartbeat {duration(owner.silent_seconds)} ago" if owner else ""
     said = f"it is running on worker {job.lease_owner} ({held}{beat})"
     return Answer(said, "running", facts, [f"to call it off: faultline jobs cancel {job.id}"])
+
+
+def _blocked(
+    situation: Situation, owner: WorkerSighting, seconds: float, facts: dict[str, Any]
+) -> Answer:
+    job, frame = situation.job, one_line(owner.blocked_frame or "code that is not Python", 200)
+    stack = (owner.blocked_stack or "").splitlines()
+    facts |= {"blocked_frame": frame, "blocked_stack": stack}
+    since = f"has been blocked for {duration(seconds)} at {frame}"
+    cure = "make the blocking handler a plain def, or process=True, or let it await"
+    if owner.blocked_job == job.id:
+        said = f"its handler blocks the event loop of worker {owner.id}, which {since}"
+        return Answer(said, "loop_blocked", facts, [cure])
+    by = f" by job {owner.blocked_job}" if owner.blocked_job else ""
+    said = f"it waits for the event loop of worker {owner.id}, which {since}{by}"
+    later = "its lease is no longer renewed: another worker takes it when the lease has run out"
+    return Answer(said, "loop_blocked", facts, [later, cure])
 
 
 def _overdue(situation: Situation, overdue: float, facts: dict[str, Any]) -> Answer:

@@ -114,6 +114,10 @@ class WorkerSighting:
     holds_locks: bool
     silent_seconds: float
     running: int
+    blocked_seconds: float | None = None  # for how long its event loop has not turned
+    blocked_job: UUID | None = None  # whose handler blocks the loop, if it is known
+    blocked_frame: str | None = None
+    blocked_stack: str | None = None
 
 
 def workers() -> Statement[list[WorkerSighting]]:
@@ -129,7 +133,9 @@ def workers() -> Statement[list[WorkerSighting]]:
         "       FROM pg_database AS d WHERE d.datname = current_database()))) THEN 'lost'"
         "  WHEN seen.seconds_ago > greatest(%s, h.longest_lease) THEN 'silent'"
         "  WHEN w.draining THEN 'draining' ELSE 'alive' END,"
-        " w.queues, w.holds_locks, seen.seconds_ago, coalesce(h.jobs, 0)"
+        " w.queues, w.holds_locks, seen.seconds_ago, coalesce(h.jobs, 0),"
+        " extract(epoch FROM clock_timestamp() - w.blocked_since)::float8, w.blocked_job,"
+        " w.blocked_frame, w.blocked_stack"
         " FROM faultline.workers AS w LEFT JOIN held AS h ON h.lease_owner = w.id"
         " CROSS JOIN LATERAL (SELECT"
         "  extract(epoch FROM clock_timestamp() - w.last_heartbeat_at)::float8) AS seen (seconds_ago)"

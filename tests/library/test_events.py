@@ -44,6 +44,8 @@ NAMES = {
     "worker_draining",
     "worker_exit",
     "worker_stopped",
+    "loop_blocked",
+    "loop_resumed",
     "worker_lost",
     "reconciler_leading",
     "purged",

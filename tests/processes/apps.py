@@ -149,6 +149,30 @@ async def block_the_loop(job: Job, fifo: str) -> None:
 
 
 @app.task(retry=SOON)
+async def block_at_once(job: Job, fifo: str) -> None:
+    """Like `block_the_loop`, before it yields for the first time."""
+    mark(job, "started")
+    if job.attempt == 1:
+        Path(fifo).read_bytes()  # noqa: ASYNC240 - the point
+    await pay_now(job)
+
+
+@app.task(retry=SOON, timeout_seconds=0.5)
+async def block_past_the_timeout(job: Job, fifo: str) -> None:
+    mark(job, "started")
+    if job.attempt == 1:
+        Path(fifo).read_bytes()  # noqa: ASYNC240 - the point
+    await pay_now(job)
+
+
+@app.task(retry=SOON)
+async def leave_a_thread_behind(job: Job) -> None:
+    """Ends when it is cancelled; the thread that it started does not."""
+    mark(job, "started")
+    await asyncio.to_thread(time.sleep, WAIT_SECONDS)
+
+
+@app.task(retry=SOON)
 def hold_the_gil(job: Job, fifo: str) -> None:
     """No thread of this process runs until the test opens the fifo: no heartbeat, no sentinel."""
     mark(job, "started")

@@ -114,6 +114,9 @@ def test_a_handler_that_cannot_be_interrupted_keeps_neither_the_process_nor_the_
 
     assert worker.wait() == 1, worker.last_words()  # not a clean end
     assert worker.heard("worker_stopped", stuck_threads=1)
+    [stuck] = [each for each in worker.heard("degraded", job_id=job_id) if "task" in each]
+    assert "in cannot_be_interrupted: time.sleep" in stuck["frame"]
+    assert stuck["frame"].split(":")[0] in stuck["stack"]
     assert stage.job(job_id)[:2] == ("queued", 0)
     fleet.started(*LONG_LEASE, name="next")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)

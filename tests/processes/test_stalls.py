@@ -68,11 +68,11 @@ def test_a_handler_that_holds_the_interpreter_past_its_lease_is_refused(
     stage.assert_in_order()
 
 
-def test_a_handler_that_blocks_the_event_loop_past_its_lease_keeps_the_lease(
+def test_a_handler_that_blocks_the_event_loop_for_less_than_the_limit_keeps_its_lease(
     fleet: Fleet, stage: Stage, fifo: Path
 ) -> None:
     job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
-    blocked = fleet.started(*KEPT_LEASE, name="blocked")
+    blocked = fleet.started(*KEPT_LEASE, "--stall-seconds", "600", name="blocked")
     stage.wait_for_mark(job_id)
     other = fleet.started(*LONG_LEASE, name="other")
     stage.wait_past_the_lease(job_id)

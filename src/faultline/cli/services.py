@@ -7,9 +7,11 @@ import contextlib
 import importlib.util
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -28,10 +30,11 @@ from faultline.payload import check_queue_name
 from faultline.reconciler import Reconciler
 from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush
-from faultline.workers import Worker
+from faultline.workers import Worker, stacks
 from faultline.workers.supervisor import DRAINED, DRAINED_STUCK
 
 DEFAULTS = WorkerSettings()
+_CLOSING_SECONDS = 5.0
 
 
 def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,6 +60,11 @@ def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
     "--answer-seconds",
     default=0.0,
     help="Cut a session that PostgreSQL leaves without an answer; half of the lease.",
+)
+@click.option(
+    "--stall-seconds",
+    default=0.0,
+    help="An event loop that does not turn for so long is blocked; a third of the lease.",
 )
 @click.option("--poll-seconds", default=DEFAULTS.poll_seconds, show_default=True)
 @click.option(
@@ -89,6 +97,7 @@ def worker(
     lease_seconds: float,
     heartbeat_seconds: float,
     answer_seconds: float,
+    stall_seconds: float,
     poll_seconds: float,
     drain_seconds: float,
     claim_ahead: int,
@@ -112,6 +121,7 @@ def worker(
         lease_seconds=lease_seconds,
         heartbeat_seconds=heartbeat_seconds,
         answer_seconds=answer_seconds,
+        stall_seconds=stall_seconds,
         poll_seconds=poll_seconds,
         drain_seconds=drain_seconds,
         claim_ahead=claim_ahead,
@@ -152,10 +162,14 @@ def _work(
     )  # which need not be the one in the environment: the reconciler goes along
     companions = [] if retention is None else [Reconciler(url, retention).run]
     require_schema(url, require_fence)
-    worker = Worker(app, settings, companions=companions)
+
+    def end_process() -> None:
+        _end_process(pulse, is_drained=service.was_asked and supervised_by is not None)
+
+    service = Worker(app, settings, companions=companions, end_process=end_process)
     with exporting("worker"):
         return termination.run(
-            lambda: _run_worker(worker, pulse, supervised_by, termination),
+            lambda: _run_worker(service, pulse, supervised_by, termination),
             loop_factory=_fastest_loop(),
         )
 
@@ -174,7 +188,7 @@ async def _run_worker(
     worker: Worker, pulse: Pulse | None, supervised_by: int | None, termination: Termination
 ) -> int:
     """The exit code."""
-    with termination.listening(worker.stop):
+    with termination.listening(worker.stop, on_signal=worker.stop_requested):
         if supervised_by is not None:
             loop = asyncio.get_running_loop()
             loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
@@ -189,14 +203,41 @@ async def _run_worker(
             is_clean = False
         is_drained = worker.was_asked and supervised_by is not None
         if not is_clean:
-            # A handler that cannot be ended would keep the process alive for ever: its thread is joined
-            # when Python exits, its task when the event loop is closed.
-            if pulse is not None:
-                pulse.stop()
-            flush()
-            sys.stderr.flush()
-            os._exit(DRAINED_STUCK if is_drained else 1)
+            _end_process(pulse, is_drained=is_drained)
+        _bound_closing(pulse, is_drained=is_drained)
     return DRAINED if is_drained else 0
+
+
+def _end_process(pulse: Pulse | None, *, is_drained: bool) -> NoReturn:
+    """At once, without the handlers that cannot be ended: exit code 1.
+
+    They would keep the process alive for ever: Python joins their threads when it exits, and asyncio their
+    tasks when the loop is closed.
+    """
+    if pulse is not None:
+        pulse.stop()
+    flush()
+    sys.stderr.flush()
+    os._exit(DRAINED_STUCK if is_drained else 1)
+
+
+def _bound_closing(pulse: Pulse | None, *, is_drained: bool) -> None:
+    """From now on the process has a few seconds: it waits for threads that handlers left behind."""
+
+    def watch() -> None:
+        time.sleep(_CLOSING_SECONDS)
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.main_thread():
+                stack = stacks.of_thread(thread.ident)
+                emit(
+                    Event.DEGRADED,
+                    reason=f"the thread {thread.name} does not end: the process ends without it",
+                    frame=None if stack is None else stack.frame,
+                    stack=None if stack is None else stack.text,
+                )
+        _end_process(pulse, is_drained=is_drained)
+
+    threading.Thread(target=watch, name="faultline-closing", daemon=True).start()
 
 
 def _orphaned(worker: Worker, supervised_by: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from faultline.inspection import WorkerSighting, WorkerStatus
 from faultline.protocol import Statement
@@ -44,6 +45,10 @@ class WorkerView:
     running: int
     holds_locks: bool
     lost_seconds: float | None
+    blocked_seconds: float | None = None  # for how long its event loop has not turned
+    blocked_job: UUID | None = None
+    blocked_frame: str | None = None
+    blocked_stack: str | None = None
 
 
 def views(
@@ -54,6 +59,10 @@ def views(
             *(seen.id, known.host, known.pid, seen.status, seen.queues),
             *(known.started_at, known.last_heartbeat_at, seen.silent_seconds),
             *(seen.running, seen.holds_locks, known.lost_seconds),
+            blocked_seconds=seen.blocked_seconds,
+            blocked_job=seen.blocked_job,
+            blocked_frame=seen.blocked_frame,
+            blocked_stack=seen.blocked_stack,
         )
         for seen in sightings
         if (known := registered.get(seen.id))

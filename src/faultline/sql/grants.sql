@@ -75,6 +75,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.release(uuid, bigint, uuid),
     faultline.record_rejection(uuid, bigint, text, text),
     faultline.register_worker(text, text, integer, text[], boolean),
+    faultline.report_blocked(text, interval, uuid, text, text),
     faultline.drain_worker(text),
     faultline.deregister_worker(text),
     faultline.vanished_workers(),

@@ -90,6 +90,19 @@ BEGIN
     RETURN key;
 END $$;
 
+-- A worker reports that its event loop is blocked, and where; with a NULL duration, that the loop turns again. It never
+-- waits: the heartbeat's session calls it.
+CREATE OR REPLACE FUNCTION faultline.report_blocked(
+    worker text, duration interval, job_id uuid DEFAULT NULL, frame text DEFAULT NULL, stack text DEFAULT NULL) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE faultline.workers
+    SET blocked_since = clock_timestamp() - duration,
+        blocked_job = CASE WHEN duration IS NOT NULL THEN report_blocked.job_id END,
+        blocked_frame = CASE WHEN duration IS NOT NULL THEN left(frame, 1000) END,
+        blocked_stack = CASE WHEN duration IS NOT NULL THEN left(stack, 10000) END
+    WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED)
+$$;
+
 CREATE OR REPLACE FUNCTION faultline.drain_worker(worker text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE faultline.workers SET draining = true WHERE id = worker

@@ -160,6 +160,12 @@ CREATE TABLE faultline.workers (
     draining          boolean     NOT NULL DEFAULT false,
     lost_at           timestamptz,
     drain_requested_at timestamptz, -- an operator asked it to hand back its jobs and leave
+    blocked_since     timestamptz, -- its event loop has not turned since; NULL: it turns
+    blocked_job       uuid,        -- whose handler blocks the loop, if it is known
+    blocked_frame     text,        -- file, line and function where the loop is blocked
+    blocked_stack     text,
+    CONSTRAINT blocked_texts_are_within_limits CHECK (
+        octet_length(blocked_frame) <= 4000 AND octet_length(blocked_stack) <= 40000),
     CONSTRAINT worker_id_is_1_to_200_characters CHECK (length(id) BETWEEN 1 AND 200)
 );
 

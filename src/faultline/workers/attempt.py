@@ -13,9 +13,12 @@ from typing import Any, NamedTuple, Protocol
 from faultline.errors import HandlerExit
 from faultline.job import CommitPhase, Job
 from faultline.model import Claim
+from faultline.steady import steady_now
 from faultline.task import Task
+from faultline.workers import stacks
 from faultline.workers.children import ChildCall
 from faultline.workers.leases import Lease
+from faultline.workers.stacks import Stack
 from faultline.workers.threads import InterruptibleCall
 from faultline.workers.tools import Tools
 
@@ -50,6 +53,7 @@ class Interruptible(Protocol):
     """A handler's call, made from a thread, that another thread can end."""
 
     on_begin: Callable[[], object]  # called in that thread when the handler's time begins
+    thread_id: int | None  # while it runs
 
     def __call__(self) -> Any: ...
     def interrupt(self) -> None: ...
@@ -69,6 +73,7 @@ class Attempt:
         "_loop",
         "_on_abandoned",
         "_task",
+        "_timeout_at",
         "_timer",
         "arguments",
         "claim",
@@ -102,11 +107,33 @@ class Attempt:
         self._timer: asyncio.TimerHandle | None = None  # the handler's time, or its grace
         self._task: asyncio.Task[Any] | None = None  # while the handler runs in it
         self._call: Interruptible | None = None
+        self._timeout_at: float | None = None  # of the handler, while it runs
 
     @property
     def is_running(self) -> bool:
         """Whether the handler has not ended; how it ended may be being written down for a while after."""
         return self._task is not None
+
+    @property
+    def is_in_thread(self) -> bool:
+        """Whether the handler runs in a thread, or in a process that a thread waits for."""
+        return self._call is not None
+
+    @property
+    def handler_task(self) -> asyncio.Task[Any] | None:
+        return self._task
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its timeout is due, and was not acted on."""
+        due_at = self._timeout_at
+        return due_at is not None and now > due_at and self._abort_cause is None
+
+    def stack(self) -> Stack | None:
+        """Where the handler is."""
+        call = self._call
+        if call is not None:
+            return stacks.of_thread(call.thread_id)
+        return stacks.of_task(self._task)
 
     # ── from outside ─────────────────────────────────────────────────────────────────────────────
 
@@ -171,6 +198,7 @@ class Attempt:
         try:
             if task.is_async and not in_child:
                 if options.timeout_seconds is not None:
+                    self._timeout_at = steady_now() + options.timeout_seconds
                     self._set_timer(options.timeout_seconds, self.abort, AbortCause.TIMEOUT)
                 value = await task.handler(self.job, **self.arguments)
             else:
@@ -182,7 +210,7 @@ class Attempt:
         except BaseException as error:  # SystemExit and its kind would end the whole process
             return self._ended_by(_as_exception(error))
         finally:
-            self._task = self._call = None
+            self._task = self._call = self._timeout_at = None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -204,10 +232,10 @@ class Attempt:
         if limit is not None:
             # Waiting for a thread, or for a process to come up, is not the handler's time.
             self._set_timer(_START_SECONDS + limit, self.abort, AbortCause.TIMEOUT)
-            call.on_begin = lambda: self._loop.call_soon_threadsafe(self._begin_time, limit)
-        function: Callable[[], Any] = call
+            call.on_begin = lambda: self._begin(limit)
+        function: Callable[[], Any] = functools.partial(self._call_without_loop, call)
         if self.lease.trace is not None:  # the handler is to see the span that it runs in
-            function = functools.partial(contextvars.copy_context().run, call)
+            function = functools.partial(contextvars.copy_context().run, function)
         thread = self._loop.run_in_executor(threads, function)
         try:
             return await asyncio.shield(thread)
@@ -215,6 +243,19 @@ class Attempt:
             if not thread.done():
                 thread.add_done_callback(_see)  # it comes too late to matter
             raise
+
+    def _call_without_loop(self, call: Interruptible) -> Any:
+        """In the thread. The handler goes on while the loop is blocked; its outcome does not."""
+        self.lease.needs_loop = False
+        try:
+            return call()
+        finally:
+            self.lease.needs_loop = True
+
+    def _begin(self, limit: float) -> None:
+        """In the thread."""
+        self._timeout_at = steady_now() + limit
+        self._loop.call_soon_threadsafe(self._begin_time, limit)
 
     def _begin_time(self, limit: float) -> None:
         if self._task is not None and self._abort_cause is None:

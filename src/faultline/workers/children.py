@@ -126,8 +126,10 @@ class ChildCall:
         self._child: Child | None = None
         self._interrupted = False
         self.on_begin: Callable[[], object] = lambda: None
+        self.thread_id: int | None = None
 
     def __call__(self) -> Any:
+        self.thread_id = threading.get_ident()
         child = self._children.borrow()
         child.deadline.value = self._lease.deadline
         self._lease.mirror = child.deadline

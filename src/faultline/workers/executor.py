@@ -61,6 +61,9 @@ class Executor:
     async def run(self, lease: Lease) -> None:
         """One attempt from beginning to end. Nothing that a job does makes it raise."""
         try:
+            if not lease.begin():
+                self._settlement.finish(lease, exit_reason="released")
+                return
             if lease.is_lost:  # while it waited for a slot
                 self._settlement.finish(lease, exit_reason="stale")
                 return
@@ -119,10 +122,13 @@ class Executor:
 
     def _abandon(self, attempt: Attempt, cause: AbortCause) -> None:
         """The handler goes on regardless, and keeps its slot; its attempt is over."""
+        stack = attempt.stack()
         self._settlement.say(
             Event.DEGRADED,
             attempt.lease,
             reason="a handler cannot be ended, and keeps its slot",
+            frame=None if stack is None else stack.frame,
+            stack=None if stack is None else stack.text,
         )
         self._spawn(self._settle_abandoned(attempt, cause))
 

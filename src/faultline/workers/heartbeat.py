@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 
@@ -19,6 +20,7 @@ from faultline import inspection, protocol
 from faultline.bounded import Patience
 from faultline.config import WorkerSettings
 from faultline.database import Connection, open_session, run
+from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.link import Backoff
 from faultline.metrics import meter
@@ -45,11 +47,14 @@ class Heartbeat:
         book: LeaseBook,
         *,
         on_drain: Callable[[], None] = lambda: None,
+        may_renew: Callable[[Lease], bool] = lambda lease: True,
     ) -> None:
         self._url = url
         self._settings = settings
         self._book = book
         self._on_drain = on_drain
+        self._may_renew = may_renew
+        self._errands: deque[Callable[[Connection], None]] = deque()
         self._is_drain_heard = False
         self.due_at: float | None = None  # None while it talks to the database
         self.answered_at: float | None = None  # the last time that all of it was
@@ -77,6 +82,14 @@ class Heartbeat:
 
     def beat_now(self) -> None:
         """Renew at once, for a lease that is not of the usual length, or to hear what is new."""
+        self._wake.set()
+
+    def ask(self, errand: Callable[[Connection], None]) -> None:
+        """Have this done with the heartbeat's session, in its thread, at once. From any thread.
+
+        It is done again when the connection breaks meanwhile.
+        """
+        self._errands.append(errand)
         self._wake.set()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
@@ -124,7 +137,9 @@ class Heartbeat:
     def _beat(self) -> None:
         conn = self._connection()
         sent_at, renewed = steady_now(), 0
-        leases = sorted(self._book, key=attrgetter("lease_seconds"))
+        self._run_errands(conn)
+        held = [lease for lease in self._book if self._may_renew(lease)]
+        leases = sorted(held, key=attrgetter("lease_seconds"))
         if not leases:
             self._heed(run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1)))
         for lease_seconds, group in itertools.groupby(leases, key=attrgetter("lease_seconds")):
@@ -137,6 +152,18 @@ class Heartbeat:
             renewed=renewed,
             next_in=self._settings.heartbeat_seconds,
         )
+
+    def _run_errands(self, conn: Connection) -> None:
+        while self._errands:
+            errand = self._errands.popleft()
+            try:
+                errand(conn)
+            except (FaultlineError, psycopg.Error) as error:
+                if conn.closed:
+                    self._errands.appendleft(errand)
+                    raise
+                said = " ".join(str(error).split())
+                emit(Event.DEGRADED, reason=f"the heartbeat could not report: {said}")
 
     def _look_at_the_clock(self) -> None:
         clock = meter.current.clock

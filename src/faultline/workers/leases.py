@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,22 @@ if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
 
 
+WITHDRAWN = "withdrawn"
+_beginning = threading.Lock()
+
+
 class Lease:
     """One lease in hand. Its deadline counts from when the claim or renewal was *sent*: the database
     granted it later than that, so the deadline here is never later than the one there."""
 
     __slots__ = (
+        "_is_begun",
         "claim",
         "deadline",
         "lease_seconds",
         "lost_because",
         "mirror",
+        "needs_loop",
         "on_lost",
         "taken_at",
         "trace",
@@ -36,6 +43,9 @@ class Lease:
         self.on_lost: Callable[[str], None] | None = None
         self.mirror: Any = None  # shared memory where a child process reads the deadline
         self.trace: AttemptTrace | None = None
+        # Whether the job can go on only if the event loop turns. A handler in a thread does not need it.
+        self.needs_loop = True
+        self._is_begun = False
 
     @property
     def is_lost(self) -> bool:
@@ -43,6 +53,20 @@ class Lease:
 
     def remaining_seconds(self) -> float:
         return 0.0 if self.is_lost else self.deadline - steady_now()
+
+    def begin(self) -> bool:
+        """Before a handler is started for it. False: it was withdrawn, and belongs to another worker."""
+        with _beginning:
+            self._is_begun = self._is_begun or self.lost_because != WITHDRAWN
+            return self._is_begun
+
+    def withdraw(self) -> bool:
+        """Keep a handler from being started for it. False: one was. From any thread."""
+        with _beginning:
+            if self._is_begun:
+                return False
+            self.lose(WITHDRAWN)
+            return True
 
     def renew(self, *, sent_at: float) -> None:
         self.deadline = sent_at + self.lease_seconds

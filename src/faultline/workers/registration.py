@@ -78,6 +78,7 @@ class Registration:
             lease_seconds=settings.lease_seconds,
             recovery_after_crash_seconds=round(after_crash, 3),
             recovery_after_silence_seconds=round(after_silence, 3),
+            recovery_after_stall_seconds=round(settings.recovery_after_stall_seconds, 3),
         )
 
     @staticmethod

@@ -177,6 +177,9 @@ class Settlement:
 
     async def release(self, lease: Lease) -> None:
         """Hand the job back without using up an attempt."""
+        if not lease.begin():  # the heartbeat's thread does it
+            self.finish(lease, exit_reason="released")
+            return
         try:
             await self._release(lease, link=self._desk)
         except StaleLease as stale:

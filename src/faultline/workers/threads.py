@@ -6,6 +6,7 @@ Best effort: a thread inside a C call cannot be interrupted. The fence is what p
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,10 @@ class InterruptibleCall:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._interrupts = Interrupts()
         self.on_begin: Callable[[], object] = lambda: None
+        self.thread_id: int | None = None
 
     def __call__(self) -> Any:
+        self.thread_id = threading.get_ident()
         try:
             self._interrupts.begin()
             self.on_begin()

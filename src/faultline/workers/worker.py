@@ -29,6 +29,7 @@ from faultline.workers.hands import Hands
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.listener import Listener
+from faultline.workers.loop_watch import LoopWatch
 from faultline.workers.pace import Pace
 from faultline.workers.readiness import Readiness
 from faultline.workers.registration import Registration
@@ -55,7 +56,12 @@ class Worker:
     """
 
     def __init__(
-        self, app: Faultline, settings: WorkerSettings, *, companions: Sequence[Companion] = ()
+        self,
+        app: Faultline,
+        settings: WorkerSettings,
+        *,
+        companions: Sequence[Companion] = (),
+        end_process: Callable[[], object] | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -78,7 +84,20 @@ class Worker:
         )
         self._book = LeaseBook()
         self._talks = Talks(self._stopping)
-        self._heartbeat = Heartbeat(self._url, settings, self._book, on_drain=self._hear_request)
+        self._watch = LoopWatch(
+            settings,
+            book=self._book,
+            attempts=lambda: self._executor.attempts,
+            retry_seconds=self._retry_seconds,
+            end_process=end_process,
+        )
+        self._heartbeat = Heartbeat(
+            self._url,
+            settings,
+            self._book,
+            on_drain=self._hear_request,
+            may_renew=self._watch.may_renew,
+        )
         self._readiness = Readiness(self._heartbeat, patience_seconds=settings.lease_seconds)
         self._sentinel = Sentinel(
             self._book,
@@ -163,8 +182,14 @@ class Worker:
         self._hands.close()
         self._wake.set()
 
+    def stop_requested(self) -> None:
+        """`stop` is about to be called; bounds that even if the loop is blocked. From any thread."""
+        self._watch.stop_requested(by_signal=True)
+
     def _hear_request(self) -> None:
         """Called by the heartbeat's thread."""
+        self.was_asked = True
+        self._watch.stop_requested(by_signal=False)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._heed_request)
 
@@ -191,11 +216,13 @@ class Worker:
         await self._first_connection()
         if self._settings.self_fencing:
             self._sentinel.start()
+        self._watch.start(self._heartbeat)
         services = [asyncio.create_task(service()) for service in self._services]
         try:
             stuck = await self._work_and_drain(services)
         finally:
             await _end(services)
+            self._watch.stop()
             is_heard = self._heartbeat.stop(_FAREWELL_SECONDS)
             self._sentinel.stop()
             if self._heartbeat.is_started and is_heard:
@@ -337,13 +364,28 @@ class Worker:
         for attempt in tuple(self._executor.attempts):
             attempt.abort(AbortCause.DRAIN)
         await self._hands.finish(_ABORT_GRACE_SECONDS)
-        stuck = sum(attempt.is_running for attempt in self._executor.attempts)
+        stuck = self._stuck_handlers()
         with contextlib.suppress(TimeoutError):  # the database is away: what is left will run again
             await asyncio.wait_for(self._committer.drained(), _ABORT_GRACE_SECONDS)
         await self._hands.finish(0 if stuck else _ABORT_GRACE_SECONDS)
         self._tools.is_closing = True
         self._hands.drop()
         return stuck
+
+    def _stuck_handlers(self) -> int:
+        """How many cannot be ended; logs where each of them is."""
+        stuck = [attempt for attempt in self._executor.attempts if attempt.is_running]
+        for attempt in stuck:
+            stack = attempt.stack()
+            self._settlement.say(
+                Event.DEGRADED,
+                attempt.lease,
+                reason="a handler could not be ended: the process ends without it",
+                task=attempt.task.name,
+                frame=None if stack is None else stack.frame,
+                stack=None if stack is None else stack.text,
+            )
+        return len(stuck)
 
     def _why_it_leaves(self) -> str:
         if self._has_failed:

@@ -64,5 +64,12 @@ WHERE epoch = (SELECT max(epoch) FROM faultline.epochs);
 DROP FUNCTION IF EXISTS faultline.server_identity(), faultline.epoch_status(); -- their answers have another column
 
 -- Workers: the registry.
+ALTER TABLE faultline.workers
+    ADD COLUMN blocked_since timestamptz,
+    ADD COLUMN blocked_job uuid,
+    ADD COLUMN blocked_frame text,
+    ADD COLUMN blocked_stack text,
+    ADD CONSTRAINT blocked_texts_are_within_limits CHECK (
+        octet_length(blocked_frame) <= 4000 AND octet_length(blocked_stack) <= 40000);
 
 -- Operators: the audit log.

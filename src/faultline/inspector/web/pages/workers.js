@@ -12,7 +12,11 @@ const ORDER = { lost: 0, silent: 1, draining: 2, alive: 3 };
 
 const COLUMNS = [
   { label: "Status", kind: "tight", cell: ({ status }) => html`<${Badge} word=${status} />` },
-  { label: "Worker", cell: ({ id, host, pid }) => html`<span><bdi>${id}</bdi><span class="sub"><bdi>${host}</bdi>, process ${pid}</span></span>` },
+  {
+    label: "Worker",
+    cell: ({ id, host, pid, ...rest }) =>
+      html`<span><bdi>${id}</bdi><span class="sub"><bdi>${host}</bdi>, process ${pid}</span><${Blocked} ...${rest} /></span>`,
+  },
   {
     label: "Queues",
     cell: ({ queues }) => html`<span>${queues.map((name, index) => html`${index > 0 && ", "}<bdi key=${name}>${name}</bdi>`)}</span>`,
@@ -25,6 +29,11 @@ const COLUMNS = [
     cell: ({ holds_locks: hasSessions }) => (hasSessions ? "at once" : "when its lease runs out"),
   },
 ];
+
+function Blocked({ blocked_seconds: seconds, blocked_frame: frame, blocked_stack: stack }) {
+  if (seconds == null) return null;
+  return html`<span class="sub" title=${stack}>event loop blocked for ${duration(seconds)} at <bdi>${frame ?? "code that is not Python"}</bdi></span>`;
+}
 
 export function Workers() {
   const workers = useResource("workers");

@@ -1,0 +1,264 @@
+"""Bounds what a blocked event loop holds up: other jobs, timeouts, the end of the process.
+
+An async handler that never yields stops the whole loop: no job beside it goes on, no timeout fires, no
+signal is acted on. A thread of its own counts the loop's turns. When the loop has not turned for
+`stall_seconds`, the thread logs where it is blocked, has the heartbeat release the leases that no handler
+was started for, and has it stop renewing those that need the loop, so that other workers run these jobs.
+Handlers in threads and child processes go on, and so do their leases, until they return and need the loop
+for their outcome.
+
+The process ends when the blocking handler's own timeout is due, and when the worker was told to stop and
+its time to drain is over. Only the code that owns the process may end it: without `end_process` that part
+is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import psycopg
+
+from faultline import protocol, stalls
+from faultline.config import WorkerSettings
+from faultline.database import Connection, run
+from faultline.errors import AttemptTimeout, FaultlineError
+from faultline.events import Event, emit
+from faultline.model import Claim
+from faultline.steady import steady_now
+from faultline.workers import stacks
+from faultline.workers.attempt import AbortCause, Attempt
+from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.stacks import Stack
+
+_LONGEST_LOOK_SECONDS = 0.5
+# A loop that stands still for so long when the time to drain is over counts as blocked.
+_STOP_SECONDS = 1.0
+_SETTLE_SECONDS = 2.0
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
+
+
+class Blockage(NamedTuple):
+    since: float
+    stack: Stack | None
+    attempt: Attempt | None  # whose handler blocks the loop, if it is known
+
+
+class LoopWatch:
+    """`attempts` are those under way; `end_process` does not return."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        book: LeaseBook,
+        attempts: Callable[[], Collection[Attempt]],
+        retry_seconds: Callable[[Claim], float],
+        end_process: Callable[[], object] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._book = book
+        self._attempts = attempts
+        self._retry_seconds = retry_seconds
+        self._end_process = end_process
+        self._look_seconds = min(settings.stall_seconds / 10, _LONGEST_LOOK_SECONDS)
+        self._heartbeat: Heartbeat | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: int | None = None
+        self._turns = 0
+        self._blockage: Blockage | None = None
+        self._stop_at: float | None = None  # when a worker that was told to stop should have ended
+        self._is_signalled = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="faultline-loop-watch", daemon=True)
+
+    def start(self, heartbeat: Heartbeat) -> None:
+        """Called on the event loop that is to be watched."""
+        self._heartbeat = heartbeat
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._turn()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def stop_requested(self, *, by_signal: bool) -> None:
+        """The worker was told to stop; a second signal is not to wait. From any thread."""
+        now = steady_now()
+        if self._stop_at is None:
+            self._stop_at = now + self._settings.drain_seconds
+        elif by_signal and self._is_signalled:
+            self._stop_at = now
+        self._is_signalled = self._is_signalled or by_signal
+
+    def may_renew(self, lease: Lease) -> bool:
+        return self._blockage is None or not lease.needs_loop
+
+    def _turn(self) -> None:
+        self._turns += 1
+        if self._loop is not None and not self._stopping.is_set():
+            self._loop.call_later(self._look_seconds, self._turn)
+
+    # ── in the thread ────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        seen_turns, still, looked_at = self._turns, 0.0, steady_now()
+        while not self._stopping.wait(self._look_seconds):
+            now = steady_now()
+            # A process that was stopped, or a machine that was suspended, did not let us look either.
+            elapsed, looked_at = min(now - looked_at, 2 * self._look_seconds), now
+            if self._turns != seen_turns:
+                seen_turns, still = self._turns, 0.0
+                self._resumed(now)
+                continue
+            still += elapsed
+            if still >= self._settings.stall_seconds and self._blockage is None:
+                self._blocked(now - still)
+            if self._blockage is not None:
+                self._time_out(self._blockage, now)
+            if self._stop_at is not None and now >= self._stop_at and still >= _STOP_SECONDS:
+                self._end("the worker was told to stop, and its event loop is blocked", None)
+
+    def _blocked(self, since: float) -> None:
+        stack, attempt = stacks.of_thread(self._loop_thread), self._blocking_attempt()
+        self._blockage = Blockage(
+            since, stack, attempt
+        )  # from here on the heartbeat passes them over
+        withdrawn = [lease for lease in self._book if lease.withdraw()]
+        for lease in withdrawn:
+            self._book.remove(lease)
+        emit(
+            Event.LOOP_BLOCKED,
+            worker=self._settings.worker_id,
+            seconds=round(steady_now() - since, 3),
+            job_id=None if attempt is None else attempt.claim.id,
+            token=None if attempt is None else attempt.claim.fencing_token,
+            task=None if attempt is None else attempt.claim.task,
+            frame=None if stack is None else stack.frame,
+            stack=None if stack is None else stack.text,
+            released=len(withdrawn),
+        )
+        self._ask(lambda conn: self._release(conn, withdrawn))
+        self._ask(self._report)
+
+    def _resumed(self, now: float) -> None:
+        blockage, self._blockage = self._blockage, None
+        if blockage is not None:
+            seconds = round(now - blockage.since, 3)
+            emit(Event.LOOP_RESUMED, worker=self._settings.worker_id, blocked_seconds=seconds)
+            self._ask(self._report)
+
+    def _blocking_attempt(self) -> Attempt | None:
+        with contextlib.suppress(RuntimeError):  # the set changed while it was read: the loop turns
+            current = asyncio.current_task(self._loop)
+            for attempt in self._attempts():
+                if current is not None and attempt.handler_task is current:
+                    return attempt
+        return None
+
+    def _time_out(self, blockage: Blockage, now: float) -> None:
+        """What the loop's own timers would do. A handler in a thread can be ended from here."""
+        try:
+            due = [each for each in tuple(self._attempts()) if each.is_overdue(now)]
+        except RuntimeError:  # the set changed while it was read: the loop turns
+            return
+        for attempt in due:
+            if attempt.is_in_thread:
+                attempt.abort(AbortCause.TIMEOUT)
+            elif blockage.attempt in (attempt, None):
+                limit = attempt.task.options.timeout_seconds
+                said = f"{attempt.task.name} ran longer than {limit:g} s and blocks the event loop"
+                self._end(said, attempt)
+
+    def _end(self, reason: str, timed_out: Attempt | None) -> None:
+        if self._end_process is None:
+            return
+        stack = stacks.of_thread(self._loop_thread)
+        emit(
+            Event.DEGRADED,
+            reason=f"{reason}: the process ends",
+            worker=self._settings.worker_id,
+            frame=None if stack is None else stack.frame,
+            stack=None if stack is None else stack.text,
+        )
+        is_settled = threading.Event()
+        self._ask(lambda conn: self._settle(conn, timed_out, stack, is_settled))
+        is_settled.wait(_SETTLE_SECONDS)
+        self._end_process()
+
+    # ── in the heartbeat's thread, which has a session ───────────────────────────────────────────
+
+    def _ask(self, errand: Callable[[Connection], None]) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.ask(errand)
+
+    def _release(self, conn: Connection, leases: Collection[Lease]) -> None:
+        for lease in leases:
+            if _persist(conn, protocol.release(lease.claim)):
+                emit(
+                    Event.JOB_RELEASED,
+                    job_id=lease.claim.id,
+                    token=lease.claim.fencing_token,
+                    worker=self._settings.worker_id,
+                )
+
+    def _report(self, conn: Connection) -> None:
+        """Let the registry say where the loop is blocked now, or that it is not."""
+        blockage, worker = self._blockage, self._settings.worker_id
+        if blockage is None:
+            statement = stalls.report_blocked(worker, None)
+        else:
+            attempt, stack = blockage.attempt, blockage.stack
+            statement = stalls.report_blocked(
+                worker,
+                steady_now() - blockage.since,
+                job_id=None if attempt is None else attempt.claim.job_id,
+                frame=None if stack is None else stack.frame,
+                stack=None if stack is None else stack.text,
+            )
+        run(conn, statement)
+
+    def _settle(
+        self,
+        conn: Connection,
+        timed_out: Attempt | None,
+        stack: Stack | None,
+        is_settled: threading.Event,
+    ) -> None:
+        """Fail the attempt that timed out, and release those that only waited for the loop.
+
+        What a handler in a thread has is left to recovery: it still runs.
+        """
+        give_up_at = steady_now() + _SETTLE_SECONDS
+        for lease in self._book:
+            if steady_now() > give_up_at:
+                break
+            if timed_out is not None and lease is timed_out.lease:
+                limit = timed_out.task.options.timeout_seconds
+                error = AttemptTimeout(f"{timed_out.task.name} ran longer than {limit:g} s")
+                text = f"{type(error).__name__}: {error}; it blocked the event loop"
+                where = "" if stack is None else f" at {stack.frame}\n\n{stack.text}"
+                delay = self._retry_seconds(lease.claim)
+                statement = protocol.fail(lease.claim, error=text + where, retry_seconds=delay)
+                _persist(conn, statement)
+            elif lease.needs_loop:
+                self._release(conn, [lease])
+        is_settled.set()
+
+
+def _persist(conn: Connection, statement: protocol.Statement[Any]) -> bool:
+    """Whether it was done. A row that is locked, or a lease that was lost, is left to recovery."""
+    try:
+        with conn.transaction():
+            conn.execute(_LOCK_TIMEOUT)
+            run(conn, statement)
+    except (FaultlineError, psycopg.Error):
+        if conn.closed:
+            raise
+        return False
+    return True
