@@ -14,7 +14,7 @@ from faultline.errors import InvalidSettings
 
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
-DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_MAX_ATTEMPTS = 10
 
 
 class JobState(StrEnum):
@@ -122,12 +122,16 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait before the next attempt: exponential, capped, and spread out by jitter."""
+    """How long to wait before the next attempt: exponential, capped, and spread out by jitter.
 
-    base_seconds: float = 1.0
-    factor: float = 2.0
-    cap_seconds: float = 300.0
-    jitter: float = 0.5
+    With the default number of attempts the defaults outlast an outage of two hours: the waits are 3 s,
+    9 s, 27 s, 81 s, 4 min, 12 min, 36 min and twice an hour, each shortened by up to 30 %.
+    """
+
+    base_seconds: float = 3.0
+    factor: float = 3.0
+    cap_seconds: float = 3600.0
+    jitter: float = 0.3
 
     def __post_init__(self) -> None:
         if self.base_seconds < 0 or self.cap_seconds < self.base_seconds:

@@ -43,8 +43,8 @@ SIGNATURES = {
     Faultline: "(database_url: 'str | None' = None, *, enqueue_timeout_seconds: 'float' = 15.0) -> 'None'",
     Faultline.task: (
         "(self, *, name: 'str | None' = None, queue: 'str' = 'default', priority: 'int' = 5,"
-        " max_attempts: 'int' = 5, retry: 'RetryPolicy' = RetryPolicy(base_seconds=1.0, factor=2.0,"
-        " cap_seconds=300.0, jitter=0.5), lease_seconds: 'float | None' = None,"
+        " max_attempts: 'int' = 10, retry: 'RetryPolicy' = RetryPolicy(base_seconds=3.0, factor=3.0,"
+        " cap_seconds=3600.0, jitter=0.3), lease_seconds: 'float | None' = None,"
         " timeout_seconds: 'float | None' = None, process: 'bool' = False)"
         " -> 'Callable[[Handler[P, R]], Task[P, R]]'"
     ),
@@ -87,8 +87,8 @@ SIGNATURES = {
     ),
     Job.assert_fence: ("(self, conn: 'Connection | AsyncConnection') -> 'Awaitable[None] | None'"),
     RetryPolicy: (
-        "(base_seconds: 'float' = 1.0, factor: 'float' = 2.0, cap_seconds: 'float' = 300.0,"
-        " jitter: 'float' = 0.5) -> None"
+        "(base_seconds: 'float' = 3.0, factor: 'float' = 3.0, cap_seconds: 'float' = 3600.0,"
+        " jitter: 'float' = 0.3) -> None"
     ),
 }
 CODES = {

@@ -8,6 +8,7 @@ import pytest
 
 from faultline import Faultline, InvalidSettings, Job, RetryPolicy
 from faultline.config import WorkerSettings
+from faultline.model import DEFAULT_MAX_ATTEMPTS
 from faultline.workers import Worker
 
 from .running import Connection, ended, until, value, wait_for_the_first_heartbeat, working
@@ -110,3 +111,13 @@ def test_a_worker_is_registered_while_it_runs(app: Faultline, conn: Connection) 
     with working(app, queues=("red", "blue"), worker_id="me"):
         query = "SELECT queues FROM faultline.workers WHERE id = 'me' AND holds_locks"
         assert until(lambda: conn.execute(query).fetchall()) == [(["red", "blue"],)]
+
+
+def test_the_default_retries_outlast_an_outage_of_two_hours() -> None:
+    policy = RetryPolicy()
+    longest = [
+        min(policy.cap_seconds, policy.base_seconds * policy.factor**number)
+        for number in range(DEFAULT_MAX_ATTEMPTS - 1)
+    ]
+    assert sum(longest) * (1 - policy.jitter) >= 2 * 3600
+    assert longest[0] <= 5  # and what fails for a moment is tried again soon
