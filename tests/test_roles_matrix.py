@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "commit_many": {WORKER},
     "fail": {WORKER},
     "release": {WORKER},
+    "defer_many": {WORKER},
     "record_rejection": {WORKER},
     "register_worker": {WORKER},
     "drain_worker": {WORKER},
@@ -44,6 +45,8 @@ ALLOWED: dict[str, set[str]] = {
     "vanished_workers": {WORKER},
     "bury_workers": {WORKER},
     "reconcile": {WORKER, OPERATOR},
+    "clock_setback": {WORKER, OPERATOR},
+    "reschedule_stranded": {WORKER, OPERATOR},
     "purge_jobs": {WORKER, OPERATOR},
     "purge_ledger": {WORKER, OPERATOR},
     "cancel": {OPERATOR},
@@ -63,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
 # Steps of the others, which run as the owner. Nobody calls them.
 INTERNAL = {
     *("fence_violation", "refuse_stale", "enter_ledger", "seal_ledger", "lock_own", "lock_job"),
+    *("lanes_of", "recall_deferred", "sift"),
     *("uuid7", "wake", "limit_idling", "first_id_at", "removed_before"),
     *("seconds_from_now", "checked_lease", "checked_delay"),
     *("refuse_job_insert", "refuse_job_update", "refuse_ledger_change"),
@@ -95,6 +99,7 @@ READABLE: dict[str, dict[str, set[str]]] = {
     },
     "rejections": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "paused_queues": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "deferred_jobs": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "workers": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "epochs": dict.fromkeys(ROLES, EVERYTHING),
     "migrations": dict.fromkeys(ROLES, EVERYTHING),

@@ -30,10 +30,13 @@ class Event(StrEnum):
     JOB_RETRY_SCHEDULED = "job_retry_scheduled"
     JOB_DEAD = "job_dead"
     JOB_RELEASED = "job_released"
+    JOBS_DEFERRED = "jobs_deferred"  # the worker does not know their task
     HANDLER_ERROR_AFTER_COMMIT = "handler_error_after_commit"
     WORKER_STARTED = "worker_started"
     WORKER_DRAINING = "worker_draining"
-    WORKER_EXIT = "worker_exit"  # the end of one attempt: success, stale, failed, released
+    WORKER_EXIT = (
+        "worker_exit"  # the end of one attempt: success, stale, failed, released, deferred
+    )
     WORKER_STOPPED = "worker_stopped"  # the end of the process
     WORKER_LOST = "worker_lost"
     LOOP_BLOCKED = "loop_blocked"  # the event loop of a worker does not turn
@@ -63,6 +66,7 @@ WARNINGS = frozenset(
         Event.STALE_WRITE_BLOCKED,
         Event.COMMIT_UNKNOWN,
         Event.JOB_DEAD,
+        Event.JOBS_DEFERRED,
         Event.HANDLER_ERROR_AFTER_COMMIT,
         Event.WORKER_LOST,
         Event.LOOP_BLOCKED,

@@ -10,6 +10,7 @@ from typing import Any
 from faultline.inspection import COUNT_LIMIT, LockHolder, WorkerSighting, WorkerStatus
 from faultline.model import JobRecord, JobState
 from faultline.queue_inspection import PausedQueue
+from faultline.waiting import Deferral
 from faultline.wording import count, duration, one_line
 
 
@@ -23,6 +24,7 @@ class Situation:
     ahead_elsewhere: int  # and in other queues of the workers that listen to its queue
     holders: Sequence[LockHolder]  # transactions that lock its row
     pause: PausedQueue | None = None  # of its queue
+    deferral: Deferral | None = None  # a worker did not know its task
     was_restored: bool = False  # the database, and nobody has said yet that it goes on
 
     @property
@@ -110,6 +112,8 @@ def _failed(situation: Situation) -> Answer:
         "attempts_spent": f"all {count(job.attempts, 'attempt')} failed",
         "poison": f"its worker died or went silent in each of {count(job.attempts, 'attempt')}",
         "cancelled": "it was cancelled",
+        "token_spent": "its fencing token has reached the end of its range",
+        "unreadable": "its payload is too long to be sent to a worker",
     }.get(job.failed_reason or "", f"{job.failed_reason} (attempt {job.attempts})")
     error = f"; last error: {one_line(job.last_error)}" if job.last_error else ""
     finished = job.finished_at.isoformat() if job.finished_at else None
@@ -117,8 +121,12 @@ def _failed(situation: Situation) -> Answer:
     first = {
         "poison": "find out what kills the worker: memory, a crash, a call that never returns",
         "cancelled": "somebody called it off; ask them first",
+        "token_spent": "enqueue it anew: this job cannot run again",
+        "unreadable": "enqueue it with a smaller payload: this job cannot run",
     }.get(job.failed_reason or "", "repair the cause")
     advice = [first, f"then run it again: faultline jobs retry {job.id}"]
+    if job.failed_reason in ("token_spent", "unreadable"):
+        advice = [first]
     return Answer(f"it has failed: {meaning}{error}", "failed", facts, advice)
 
 
@@ -191,6 +199,8 @@ def _queued(situation: Situation) -> Answer:
     if wait > 0:
         facts = _facts(situation, due_in_seconds=wait, due_at=job.next_run_at.isoformat())
         after = f", after attempt {job.attempts} of {job.max_attempts}" if job.attempts else ""
+        if situation.deferral is not None:
+            return _deferred(situation, situation.deferral, wait, facts)
         said = f"it waits for its time: due in {duration(wait)}{after}"
         return Answer(said, "scheduled", facts, ["nothing to do"])
     facts = _facts(situation, due_for_seconds=-wait, workers=_crowd(situation.workers))
@@ -206,6 +216,23 @@ def _queued(situation: Situation) -> Answer:
     if not situation.listeners:
         return _without_workers(situation, facts)
     return _in_line(situation, facts)
+
+
+def _deferred(
+    situation: Situation, deferral: Deferral, wait: float, facts: dict[str, Any]
+) -> Answer:
+    job = situation.job
+    ago = duration(max(0.0, _seconds(deferral.deferred_at, situation.now)))
+    facts |= {"deferred_at": deferral.deferred_at.isoformat(), "deferred_by": deferral.worker}
+    said = (
+        f"it waits for a worker that knows task {job.task}: worker {deferral.worker} did not, {ago} ago;"
+        f" such a worker takes it at once, any other is asked again in {duration(wait)}"
+    )
+    advice = [
+        f"start a worker of queue {job.queue} whose application has task {job.task}",
+        f"if the task was renamed or removed, cancel the job: faultline jobs cancel {job.id}",
+    ]
+    return Answer(said, "unknown_task", facts, advice)
 
 
 def _paused(situation: Situation, pause: PausedQueue, facts: dict[str, Any]) -> Answer:

@@ -68,13 +68,14 @@ def losses(after_id: int) -> Statement[Losses]:
         return Losses(last_id or after_id, sum(row[1] for row in rows), buried)
 
     return Statement(
-        "WITH fresh AS MATERIALIZED (SELECT id, job_id, fencing_token, outcome"
+        "WITH fresh AS MATERIALIZED (SELECT id, job_id, fencing_token, outcome, worker"
         "  FROM faultline.attempts_log WHERE id > %s ORDER BY id LIMIT %s)"
         " SELECT (SELECT max(id) FROM fresh), count(*) FILTER (WHERE f.outcome = 'expired'),"
         " dead.queue, dead.failed_reason, count(*)"
         " FROM fresh AS f LEFT JOIN LATERAL ("
         "  SELECT j.queue::text AS queue, j.failed_reason FROM faultline.jobs AS j"
-        "  WHERE f.outcome IN ('expired', 'worker_lost', 'cancelled') AND j.id = f.job_id"
+        "  WHERE (f.outcome IN ('expired', 'worker_lost', 'cancelled')"
+        "   OR f.outcome = 'failed' AND f.worker IS NULL) AND j.id = f.job_id"
         "  AND CASE WHEN j.fencing_token = f.fencing_token AND j.state = 'failed' THEN true ELSE false END"
         "  LIMIT 1) AS dead ON true"
         " GROUP BY dead.queue, dead.failed_reason",

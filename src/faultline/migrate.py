@@ -89,6 +89,7 @@ def functions_sql() -> str:
     files = resources.files("faultline.sql")
     names = (
         "protocol.sql",
+        "waiting.sql",
         "epoch.sql",
         "records.sql",
         "guards.sql",

@@ -150,13 +150,15 @@ def claim(
     batch_size: int,
     lease_seconds: float,
     past: str | None = None,
+    tasks: str | None = None,
 ) -> Statement[list[Claim]]:
-    """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`)."""
+    """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`). `tasks`
+    is an array literal: what the caller can run (see `workers.unknown_tasks`)."""
     return Statement(
         "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
         " max_attempts, crashes, priority, next_run_at::text, trace_context"
-        " FROM faultline.claim(%s, %s, %s, %s, %s::jsonb)",
-        (worker, list(queues), batch_size, _seconds(lease_seconds), past),
+        " FROM faultline.claim(%s, %s, %s, %s, %s::jsonb, %s::text[])",
+        (worker, list(queues), batch_size, _seconds(lease_seconds), past, tasks),
         _claims,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -86,3 +87,9 @@ def wait_for_the_end(job: Job) -> None:
 @app.task(process=True, max_attempts=1, timeout_seconds=2.5)
 def take_a_moment(job: Job) -> None:
     time.sleep(0.2)
+
+
+if multiprocessing.parent_process() is None:  # the code that a child imports is another one
+
+    @app.task(process=True, max_attempts=1)
+    def only_in_the_worker(job: Job) -> None: ...

@@ -159,3 +159,15 @@ def test_waiting_for_a_process_is_not_the_handlers_time(app: Faultline) -> None:
         states = {ended(app, job.job_id).state for job in queued}
 
     assert states == {JobState.SUCCEEDED}
+
+
+def test_a_task_that_the_child_does_not_find_is_deferred_and_uses_no_attempt(
+    app: Faultline, conn: Connection
+) -> None:
+    job_id = jobs.only_in_the_worker.enqueue().job_id
+    with working(app):
+        until(lambda: conn.execute("SELECT FROM faultline.deferred_jobs").fetchall(), "deferral")
+        assert ended(app, jobs.pid_of.enqueue().job_id).state is JobState.SUCCEEDED
+
+    job = app.get(job_id)
+    assert (job.state, job.attempts, job.fencing_token) == (JobState.QUEUED, 0, 1)

@@ -39,6 +39,7 @@ NAMES = {
     "job_retry_scheduled",
     "job_dead",
     "job_released",
+    "jobs_deferred",
     "handler_error_after_commit",
     "worker_started",
     "worker_draining",

@@ -30,6 +30,7 @@ NAMES_AND_LABELS = {
     "faultline_jobs_succeeded_total": ("queue",),
     "faultline_jobs_failed_total": ("queue", "reason"),
     "faultline_jobs_retried_total": ("queue",),
+    "faultline_jobs_deferred_total": ("queue",),
     "faultline_stale_write_rejected_total": ("reason",),
     "faultline_execution_seconds": ("queue",),
     "faultline_end_to_end_seconds": ("queue",),

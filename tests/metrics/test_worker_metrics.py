@@ -59,10 +59,14 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(fleet: Fleet, stage
     retried = stage.enqueue(jobs.succeed_at_last, failures=1)
     dead = stage.enqueue(jobs.give_up)
     stage.enqueue(jobs.enqueue_twice, into="default")
+    stage.conn.execute("SELECT faultline.enqueue('unheard_of')")
     stage.enqueue(jobs.answer, queue="nobody-listens")
     stage.wait_for_state(retried)
     stage.wait_for_state(dead, "failed")
-    left = "FROM faultline.jobs WHERE queue = 'default' AND state IN ('queued', 'running')"
+    left = (
+        "FROM faultline.jobs WHERE queue = 'default' AND state IN ('queued', 'running')"
+        " AND task <> 'unheard_of'"
+    )
     stage.wait_until(lambda: not stage.count(left), "something is left for the late one to do")
     stage.conn.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

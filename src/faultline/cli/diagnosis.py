@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from faultline import epoch, inspection, protocol, queue_inspection
+from faultline import epoch, inspection, protocol, queue_inspection, waiting
 from faultline.cli.checks import (
     SERVER,
     Check,
@@ -85,6 +85,7 @@ def _look_at(conn: Connection, job_id: UUID) -> Situation:
         pause=next(
             (z for z in run(conn, queue_inspection.paused()) if z.queue == record.queue), None
         ),
+        deferral=run(conn, waiting.deferral_of(job_id)),
         was_restored=run(conn, epoch.status()).is_refused,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from faultline import epoch, inspection, queue_inspection
+from faultline import epoch, inspection, queue_inspection, waiting
 from faultline.explanation import Situation, explain
 from faultline.inspection import LockHolder, WorkerStatus
 from faultline.inspector.job_details import JobDetails
@@ -39,6 +39,7 @@ async def document(look: Look, job: JobDetails, *, is_discreet: bool) -> dict[st
             ahead_elsewhere=elsewhere,
             holders=holders,
             pause=next((pause for pause in paused if pause.queue == job.queue), None),
+            deferral=await look.read(waiting.deferral_of(job.id)),
             was_restored=(await look.read(epoch.status())).is_refused,
         )
     )

@@ -65,7 +65,15 @@ DATABASE_ERRORS = (
     "read_only",
     OTHER,
 )
-FAILED_REASONS = ("attempts_spent", "rejected", "poison", "cancelled", OTHER)
+FAILED_REASONS = (
+    "attempts_spent",
+    "rejected",
+    "poison",
+    "cancelled",
+    "token_spent",  # found by a claim, like unreadable
+    "unreadable",
+    OTHER,
+)
 LOSS_CAUSES = ("expired", "worker_lost")
 QUEUE_STATES = ("due", "scheduled", "running", "failed")
 WORKER_STATUSES = ("alive", "draining", "silent", "lost")
@@ -115,6 +123,12 @@ CATALOGUE: tuple[Metric, ...] = (
         "faultline_jobs_retried_total",
         Kind.COUNTER,
         "Failed attempts after which the job was queued again.",
+        ("queue",),
+    ),
+    Metric(
+        "faultline_jobs_deferred_total",
+        Kind.COUNTER,
+        "Jobs put back without using an attempt, because this worker does not know their task.",
         ("queue",),
     ),
     Metric(

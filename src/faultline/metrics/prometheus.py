@@ -139,6 +139,9 @@ class PrometheusMeter(Meter):
     def retried(self, queue: str) -> None:
         self._series.counter("faultline_jobs_retried_total", self._queues(queue)).inc()
 
+    def deferred(self, queue: str, jobs: int) -> None:
+        self._series.counter("faultline_jobs_deferred_total", self._queues(queue)).inc(jobs)
+
     def failed(self, queue: str, reason: str | None, jobs: int = 1) -> None:
         known = reason if reason in FAILED_REASONS else OTHER
         self._series.counter("faultline_jobs_failed_total", self._queues(queue), known).inc(jobs)

@@ -27,7 +27,7 @@ GRANT EXECUTE ON FUNCTION faultline.epoch_status()
     TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 
 GRANT SELECT ON faultline.jobs, faultline.ledger, faultline.rejections, faultline.attempts_log, faultline.workers,
-    faultline.paused_queues
+    faultline.paused_queues, faultline.deferred_jobs
     TO faultline_inspector, faultline_operator;
 
 -- Of a job what recovery, counting and metrics look at: neither payload nor result, nor what a handler's error said.
@@ -65,7 +65,8 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION faultline.touch_api_key(bigint) TO faultline_producer;
 
 GRANT EXECUTE ON FUNCTION
-    faultline.claim(text, text[], integer, interval, jsonb),
+    faultline.claim(text, text[], integer, interval, jsonb, text[], bigint),
+    faultline.defer_many(uuid[], bigint[], uuid[], interval, text),
     faultline.leases_of(text),
     faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
     faultline.assert_fence(uuid, bigint, uuid, interval),
@@ -85,6 +86,8 @@ GRANT EXECUTE ON FUNCTION
 -- Recovery and retention are the leading reconciler's, which runs in a worker or stands alone, and an operator's by hand.
 GRANT EXECUTE ON FUNCTION
     faultline.reconcile(integer, text[], uuid[], text[]),
+    faultline.clock_setback(),
+    faultline.reschedule_stranded(jsonb, integer),
     faultline.purge_jobs(interval, interval, uuid, integer, boolean),
     faultline.purge_ledger(interval, uuid, integer, boolean)
     TO faultline_worker, faultline_operator;

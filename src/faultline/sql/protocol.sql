@@ -115,7 +115,7 @@ REFERENCING NEW TABLE AS entries FOR EACH STATEMENT EXECUTE FUNCTION faultline.s
 -- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0, and any order of keys, are equal.
 CREATE OR REPLACE FUNCTION faultline.enqueue_many(
     task text, payloads jsonb[], queue text DEFAULT 'default', priority integer DEFAULT 5,
-    run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 5,
+    run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 10,
     trace_context text DEFAULT NULL)
 RETURNS TABLE (job_id uuid, existing boolean) -- in the order of the payloads
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
@@ -168,7 +168,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION faultline.enqueue(
     task text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 5,
-    run_at timestamptz DEFAULT NULL, idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 5,
+    run_at timestamptz DEFAULT NULL, idempotency_key text DEFAULT NULL, max_attempts integer DEFAULT 10,
     trace_context text DEFAULT NULL)
 RETURNS TABLE (job_id uuid, existing boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -188,9 +188,12 @@ END $$;
 -- `past` spares a busy caller the index entries that earlier claims have used up, which an old snapshot anywhere keeps
 -- alive: {"queue": {"priority": [next_run_at, job_id]}} of the last job that it got. Jobs queued again may lie before
 -- that, so leave it out a few times a second; a look that finds too little is repeated without it.
+-- `tasks` names what the caller can run: it gets deferred jobs of these tasks at once (waiting.sql). `max_bytes` bounds the
+-- payloads' text: a claim ends with the job that reaches it, and never returns nothing because of it. A job that no
+-- claim can take fails here, alone.
 CREATE OR REPLACE FUNCTION faultline.claim(
     worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds',
-    past jsonb DEFAULT NULL)
+    past jsonb DEFAULT NULL, tasks text[] DEFAULT NULL, max_bytes bigint DEFAULT 16777216)
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
                payload jsonb, attempts integer, max_attempts integer, crashes integer, priority integer,
                next_run_at timestamptz, trace_context text) -- in the order in which they are to be run
@@ -198,46 +201,77 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    wanted  integer := batch_size;
-    claimed integer;
-    epoch   bigint  := faultline.current_epoch() << 22; -- see epoch.sql: tokens of another history lie below or above
+    wanted          integer := batch_size;
+    claimed         integer;
+    epoch           bigint  := faultline.current_epoch() << 22; -- see epoch.sql: tokens of another history lie below or above
+    lane_queues     text[]; -- all lanes of a few queues; of many, only the lanes that hold jobs
+    lane_priorities integer[];
+    is_last         boolean := false;
+    name            text;
 BEGIN
     lease := faultline.checked_lease(lease);
-    IF (batch_size BETWEEN 1 AND 10000 AND queues IS NOT NULL) IS NOT TRUE THEN
-        RAISE EXCEPTION 'cannot claim % jobs of %', batch_size, queues USING ERRCODE = 'FL005',
-            HINT = 'batch_size is 1 to 10000, and queues is a list.';
+    IF (batch_size BETWEEN 1 AND 10000 AND queues IS NOT NULL AND max_bytes > 0) IS NOT TRUE THEN
+        RAISE EXCEPTION 'cannot claim % jobs of % with % bytes', batch_size, queues, max_bytes USING ERRCODE = 'FL005',
+            HINT = 'batch_size is 1 to 10000, queues is a list, and max_bytes is more than 0.';
     END IF;
-    FOR look IN 1..2 LOOP
+    IF cardinality(queues) <= 8 THEN
+        FOREACH name IN ARRAY queues LOOP
+            lane_queues := lane_queues || array_fill(name, ARRAY[10]);
+            lane_priorities := lane_priorities || '{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}'::integer[];
+        END LOOP;
+    END IF;
+    FOR look IN 1..10 LOOP
+        IF tasks IS NOT NULL AND past IS NULL THEN
+            PERFORM FROM faultline.deferred_jobs LIMIT 1;
+            IF FOUND THEN
+                PERFORM faultline.recall_deferred(queues, tasks, wanted);
+            END IF;
+        END IF;
+        IF cardinality(queues) > 8 THEN
+            SELECT l.lane_queues, l.lane_priorities INTO lane_queues, lane_priorities FROM faultline.lanes_of(queues) AS l;
+        END IF;
         RETURN QUERY
             WITH taken AS (
                 UPDATE faultline.jobs AS j
                 SET state = 'running', attempts = j.attempts + 1, fencing_token = greatest(j.fencing_token, epoch) + 1,
                     lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
                     lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
-                WHERE j.id = ANY (ARRAY(
-                    SELECT due.id
-                    FROM (SELECT p.priority, q.queue, past #>> ARRAY[q.queue, p.priority::text, '0'] AS past_time,
-                                 past #>> ARRAY[q.queue, p.priority::text, '1'] AS past_id
-                          FROM generate_series(0, 9) AS p (priority), unnest(queues) AS q (queue)
-                          WHERE NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = q.queue)
-                          ORDER BY p.priority, random()) AS lane
-                    CROSS JOIN LATERAL (
-                        SELECT w.id FROM faultline.jobs AS w
-                        WHERE w.state = 'queued' AND w.queue = lane.queue AND w.priority = lane.priority
-                          AND w.next_run_at <= statement_timestamp()
-                          AND (w.next_run_at, w.id) > (coalesce(lane.past_time::timestamptz, '-infinity'),
-                                                       coalesce(lane.past_id, '00000000-0000-0000-0000-000000000000')::uuid)
-                        ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
-                    LIMIT wanted))
+                WHERE j.id = ANY ((
+                    SELECT CASE WHEN sum(d.bytes) > least((max_bytes + 1) / 2, 268435456) OR max(d.fencing_token & 4194303) = 4194303
+                                THEN faultline.sift(array_agg(d.id), epoch, (max_bytes + 1) / 2) ELSE array_agg(d.id) END
+                    FROM (SELECT due.id, due.fencing_token, due.bytes
+                          FROM (SELECT l.priority, l.queue, past #>> ARRAY[l.queue, l.priority::text, '0'] AS past_time,
+                                       past #>> ARRAY[l.queue, l.priority::text, '1'] AS past_id
+                                FROM unnest(lane_priorities, lane_queues) AS l (priority, queue)
+                                WHERE NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = l.queue)
+                                ORDER BY l.priority, random()) AS lane
+                          CROSS JOIN LATERAL (
+                              SELECT w.id, w.fencing_token,
+                                     CASE WHEN pg_column_size(w.payload) <= 640 AND pg_column_compression(w.payload) IS NULL
+                                          THEN octet_length(w.payload::text) ELSE faultline.json_text_bound(w.payload) END AS bytes
+                              FROM faultline.jobs AS w
+                              WHERE w.state = 'queued' AND w.queue = lane.queue AND w.priority = lane.priority
+                                AND w.next_run_at <= statement_timestamp()
+                                AND (w.next_run_at, w.id) > (coalesce(lane.past_time::timestamptz, '-infinity'),
+                                                             coalesce(lane.past_id, '00000000-0000-0000-0000-000000000000')::uuid)
+                              ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
+                          LIMIT wanted) AS d)::uuid[])
                 RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task::text, j.queue::text, j.payload::jsonb,
                           j.attempts, j.max_attempts, j.crashes, j.priority::integer, j.next_run_at, j.trace_context::text)
             SELECT * FROM taken AS t ORDER BY t.priority, t.next_run_at, t.id;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         wanted := wanted - claimed;
-        EXIT WHEN wanted = 0 OR look = 2;
+        EXIT WHEN wanted = 0;
+        IF current_setting('faultline.sifted', true) = 'on' THEN -- too few because some were left out, or failed
+            PERFORM set_config('faultline.sifted', '', true);
+            EXIT WHEN claimed > 0 OR is_last;
+            CONTINUE;
+        END IF;
+        EXIT WHEN is_last;
         PERFORM FROM faultline.reconcile(max_jobs => wanted, queues => claim.queues);
         EXIT WHEN NOT FOUND AND past IS NULL;
         past := NULL;
+        is_last := true;
     END LOOP;
 END $$;
 

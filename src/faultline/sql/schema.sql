@@ -60,7 +60,7 @@ CREATE TABLE faultline.jobs (
     task             faultline.task_name NOT NULL,
     queue            faultline.queue_name NOT NULL DEFAULT 'default',
     priority         smallint    NOT NULL DEFAULT 5,
-    max_attempts     integer     NOT NULL DEFAULT 5,
+    max_attempts     integer     NOT NULL DEFAULT 10,
     payload          faultline.payload NOT NULL DEFAULT '{}',
     idempotency_key  faultline.idempotency_key,
     state            text        NOT NULL DEFAULT 'queued',
@@ -102,6 +102,18 @@ CREATE UNIQUE INDEX jobs_idempotency_key ON faultline.jobs (idempotency_key) WHE
 CREATE INDEX jobs_failed ON faultline.jobs (queue, finished_at) WHERE state = 'failed';
 -- Which states the jobs of a queue are in: for the estimates beyond what is counted. Kept up by ANALYZE alone.
 CREATE STATISTICS faultline.jobs_queue_state (mcv) ON queue, state FROM faultline.jobs;
+
+-- Queued jobs that a worker deferred because it does not know their task, for the workers that do. Only defer_many writes
+-- here; an entry whose job was claimed since says nothing any more.
+CREATE TABLE faultline.deferred_jobs (
+    job_id      uuid        PRIMARY KEY,
+    task        text        NOT NULL,
+    queue       text        NOT NULL,
+    due_at      timestamptz NOT NULL, -- when it was due before
+    worker      text        NOT NULL, -- the last one that did not know the task
+    deferred_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX deferred_jobs_task ON faultline.deferred_jobs (task, queue, due_at, job_id);
 
 -- One immutable row per job that took effect. Entering it is the commit.
 -- The primary key alone already implies the pair; the pair is the rule as users know it.

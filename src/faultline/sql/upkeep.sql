@@ -63,6 +63,7 @@ BEGIN
     IF NOT dry_run AND cardinality(page) > 0 THEN
         DELETE FROM faultline.attempts_log AS a WHERE a.job_id = ANY (page);
         DELETE FROM faultline.rejections AS r WHERE r.job_id = ANY (page);
+        DELETE FROM faultline.deferred_jobs AS d WHERE d.job_id = ANY (page);
         DELETE FROM faultline.jobs AS j WHERE j.id = ANY (page);
     END IF;
     RETURN NEXT;

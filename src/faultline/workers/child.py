@@ -65,7 +65,7 @@ class Success:
 class Failure:
     """An exception as plain values: not every exception can be sent to another process."""
 
-    kind: str  # stale, reject, unavailable or error
+    kind: str  # stale, missing, reject, unavailable or error
     message: str
     trace: str = ""
     sqlstate: str | None = None
@@ -200,7 +200,11 @@ def _end_with_parent() -> None:
 
 def _answer(request: Request, desk: Desk) -> Success | Failure:
     try:
-        job, value = desk.run(request, find_task(request.module, request.qualname))
+        task = find_task(request.module, request.qualname)
+        if task is None:
+            name = f"{request.module}.{request.qualname}"
+            return Failure("missing", f"a new process finds no task {name}")
+        job, value = desk.run(request, task)
     except StaleLease as error:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     except BaseException as error:
@@ -227,13 +231,14 @@ def _text(error: BaseException) -> str:
         return "(its message cannot be shown)"
 
 
-def find_task(module: str, qualname: str) -> Task[Any, Any]:
-    found: Any = importlib.import_module(module)
+def find_task(module: str, qualname: str) -> Task[Any, Any] | None:
+    """The task as this process imports it; None if the code on disk does not have it (any more)."""
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # another module is missing, which this one imports
+        return None
     for name in qualname.split("."):
         found = getattr(found, name, None)
-    if not isinstance(found, Task):
-        raise InvalidInput(
-            f"{module}.{qualname} is not a task of that name",
-            hint="a task with process=True must be defined at the top of its module",
-        )
-    return found
+    return found if isinstance(found, Task) else None

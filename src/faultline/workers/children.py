@@ -41,6 +41,12 @@ class ChildDied(FaultlineError):
     code = "child_died"
 
 
+class TaskMissing(FaultlineError):
+    """The code that a child process imported does not have the task."""
+
+    code = "unknown_task"
+
+
 class Child:
     def __init__(self, url: str) -> None:
         self.pipe, far_end = _context.Pipe()
@@ -192,6 +198,8 @@ def _unpack(answer: Success | Failure) -> Any:
     match answer.kind:
         case "stale":
             raise StaleLease(answer.reason, current_token=answer.current_token)
+        case "missing":
+            raise TaskMissing(answer.message)
         case "reject":
             raise Reject(answer.message)
         case "unavailable":

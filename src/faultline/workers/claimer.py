@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from faultline import protocol
 from faultline.app import Faultline
@@ -18,6 +20,7 @@ from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.settlement import Settlement
 from faultline.workers.takeovers import Takeovers
+from faultline.workers.unknown_tasks import UnknownTasks
 
 
 class Claimer:
@@ -30,6 +33,8 @@ class Claimer:
         heartbeat: Heartbeat,
         settlement: Settlement,
         takeovers: Takeovers,
+        unknown_tasks: UnknownTasks,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._app = app
         self._settings = settings
@@ -37,9 +42,15 @@ class Claimer:
         self._heartbeat = heartbeat
         self._settlement = settlement
         self._takeovers = takeovers
+        self._unknown_tasks = unknown_tasks
+        self._spawn = spawn
         self._bookmark = Bookmark()
+        self.is_deferring = (
+            False  # jobs of unknown tasks are on their way back: claim no more of them
+        )
 
     async def claim(self, link: Link, wanted: int) -> list[Lease]:
+        """The claimed jobs that this worker can run. The others are deferred in the background."""
         settings = self._settings
         sent_at = steady_now()
         spans = tracing.look()
@@ -51,6 +62,7 @@ class Claimer:
             batch_size=wanted,
             lease_seconds=settings.lease_seconds,
             past=past,
+            tasks=self._unknown_tasks.runnable(self._app.tasks, sent_at),
         )
         claims = await link.run(statement)
         answered_at = steady_now()
@@ -68,7 +80,19 @@ class Claimer:
             traces = spans.claimed(claims, settings.worker_id, began_ns) or ()
             for lease, trace in zip(leases, traces, strict=False):
                 lease.trace = trace
+        known = self._app.tasks
+        unknown = [lease for lease in leases if lease.claim.task not in known]
+        if unknown:
+            self.is_deferring = True
+            self._spawn(self._defer(unknown))
+            leases = [lease for lease in leases if lease.claim.task in known]
         return leases
+
+    async def _defer(self, leases: list[Lease]) -> None:
+        try:
+            await self._settlement.defer(leases)
+        finally:
+            self.is_deferring = False
 
     def _take(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)

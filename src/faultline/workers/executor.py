@@ -26,7 +26,7 @@ from faultline.metrics import meter
 from faultline.model import StaleReason
 from faultline.outage import Outage
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
-from faultline.workers.children import ChildDied
+from faultline.workers.children import ChildDied, TaskMissing
 from faultline.workers.leases import Lease
 from faultline.workers.settlement import Settlement, describe
 from faultline.workers.tools import Tools
@@ -74,8 +74,11 @@ class Executor:
                 return
             try:
                 attempt = self._prepare(lease)
-            except (UnknownTask, InvalidInput) as error:
-                # Not for good: in a rolling deploy a newer worker may know what this one does not.
+            except UnknownTask:
+                await self._settlement.defer([lease])
+                return
+            except InvalidInput as error:
+                # Not for good: in a rolling deploy a newer worker may take other arguments.
                 await self._settlement.fail(lease, error)
                 return
             self.attempts.add(attempt)
@@ -182,6 +185,9 @@ class Executor:
         match ending:
             case Returned(value):
                 await self._settlement.commit(attempt.lease, value)
+            case Raised(TaskMissing()):
+                self._settlement.task_is_missing(attempt.task.name)
+                await self._settlement.defer([attempt.lease])
             case Raised(error) if self._is_blameless(attempt, error):
                 await self._settlement.release(attempt.lease)
             case Raised(error):

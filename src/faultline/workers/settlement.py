@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 
-from faultline import inspection, protocol
+from faultline import inspection, protocol, waiting
 from faultline.database import AsyncConnection, Session
-from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease
+from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
 from faultline.inspection import LoggedAttempt
 from faultline.link import Link, is_transient
@@ -22,6 +23,7 @@ from faultline.scrubbing import without_passwords
 from faultline.steady import steady_now
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.unknown_tasks import UnknownTasks
 
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ class Settlement:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         retry_seconds: Callable[[Claim], float],
         wake_in: Callable[[float], None],
+        unknown_tasks: UnknownTasks | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._book = book
@@ -48,6 +51,7 @@ class Settlement:
         self._spawn = spawn
         self._retry_seconds = retry_seconds
         self._wake_in = wake_in
+        self._unknown_tasks = unknown_tasks or UnknownTasks()
         # Everything that is not the happy path. One job's locked row must not hold up the others'.
         self._desk = make_link("desk", on_connect=_be_impatient)
 
@@ -189,6 +193,48 @@ class Settlement:
         if await self._persist(link, protocol.release(lease.claim), lease):
             self.say(Event.JOB_RELEASED, lease)
         self.finish(lease, exit_reason="released")
+
+    def task_is_missing(self, task: str) -> None:
+        """A child process did not find it: its code is newer, or older, than this worker's."""
+        self._unknown_tasks.missing(task, steady_now())
+
+    async def defer(self, leases: Sequence[Lease]) -> None:
+        """Give back jobs whose task this worker does not know, in one round trip for each task."""
+        by_task: dict[str, list[Lease]] = {}
+        for lease in leases:
+            by_task.setdefault(lease.claim.task, []).append(lease)
+        for task, group in by_task.items():
+            try:
+                await self._defer(task, group)
+            except BaseException:
+                for lease in group:
+                    self.let_go(lease)
+                raise
+
+    async def _defer(self, task: str, leases: list[Lease]) -> None:
+        now = steady_now()
+        delay = self._unknown_tasks.delay_seconds(task, now)
+        reason = f"worker {self._worker_id} does not know task {task}"
+        statement = waiting.defer_many(
+            [lease.claim for lease in leases], retry_seconds=delay, reason=reason
+        )
+        deferred = await self._persist(self._desk, statement, leases[0])
+        for queue, jobs in Counter(lease.claim.queue for lease in leases).items():
+            meter.current.deferred(queue, jobs)
+        if told := self._unknown_tasks.to_say(task, len(deferred or leases), now):
+            emit(
+                Event.JOBS_DEFERRED,
+                task=task,
+                jobs=told,
+                job_id=leases[0].claim.id,
+                retry_in_seconds=round(delay, 3),
+                worker=self._worker_id,
+            )
+        for lease in leases:
+            if lease.trace is not None:
+                lease.trace.begin()
+                lease.trace.failed(UnknownTask(reason))
+            self.finish(lease, exit_reason="deferred")
 
     async def stale(self, lease: Lease, error: StaleLease) -> None:
         """The database refused this worker: put that on record, and stand aside.

@@ -38,6 +38,7 @@ from faultline.workers.settlement import Settlement
 from faultline.workers.takeovers import Takeovers
 from faultline.workers.talks import Talks, Unanswered
 from faultline.workers.tools import Tools
+from faultline.workers.unknown_tasks import UnknownTasks
 
 T = TypeVar("T")
 Companion = Callable[[], Coroutine[Any, Any, None]]
@@ -112,6 +113,7 @@ class Worker:
             batch_size=settings.commit_batch,
             on_flushed=self._wake.set,
         )
+        self._unknown_tasks = UnknownTasks()
         self._settlement = Settlement(
             settings.worker_id,
             book=self._book,
@@ -120,6 +122,7 @@ class Worker:
             spawn=self._hands.do,
             retry_seconds=self._retry_seconds,
             wake_in=self._wake_in,
+            unknown_tasks=self._unknown_tasks,
         )
         self._tools = Tools(self._url, concurrency=settings.concurrency)
         self._executor = Executor(
@@ -146,6 +149,8 @@ class Worker:
             heartbeat=self._heartbeat,
             settlement=self._settlement,
             takeovers=self._takeovers,
+            unknown_tasks=self._unknown_tasks,
+            spawn=self._hands.do,
         )
         self._services = (self._committer.run, self._listener.run, *companions)
 
@@ -314,6 +319,8 @@ class Worker:
     def _wanted(self) -> int:
         """How many jobs to claim now: for the free slots, and for those that will soon be free."""
         settings = self._settings
+        if self._claimer.is_deferring:
+            return 0  # the next claim could be of the same unknown tasks
         if self._committer.pending > 2 * settings.commit_batch:
             return 0  # the database is slower than the handlers: do not pile up leases
         ahead = self._pace.jobs_ahead(steady_now())

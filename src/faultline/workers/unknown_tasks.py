@@ -1,0 +1,66 @@
+"""Task names that a worker cannot run, and how long their jobs are deferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FIRST_DELAY_SECONDS = 60.0
+LONGEST_DELAY_SECONDS = 3_600.0
+MISSING_SECONDS = 60.0  # for so long a task that a child process did not find counts as unknown
+SAY_AGAIN_SECONDS = 60.0
+_MAX_NAMES = 1_000  # more than that begin anew: it costs a claim, not correctness
+
+
+@dataclass(slots=True)
+class _Sighting:
+    first_seen_at: float
+    said_at: float | None = None
+    jobs: int = 0  # deferred since it was last said
+
+
+class UnknownTasks:
+    """Bounded memory of one worker. All times are of its steady clock."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Sighting] = {}
+        self._missing: dict[str, float] = {}  # until when
+        self._names: tuple[int, str] = (-1, "{}")
+
+    def missing(self, task: str, now: float) -> None:
+        """A child process, which imports the code as it is on disk now, has no such task."""
+        self._missing[task] = now + MISSING_SECONDS
+        self._names = (-1, "{}")
+
+    def runnable(self, tasks: Iterable[str], now: float) -> str:
+        """The names of the tasks that can be run now, as an array literal for `protocol.claim`."""
+        names = list(tasks)
+        if self._missing:
+            self._missing = {task: until for task, until in self._missing.items() if until > now}
+            return _array(name for name in names if name not in self._missing)
+        if self._names[0] != len(names):  # tasks are added at start, never removed
+            self._names = (len(names), _array(names))
+        return self._names[1]
+
+    def delay_seconds(self, task: str, now: float) -> float:
+        """The longer a task has been unknown, the longer: twice that, within bounds."""
+        if task not in self._seen and len(self._seen) >= _MAX_NAMES:
+            self._seen.clear()
+        sighting = self._seen.setdefault(task, _Sighting(now))
+        unknown_for = now - sighting.first_seen_at
+        return min(max(FIRST_DELAY_SECONDS, 2 * unknown_for), LONGEST_DELAY_SECONDS)
+
+    def to_say(self, task: str, jobs: int, now: float) -> int:
+        """How many deferred jobs an event should report now; 0 while the last one is recent."""
+        sighting = self._seen.setdefault(task, _Sighting(now))
+        sighting.jobs += jobs
+        if sighting.said_at is not None and now < sighting.said_at + SAY_AGAIN_SECONDS:
+            return 0
+        sighting.said_at = now
+        told, sighting.jobs = sighting.jobs, 0
+        return told
+
+
+def _array(names: Iterable[str]) -> str:
+    """Task names need no quotes: letters, digits, and _ . : - alone (see `payload.check_task_name`)."""
+    return "{" + ",".join(names) + "}"
