@@ -49,6 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "reschedule_stranded": {WORKER, OPERATOR},
     "purge_jobs": {WORKER, OPERATOR},
     "purge_ledger": {WORKER, OPERATOR},
+    "purge_audit": {WORKER, OPERATOR},
+    "record_refusal": {PRODUCER},
     "cancel": {OPERATOR},
     "retry": {OPERATOR},
     "pause_queue": {OPERATOR},
@@ -70,6 +72,7 @@ INTERNAL = {
     *("uuid7", "wake", "limit_idling", "first_id_at", "removed_before"),
     *("seconds_from_now", "checked_lease", "checked_delay"),
     *("refuse_job_insert", "refuse_job_update", "refuse_ledger_change"),
+    *("write_audit", "audit_purge", "refuse_audit_change"),
     *("timeline", "server_identity", "current_epoch", "examine_server", "begin_epoch"),
 }
 
@@ -97,6 +100,7 @@ READABLE: dict[str, dict[str, set[str]]] = {
         INSPECTOR: EVERYTHING,
         OPERATOR: EVERYTHING,
     },
+    "audit_log": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "rejections": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "paused_queues": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "deferred_jobs": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},

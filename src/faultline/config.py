@@ -44,6 +44,7 @@ class Retention:
     succeeded_days: float = 7.0
     failed_days: float = 30.0
     ledger_days: float = 90.0
+    audit_days: float = 365.0
 
     def __post_init__(self) -> None:
         for name, days in vars(self).items():

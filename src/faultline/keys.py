@@ -53,6 +53,12 @@ class StoredKey:
     name: str
     key_hash: bytes = field(repr=False)
     scopes: frozenset[Scope]
+    prefix: str = ""
+
+    @property
+    def shown(self) -> str:
+        """Its name and the part of it that may be shown."""
+        return f"{self.name} (flk_{self.prefix})"
 
     def is_the_one_hashed(self, presented_hash: bytes) -> bool:
         """In a time that does not depend on where the two differ."""
@@ -110,15 +116,15 @@ def create(name: str, key: NewKey, scopes: Iterable[Scope]) -> Statement[int]:
 def find(prefix: str) -> Statement[StoredKey | None]:
     """The key with this prefix, if it was not revoked."""
     return Statement(
-        "SELECT id, name, key_hash, scopes FROM faultline.api_keys"
+        "SELECT id, name, key_hash, scopes, prefix FROM faultline.api_keys"
         " WHERE prefix = %s AND revoked_at IS NULL",
         (prefix,),
         lambda rows: _stored(*rows[0]) if rows else None,
     )
 
 
-def _stored(key_id: int, name: str, key_hash: bytes, scopes: list[str]) -> StoredKey:
-    return StoredKey(key_id, name, bytes(key_hash), frozenset(map(Scope, scopes)))
+def _stored(key_id: int, name: str, key_hash: bytes, scopes: list[str], prefix: str) -> StoredKey:
+    return StoredKey(key_id, name, bytes(key_hash), frozenset(map(Scope, scopes)), prefix)
 
 
 def listed(*, revoked: bool = False) -> Statement[list[KeyRecord]]:

@@ -95,6 +95,7 @@ def functions_sql() -> str:
         "guards.sql",
         "upkeep.sql",
         "operating.sql",
+        "audit.sql",
     )
     return "\n".join(files.joinpath(name).read_text() for name in names)
 

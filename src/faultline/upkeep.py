@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any, LiteralString
 from uuid import UUID
 
 from faultline.config import Retention
 from faultline.protocol import Statement
 
 BATCH_SIZE = 500
+RETENTION = '{"kind": "retention"}'  # the actor of automatic purges, as audit.sql compares it
 # After each batch, rest this many times as long as it took: three quarters of the time belong to others.
 REST_FACTOR = 3.0
 
@@ -21,7 +24,8 @@ class Purged:
     succeeded: int = 0
     failed: int = 0
     entries: int = 0
-    last_id: UUID | None = None  # where to go on; None when there is no more to look at
+    last_id: UUID | int | None = None  # where to go on; None when there is no more to look at
+    audit: int = 0
 
     def __add__(self, other: Purged) -> Purged:
         return Purged(
@@ -29,35 +33,43 @@ class Purged:
             self.failed + other.failed,
             self.entries + other.entries,
             other.last_id,
+            self.audit + other.audit,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.succeeded or self.failed or self.entries)
+        return bool(self.succeeded or self.failed or self.entries or self.audit)
 
 
 class Sweep:
     """One pass over everything, as statements to be run one by one, each in a transaction of its own.
     Jobs come first: an entry in the ledger outlives its job."""
 
-    def __init__(self, retention: Retention, *, dry_run: bool = False) -> None:
+    def __init__(
+        self, retention: Retention, *, dry_run: bool = False, is_automatic: bool = False
+    ) -> None:
+        """Only what is not automatic, but an operator's action, is recorded in the audit log."""
         self.purged = Purged()
+        self._is_automatic = is_automatic
         self._retention = retention
         self._dry_run = dry_run
-        self._after: UUID | None = None
-        self._verbs = []
+        self._after: Any = None
+        self._verbs: list[Callable[..., Statement[Purged]]] = []
         if retention.succeeded_days or retention.failed_days:
             self._verbs.append(purge_jobs)
         if retention.ledger_days:
             self._verbs.append(purge_ledger)
+        if retention.audit_days:
+            self._verbs.append(purge_audit)
 
     @property
     def next_statement(self) -> Statement[Purged] | None:
         if not self._verbs:
             return None
         verb = self._verbs[0]
-        return verb(
+        statement = verb(
             self._retention, batch_size=BATCH_SIZE, after=self._after, dry_run=self._dry_run
         )
+        return _automatic(statement) if self._is_automatic else statement
 
     def add(self, page: Purged) -> None:
         """What the statement answered; the next one goes on from there."""
@@ -87,6 +99,26 @@ def purge_ledger(
         (_keep(retention.ledger_days), after, batch_size, dry_run),
         lambda rows: Purged(entries=rows[0][0], last_id=rows[0][1]),
     )
+
+
+def purge_audit(
+    retention: Retention, *, batch_size: int, after: int | None = None, dry_run: bool = False
+) -> Statement[Purged]:
+    return Statement(
+        "SELECT entries, last_id FROM faultline.purge_audit(%s, %s, %s, %s)",
+        (_keep(retention.audit_days), after, batch_size, dry_run),
+        lambda rows: Purged(audit=rows[0][0], last_id=rows[0][1]),
+    )
+
+
+def _automatic(statement: Statement[Purged]) -> Statement[Purged]:
+    """The same purge, marked as retention's. The call takes the setting as input, so it comes after."""
+    said: LiteralString = (
+        "WITH said AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true) AS word) "
+    )
+    call = statement.sql.replace(" FROM ", " FROM said CROSS JOIN LATERAL ", 1)
+    call = call.replace("%s)", "%s AND said.word IS NOT NULL)", 1)
+    return replace(statement, sql=said + call, params=(RETENTION, *statement.params))
 
 
 def _keep(days: float) -> timedelta | None:

@@ -22,7 +22,7 @@ def api_url(new_database: NewDatabase, template: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def server(api_url: str) -> Iterator[Served]:
     """Keys are looked up at every request, so that what a test revokes is gone for the next."""
-    with served(api_url, "--key-cache-seconds", "0") as server:
+    with served(api_url, "--key-cache-seconds", "0", "--wrong-keys-per-second", "0") as server:
         yield server
 
 

@@ -44,7 +44,7 @@ def test_operations_have_names_that_people_can_read(document: dict[str, Any]) ->
     ]
     assert sorted(names) == [
         *("cancel_job", "enqueue_job", "enqueue_jobs", "get_health", "get_job", "get_key"),
-        *("get_metrics", "get_openapi", "get_readiness", "list_jobs", "list_queues"),
+        *("get_metrics", "get_openapi", "get_readiness", "list_audit", "list_jobs", "list_queues"),
         *("pause_queue", "resume_queue", "retry_job"),
     ]
 

@@ -32,6 +32,7 @@ ENDPOINTS: list[tuple[str, str, Scope | None]] = [
     ("POST", f"/jobs/{JOB}/retry", Scope.OPERATE),
     ("POST", "/queues/q/pause", Scope.OPERATE),
     ("POST", "/queues/q/resume", Scope.OPERATE),
+    ("GET", "/audit", Scope.OPERATE),
     ("GET", "/key", None),
     ("GET", "/openapi.json", None),
 ]

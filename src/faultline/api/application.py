@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,23 +14,25 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from faultline import keys, protocol
-from faultline.api import identity, jobs, probes, queues
+from faultline.api import audit, identity, jobs, probes, queues
 from faultline.api.document import describe
 from faultline.api.gate import Gate, report
 from faultline.api.keyring import Keyring
 from faultline.api.pulse import Pulse
 from faultline.api.rates import Rates
 from faultline.api.refusals import refusal_of
+from faultline.api.refused_access import RefusedAccesses
 from faultline.api.route import GuardedRoute
 from faultline.api.sessions import Sessions
 from faultline.api.settings import ApiSettings
+from faultline.api.throttle import Throttle
 from faultline.api.visit import Service
 from faultline.app import Faultline
 from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
 from faultline.protocol import Statement
 
-ROUTERS = (jobs.router, queues.router, identity.router, probes.router)
+ROUTERS = (jobs.router, queues.router, identity.router, audit.router, probes.router)
 _LONGEST_PULSE_SECONDS = 2.0
 
 
@@ -48,6 +51,7 @@ def create_api(
         try:
             yield
         finally:
+            await service.refused.close()
             await service.sessions.close()
             await service.pulse.close()
             if not was_on:  # whatever else this process does is not ours to count
@@ -82,12 +86,20 @@ def _service(url: str, settings: ApiSettings, app: Faultline | None) -> Service:
         seconds=min(_LONGEST_PULSE_SECONDS, settings.request_seconds),
         says=_said_by_an_enqueue(settings),
     )
+    sessions = Sessions(
+        url, pulse, connections=settings.connections, seconds=settings.request_seconds
+    )
+
+    async def record(statement: Statement[Any]) -> Any:
+        deadline = time.monotonic() + settings.request_seconds
+        return await sessions.run(statement, deadline=deadline)
+
     return Service(
         settings=settings,
         pulse=pulse,
-        sessions=Sessions(
-            url, pulse, connections=settings.connections, seconds=settings.request_seconds
-        ),
+        sessions=sessions,
+        throttle=Throttle(settings.wrong_keys_per_second, settings.wrong_key_burst),
+        refused=RefusedAccesses(record),
         keyring=Keyring(cache_seconds=settings.key_cache_seconds),
         rates=Rates(settings.requests_per_second, settings.burst),
         app=app,

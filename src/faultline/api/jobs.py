@@ -190,7 +190,7 @@ async def retry_job(id: JobId, visit: CurrentVisit) -> Response:  # noqa: A002
 
 
 async def _moved(job_id: UUID, visit: CurrentVisit, verb: Statement[JobState]) -> Response:
-    return answer({"job_id": job_id, "state": await visit.run(verb)})
+    return answer({"job_id": job_id, "state": await visit.operate(verb)})
 
 
 def _told(enqueued: Enqueued) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import psycopg
 
 from faultline import keys
 from faultline.api.refusals import Refusal
+from faultline.api.throttle import Throttle
 from faultline.errors import FaultlineError
 from faultline.keys import StoredKey
 from faultline.protocol import Statement
@@ -39,7 +40,9 @@ class Keyring:
         self._believed: OrderedDict[bytes, tuple[StoredKey, float]] = OrderedDict()
         self._touched: OrderedDict[int, float] = OrderedDict()
 
-    async def identify(self, presented: str | None, run: Run) -> StoredKey:
+    async def identify(
+        self, presented: str | None, run: Run, *, throttle: Throttle, address: str
+    ) -> StoredKey:
         """The key, which is valid; or a refusal that does not say which part of it was wrong."""
         if presented is None:
             raise _unauthenticated("this needs a key")
@@ -51,9 +54,12 @@ class Keyring:
         known, until = self._believed.get(presented_hash, (None, now))
         if known is None or now >= until:
             self._believed.pop(presented_hash, None)
+            throttle.admit(address, presented_hash)
             known = await run(keys.find(prefix))
             if not _is_it(known, presented_hash):
+                throttle.forget(presented_hash)
                 raise _unauthenticated("this key is not known, or was revoked")
+            throttle.accept(address, presented_hash)
             assert known is not None  # noqa: S101 - then it would not have been the one
             self._remember(self._believed, presented_hash, (known, now + self._cache_seconds))
             await self._touch(known, run, now)

@@ -242,6 +242,26 @@ class KeyAnswer(BaseModel):
     scopes: list[str] = Field(examples=[["operate", "read"]])
 
 
+class AuditEntry(BaseModel):
+    id: str
+    at: datetime
+    actor_kind: str = Field(examples=["key"])
+    actor: str = Field(examples=["oncall (flk_ab12cd34)"])
+    role: str = Field(description="The account of the database session.")
+    address: str | None
+    action: str = Field(examples=["pause"])
+    object: str | None = Field(examples=["queue mail"])
+    result: str = Field(examples=["done", "unchanged", "refused"])
+    code: str | None
+    detail: str | None
+    times: int = Field(description="How many equal refusals this row stands for.")
+
+
+class AuditPage(BaseModel):
+    audit: list[AuditEntry]
+    next: str | None = Field(description="`before` of the page after it; null at the end.")
+
+
 class HealthAnswer(BaseModel):
     status: str
     database_seconds: float = Field(description="How long the database took to answer just now.")

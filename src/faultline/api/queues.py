@@ -74,7 +74,7 @@ async def pause_queue(
     queue: Queue, visit: CurrentVisit, why: ReasonRequest | None = None
 ) -> Response:
     """What runs is finished; what is enqueued waits. A queue may be paused before it has any jobs."""
-    changed = await visit.run(queue_control.pause(queue, why.reason if why else None))
+    changed = await visit.operate(queue_control.pause(queue, why.reason if why else None))
     return answer({"queue": queue, "paused": True, "changed": changed})
 
 
@@ -86,5 +86,5 @@ async def pause_queue(
     openapi_extra=needs(Access.OPERATE),
 )
 async def resume_queue(queue: Queue, visit: CurrentVisit) -> Response:
-    changed = await visit.run(queue_control.resume(queue))
+    changed = await visit.operate(queue_control.resume(queue))
     return answer({"queue": queue, "paused": False, "changed": changed})

@@ -1,4 +1,4 @@
-"""How often each key may ask: a bucket of tokens for each, refilled as time goes by."""
+"""Token buckets: how often each key may ask, and how many wrong keys an address may try."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ class Rates:
         if len(self._buckets) > self._most:  # the longest unused: as a rule it is full again
             self._buckets.popitem(last=False)
         return 0 if granted else max(1, math.ceil((1 - tokens) / self._per_second))
+
+    def give_back(self, whose: Hashable) -> None:
+        """Undo one `take` that was granted."""
+        if whose in self._buckets:
+            tokens, since = self._buckets[whose]
+            self._buckets[whose] = (min(self._burst, tokens + 1), since)

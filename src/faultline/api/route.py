@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 
 from faultline.api.body import BoundedRequest
 from faultline.api.visit import Access, Visit
+from faultline.serving.client import address_of
 
 ACCESS = "x-faultline-access"
 
@@ -29,7 +30,8 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             service = request.app.state.service
-            visit = Visit(service, deadline=request.state.deadline)
+            address = address_of(request.scope, behind_proxy=service.settings.behind_proxy)
+            visit = Visit(service, deadline=request.state.deadline, address=address)
             request.state.visit = visit
             await visit.admit(request, access)
             bounded = BoundedRequest(request.scope, request.receive)

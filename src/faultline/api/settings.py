@@ -23,6 +23,7 @@ class ApiSettings:
     host: str = "127.0.0.1"
     port: int = _limit(8000, 0, 65535, "The port; 0 takes a free one and says which.")
     require_keys: bool = True  # without, only on a loopback address
+    behind_proxy: bool = False  # whether X-Forwarded-For names the client
     open_metrics: bool = False  # GET /metrics without a key
 
     request_seconds: float = _limit(
@@ -49,6 +50,15 @@ class ApiSettings:
         200.0, 0, 1_000_000, "Of one key, in the long run; beyond it, 429. 0 for no limit."
     )
     burst: int = _limit(400, 1, 1_000_000, "Of one key, at once, after a while of silence.")
+    wrong_keys_per_second: float = _limit(
+        1.0,
+        0,
+        1_000_000,
+        "Wrong keys of one address, in the long run; beyond it, 429. 0 for no limit.",
+    )
+    wrong_key_burst: int = _limit(
+        30, 1, 1_000_000, "Wrong keys of one address at once, after a while without any."
+    )
     key_cache_seconds: float = _limit(
         1.0, 0, 60, "How long a key is believed after it was looked up: a revoked one no longer."
     )

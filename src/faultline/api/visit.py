@@ -9,15 +9,20 @@ from enum import StrEnum
 from typing import Annotated, Any, TypeVar, assert_never
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 
+from faultline import audit_log
 from faultline.api.keyring import Keyring
 from faultline.api.pulse import Pulse
 from faultline.api.rates import Rates
 from faultline.api.refusals import Refusal
+from faultline.api.refused_access import UNKNOWN_KEY, RefusedAccess, RefusedAccesses
 from faultline.api.sessions import Sessions
 from faultline.api.settings import ApiSettings, is_loopback
+from faultline.api.throttle import Throttle
 from faultline.app import Faultline
-from faultline.keys import Scope, StoredKey
+from faultline.audit_log import Actor
+from faultline.keys import Scope, StoredKey, prefix_of
 from faultline.protocol import Statement
 from faultline.serving.client import presented_key
 
@@ -46,6 +51,8 @@ class Service:
     sessions: Sessions
     keyring: Keyring
     rates: Rates
+    throttle: Throttle
+    refused: RefusedAccesses
     app: Faultline | None = None  # without one, any task's name is taken
 
 
@@ -53,6 +60,7 @@ class Service:
 class Visit:
     service: Service
     deadline: float
+    address: str  # of the client
     key: StoredKey | None = None  # whose request it is, once that is known
 
     @property
@@ -73,12 +81,19 @@ class Visit:
             require_from_here(request)
             self._take_turn("whoever is on this machine")
             return
-        key = self.key = await self.service.keyring.identify(
-            presented_key(request.headers), self.run
-        )
+        presented = presented_key(request.headers)
+        try:
+            key = self.key = await self.service.keyring.identify(
+                presented, self.run, throttle=self.service.throttle, address=self.address
+            )
+        except Refusal as refusal:
+            if presented is not None and refusal.status_code in (401, 429):
+                self._note_refused(request, _unknown(presented), refusal.code)
+            raise
         self._take_turn(key.id)
         needed = _scope_for(access)
         if needed is not None and needed not in key.scopes:
+            self._note_refused(request, key.shown, "forbidden", kind="key")
             raise Refusal(
                 403,
                 "forbidden",
@@ -86,6 +101,18 @@ class Visit:
                 f"faultline keys create NAME --scope {needed}",
                 {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'},
             )
+
+    async def operate(self, statement: Statement[T]) -> T:
+        """Run an operator's action, which the audit log records under the name of the key."""
+        name = "without keys" if self.key is None else self.key.shown
+        return await self.run(audit_log.by(Actor("key", name, self.address), statement))
+
+    def _note_refused(
+        self, request: Request, name: str, code: str, *, kind: str = UNKNOWN_KEY
+    ) -> None:
+        route = request.scope.get("route")
+        action = f"{request.method} {route.path_format if isinstance(route, APIRoute) else '/'}"
+        self.service.refused.note(RefusedAccess(Actor(kind, name, self.address), action, code))
 
     def _take_turn(self, whose: object) -> None:
         if wait_seconds := self.service.rates.take(whose):
@@ -96,6 +123,12 @@ class Visit:
                 "wait for as long as Retry-After says, or send jobs in batches",
                 {"Retry-After": str(wait_seconds)},
             )
+
+
+def _unknown(presented: str) -> str:
+    """The part of it that may be shown, if it looks like a key."""
+    prefix = prefix_of(presented)
+    return "no key of this API" if prefix is None else f"flk_{prefix}"
 
 
 def _scope_for(access: Access) -> Scope | None:

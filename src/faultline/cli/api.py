@@ -37,6 +37,12 @@ def _limits(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @click.option("--host", default=ApiSettings.host, show_default=True, envvar="FAULTLINE_API_HOST")
 @_limits
+@click.option(
+    "--tls-proxy",
+    "behind_proxy",
+    is_flag=True,
+    help="Trust X-Forwarded-For of the proxy in front of it: the last element is the client.",
+)
 @click.option("--open-metrics", is_flag=True, help="GET /metrics without a key.")
 @click.option(
     "--insecure-no-keys",

@@ -18,7 +18,7 @@ from rich.text import Text
 from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.output import console, count, duration, one_line
-from faultline.cli.session import session
+from faultline.cli.session import acting, session
 from faultline.database import Connection, run
 from faultline.errors import InvalidInput
 from faultline.inspection import WorkerSighting, WorkerStatus
@@ -63,7 +63,8 @@ def drain(
     with session(context) as conn:
         sightings = {each.id: each for each in run(conn, inspection.workers())}
         names = None if everyone else _find(workers, sightings)
-        asked = [each.worker for each in run(conn, protocol.request_drain(names))]
+        with acting(conn):
+            asked = [each.worker for each in run(conn, protocol.request_drain(names))]
         present = [name for name in asked if _is_there(sightings.get(name))]
         for name in asked:
             click.echo(_said(name, sightings.get(name)))

@@ -7,7 +7,7 @@ import click
 from faultline import epoch as epochs
 from faultline.cli.context import Context
 from faultline.cli.output import print_json, print_table
-from faultline.cli.session import impatient, session
+from faultline.cli.session import acting, session
 from faultline.database import run
 
 
@@ -94,6 +94,6 @@ def bump(context: Context, reason: str | None, yes: bool) -> None:
                 "Is the original gone for good, so that none of its workers is still at work?",
                 abort=True,
             )
-        with impatient(conn):
+        with acting(conn):
             number = run(conn, epochs.bump(reason))
     click.echo(f"epoch {number} has begun")

@@ -16,7 +16,7 @@ from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.enqueue import enqueue
 from faultline.cli.output import duration, one_line, print_json, print_table
-from faultline.cli.session import impatient, session, spoken_errors
+from faultline.cli.session import acting, session, spoken_errors
 from faultline.cli.timeline import Moment, timeline
 from faultline.database import run
 from faultline.errors import FaultlineError, UnknownJob
@@ -180,7 +180,7 @@ def _for_each(
         for job_id in job_ids:
             state, error, says = None, None, ""
             try:
-                with spoken_errors(), impatient(conn):
+                with spoken_errors(), acting(conn):
                     state = run(conn, verb(job_id))
                 says = words.get(state, f"is {state}")
             except FaultlineError as refusal:

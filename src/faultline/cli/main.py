@@ -28,6 +28,7 @@ COMMANDS = {
     "enqueue": "faultline.cli.jobs",
     "jobs": "faultline.cli.jobs",
     "queues": "faultline.cli.queues",
+    "audit": "faultline.cli.audit",
     "why": "faultline.cli.diagnosis",
     "verify": "faultline.cli.diagnosis",
     "doctor": "faultline.cli.diagnosis",

@@ -11,7 +11,7 @@ import click
 
 from faultline.cli.context import Context
 from faultline.cli.output import count, print_json
-from faultline.cli.session import session
+from faultline.cli.session import acting, session
 from faultline.config import Retention
 from faultline.database import run
 from faultline.upkeep import REST_FACTOR, Sweep
@@ -21,7 +21,7 @@ Command = Callable[..., None]
 
 
 def retention_options(command: Command) -> Command:
-    """Give the command three options, and their values as one: `retention`."""
+    """Give the command its options about retention, and their values as one: `retention`."""
 
     @functools.wraps(command)
     def with_retention(
@@ -29,16 +29,19 @@ def retention_options(command: Command) -> Command:
         keep_succeeded_days: float,
         keep_failed_days: float,
         keep_ledger_days: float,
+        keep_audit_days: float,
         **rest: Any,
     ) -> None:
         retention = Retention(
             succeeded_days=keep_succeeded_days,
             failed_days=keep_failed_days,
             ledger_days=keep_ledger_days,
+            audit_days=keep_audit_days,
         )
         command(*args, retention=retention, **rest)
 
     for name, days in (
+        ("audit", DEFAULTS.audit_days),
         ("ledger", DEFAULTS.ledger_days),
         ("failed", DEFAULTS.failed_days),
         ("succeeded", DEFAULTS.succeeded_days),
@@ -68,16 +71,23 @@ def purge(context: Context, dry_run: bool, as_json: bool, retention: Retention) 
     with session(context) as conn:
         while (statement := sweep.next_statement) is not None:
             started = time.monotonic()
-            sweep.add(run(conn, statement))
+            with acting(conn):
+                sweep.add(run(conn, statement))
             time.sleep(REST_FACTOR * (time.monotonic() - started))
     purged = sweep.purged
     if as_json:
-        found = {"succeeded": purged.succeeded, "failed": purged.failed, "ledger": purged.entries}
+        found = {
+            "succeeded": purged.succeeded,
+            "failed": purged.failed,
+            "ledger": purged.entries,
+            "audit": purged.audit,
+        }
         print_json({"dry_run": dry_run, **found})
         return
     click.echo(
         f"{'would remove' if dry_run else 'removed'} {count(purged.succeeded, 'succeeded job')},"
-        f" {count(purged.failed, 'failed job')} and {_entries(purged.entries)} of the ledger"
+        f" {count(purged.failed, 'failed job')}, {_entries(purged.entries)} of the ledger"
+        f" and {_entries(purged.audit)} of the audit log"
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 
+from faultline import audit_log
+from faultline.audit_log import Actor
 from faultline.cli.context import Context
-from faultline.database import Connection, spoken
+from faultline.database import Connection, run, spoken
 
 LOCK_TIMEOUT_SECONDS = 5
 
@@ -26,6 +30,21 @@ def impatient(conn: Connection) -> Iterator[None]:
     with conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
         yield
+
+
+@contextmanager
+def acting(conn: Connection) -> Iterator[None]:
+    """A transaction of an operator's action, which the audit log records under this user's name."""
+    with impatient(conn):
+        run(conn, audit_log.acting_for(Actor("command line", _user())))
+        yield
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's account may have no name
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
 
 
 @contextmanager

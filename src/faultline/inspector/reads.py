@@ -9,6 +9,8 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
+from faultline import audit_log
+from faultline.audit_log import AuditFilter
 from faultline.inspector import documents, job_details, job_pages, rejections, reports
 from faultline.inspector.answers import Json
 from faultline.inspector.job_pages import JobFilter
@@ -74,6 +76,24 @@ async def refused(
 ) -> Json:
     async with shared.reader.look() as look:
         page = await look.read(rejections.page(limit=limit, before=before))
+    return Json(page)
+
+
+@router.get("/audit")
+async def audit(
+    shared: Shared,
+    actor: Name = None,
+    action: Name = None,
+    object: Name = None,  # noqa: A002 - the name in the query
+    result: Name = None,
+    address: Name = None,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Json:
+    """What operators did, and which keys were refused."""
+    wanted = AuditFilter(actor, action, object, result, address)
+    async with shared.reader.look() as look:
+        page = await look.read(audit_log.page(wanted, limit=limit, before=before))
     return Json(page)
 
 

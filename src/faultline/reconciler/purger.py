@@ -44,7 +44,7 @@ class Purger:
                 await self._link.close()
 
     async def _sweep(self) -> None:
-        sweep = Sweep(self._retention)
+        sweep = Sweep(self._retention, is_automatic=True)
         try:
             while (statement := sweep.next_statement) is not None:
                 started = time.monotonic()
@@ -58,4 +58,5 @@ class Purger:
                     succeeded=purged.succeeded,
                     failed=purged.failed,
                     ledger_entries=purged.entries,
+                    audit_entries=purged.audit,
                 )

@@ -102,9 +102,13 @@ $$;
 -- Safe at any time: tokens go on from a higher place, and whoever holds a lease keeps it.
 CREATE OR REPLACE FUNCTION faultline.bump_epoch(reason text DEFAULT NULL) RETURNS bigint -- the new one
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    began bigint;
 BEGIN
     PERFORM FROM faultline.epochs AS e ORDER BY e.epoch LIMIT 1 FOR UPDATE;
-    RETURN faultline.begin_epoch(concat_ws(': ', 'by hand', bump_epoch.reason));
+    began := faultline.begin_epoch(concat_ws(': ', 'by hand', bump_epoch.reason));
+    PERFORM faultline.write_audit('bump epoch', 'epoch ' || began, 'done', detail => bump_epoch.reason);
+    RETURN began;
 END $$;
 
 -- The current epoch, the server as it was then, and as it is now. Changes nothing.

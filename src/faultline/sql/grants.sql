@@ -27,7 +27,7 @@ GRANT EXECUTE ON FUNCTION faultline.epoch_status()
     TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 
 GRANT SELECT ON faultline.jobs, faultline.ledger, faultline.rejections, faultline.attempts_log, faultline.workers,
-    faultline.paused_queues, faultline.deferred_jobs
+    faultline.paused_queues, faultline.deferred_jobs, faultline.audit_log
     TO faultline_inspector, faultline_operator;
 
 -- Of a job what recovery, counting and metrics look at: neither payload nor result, nor what a handler's error said.
@@ -62,7 +62,10 @@ GRANT EXECUTE ON FUNCTION
     faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer, text)
     TO faultline_producer, faultline_worker;
 
-GRANT EXECUTE ON FUNCTION faultline.touch_api_key(bigint) TO faultline_producer;
+GRANT EXECUTE ON FUNCTION
+    faultline.touch_api_key(bigint),
+    faultline.record_refusal(text, text, text, integer)
+    TO faultline_producer;
 
 GRANT EXECUTE ON FUNCTION
     faultline.claim(text, text[], integer, interval, jsonb, text[], bigint),
@@ -89,7 +92,8 @@ GRANT EXECUTE ON FUNCTION
     faultline.clock_setback(),
     faultline.reschedule_stranded(jsonb, integer),
     faultline.purge_jobs(interval, interval, uuid, integer, boolean),
-    faultline.purge_ledger(interval, uuid, integer, boolean)
+    faultline.purge_ledger(interval, uuid, integer, boolean),
+    faultline.purge_audit(interval, bigint, integer, boolean)
     TO faultline_worker, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION

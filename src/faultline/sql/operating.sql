@@ -10,6 +10,7 @@ DECLARE
     job faultline.jobs := faultline.lock_job(cancel.job_id);
 BEGIN
     IF job.state NOT IN ('queued', 'running') THEN
+        PERFORM faultline.write_audit('cancel', 'job ' || job.id, 'unchanged', job.state, reason);
         RETURN job.state;
     END IF;
     INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
@@ -19,6 +20,7 @@ BEGIN
     SET state = 'failed', failed_reason = 'cancelled', finished_at = clock_timestamp(),
         last_error = coalesce(left(reason, 10000), last_error), lease_owner = NULL, lease_expires_at = NULL
     WHERE id = job.id;
+    PERFORM faultline.write_audit('cancel', 'job ' || job.id, 'done', 'failed', reason);
     RETURN 'failed';
 END $$;
 
@@ -41,8 +43,10 @@ BEGIN
         WHERE id = job.id;
         PERFORM set_config('faultline.verb', '', true);
         PERFORM faultline.wake(job.queue);
+        PERFORM faultline.write_audit('retry', 'job ' || job.id, 'done', 'queued');
         RETURN 'queued';
     END IF;
+    PERFORM faultline.write_audit('retry', 'job ' || job.id, 'unchanged', job.state);
     RETURN job.state;
 END $$;
 
@@ -63,10 +67,15 @@ END $$;
 -- Safe at any time: a claim looks at this table and nothing else does. What is running goes on, and is committed.
 CREATE OR REPLACE FUNCTION faultline.pause_queue(queue text, reason text DEFAULT NULL) RETURNS boolean -- whether it ran until now
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ran boolean;
 BEGIN
     INSERT INTO faultline.paused_queues (queue, reason) VALUES (pause_queue.queue, left(pause_queue.reason, 1000))
     ON CONFLICT DO NOTHING;
-    RETURN FOUND;
+    ran := FOUND;
+    PERFORM faultline.write_audit('pause', 'queue ' || pause_queue.queue, CASE WHEN ran THEN 'done' ELSE 'unchanged' END,
+                                  detail => pause_queue.reason);
+    RETURN ran;
 END $$;
 
 CREATE OR REPLACE FUNCTION faultline.resume_queue(queue text) RETURNS boolean -- whether it was paused
@@ -74,8 +83,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     DELETE FROM faultline.paused_queues AS z WHERE z.queue = resume_queue.queue;
     IF NOT FOUND THEN
+        PERFORM faultline.write_audit('resume', 'queue ' || resume_queue.queue, 'unchanged');
         RETURN false;
     END IF;
+    PERFORM faultline.write_audit('resume', 'queue ' || resume_queue.queue, 'done');
     PERFORM faultline.wake(resume_queue.queue);
     RETURN true;
 END $$;
@@ -83,16 +94,28 @@ END $$;
 -- ── Keys of the HTTP API ───────────────────────────────────────────────────────────────────────────────────────────
 
 CREATE OR REPLACE FUNCTION faultline.create_api_key(name text, prefix text, key_hash bytea, scopes text[]) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    made bigint;
+BEGIN
     INSERT INTO faultline.api_keys (name, prefix, key_hash, scopes)
-    VALUES (create_api_key.name, create_api_key.prefix, create_api_key.key_hash, create_api_key.scopes) RETURNING id
-$$;
+    VALUES (create_api_key.name, create_api_key.prefix, create_api_key.key_hash, create_api_key.scopes) RETURNING id INTO made;
+    PERFORM faultline.write_audit('create key', 'key flk_' || create_api_key.prefix, 'done',
+                                  detail => create_api_key.name || ': ' || array_to_string(create_api_key.scopes, ', '));
+    RETURN made;
+END $$;
 
 CREATE OR REPLACE FUNCTION faultline.revoke_api_key(id bigint) RETURNS boolean -- whether it was valid until now
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    was_valid boolean;
 BEGIN
     UPDATE faultline.api_keys AS k SET revoked_at = clock_timestamp() WHERE k.id = revoke_api_key.id AND k.revoked_at IS NULL;
-    RETURN FOUND;
+    was_valid := FOUND;
+    PERFORM faultline.write_audit('revoke key', coalesce((SELECT 'key flk_' || k.prefix FROM faultline.api_keys AS k
+                                                          WHERE k.id = revoke_api_key.id), 'key ' || revoke_api_key.id),
+                                  CASE WHEN was_valid THEN 'done' ELSE 'unchanged' END);
+    RETURN was_valid;
 END $$;
 
 -- To the minute, so that a busy key does not write at every request.

@@ -128,6 +128,8 @@ BEGIN
             RETURNING w.id, w.drain_requested_at, w.lost_at IS NOT NULL AS is_lost),
         woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue can have such a name
         SELECT a.id, a.drain_requested_at, a.is_lost FROM asked AS a, (SELECT count(*) FROM woken) AS all_woken ORDER BY a.id;
+    PERFORM faultline.write_audit('drain', coalesce('worker ' || array_to_string(request_drain.workers, ', '), 'all workers'),
+                                  CASE WHEN FOUND THEN 'done' ELSE 'unchanged' END);
 END $$;
 
 CREATE OR REPLACE FUNCTION faultline.deregister_worker(worker text) RETURNS void

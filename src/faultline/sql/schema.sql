@@ -217,6 +217,27 @@ CREATE TABLE faultline.api_keys (
     CONSTRAINT key_scopes_are_known CHECK (scopes <@ ARRAY['enqueue', 'read', 'operate'] AND cardinality(scopes) > 0)
 );
 
+-- What operators did, and which keys were refused: added to, never changed, removed by retention alone. See audit.sql.
+CREATE TABLE faultline.audit_log (
+    id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    actor_kind text        NOT NULL, -- key, command line, role, …
+    actor      text        NOT NULL, -- whom the caller acts for, by its own word
+    role       text        NOT NULL, -- the account of the session, by PostgreSQL's
+    address    text,
+    action     text        NOT NULL,
+    object     text,
+    result     text        NOT NULL,
+    code       text,
+    detail     text,
+    times      integer     NOT NULL DEFAULT 1, -- equal refusals are counted in one row
+    CONSTRAINT result_is_known CHECK (result IN ('done', 'unchanged', 'refused')),
+    CONSTRAINT texts_are_within_limits CHECK (
+        octet_length(actor_kind) <= 200 AND octet_length(actor) <= 800 AND octet_length(role) <= 256
+        AND octet_length(address) <= 400 AND octet_length(action) <= 400 AND octet_length(object) <= 1200
+        AND octet_length(code) <= 400 AND octet_length(detail) <= 4000)
+);
+
 CREATE TABLE faultline.migrations (
     version    integer     PRIMARY KEY,
     name       text        NOT NULL,

@@ -65,6 +65,7 @@ BEGIN
         DELETE FROM faultline.rejections AS r WHERE r.job_id = ANY (page);
         DELETE FROM faultline.deferred_jobs AS d WHERE d.job_id = ANY (page);
         DELETE FROM faultline.jobs AS j WHERE j.id = ANY (page);
+        PERFORM faultline.audit_purge('jobs', cardinality(page));
     END IF;
     RETURN NEXT;
 END $$;
@@ -98,6 +99,7 @@ BEGIN
             ORDER BY o.job_id FOR UPDATE SKIP LOCKED));
         GET DIAGNOSTICS entries = ROW_COUNT;
         PERFORM set_config('faultline.verb', '', true);
+        PERFORM faultline.audit_purge('ledger', entries);
         DELETE FROM faultline.rejections AS r WHERE r.id = ANY (ARRAY(
             SELECT o.id FROM faultline.rejections AS o
             WHERE o.job_id < first_kept AND o.rejected_at < oldest

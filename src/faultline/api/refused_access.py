@@ -1,0 +1,98 @@
+"""Records refused keys and scopes in the audit log: counted, and written at most once a minute each.
+
+A flood of wrong keys must not become a flood of rows. Refusals of the same kind are counted: the first is
+written at once, the others together a minute later. Wrong keys of one address are one kind, whatever they
+were, and there are twenty kinds a minute at most; what comes beyond them is counted under one name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from faultline import audit_log
+from faultline.api.refusals import Refusal
+from faultline.audit_log import Actor
+from faultline.errors import FaultlineError
+from faultline.protocol import Statement
+
+WRITE_SECONDS = 60.0
+MOST_KINDS = 20
+UNKNOWN_KEY = "unknown key"
+_LOOK_SECONDS = 1.0
+_SEVERAL = Actor(UNKNOWN_KEY, "several", "several addresses")
+
+Run = Callable[[Statement[Any]], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAccess:
+    actor: Actor
+    action: str
+    code: str
+
+    @property
+    def kind(self) -> Hashable:
+        """Refusals of one kind are written together."""
+        if self.actor.kind == UNKNOWN_KEY:
+            return self.actor.address, self.code
+        return self
+
+
+class RefusedAccesses:
+    """`run` is called for each row to write; if it fails, no request is refused for it."""
+
+    def __init__(self, run: Run, *, seconds: float = WRITE_SECONDS) -> None:
+        self._run, self._seconds = run, seconds
+        self._waiting: dict[Hashable, tuple[RefusedAccess, int]] = {}
+        self._written_at: dict[Hashable, float] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self._has_some = asyncio.Event()
+
+    def note(self, refused: RefusedAccess) -> None:
+        """Count it. The task that writes is started with the first."""
+        kinds = self._waiting.keys() | self._written_at.keys()
+        if refused.kind not in kinds and len(kinds) >= MOST_KINDS:
+            refused = RefusedAccess(_SEVERAL, "any", "several")
+        first, times = self._waiting.get(refused.kind, (refused, 0))
+        self._waiting[refused.kind] = (first, times + 1)
+        self._has_some.set()
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def close(self) -> None:
+        """Write what was counted, as far as it can be written at once."""
+        if self._writer is None:
+            return
+        self._writer.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._writer
+        self._written_at.clear()
+        await self._write_due(time.monotonic())
+
+    async def _write(self) -> None:
+        while True:
+            await self._has_some.wait()
+            await self._write_due(time.monotonic())
+            if self._waiting:
+                await asyncio.sleep(min(self._seconds, _LOOK_SECONDS))
+            else:
+                self._has_some.clear()
+
+    async def _write_due(self, now: float) -> None:
+        recent = now - self._seconds
+        self._written_at = {kind: at for kind, at in self._written_at.items() if at > recent}
+        for kind in [kind for kind in self._waiting if kind not in self._written_at]:
+            self._written_at[kind] = now
+            refused, times = self._waiting.pop(kind)
+            statement = audit_log.record_refusal(
+                refused.actor, action=refused.action, target=None, code=refused.code, times=times
+            )
+            with contextlib.suppress(FaultlineError, psycopg.Error, Refusal):
+                await self._run(statement)

@@ -1,0 +1,130 @@
+"""The audit log of operators' actions, as values in the style of protocol.py. See sql/audit.sql."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import LiteralString, TypeVar
+
+import orjson
+
+from faultline.protocol import Row, Statement
+
+T = TypeVar("T")
+
+LOOKED_AT = 10_000  # rows, for one page
+ACTOR_SETTING = "faultline.actor"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Whom a caller acts for. PostgreSQL records the account of the session beside it."""
+
+    kind: str
+    name: str
+    address: str | None = None
+
+    @property
+    def setting(self) -> str:
+        """As the setting of a transaction says it."""
+        said = {"kind": self.kind, "name": self.name.replace("\0", "")}
+        if self.address is not None:
+            said["address"] = self.address
+        return orjson.dumps(said).decode()
+
+
+def acting_for(actor: Actor) -> Statement[None]:
+    """To be run in the transaction of the action, before it."""
+    return Statement(
+        "SELECT set_config(%s, %s, true)", (ACTOR_SETTING, actor.setting), lambda rows: None
+    )
+
+
+def by(actor: Actor, statement: Statement[T]) -> Statement[T]:
+    """The same call of one function, for this actor, in one statement and so one transaction."""
+    said: LiteralString = (
+        "WITH said AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true)) "
+    )
+    return replace(
+        statement,
+        sql=f"{said}{statement.sql} FROM said",
+        params=(actor.setting, *statement.params),
+    )
+
+
+def record_refusal(
+    actor: Actor, *, action: str, target: str | None, code: str, times: int
+) -> Statement[bool]:
+    """Whether it was recorded: there is a limit to how many are, each minute."""
+    return by(
+        actor,
+        Statement(
+            "SELECT faultline.record_refusal(%s, %s, %s, %s)",
+            (action, target, code, times),
+            lambda rows: bool(rows[0][0]),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    id: str
+    at: datetime
+    actor_kind: str
+    actor: str
+    role: str
+    address: str | None
+    action: str
+    object: str | None
+    result: str
+    code: str | None
+    detail: str | None
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    audit: list[AuditEntry]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """What entries must be equal to; None: anything."""
+
+    actor: str | None = None
+    action: str | None = None
+    object: str | None = None
+    result: str | None = None
+    address: str | None = None
+
+
+def page(wanted: AuditFilter, *, limit: int, before: int | None = None) -> Statement[AuditPage]:
+    """The newest first. A filter looks at a bounded number of rows; `next` goes on from there."""
+
+    def read(rows: list[Row]) -> AuditPage:
+        seen, last = rows[0][:2]
+        found = [AuditEntry(str(row[2]), *row[3:]) for row in rows if row[2] is not None]
+        if len(found) > limit:
+            return AuditPage(found[:limit], found[limit - 1].id)
+        return AuditPage(found, str(last) if seen == LOOKED_AT else None)
+
+    tests = (wanted.actor, wanted.action, wanted.object, wanted.result, wanted.address)
+    return Statement(
+        "WITH seen AS MATERIALIZED (SELECT * FROM faultline.audit_log WHERE id < %s"
+        "  ORDER BY id DESC LIMIT %s),"
+        " chosen AS (SELECT * FROM seen WHERE (%s::text IS NULL OR actor = %s)"
+        "  AND (%s::text IS NULL OR action = %s) AND (%s::text IS NULL OR object = %s)"
+        "  AND (%s::text IS NULL OR result = %s) AND (%s::text IS NULL OR address = %s)"
+        "  ORDER BY id DESC LIMIT %s)"
+        " SELECT (SELECT count(*) FROM seen), (SELECT min(id) FROM seen), c.id, c.at, c.actor_kind,"
+        " c.actor, c.role, c.address, c.action, c.object, c.result, c.code, c.detail, c.times"
+        " FROM (VALUES (1)) AS one LEFT JOIN chosen AS c ON true ORDER BY c.id DESC",
+        (
+            2**63 - 1 if before is None else before,
+            LOOKED_AT,
+            *(each for test in tests for each in (test, test)),
+            limit + 1,
+        ),
+        read,
+    )

@@ -1,0 +1,97 @@
+-- The audit log: which operator did what, when, from where, and with which result.
+-- A function that acts for an operator writes its row itself, in the same transaction: there is no action without its row, and
+-- no row for an action that was rolled back. The log is only ever added to; retention removes its oldest rows.
+
+-- The caller may say who it acts for, by a setting of the transaction: {"kind", "name", "address"} in faultline.actor. It is
+-- a claim of that caller, which the API makes for the key of a request, and the command line for the account that runs it.
+-- The role is PostgreSQL's own word, and always there: a caller from psql is known by it.
+CREATE OR REPLACE FUNCTION faultline.write_audit(
+    action text, object text, result text, code text DEFAULT NULL, detail text DEFAULT NULL, times integer DEFAULT 1)
+RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    said text := nullif(current_setting('faultline.actor', true), '');
+    who  jsonb := '{}';
+BEGIN
+    IF said IS NOT NULL THEN
+        BEGIN
+            who := said::jsonb;
+        EXCEPTION WHEN invalid_text_representation OR untranslatable_character OR invalid_parameter_value THEN
+            who := jsonb_build_object('kind', 'unknown', 'name', said);
+        END;
+    END IF;
+    INSERT INTO faultline.audit_log (actor_kind, actor, role, address, action, object, result, code, detail, times)
+    VALUES (left(coalesce(who ->> 'kind', 'role'), 50), left(coalesce(who ->> 'name', session_user), 200), session_user,
+            left(coalesce(who ->> 'address', host(inet_client_addr())), 100), left(action, 100), left(object, 300), result,
+            left(code, 100), left(detail, 1000), times);
+END $$;
+
+-- What the HTTP API refused before it asked for anything: a wrong key, a scope that the key lacks. It counts equal refusals
+-- and reports them together; here is a bound of its own, so that no caller can fill the table with them.
+CREATE OR REPLACE FUNCTION faultline.record_refusal(action text, object text, code text, times integer DEFAULT 1)
+RETURNS boolean -- whether it was recorded
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (SELECT count(*) FROM (SELECT a.result, a.at FROM faultline.audit_log AS a ORDER BY a.id DESC LIMIT 60) AS newest
+        WHERE newest.result = 'refused' AND newest.at > clock_timestamp() - interval '1 minute') >= 60 THEN
+        RETURN false;
+    END IF;
+    PERFORM faultline.write_audit(record_refusal.action, record_refusal.object, 'refused', record_refusal.code,
+                                  times => greatest(1, record_refusal.times));
+    RETURN true;
+END $$;
+
+-- Safe at any time: the oldest rows go, in the order of their ids, and nothing waits for another's lock.
+CREATE OR REPLACE FUNCTION faultline.purge_audit(
+    keep interval, after_id bigint DEFAULT NULL, batch_size integer DEFAULT 500, dry_run boolean DEFAULT false)
+RETURNS TABLE (entries integer, last_id bigint) -- last_id: where to go on; null at the end
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    oldest timestamptz := clock_timestamp() - keep;
+    page   bigint[];
+BEGIN
+    PERFORM faultline.check_retention(batch_size, keep);
+    page := ARRAY(SELECT a.id FROM faultline.audit_log AS a WHERE a.id > coalesce(after_id, 0)
+                  ORDER BY a.id LIMIT batch_size);
+    last_id := CASE WHEN cardinality(page) = batch_size THEN page[batch_size] END;
+    page := ARRAY(SELECT a.id FROM faultline.audit_log AS a WHERE a.id = ANY (page) AND a.at < oldest ORDER BY a.id);
+    IF cardinality(page) < batch_size THEN
+        last_id := NULL; -- ids follow time: what comes after is kept
+    END IF;
+    entries := cardinality(page);
+    IF NOT dry_run AND entries > 0 THEN
+        PERFORM set_config('faultline.verb', 'retention', true);
+        DELETE FROM faultline.audit_log AS a WHERE a.id = ANY (ARRAY(
+            SELECT o.id FROM faultline.audit_log AS o WHERE o.id = ANY (page) ORDER BY o.id FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS entries = ROW_COUNT;
+        PERFORM set_config('faultline.verb', '', true);
+    END IF;
+    RETURN NEXT;
+END $$;
+
+-- What was purged by an operator's hand. The leading reconciler purges all the time, and says that it does: retention.
+CREATE OR REPLACE FUNCTION faultline.audit_purge(what text, removed bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF removed > 0 AND coalesce(current_setting('faultline.actor', true), '') <> '{"kind": "retention"}' THEN
+        PERFORM faultline.write_audit('purge', what, 'done', detail => removed || ' removed');
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.refuse_audit_change() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'rows of the audit log are never changed, and removed by retention alone (%)', TG_OP
+        USING ERRCODE = 'FL002', HINT = 'Set how long they are kept: --keep-audit-days.';
+END $$;
+
+CREATE OR REPLACE TRIGGER guard_update BEFORE UPDATE ON faultline.audit_log FOR EACH ROW
+EXECUTE FUNCTION faultline.refuse_audit_change();
+
+CREATE OR REPLACE TRIGGER guard_delete BEFORE DELETE ON faultline.audit_log FOR EACH ROW
+WHEN (current_setting('faultline.verb', true) IS DISTINCT FROM 'retention')
+EXECUTE FUNCTION faultline.refuse_audit_change();
+
+CREATE OR REPLACE TRIGGER guard_truncate BEFORE TRUNCATE ON faultline.audit_log FOR EACH STATEMENT
+EXECUTE FUNCTION faultline.refuse_audit_change();

@@ -1,0 +1,317 @@
+"""The audit log: every action of an operator has its row, and refused keys cannot fill it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from faultline import audit_log, upkeep
+from faultline.api import ApiSettings
+from faultline.api.refusals import Refusal
+from faultline.api.refused_access import MOST_KINDS, RefusedAccess, RefusedAccesses
+from faultline.api.throttle import Throttle, network_of
+from faultline.audit_log import Actor, AuditFilter
+from faultline.config import Retention
+from faultline.database import run
+from faultline.keys import Scope
+from faultline.protocol import Statement
+from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
+from tests.cli.conftest import invoke
+from tests.protocol import steps
+
+Connection = psycopg.Connection[Any]
+WRONG = "flk_zzzzzzzz_" + "x" * 40
+
+
+def rows(conn: Connection) -> list[tuple[Any, ...]]:
+    return steps.rows(
+        conn,
+        "SELECT actor_kind, actor, action, object, result, code FROM faultline.audit_log"
+        " ORDER BY id",
+    )
+
+
+# ── written with the action ──────────────────────────────────────────────────────────────────────
+
+
+def test_every_action_has_its_row_and_one_from_psql_is_known_by_its_role(conn: Connection) -> None:
+    job_id, _ = steps.enqueue(conn)
+    me = conn.info.user
+    conn.execute("SELECT faultline.cancel(%s, 'by mistake')", [job_id])
+    conn.execute("SELECT faultline.cancel(%s)", [job_id])
+    conn.execute("SELECT faultline.retry(%s)", [job_id])
+    conn.execute("SELECT faultline.pause_queue('mail'), faultline.resume_queue('mail')")
+    conn.execute("SELECT faultline.resume_queue('mail')")
+    key = "SELECT faultline.create_api_key('ci', 'abcdefgh', sha256('x'), '{read}')"
+    key_id = steps.value(conn, key)
+    conn.execute("SELECT faultline.revoke_api_key(%s)", [key_id])
+    conn.execute("SELECT FROM faultline.request_drain()")
+    epoch = steps.value(conn, "SELECT faultline.bump_epoch('restored')")
+
+    job = f"job {job_id}"
+    assert rows(conn) == [
+        ("role", me, "cancel", job, "done", "failed"),
+        ("role", me, "cancel", job, "unchanged", "failed"),
+        ("role", me, "retry", job, "done", "queued"),
+        ("role", me, "pause", "queue mail", "done", None),
+        ("role", me, "resume", "queue mail", "done", None),
+        ("role", me, "resume", "queue mail", "unchanged", None),
+        ("role", me, "create key", "key flk_abcdefgh", "done", None),
+        ("role", me, "revoke key", "key flk_abcdefgh", "done", None),
+        ("role", me, "drain", "all workers", "unchanged", None),
+        ("role", me, "bump epoch", f"epoch {epoch}", "done", None),
+    ]
+    assert steps.value(conn, "SELECT detail FROM faultline.audit_log ORDER BY id LIMIT 1") == (
+        "by mistake"
+    )
+
+
+def test_an_action_that_is_rolled_back_has_no_row(conn: Connection) -> None:
+    with conn.transaction(force_rollback=True):
+        conn.execute("SELECT faultline.pause_queue('mail')")
+        assert len(rows(conn)) == 1
+    assert rows(conn) == []
+
+
+@pytest.mark.parametrize("said", ["no JSON", '"a text"', "[1]", "{}", '{"name": {"a": 1}}'])
+def test_an_actor_that_makes_no_sense_stops_no_action(conn: Connection, said: str) -> None:
+    with conn.transaction():
+        conn.execute("SELECT set_config('faultline.actor', %s, true)", [said])
+        conn.execute("SELECT faultline.pause_queue('mail')")
+    assert steps.value(conn, "SELECT role FROM faultline.audit_log") == conn.info.user
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE faultline.audit_log SET actor = 'somebody else'",
+        "DELETE FROM faultline.audit_log",
+        "TRUNCATE faultline.audit_log",
+    ],
+)
+def test_rows_are_neither_changed_nor_removed(conn: Connection, change: str) -> None:
+    conn.execute("SELECT faultline.pause_queue('mail')")
+    with steps.refused("FL002"):
+        conn.execute(change.encode())
+    assert len(rows(conn)) == 1
+
+
+def test_retention_removes_old_rows_alone_and_does_not_record_itself(conn: Connection) -> None:
+    for queue in "abc":
+        conn.execute("SELECT faultline.pause_queue(%s)", [queue])
+    age(conn, "a", "b")
+    sweep = upkeep.Sweep(Retention(audit_days=1.0), is_automatic=True)
+    while (statement := sweep.next_statement) is not None:
+        sweep.add(run(conn, statement))
+    assert sweep.purged.audit == 2
+    assert [row[3] for row in rows(conn)] == ["queue c"]
+
+
+def age(conn: Connection, *queues: str) -> None:
+    with conn.transaction():
+        conn.execute("SET LOCAL session_replication_role = replica")
+        conn.execute(
+            "UPDATE faultline.audit_log SET at = at - interval '2 days' WHERE object = ANY (%s)",
+            [[f"queue {queue}" for queue in queues]],
+        )
+
+
+def test_a_purge_by_hand_is_recorded(conn: Connection, database_url: str) -> None:
+    done = steps.committed(conn)
+    with conn.transaction():
+        conn.execute("SET LOCAL session_replication_role = replica")
+        conn.execute(
+            "UPDATE faultline.jobs SET id = faultline.uuid7(now() - interval '9 days'),"
+            " finished_at = now() - interval '8 days' WHERE id = %s",
+            [done.job_id],
+        )
+    invoke(database_url, "purge")
+    assert [(row[0], row[2], row[3]) for row in rows(conn)] == [("command line", "purge", "jobs")]
+
+
+# ── who reads it ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_line_records_its_user_and_lists_what_was_done(
+    conn: Connection, database_url: str
+) -> None:
+    invoke(database_url, "queues", "pause", "mail", "--reason", "down")
+    invoke(database_url, "queues", "pause", "other")
+    shown = invoke(database_url, "audit", "--object", "queue mail", "--json").json
+    [entry] = shown["audit"]
+    assert (entry["actor_kind"], entry["actor"]) == ("command line", getpass.getuser())
+    assert (entry["action"], entry["result"], entry["detail"]) == ("pause", "done", "down")
+    table = invoke(database_url, "audit", "--limit", "1").out
+    assert "queue other" in table
+    assert "faultline audit --before" in table
+    assert "no such entries" in invoke(database_url, "audit", "--actor", "none").out
+
+
+def test_pages_go_on_where_the_last_one_ended(conn: Connection) -> None:
+    for number in range(5):
+        conn.execute("SELECT faultline.pause_queue(%s)", [f"q{number}"])
+    found: list[str | None] = []
+    before: int | None = None
+    for _ in range(10):
+        page = run(conn, audit_log.page(AuditFilter(action="pause"), limit=2, before=before))
+        found += [entry.object for entry in page.audit]
+        if page.next is None:
+            break
+        before = int(page.next)
+    assert found == [f"queue q{number}" for number in reversed(range(5))]
+
+
+# ── the API ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def guarded(database_url: str) -> Iterator[Served]:
+    """Two wrong keys, and no third for a long while."""
+    options = ("--wrong-keys-per-second", "0.001", "--wrong-key-burst", "2", "--tls-proxy")
+    with served(database_url, *options) as server:
+        yield server
+
+
+def test_actions_over_http_are_recorded_by_key_and_address(
+    guarded: Served, database_url: str, conn: Connection
+) -> None:
+    key = make_key(database_url, Scope.OPERATE, name="oncall")
+    with client_of(guarded, key) as client:
+        headers = {"X-Forwarded-For": "203.0.113.9, 198.51.100.7"}
+        client.post("/queues/mail/pause", headers=headers).raise_for_status()
+        page = client.get("/audit", params={"action": "pause"}).raise_for_status().json()
+    [entry] = page["audit"]
+    assert entry["actor"] == f"oncall ({key[:12]})"
+    assert (entry["actor_kind"], entry["address"]) == ("key", "198.51.100.7")
+    assert entry["role"] == conn.info.user
+
+
+def wait_for(conn: Connection, code: str) -> tuple[Any, ...]:
+    """The first refusal with this code, which is written beside the answer."""
+    query = (
+        "SELECT actor_kind, actor, address, action, times FROM faultline.audit_log"
+        " WHERE result = 'refused' AND code = %s"
+    )
+    for _ in range(int(BOUND_SECONDS * 100)):
+        if found := steps.rows(conn, query, code):
+            return found[0]
+        conn.execute("SELECT pg_sleep(0.01)")
+    raise AssertionError(f"no refusal {code}: {rows(conn)}")
+
+
+def test_refused_keys_and_scopes_are_recorded_and_guesses_are_throttled(
+    guarded: Served, database_url: str, conn: Connection
+) -> None:
+    good = make_key(database_url, Scope.READ, name="reader")
+    with client_of(guarded, WRONG) as guesser, client_of(guarded, good) as reader:
+        assert reader.get("/queues").status_code == 200
+        forbidden = reader.post("/queues/mail/pause")
+        answers = [guesser.get("/queues") for _ in range(4)]
+        # From the same address, and known to be right: it is not locked out.
+        assert reader.get("/queues").status_code == 200
+
+    assert [answer.status_code for answer in answers] == [401, 401, 429, 429]
+    assert code_of(answers[3]) == "too_many_wrong_keys"
+    assert int(answers[3].headers["retry-after"]) >= 1
+    assert code_of(forbidden) == "forbidden"
+    kind, actor, address, action, _ = wait_for(conn, "forbidden")
+    assert (kind, actor) == ("key", f"reader ({good[:12]})")
+    assert (address, action) == ("127.0.0.1", "POST /queues/{queue}/pause")
+    assert wait_for(conn, "unauthenticated")[:2] == ("unknown key", "flk_zzzzzzzz")
+    wait_for(conn, "too_many_wrong_keys")
+
+
+def test_a_wait_ends_and_a_right_key_gives_its_place_back() -> None:
+    now = 0.0
+    throttle = Throttle(1.0, 2, clock=lambda: now)
+    right, wrong = b"right", b"wrong"
+    for _ in range(5):  # right keys use nothing up
+        throttle.admit("a", right)
+        throttle.accept("a", right)
+    throttle.admit("a", wrong)
+    throttle.admit("a", wrong)
+    with pytest.raises(Refusal) as refused:
+        throttle.admit("a", wrong)
+    assert refused.value.headers == {"Retry-After": "1"}
+    throttle.admit("a", right)
+    throttle.admit("b", wrong)
+    throttle.forget(right)
+    with pytest.raises(Refusal):
+        throttle.admit("a", right)
+    now = 1.0
+    throttle.admit("a", right)
+
+
+def test_one_client_of_version_6_has_one_bucket() -> None:
+    assert network_of("2001:db8:1:2::7") == network_of("2001:db8:1:2:ffff::1")
+    assert network_of("2001:db8:1:2::7") != network_of("2001:db8:1:3::7")
+    assert network_of("192.0.2.1") == "192.0.2.1"
+    assert network_of("unknown") == "unknown"
+
+
+def test_a_flood_of_wrong_keys_is_a_few_rows() -> None:
+    written: list[tuple[Any, ...]] = []
+
+    async def record(statement: Statement[Any]) -> None:
+        written.append(statement.params)
+
+    async def flood() -> None:
+        refused = RefusedAccesses(record)
+        for number in range(1000):
+            for address in ("a", f"address {number}"):
+                actor = Actor("unknown key", f"flk_{number:08}", address)
+                refused.note(RefusedAccess(actor, "GET /jobs", "unauthenticated"))
+                await asyncio.sleep(0)
+        await refused.close()
+
+    asyncio.run(flood())
+    assert len(written) <= 2 * (MOST_KINDS + 2)
+    assert sum(params[-1] for params in written) == 2000  # and none is lost
+
+
+def test_a_caller_of_the_function_itself_cannot_fill_the_table(conn: Connection) -> None:
+    call = "SELECT faultline.record_refusal('GET /', NULL, 'unauthenticated', 5)"
+    recorded = [steps.value(conn, call) for _ in range(70)]
+    assert recorded == [True] * 60 + [False] * 10
+
+
+def test_the_limits_of_wrong_keys_are_settings() -> None:
+    assert ApiSettings().wrong_keys_per_second == 1.0
+    assert ApiSettings().wrong_key_burst == 30
+
+
+def test_the_inspector_shows_it(conn: Connection, database_url: str) -> None:
+    from starlette.testclient import TestClient
+
+    from faultline.inspector.app import make_app
+    from faultline.inspector.settings import InspectorSettings
+
+    conn.execute("SELECT faultline.pause_queue('mail'), faultline.pause_queue('other')")
+    settings = InspectorSettings(database_url=database_url)
+    with TestClient(make_app(settings), base_url="http://localhost") as client:
+        page = client.get("/api/audit", params={"limit": 1}).raise_for_status().json()
+        rest = client.get("/api/audit", params={"before": page["next"]}).json()
+        only = client.get("/api/audit", params={"object": "queue mail"}).json()
+
+    assert [entry["object"] for entry in page["audit"]] == ["queue other"]
+    assert [entry["object"] for entry in rest["audit"]] == ["queue mail"]
+    assert rest["next"] is None
+    assert only["audit"] == rest["audit"]
+    assert page["audit"][0].keys() == {
+        *("id", "at", "actor_kind", "actor", "role", "address", "action", "object"),
+        *("result", "code", "detail", "times"),
+    }
+
+
+def test_without_a_key_nothing_is_recorded(guarded: Served, conn: Connection) -> None:
+    """Probes and browsers come without one: that is no guess."""
+    for _ in range(3):
+        answer = httpx2.get(f"{guarded.address}/queues", timeout=BOUND_SECONDS, trust_env=False)
+        assert answer.status_code == 401
+    assert rows(conn) == []
