@@ -72,7 +72,7 @@ class AuditEntry:
     at: datetime
     actor_kind: str
     actor: str
-    role: str
+    role: str | None
     address: str | None
     action: str
     object: str | None
@@ -81,11 +81,19 @@ class AuditEntry:
     detail: str | None
     times: int
 
+    def without_role(self) -> AuditEntry:
+        actor = "a database role" if self.actor_kind == "role" else self.actor
+        return replace(self, actor=actor, role=None)
+
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
     audit: list[AuditEntry]
     next: str | None
+
+    def without_roles(self) -> AuditPage:
+        """The same without the names of database accounts."""
+        return replace(self, audit=[entry.without_role() for entry in self.audit])
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def test_what_has_been_kept_for_long_enough_is_removed(
     succeeded(conn, "8 days")
     failed(conn, "31 days")
     failed(conn, "29 days")
-    said = "1 succeeded job, 1 failed job and 0 entries of the ledger\n"
+    said = "1 succeeded job, 1 failed job, 0 entries of the ledger and 0 entries of the audit log\n"
     assert faultline("purge", "--dry-run").out == f"would remove {said}"
     assert faultline("purge").out == f"removed {said}"
     assert faultline("purge", "--json").json == {
@@ -30,6 +30,7 @@ def test_what_has_been_kept_for_long_enough_is_removed(
         "succeeded": 0,
         "failed": 0,
         "ledger": 0,
+        "audit": 0,
     }
     assert faultline("verify").code == 0
 

@@ -19,9 +19,10 @@ from starlette.responses import Response
 
 from faultline.inspector import csrf, producer_api
 from faultline.inspector.answers import Refusal
+from faultline.inspector.producer_api import Caller
 from faultline.inspector.services import Services, Shared
 from faultline.payload import DuplicateKey, parse_json
-from faultline.serving.client import presented_key
+from faultline.serving.client import address_of, presented_key
 
 _KEY = re.compile(r"[!-~]{1,300}")
 
@@ -65,8 +66,8 @@ class QueueAction(BaseModel):
     reason: Reason = None
 
 
-def permitted(request: Request, shared: Shared) -> str:
-    """The operator's key, if the request comes from our own page.
+def permitted(request: Request, shared: Shared) -> Caller:
+    """The operator, if the request comes from our own page.
 
     The key has a header of its own, because a proxy in front may use Authorization for a login of its
     own, which the browser then sends with every request."""
@@ -83,7 +84,7 @@ def permitted(request: Request, shared: Shared) -> str:
             "an action needs an operator's key",
             "faultline keys create NAME --scope operate",
         )
-    return key
+    return Caller(key, address_of(request.scope, behind_proxy=shared.settings.behind_proxy))
 
 
 def _require_own_page(request: Request, shared: Services) -> None:
@@ -107,39 +108,41 @@ def _is_at(origin: str | None, host: str | None) -> bool:
         return False
 
 
-Key = Annotated[str, Depends(permitted)]
+Operator = Annotated[Caller, Depends(permitted)]
 
 
 @router.get("/key")
-async def check_key(shared: Shared, key: Key) -> Response:
+async def check_key(shared: Shared, caller: Operator) -> Response:
     """The name and scopes of the key, or the API's refusal of it."""
-    status, answer = await producer_api.get(_api_url(shared), "/key", key=key)
+    status, answer = await producer_api.get(_api_url(shared), "/key", caller=caller)
     return Response(answer, status, media_type="application/json")
 
 
 @router.post("/retry")
-async def retry(shared: Shared, key: Key, wanted: JobAction) -> Response:
-    return await _forward(shared, f"/jobs/{wanted.job_id}/retry", key, wanted.reason)
+async def retry(shared: Shared, caller: Operator, wanted: JobAction) -> Response:
+    return await _forward(shared, f"/jobs/{wanted.job_id}/retry", caller, wanted.reason)
 
 
 @router.post("/cancel")
-async def cancel(shared: Shared, key: Key, wanted: JobAction) -> Response:
-    return await _forward(shared, f"/jobs/{wanted.job_id}/cancel", key, wanted.reason)
+async def cancel(shared: Shared, caller: Operator, wanted: JobAction) -> Response:
+    return await _forward(shared, f"/jobs/{wanted.job_id}/cancel", caller, wanted.reason)
 
 
 @router.post("/pause")
-async def pause(shared: Shared, key: Key, wanted: QueueAction) -> Response:
-    return await _forward(shared, f"/queues/{quote(wanted.queue, '')}/pause", key, wanted.reason)
+async def pause(shared: Shared, caller: Operator, wanted: QueueAction) -> Response:
+    return await _forward(shared, f"/queues/{quote(wanted.queue, '')}/pause", caller, wanted.reason)
 
 
 @router.post("/resume")
-async def resume(shared: Shared, key: Key, wanted: QueueAction) -> Response:
-    return await _forward(shared, f"/queues/{quote(wanted.queue, '')}/resume", key, wanted.reason)
+async def resume(shared: Shared, caller: Operator, wanted: QueueAction) -> Response:
+    return await _forward(
+        shared, f"/queues/{quote(wanted.queue, '')}/resume", caller, wanted.reason
+    )
 
 
-async def _forward(shared: Services, path: str, key: str, reason: str | None) -> Response:
+async def _forward(shared: Services, path: str, caller: Caller, reason: str | None) -> Response:
     body = {} if reason is None else {"reason": reason}
-    status, answer = await producer_api.post(_api_url(shared), path, key=key, body=body)
+    status, answer = await producer_api.post(_api_url(shared), path, caller=caller, body=body)
     return Response(answer, status, media_type="application/json")
 
 

@@ -57,7 +57,8 @@ async def refusal(request: Request, raised: Exception) -> Json:
 async def faultline_error(request: Request, raised: Exception) -> Json:
     assert isinstance(raised, errors.FaultlineError)  # noqa: S101 - registered for these alone
     status = next((_STATUSES[kind] for kind in type(raised).__mro__ if kind in _STATUSES), 500)
-    return error(status, raised.code, raised.message, raised.hint)
+    told = request.app.state.services.discretion.told(raised)
+    return error(status, raised.code, told.message, told.hint)
 
 
 async def invalid_request(request: Request, raised: Exception) -> Json:

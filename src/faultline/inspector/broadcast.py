@@ -15,6 +15,7 @@ from typing import Any
 
 from faultline.errors import FaultlineError
 from faultline.inspector.answers import dump
+from faultline.inspector.discretion import Discretion, Told
 from faultline.inspector.snapshots import Snapshot, Snapshots
 
 SHORTEST_PAUSE_SECONDS = 1.0
@@ -77,8 +78,14 @@ class Listener:
 
 class Broadcast:
     def __init__(
-        self, snapshots: Snapshots, *, max_listeners: int, max_from_address: int | None = None
+        self,
+        snapshots: Snapshots,
+        *,
+        max_listeners: int,
+        max_from_address: int | None = None,
+        discretion: Discretion | None = None,
     ) -> None:
+        self._discretion = discretion or Discretion(is_discreet=False)
         self._snapshots = snapshots
         self._max_listeners = max_listeners
         self._max_from_address = max_from_address or max_listeners
@@ -141,7 +148,7 @@ class Broadcast:
                     self.looks += 1
                     snapshot = await self._snapshots.latest()
                 except FaultlineError as error:
-                    self._say_away(str(error))
+                    self._say_away(_reason(self._discretion.told(error)))
                 except Exception:  # whatever it is, those who listen must not wait in vain
                     _log.exception("the inspector cannot look")
                     self._say_away("the inspector failed: see its log")
@@ -190,6 +197,10 @@ def _facts(snapshot: Snapshot) -> dict[str, Any]:
     rate = document["throughput"].succeeded_per_second
     own = {"now", "database", "throughput"}
     return {"rate": rate, **{name: fact for name, fact in document.items() if name not in own}}
+
+
+def _reason(told: Told) -> str:
+    return told.message if told.hint is None else f"{told.message} ({told.hint})"
 
 
 def _away(reason: str) -> Event:

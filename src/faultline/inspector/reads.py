@@ -94,7 +94,7 @@ async def audit(
     wanted = AuditFilter(actor, action, object, result, address)
     async with shared.reader.look() as look:
         page = await look.read(audit_log.page(wanted, limit=limit, before=before))
-    return Json(page)
+    return Json(page.without_roles() if shared.settings.is_discreet else page)
 
 
 @router.get("/jobs")

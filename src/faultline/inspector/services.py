@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from faultline.inspector.broadcast import Broadcast
 from faultline.inspector.csrf import Tokens
+from faultline.inspector.discretion import Discretion
 from faultline.inspector.reader import Reader
 from faultline.inspector.settings import InspectorSettings
 from faultline.inspector.snapshots import Snapshots
@@ -24,17 +25,28 @@ class Services:
     snapshots: Snapshots
     broadcast: Broadcast
     tokens: Tokens
+    discretion: Discretion
     searching: asyncio.Semaphore  # a search may take seconds: it leaves sessions to others
 
 
 def make_services(settings: InspectorSettings) -> Services:
     reader = Reader(settings.database_url)
+    discretion = Discretion(is_discreet=settings.is_discreet)
     snapshots = Snapshots(reader)
     broadcast = Broadcast(
-        snapshots, max_listeners=settings.max_streams, max_from_address=settings.streams_per_address
+        snapshots,
+        max_listeners=settings.max_streams,
+        max_from_address=settings.streams_per_address,
+        discretion=discretion,
     )
     return Services(
-        settings, reader, snapshots, broadcast, Tokens(), asyncio.Semaphore(SEARCHES_AT_ONCE)
+        settings,
+        reader,
+        snapshots,
+        broadcast,
+        Tokens(),
+        discretion,
+        asyncio.Semaphore(SEARCHES_AT_ONCE),
     )
 
 

@@ -48,10 +48,9 @@ RETURNS TABLE (entries integer, last_id bigint) -- last_id: where to go on; null
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    oldest timestamptz := clock_timestamp() - keep;
+    oldest timestamptz := faultline.removed_before(keep, batch_size);
     page   bigint[];
 BEGIN
-    PERFORM faultline.check_retention(batch_size, keep);
     page := ARRAY(SELECT a.id FROM faultline.audit_log AS a WHERE a.id > coalesce(after_id, 0)
                   ORDER BY a.id LIMIT batch_size);
     last_id := CASE WHEN cardinality(page) = batch_size THEN page[batch_size] END;

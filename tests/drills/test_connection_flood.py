@@ -1,0 +1,36 @@
+"""The control of the flood: with the metrics port's limits switched off, the same drill finds it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultline.drills.checker import Verdict
+from faultline.drills.drill import run_drill
+from faultline.drills.scenario import DrillSettings, all_scenarios
+
+# What Python runs first in every process that the drill starts.
+UNLIMITED = """
+import faultline.metrics.http_server as server
+server.SPARE_FILES, server.GRACE_SECONDS = 0, 1e9
+server.HttpServer.__init__.__kwdefaults__.update(connections=10**6, read_seconds=1e6)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_metrics_port_without_limits_takes_the_descriptors_of_jobs(
+    server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = all_scenarios()["connection_flood"]
+    if lacking := scenario.lacking():
+        pytest.skip(lacking)
+    (tmp_path / "sitecustomize.py").write_text(UNLIMITED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("faultline.drills.scenarios.connection_flood._ANSWER_SECONDS", 2.0)
+
+    report = run_drill(scenario, DrillSettings(jobs=3, timeout_seconds=30), server_url=server_url)
+
+    assert report.judgement.verdict is Verdict.INVALID
+    said = str(report.judgement.findings)
+    assert "jobs go on while every port is flooded" in said

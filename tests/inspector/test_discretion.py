@@ -1,0 +1,66 @@
+"""An inspector that others can reach names no account, host, port or database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from starlette.testclient import TestClient
+
+from faultline.drills.proxy import proxy_to
+from faultline.inspector import discretion, snapshots
+from faultline.inspector.app import make_app
+from faultline.inspector.settings import InspectorSettings
+
+PATHS = ["/api/overview", "/api/leases", "/api/jobs", "/api/audit"]
+Connection = psycopg.Connection[Any]
+
+
+def answers(url: str, *, expose: bool) -> list[Any]:
+    settings = InspectorSettings(database_url=url, expose=expose)
+    with TestClient(make_app(settings), base_url="http://localhost") as client:
+        return [client.get(path) for path in PATHS]
+
+
+def test_the_reason_is_in_the_log_under_the_id_that_the_answer_has(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(discretion, "emit", lambda event, **fields: said.append(fields))
+    monkeypatch.setattr(snapshots, "FRESH_SECONDS", 0.0)
+    with proxy_to(database_url) as proxy:
+        proxy.refuse_connections()
+        parts = conninfo_to_dict(proxy.url)
+        told = answers(proxy.url, expose=True)
+        at_home = answers(proxy.url, expose=False)
+
+    secrets = [str(parts[name]) for name in ("user", "host", "port", "dbname")]
+    for answer in told:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
+        assert not [secret for secret in secrets if secret in answer.text], answer.text
+    error_id = told[0].json()["error"]["hint"].rpartition(" ")[2]
+    logged = {fields["error_id"]: fields["error"] for fields in said}
+    assert str(parts["port"]) in logged[error_id]
+    assert len(said) <= len(PATHS)
+    assert str(parts["port"]) in at_home[1].text
+
+
+def test_the_audit_log_names_no_role(database_url: str, conn: Connection) -> None:
+    conn.execute("SELECT faultline.pause_queue('mail')")
+    [*_, exposed] = answers(database_url, expose=True)
+    [*_, at_home] = answers(database_url, expose=False)
+
+    [entry] = exposed.json()["audit"]
+    assert (entry["actor"], entry["role"]) == ("a database role", None)
+    assert at_home.json()["audit"][0]["role"] == conn.info.user
+
+
+def test_the_stream_names_nothing_either(database_url: str) -> None:
+    from faultline.errors import DatabaseUnavailable
+
+    told = discretion.Discretion(is_discreet=True).told(
+        DatabaseUnavailable("cannot reach me@db.internal:5432/prod", hint="postgresql://…")
+    )
+    assert "db.internal" not in f"{told.message} {told.hint}"
