@@ -230,7 +230,7 @@ def test_a_fence_undone_by_a_savepoint_does_not_count(
     session.execute("BEGIN")
     session.execute("SAVEPOINT s")
     session.execute(FENCE, fence)
-    session.execute("ROLLBACK TO SAVEPOINT s")
+    session.execute("ROLLBACK TO SAVEPOINT s; RELEASE SAVEPOINT s")
 
     with pytest.raises(psycopg.Error) as refusal:
         session.execute(COMMIT, fence)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
@@ -64,7 +64,7 @@ NETWORK_DEFAULTS = {
 }
 
 # Of several servers the primary: the others are its standbys. Not "read-write", which also refuses a
-# primary whose account has default_transaction_read_only = on; our sessions set that to off.
+# primary whose account has default_transaction_read_only = on; our sessions set their own.
 WRITABLE = "primary" if psycopg.pq.version() >= 140000 else "read-write"
 
 IN_RECOVERY: Statement[bool] = Statement(
@@ -265,57 +265,24 @@ def _describe(
     )
 
 
-# ── transactions that are not the user's to end ──────────────────────────────────────────────────
+# ── pooled connections ───────────────────────────────────────────────────────────────────────────
 
 
-class HandlerConnection(BoundedConnection):
-    """In a job's transaction COMMIT belongs to the job: without the fence it would mean nothing."""
+class PooledConnection(BoundedConnection):
+    """A connection of a pool, and what its session was found to be."""
 
-    is_guarded = False
     session: Session
 
-    def commit(self) -> None:
-        _refuse_if_guarded(self.is_guarded, "commit")
-        super().commit()
 
-    def rollback(self) -> None:
-        _refuse_if_guarded(self.is_guarded, "rollback")
-        super().rollback()
+class AsyncPooledConnection(AsyncBoundedConnection):
+    """The same for asyncio."""
 
-
-class AsyncHandlerConnection(AsyncBoundedConnection):
-    is_guarded = False
     session: Session
-
-    async def commit(self) -> None:
-        _refuse_if_guarded(self.is_guarded, "commit")
-        await super().commit()
-
-    async def rollback(self) -> None:
-        _refuse_if_guarded(self.is_guarded, "rollback")
-        await super().rollback()
 
 
 def has_limits(conn: Connection | AsyncConnection) -> bool:
     """Whether the account limits statements or lock waits on this pooled connection."""
-    return isinstance(conn, HandlerConnection | AsyncHandlerConnection) and conn.session.has_limits
-
-
-def _refuse_if_guarded(is_guarded: bool, verb: str) -> None:
-    if is_guarded:
-        raise psycopg.ProgrammingError(
-            f"{verb}() is not yours to call here: the transaction ends with its `with` block"
-        )
-
-
-@contextlib.contextmanager
-def transaction_guarded(conn: Connection | AsyncConnection) -> Iterator[None]:
-    handler_connection: Any = conn
-    handler_connection.is_guarded = True
-    try:
-        yield
-    finally:
-        handler_connection.is_guarded = False
+    return isinstance(conn, PooledConnection | AsyncPooledConnection) and conn.session.has_limits
 
 
 # ── pools ────────────────────────────────────────────────────────────────────────────────────────
@@ -332,7 +299,7 @@ def make_pool(
         with answered_within(conn, ANSWER_SECONDS):
             session = configure(conn, settings)
         _require_primary(session)
-        cast("HandlerConnection", conn).session = session
+        cast("PooledConnection", conn).session = session
 
     def check(conn: Connection) -> None:
         if has_news(conn):
@@ -341,7 +308,7 @@ def make_pool(
 
     options = connect_options(url, application_name=application_name)
     return AskingPool(
-        connection_class=HandlerConnection,
+        connection_class=PooledConnection,
         kwargs=options,
         min_size=0,
         max_size=max_size,
@@ -360,7 +327,7 @@ def make_async_pool(
         with answered_within(conn, ANSWER_SECONDS):
             session = await configure_async(conn, settings)
         _require_primary(session)
-        cast("AsyncHandlerConnection", conn).session = session
+        cast("AsyncPooledConnection", conn).session = session
 
     async def check(conn: AsyncConnection) -> None:
         if has_news(conn):
@@ -369,7 +336,7 @@ def make_async_pool(
 
     options = connect_options(url, application_name=application_name)
     return AskingAsyncPool(
-        connection_class=AsyncHandlerConnection,
+        connection_class=AsyncPooledConnection,
         kwargs=options,
         min_size=0,
         max_size=max_size,

@@ -53,6 +53,8 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
             return errors.FenceNotHeld(message, hint=hint)
         case "FL008":
             return errors.ServerChanged(message, hint=hint)
+        case "FL009":
+            return errors.NotCommitted(message, hint=hint)
         case "23514" if diag.schema_name == "faultline":
             rule = (diag.constraint_name or "").replace("_", " ")
             return errors.InvalidInput(f"refused by the database: {rule}")

@@ -103,7 +103,11 @@ class UnknownTask(FaultlineError):
 
 
 class NotCommitted(FaultlineError):
-    """The handler fenced its own transaction and then rolled it back: the attempt failed."""
+    """The job's transaction was not committed, or refused by PostgreSQL half-way (FL009).
+
+    It was rolled back, committed by hand before its time, or lost with its session. The attempt has
+    failed, also if the handler swallows this error, and nothing of that transaction took effect.
+    """
 
     code = "not_committed"
 

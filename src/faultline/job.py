@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from enum import Enum, auto
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, overload
 from uuid import UUID
 
 import psycopg
 from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
 
-from faultline import interrupts, protocol
-from faultline.bounded import answered_within, half_of, was_unanswered
+from faultline import protocol, transactions
+from faultline.bounded import answered_within, half_of
 from faultline.database import (
     AsyncConnection,
     AsyncPool,
     Connection,
     Pool,
     driver_errors,
-    has_limits,
-    is_read_only_refusal,
-    is_standby,
-    is_standby_async,
     run,
     run_async,
-    run_together,
-    run_together_async,
     sever,
-    transaction_guarded,
 )
-from faultline.errors import InvalidInput, NotCommitted, StaleLease
-from faultline.metrics import meter
-from faultline.model import Claim
+from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
+from faultline.fenced_block import FencedBlock
+from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
 from faultline.protocol import Statement
 
@@ -50,12 +41,6 @@ class HeldLease(Protocol):
     @property
     def is_lost(self) -> bool: ...
     def remaining_seconds(self) -> float: ...
-
-
-class CommitPhase(Enum):
-    UNCOMMITTED = auto()
-    FENCED = auto()  # the ledger entry is in a transaction whose COMMIT has no answer (yet)
-    COMMITTED = auto()
 
 
 class Job:
@@ -78,6 +63,9 @@ class Job:
         self._refusal: StaleLease | None = (
             None  # a handler that swallows it has still not succeeded
         )
+        # A transaction that was to complete the job and was not committed, for the same reason.
+        self._not_committed: NotCommitted | None = None
+        self._blocks: list[bool] = []  # those that are open, each True if it completes the job
         self.result: Any = None
         """Stored in the ledger by `transaction()`; JSON, at most 1 MiB."""
 
@@ -146,13 +134,33 @@ class Job:
     ) -> Awaitable[None] | None:
         """Make this job's success part of a transaction that you own, as its last statement.
 
-        Your COMMIT then decides. If it raises StaleLease, the connection is cut.
+        Your COMMIT then decides. If it raises, the connection is cut, so that nothing of that
+        transaction can be committed. Inside a savepoint or a nested transaction it is refused, unless
+        the transaction began with `expect_commit`.
         """
+        self._intend_to_commit("job.commit(conn)")
         text = None if result is None else encode_json(result, what="result")
+        self._require_no_block("job.commit(conn)")
+        require_transaction(conn, "job.commit(conn)")
         self._phase = CommitPhase.FENCED
         idle_seconds = self._lease.lease_seconds
         statement = protocol.commit(self._claim, result=text, idle_seconds=idle_seconds)
         return self._run(conn, statement, self._committing(conn, "entry"))
+
+    @overload
+    def expect_commit(self, conn: Connection) -> None: ...
+    @overload
+    def expect_commit(self, conn: AsyncConnection) -> Awaitable[None]: ...
+    def expect_commit(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
+        """Have PostgreSQL refuse to commit your transaction unless `commit(conn)` is part of it.
+
+        Call it once, at the beginning of a transaction that you own and before any savepoint. Then
+        `commit(conn)` may be called in a nested transaction, as ORMs make them.
+        """
+        self._intend_to_commit("job.expect_commit(conn)")
+        self._require_no_block("job.expect_commit(conn)")
+        require_transaction(conn, "job.expect_commit(conn)")
+        return self._run(conn, self._open(completes=True), self._heeding_refusal(conn))
 
     @overload
     def assert_fence(self, conn: Connection) -> None: ...
@@ -161,10 +169,15 @@ class Job:
     def assert_fence(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
         """Raise StaleLease unless the lease holds, and keep others from taking the job over until
         this transaction ends. Above READ COMMITTED it must be the first statement."""
-        return self._run(conn, self._fence(), self._heeding_refusal(conn))
+        require_transaction(conn, "job.assert_fence(conn)")
+        statement = protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
+        return self._run(conn, statement, self._heeding_refusal(conn))
 
-    def _fence(self) -> Statement[None]:
-        return protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
+    def _open(self, *, completes: bool) -> Statement[None]:
+        idle_seconds = self._lease.lease_seconds
+        return transactions.open_transaction(
+            self._claim, completes=completes, idle_seconds=idle_seconds
+        )
 
     def _run(
         self,
@@ -190,18 +203,31 @@ class Job:
         self, conn: Connection | AsyncConnection, how: str
     ) -> contextlib.AbstractContextManager[None]:
         """Where a commit is sent: its refusal is heeded, and where jobs are traced, seen."""
-        heeding = self._heeding_refusal(conn)
+        heeding = self._heeding_refusal(conn, of_any_kind=how == "entry")
         return heeding if self._trace is None else self._trace.committing(heeding, how)
 
     @contextlib.contextmanager
-    def _heeding_refusal(self, conn: Connection | AsyncConnection) -> Iterator[None]:
+    def _heeding_refusal(
+        self, conn: Connection | AsyncConnection, *, of_any_kind: bool = False
+    ) -> Iterator[None]:
         """A refused transaction must not be saved by rolling back to a savepoint, which is all that a
-        user who swallows StaleLease could still do."""
+        user who swallows the refusal could still do."""
         try:
             yield
         except StaleLease as error:
             self._refusal = error
             sever(conn)
+            raise
+        except NotCommitted as error:
+            self._not_committed = error
+            self._phase = CommitPhase.UNCOMMITTED
+            sever(conn)
+            raise
+        except FenceNotHeld:  # raised outside of savepoints only: the transaction can but roll back
+            raise
+        except (FaultlineError, psycopg.Error):
+            if of_any_kind:
+                sever(conn)
             raise
 
     @contextlib.contextmanager
@@ -210,6 +236,41 @@ class Job:
         limit = half_of(self._lease.lease_seconds)
         with driver_errors(keep_conflicts=True), answered_within(conn, limit):
             yield
+
+    def _intend_to_commit(self, what: str) -> None:
+        """From here on returning is not enough: the handler said that a transaction is to decide."""
+        self._not_committed = NotCommitted(
+            f"the handler called {what} and returned, but its transaction was not committed",
+            hint="let errors pass, or catch them inside: with tx.transaction(): …",
+        )
+
+    def _forget_transactions(self) -> None:
+        """Before the handler runs again within the same attempt."""
+        self._phase = CommitPhase.UNCOMMITTED
+        self._not_committed = None
+
+    # ── blocks ───────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _block(self, *, completes: bool) -> Iterator[None]:
+        """A block that completes the job is the only one; steps may be open at the same time.
+
+        Without a lock, which an interrupt could leave locked: of two that begin at once, each sees
+        the other.
+        """
+        if completes:
+            self._intend_to_commit("job.transaction()")
+        self._blocks.append(completes)
+        try:
+            if len(self._blocks) > 1 and any(self._blocks):
+                raise _another_block("job.transaction()" if completes else "job.fenced()")
+            yield
+        finally:
+            self._blocks.remove(completes)
+
+    def _require_no_block(self, what: str) -> None:
+        if self._blocks:
+            raise _another_block(what)
 
     def _take_up(self, conn: Connection | AsyncConnection) -> None:
         self._connections.add(conn)
@@ -226,187 +287,19 @@ class Job:
             sever(conn)
 
 
-class FencedBlock:
-    """A transaction that holds the job from its first statement to its COMMIT.
-
-    On a connection of the worker's own it takes two round trips beside the user's statements: BEGIN
-    goes with the first look at the fence, and the ledger entry with COMMIT.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        *,
-        completes_job: bool,
-        conn: Connection | AsyncConnection | None,
-        isolation: IsolationLevel | None,
-    ) -> None:
-        self._job = job
-        self._completes_job = completes_job
-        self._conn = conn
-        self._isolation = isolation
-        self._open: Any = None
-        self._sent_at = 0.0
-
-    def __enter__(self) -> Connection:
-        own = copy.copy(
-            self
-        )  # no reference cycle: a block that an interrupt leaves behind ends at once
-        self._open = own._block() if self._conn is None else own._borrowed(self._conn)
-        try:
-            conn: Connection = self._open.__enter__()
-            return conn
-        except BaseException:
-            self._open.gen.close()
-            raise
-
-    def __exit__(self, *exc: Any) -> bool | None:
-        swallowed: bool | None = self._open.__exit__(*exc)
-        return swallowed
-
-    async def __aenter__(self) -> AsyncConnection:
-        self._open = self._block_async() if self._conn is None else self._borrowed_async(self._conn)
-        conn: AsyncConnection = await self._open.__aenter__()
-        return conn
-
-    async def __aexit__(self, *exc: Any) -> bool | None:
-        swallowed: bool | None = await self._open.__aexit__(*exc)
-        return swallowed
-
-    # ── on a connection from the worker's pool ───────────────────────────────────────────────────
-
-    @contextlib.contextmanager
-    def _block(self) -> Iterator[Connection]:
-        job = self._job
-        if job._async_pool is not None:
-            raise InvalidInput("this handler is async: use `async with`")
-        with interrupts.held() as hold:
-            pool = job._pool()
-            with driver_errors():
-                conn = pool.getconn()
-            try:
-                job._take_up(conn)
-                with job._heeding_refusal(conn), job._controlling(conn):
-                    run_together(conn, *self._opening(conn))
-                with transaction_guarded(conn), hold.released():
-                    yield conn
-                with job._committing(conn, self._how), job._controlling(conn):
-                    run_together(conn, *self._closing(conn))
-                self._finish()
-            except BaseException as error:
-                with contextlib.suppress(psycopg.Error):
-                    conn.rollback()
-                if was_unanswered(error) or (_met_read_only(conn, error) and is_standby(conn)):
-                    job._is_blameless = True
-                    conn.close()
-                    pool.distrust()
-                if not self._is_meant(error):
-                    raise
-            finally:
-                job._put_down(conn)
-                pool.putconn(conn)
-
-    @contextlib.asynccontextmanager
-    async def _block_async(self) -> AsyncIterator[AsyncConnection]:
-        job = self._job
-        pool = job._async_pool
-        if pool is None:
-            raise InvalidInput("this handler is a plain function: use `with`")
-        with driver_errors():
-            conn = await pool.getconn()
-        try:
-            job._take_up(conn)
-            with job._heeding_refusal(conn), job._controlling(conn):
-                await run_together_async(conn, *self._opening(conn))
-            with transaction_guarded(conn):
-                yield conn
-            with job._committing(conn, self._how), job._controlling(conn):
-                await run_together_async(conn, *self._closing(conn))
-            self._finish()
-        except BaseException as error:
-            with contextlib.suppress(psycopg.Error):
-                await conn.rollback()
-            if was_unanswered(error) or (
-                _met_read_only(conn, error) and await is_standby_async(conn)
-            ):
-                job._is_blameless = True
-                await conn.close()
-                await pool.distrust()
-            if not self._is_meant(error):
-                raise
-        finally:
-            job._put_down(conn)
-            await pool.putconn(conn)
-
-    def _opening(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
-        level = self._isolation
-        begin = protocol.begin(None if level is None else level.name.replace("_", " "))
-        if has_limits(conn):
-            return begin, protocol.lift_limits(), self._job._fence(), protocol.restore_limits()
-        return begin, self._job._fence()
-
-    def _closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
-        self._sent_at = time.monotonic()
-        seal = (self._seal(),) if self._completes_job else ()
-        lift = (protocol.lift_limits(),) if has_limits(conn) else ()
-        return *lift, *seal, protocol.commit_transaction()
-
-    @property
-    def _how(self) -> str:
-        return "transaction" if self._completes_job else "step"
-
-    def _is_meant(self, error: BaseException) -> bool:
-        """Whether it is the driver's polite way of asking for a rollback, and may be granted."""
-        if isinstance(error, psycopg.Rollback) and self._completes_job:
-            raise NotCommitted("the job's own transaction was rolled back") from None
-        return isinstance(error, psycopg.Rollback)
-
-    # ── on a connection of the user's ────────────────────────────────────────────────────────────
-
-    @contextlib.contextmanager
-    def _borrowed(self, conn: Connection | AsyncConnection) -> Iterator[Connection]:
-        if not isinstance(conn, psycopg.Connection):
-            raise InvalidInput("this connection is async: use `async with`")
-        job = self._job
-        job._take_up(conn)
-        try:
-            with conn.transaction():
-                job.assert_fence(conn)
-                yield conn
-        finally:
-            job._put_down(conn)
-
-    @contextlib.asynccontextmanager
-    async def _borrowed_async(
-        self, conn: Connection | AsyncConnection
-    ) -> AsyncIterator[AsyncConnection]:
-        if not isinstance(conn, psycopg.AsyncConnection):
-            raise InvalidInput("this connection is not async: use `with`")
-        job = self._job
-        job._take_up(conn)
-        try:
-            async with conn.transaction():
-                await job.assert_fence(conn)
-                yield conn
-        finally:
-            job._put_down(conn)
-
-    def _seal(self) -> Statement[None]:
-        result = self._job.result
-        text = None if result is None else encode_json(result, what="result")
-        self._job._phase = CommitPhase.FENCED
-        return protocol.commit(self._job._claim, result=text)
-
-    def _finish(self) -> None:
-        if self._completes_job:
-            self._job._phase = CommitPhase.COMMITTED
-            meter.current.committed(time.monotonic() - self._sent_at)
+def require_transaction(conn: Connection | AsyncConnection, what: str) -> None:
+    """Refuse a connection on which each statement would be a transaction of its own."""
+    status = conn.info.transaction_status
+    in_transaction = status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+    if conn.autocommit and not in_transaction and not conn._num_transactions and not conn.closed:
+        raise InvalidInput(
+            f"{what} on a connection in autocommit mode, and not in a transaction",
+            hint="call it inside of `with conn.transaction():`, together with your writes",
+        )
 
 
-def _met_read_only(conn: Connection | AsyncConnection, error: BaseException) -> bool:
-    """Whether the server refused a write, here or in a statement whose error the handler swallowed.
-
-    It may be a standby now, or the handler asked for a transaction that only reads.
-    """
-    refused = getattr(conn, "was_read_only", False)
-    return refused or is_read_only_refusal(error) or is_read_only_refusal(error.__cause__)
+def _another_block(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{what} while another block of this job is open: it would wait for itself",
+        hint="leave job.transaction() or job.fenced() first; only steps, job.fenced(), may overlap",
+    )

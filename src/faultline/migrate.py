@@ -26,6 +26,7 @@ TRIGGERS = (
     ("ledger", "guard_update"),
     ("ledger", "guard_delete"),
     ("ledger", "guard_truncate"),
+    ("open_transactions", "refuse_unfinished"),
 )
 _LOCK_TRY_MILLISECONDS = 100
 _REPLACED = "LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE"
@@ -90,6 +91,7 @@ def functions_sql() -> str:
     names = (
         "protocol.sql",
         "waiting.sql",
+        "transactions.sql",
         "epoch.sql",
         "records.sql",
         "guards.sql",

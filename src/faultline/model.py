@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -146,3 +146,11 @@ class RetryPolicy:
         except OverflowError:
             longest = self.cap_seconds
         return longest * (1 - self.jitter * random.random())  # noqa: S311 - spread, not secrecy
+
+
+class CommitPhase(Enum):
+    """How far an attempt has come with the transaction that completes its job."""
+
+    UNCOMMITTED = auto()
+    FENCED = auto()  # the ledger entry is in a transaction whose COMMIT has no answer (yet)
+    COMMITTED = auto()

@@ -201,30 +201,6 @@ def commit(
     )
 
 
-def begin(isolation: LiteralString | None = None) -> Statement[None]:
-    level: LiteralString = "" if isolation is None else f" ISOLATION LEVEL {isolation}"
-    return Statement(f"BEGIN{level}", (), _nothing)
-
-
-def commit_transaction() -> Statement[None]:
-    return Statement("COMMIT", (), _nothing)
-
-
-def lift_limits() -> Statement[None]:
-    """Exempt the next statements of this transaction from the account's limits.
-
-    SET takes no snapshot, so the fence is still the first statement that looks at data.
-    """
-    return Statement("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", (), _nothing)
-
-
-def restore_limits() -> Statement[None]:
-    """The account's own limits again, for the user's statements."""
-    return Statement(
-        "SET LOCAL statement_timeout TO DEFAULT; SET LOCAL lock_timeout TO DEFAULT", (), _nothing
-    )
-
-
 def commit_many(
     claims: Sequence[Claim], results: Sequence[str | None]
 ) -> Statement[list[CommitVerdict]]:

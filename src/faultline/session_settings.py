@@ -8,7 +8,7 @@ decide whether the protocol works. Two kinds of session exist, and each has its 
 - HANDLER: sessions that handlers get from `job.transaction()`. Faultline fixes what the fence needs. How the
   user's own statements read and write values, how long they may take and where names are looked up stays
   as the account says. Where the account limits statements or lock waits, Faultline's statements in the same
-  transaction are exempt (`protocol.lift_limits`).
+  transaction are exempt (`transactions.lift_limits`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ _FENCE: dict[LiteralString, LiteralString] = {
     "idle_session_timeout": "0",  # a session that listens, or waits in a pool, is idle by design
 }
 
-HANDLER: Settings = _FENCE
+HANDLER: Settings = {
+    **_FENCE,
+    # The blocks of job.transaction() and job.fenced() begin READ WRITE. What a handler sends outside of
+    # them, after its transaction was lost or its block has ended, PostgreSQL refuses with 25006.
+    "default_transaction_read_only": "on",
+}
 
 # Of CONTROL without a search_path: for drills, tests and migrations, which use tables of the user's too.
 TOOL: Settings = {

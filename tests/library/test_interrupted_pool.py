@@ -13,7 +13,7 @@ import psycopg_pool
 import pytest
 from psycopg_pool import PoolClosed
 
-import faultline.job
+import faultline.fenced_block
 import faultline.line
 import faultline.pool
 from faultline import Faultline, Job, protocol
@@ -29,7 +29,7 @@ TRACED = (
     psycopg_pool.__path__[0],
     faultline.pool.__file__,
     faultline.line.__file__,
-    faultline.job.__file__,
+    faultline.fenced_block.__file__,
 )
 MANY = 5000
 

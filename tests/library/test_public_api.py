@@ -85,6 +85,7 @@ SIGNATURES = {
         "(self, conn: 'Connection | AsyncConnection', *, result: 'Any' = None)"
         " -> 'Awaitable[None] | None'"
     ),
+    Job.expect_commit: ("(self, conn: 'Connection | AsyncConnection') -> 'Awaitable[None] | None'"),
     Job.assert_fence: ("(self, conn: 'Connection | AsyncConnection') -> 'Awaitable[None] | None'"),
     RetryPolicy: (
         "(base_seconds: 'float' = 3.0, factor: 'float' = 3.0, cap_seconds: 'float' = 3600.0,"

@@ -47,7 +47,7 @@ def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
     report = zombies(app, handlers.in_a_transaction(app), ARGS, invariant=paid_once)
     assert [(point.kind, point.what) for point in report.points] == [
         (PointKind.AWAIT, "await sleep()"),
-        (PointKind.DATABASE, "faultline.assert_fence()"),
+        (PointKind.DATABASE, "faultline.open_transaction()"),
         (PointKind.DATABASE, "INSERT INTO payments VALUES (%s, %s)"),
         (PointKind.DATABASE, "COMMIT"),
         (PointKind.END, "the handler has returned"),
@@ -187,7 +187,7 @@ def test_a_write_outside_of_the_fence_is_found_and_told_as_a_story(
 
 def test_a_write_after_a_swallowed_refusal_is_found(app: Faultline, payments: str) -> None:
     report = violated(app, handlers.after_swallowing_the_refusal, Fault.PAUSE)
-    assert ("pause", "faultline.assert_fence()") in failing(report)
+    assert ("pause", "faultline.open_transaction()") in failing(report)
     late = str(report.violations[0].story).rpartition("A comes back")[2].splitlines()
     assert any("A token 1" in line and "INSERT" in line for line in late)
 

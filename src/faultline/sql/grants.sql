@@ -73,6 +73,8 @@ GRANT EXECUTE ON FUNCTION
     faultline.leases_of(text),
     faultline.heartbeat(text, uuid[], bigint[], uuid[], interval),
     faultline.assert_fence(uuid, bigint, uuid, interval),
+    faultline.open_transaction(uuid, bigint, uuid, boolean, interval),
+    faultline.close_transaction(uuid, bigint, uuid, jsonb),
     faultline.commit(uuid, bigint, uuid, jsonb, interval),
     faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
     faultline.fail(uuid, bigint, uuid, text, interval, text),

@@ -11,7 +11,7 @@
 --   2. Whoever ends or moves a lease first locks the job's row FOR UPDATE, and only then looks at it.
 --   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
 --      FL001 when they do not hold, which dooms the caller's transaction, user writes included. (A caller that rolls back
---      to a savepoint has asked PostgreSQL to forget the refusal: a ledger entry belongs at the end, outside of any.)
+--      to a savepoint has asked PostgreSQL to forget the refusal. transactions.sql has the answer to that.)
 -- An operator's verbs, cancel and retry among them, are in operating.sql, under the same rules.
 -- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql. Parameters are
 -- written as function.parameter where a column has the same name.
@@ -47,10 +47,12 @@ DECLARE
     job       faultline.jobs;
     violation text;
     verb      text; -- assigned, not performed: an assignment is a simple expression, a PERFORM a whole query
+    writer    xid;
 BEGIN
     -- Above READ COMMITTED a single heartbeat since the snapshot would fail a perfectly live lease with 40001.
     IF current_setting('transaction_isolation') <> 'read committed'
        AND NOT NEW.job_id::text = ANY (string_to_array(coalesce(current_setting('faultline.held_jobs', true), ''), ' ')) THEN
+        PERFORM faultline.refuse_in_savepoint(NEW.job_id);
         RAISE EXCEPTION 'job % is not locked, and this transaction is %',
             NEW.job_id, current_setting('transaction_isolation') USING ERRCODE = 'FL007',
             HINT = 'Call faultline.assert_fence(job_id, fencing_token, lease_id) as its first statement.';
@@ -61,8 +63,17 @@ BEGIN
         PERFORM faultline.refuse_stale(violation, NEW.job_id, NEW.fencing_token, job.fencing_token);
     END IF;
     verb := set_config('faultline.verb', 'commit', true);
-    UPDATE faultline.jobs SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = NEW.job_id;
+    UPDATE faultline.jobs SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = NEW.job_id
+    RETURNING xmin INTO writer;
     verb := set_config('faultline.verb', '', true);
+    -- Inside a savepoint the row is written by a subtransaction. Rolling back to the savepoint would take the entry back and
+    -- keep the caller's other writes, unless open_transaction has queued the check for the entry at COMMIT.
+    IF writer <> pg_current_xact_id()::xid
+       AND current_setting('faultline.opened', true) IS DISTINCT FROM faultline.transaction_mark(NEW.lease_id, true) THEN
+        PERFORM faultline.refuse_half_way('was to be entered in the ledger inside a savepoint', NEW.job_id,
+            'Enter it outside of savepoints and nested transactions, or begin the transaction with job.expect_commit(conn) '
+            'or faultline.open_transaction().');
+    END IF;
     NEW.worker := job.lease_owner;
     NEW.committed_at := clock_timestamp();
     RETURN NEW;
@@ -102,6 +113,10 @@ BEGIN
             WHERE judged.violation IS DISTINCT FROM 'already_committed'; -- those are the ones just entered
             PERFORM faultline.refuse_stale('already_committed', NULL, NULL, NULL);
         END IF;
+        PERFORM faultline.refuse_half_way('was to be entered in the ledger inside a savepoint', j.id,
+                    'Enter jobs outside of savepoints and nested transactions.')
+        FROM faultline.jobs AS j
+        WHERE j.id = (SELECT e.job_id FROM entries AS e LIMIT 1) AND j.xmin <> pg_current_xact_id()::xid;
     END IF;
     RETURN NULL;
 END $$;

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from faultline.errors import HandlerExit
-from faultline.job import CommitPhase, Job
-from faultline.model import Claim
+from faultline.job import Job
+from faultline.model import Claim, CommitPhase
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.workers import stacks

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
-from faultline.job import CommitPhase, Job
-from faultline.model import Claim
+from faultline.job import Job
+from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
 from faultline.steady import steady_now
 from faultline.task import Task
@@ -218,6 +218,8 @@ def _answer(request: Request, desk: Desk) -> Success | Failure:
         return Failure(
             "stale", str(refusal), reason=refusal.reason, current_token=refusal.current_token
         )
+    if job._not_committed is not None and job._phase is CommitPhase.UNCOMMITTED:
+        return Failure("error", f"NotCommitted: {job._not_committed}")
     try:
         return Success(encode_json(value, what="the result"))
     except InvalidInput as error:

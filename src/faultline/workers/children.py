@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
-from faultline.job import CommitPhase, Job
+from faultline.job import Job
+from faultline.model import CommitPhase
 from faultline.task import Task
 from faultline.tracing import tracing
 from faultline.workers.child import Begun, Failure, Pipe, Request, ServerFailed, Success, main

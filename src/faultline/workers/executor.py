@@ -21,9 +21,9 @@ from faultline.errors import (
     UnknownTask,
 )
 from faultline.events import Event, log
-from faultline.job import CommitPhase, Job
+from faultline.job import Job
 from faultline.metrics import meter
-from faultline.model import StaleReason
+from faultline.model import CommitPhase, StaleReason
 from faultline.outage import Outage
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.children import ChildDied, TaskMissing
@@ -163,13 +163,16 @@ class Executor:
                 await self._settlement.assert_fence(attempt.lease)
             except (FaultlineError, psycopg.Error) as error:
                 return Raised(error)
-            attempt.job._phase = CommitPhase.UNCOMMITTED
+            attempt.job._forget_transactions()
             ending = await attempt.run(self._tools)
         return ending
 
     async def _settle(self, attempt: Attempt, ending: Ending) -> None:
         settlement, lease, phase = self._settlement, attempt.lease, attempt.job._phase
         error = ending.error if isinstance(ending, Raised) else attempt.job._refusal
+        lost = attempt.job._not_committed
+        if error is None and lost is not None and isinstance(ending, Returned):
+            ending = Raised(lost)  # the handler swallowed it
         if phase is CommitPhase.COMMITTED:
             if error is not None:
                 settlement.say(Event.HANDLER_ERROR_AFTER_COMMIT, lease, error=describe(error))

@@ -36,7 +36,9 @@ class Tools:
         with self._opening:
             if self._pool is None:
                 self._pool = make_pool(
-                    self._url, max_size=_PER_SLOT * self._concurrency, application_name=_NAME
+                    self._url,
+                    max_size=_PER_SLOT * self._concurrency,
+                    application_name=_NAME,
                 )
                 self._pool.open()
             return self._pool

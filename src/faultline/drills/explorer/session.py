@@ -190,6 +190,7 @@ _WORDS = {
     "claim": "claims",
     "heartbeat": "renews its leases",
     "assert_fence": "asserts its fence",
+    "open_transaction": "asserts its fence",
     "commit": "enters the ledger",
     "commit_many": "commits a batch",
     "fail": "reports a failure",

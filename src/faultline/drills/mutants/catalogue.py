@@ -10,11 +10,13 @@ from faultline.drills.mutants.epochs import EPOCH_MUTANTS
 from faultline.drills.mutants.fence import FENCE_MUTANTS
 from faultline.drills.mutants.locks import LOCK_MUTANTS
 from faultline.drills.mutants.mutant import Mutant
+from faultline.drills.mutants.transactions import TRANSACTION_MUTANTS
 from faultline.drills.mutants.verbs import CLAIM_MUTANTS, VERB_MUTANTS
 from faultline.drills.mutants.workers import WORKER_MUTANTS
 
 MUTANTS: tuple[Mutant, ...] = (
     *FENCE_MUTANTS,
+    *TRANSACTION_MUTANTS,
     *CLAIM_MUTANTS,
     *LOCK_MUTANTS,
     *VERB_MUTANTS,

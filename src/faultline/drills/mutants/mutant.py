@@ -8,9 +8,11 @@ SEED = 1  # of every layer
 PROTOCOL = "sql/protocol.sql"
 OPERATING = "sql/operating.sql"
 GUARDS = "sql/guards.sql"
+TRANSACTIONS = "sql/transactions.sql"
 MIGRATION = "sql/migrations/0001_initial.sql"
 SETTLEMENT = "workers/settlement.py"
 EXECUTOR = "workers/executor.py"
+SESSION_SETTINGS = "session_settings.py"
 
 
 @dataclass(frozen=True, slots=True)

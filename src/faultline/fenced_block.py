@@ -1,0 +1,271 @@
+"""A block of job.transaction() or job.fenced(): one transaction under the fence of its job."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
+
+from faultline import interrupts, protocol, transactions
+from faultline.bounded import was_unanswered
+from faultline.database import (
+    AsyncConnection,
+    Connection,
+    driver_errors,
+    has_limits,
+    is_read_only_refusal,
+    is_standby,
+    is_standby_async,
+    run,
+    run_async,
+    run_together,
+    run_together_async,
+    sever,
+)
+from faultline.errors import InvalidInput, NotCommitted
+from faultline.handler_connection import end, end_async, give_up, lend, lend_async
+from faultline.metrics import meter
+from faultline.model import CommitPhase
+from faultline.payload import encode_json
+from faultline.protocol import Statement
+
+if TYPE_CHECKING:
+    from faultline.job import Job
+
+
+class FencedBlock:
+    """A transaction that holds the job from its first statement to its COMMIT.
+
+    On a connection of the worker's own it takes two round trips beside the user's statements: BEGIN
+    goes with the first look at the fence, and the ledger entry with COMMIT.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        completes_job: bool,
+        conn: Connection | AsyncConnection | None,
+        isolation: IsolationLevel | None,
+    ) -> None:
+        self._job = job
+        self._completes_job = completes_job
+        self._conn = conn
+        self._isolation = isolation
+        self._open: Any = None
+        self._sent_at = 0.0
+
+    def __enter__(self) -> Connection:
+        # A copy: without a reference cycle a block that an interrupt leaves behind ends at once.
+        own = copy.copy(self)
+        self._open = own._pooled() if self._conn is None else own._borrowed(self._conn)
+        try:
+            conn: Connection = self._open.__enter__()
+            return conn
+        except BaseException:
+            self._open.gen.close()
+            raise
+
+    def __exit__(self, *exc: Any) -> bool | None:
+        swallowed: bool | None = self._open.__exit__(*exc)
+        return swallowed
+
+    async def __aenter__(self) -> AsyncConnection:
+        own = self._conn
+        self._open = self._pooled_async() if own is None else self._borrowed_async(own)
+        conn: AsyncConnection = await self._open.__aenter__()
+        return conn
+
+    async def __aexit__(self, *exc: Any) -> bool | None:
+        swallowed: bool | None = await self._open.__aexit__(*exc)
+        return swallowed
+
+    # ── on a connection from the worker's pool ───────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _pooled(self) -> Iterator[Connection]:
+        job = self._job
+        if job._async_pool is not None:
+            raise InvalidInput("this handler is async: use `async with`")
+        with interrupts.held() as hold, job._block(completes=self._completes_job):
+            pool = job._pool()
+            with driver_errors():
+                conn = pool.getconn()
+            tx = None
+            try:
+                job._take_up(conn)
+                with job._heeding_refusal(conn), job._controlling(conn):
+                    run_together(conn, *self._opening(conn))
+                tx = lend(conn)
+                with hold.released():
+                    yield tx
+                end(tx)
+                with job._committing(conn, self._how), job._controlling(conn):
+                    run_together(conn, *self._closing(conn))
+                self._finish()
+            except BaseException as error:
+                lost = self._lost(error, give_up(tx) if tx is not None else None)
+                if lost is not None:
+                    sever(conn)  # the pool discards it
+                    if lost is not error and isinstance(error, Exception):
+                        raise lost from error
+                    raise
+                with contextlib.suppress(psycopg.Error):
+                    conn.rollback()
+                if was_unanswered(error) or (_met_read_only(tx, error) and is_standby(conn)):
+                    job._is_blameless = True
+                    conn.close()
+                    pool.distrust()
+                if not self._is_meant(error):
+                    raise
+            finally:
+                job._put_down(conn)
+                pool.putconn(conn)
+
+    @contextlib.asynccontextmanager
+    async def _pooled_async(self) -> AsyncIterator[AsyncConnection]:
+        job = self._job
+        pool = job._async_pool
+        if pool is None:
+            raise InvalidInput("this handler is a plain function: use `with`")
+        with job._block(completes=self._completes_job):
+            with driver_errors():
+                conn = await pool.getconn()
+            tx = None
+            try:
+                job._take_up(conn)
+                with job._heeding_refusal(conn), job._controlling(conn):
+                    await run_together_async(conn, *self._opening(conn))
+                tx = lend_async(conn)
+                yield tx
+                await end_async(tx)
+                with job._committing(conn, self._how), job._controlling(conn):
+                    await run_together_async(conn, *self._closing(conn))
+                self._finish()
+            except BaseException as error:
+                lost = self._lost(error, give_up(tx) if tx is not None else None)
+                if lost is not None:
+                    sever(conn)  # the pool discards it
+                    if lost is not error and isinstance(error, Exception):
+                        raise lost from error
+                    raise
+                with contextlib.suppress(psycopg.Error):
+                    await conn.rollback()
+                if was_unanswered(error) or (
+                    _met_read_only(tx, error) and await is_standby_async(conn)
+                ):
+                    job._is_blameless = True
+                    await conn.close()
+                    await pool.distrust()
+                if not self._is_meant(error):
+                    raise
+            finally:
+                job._put_down(conn)
+                await pool.putconn(conn)
+
+    def _lost(self, error: BaseException, lost: NotCommitted | None) -> NotCommitted | None:
+        """Remember what became of a block that did not commit, whatever the handler makes of it."""
+        if lost is not None:
+            self._job._not_committed = lost
+        elif self._completes_job and isinstance(error, NotCommitted):
+            self._job._not_committed = error
+        return lost
+
+    def _opening(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
+        level = self._isolation
+        begin = transactions.begin(None if level is None else level.name.replace("_", " "))
+        opening = self._job._open(completes=self._completes_job)
+        if has_limits(conn):
+            return begin, transactions.lift_limits(), opening, transactions.restore_limits()
+        return begin, opening
+
+    def _closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
+        self._sent_at = time.monotonic()
+        lift = (transactions.lift_limits(),) if has_limits(conn) else ()
+        return transactions.reset_role(), *lift, self._close(), transactions.commit_transaction()
+
+    @property
+    def _how(self) -> str:
+        return "transaction" if self._completes_job else "step"
+
+    def _is_meant(self, error: BaseException) -> bool:
+        """Whether it is the driver's polite way of asking for a rollback, and may be granted."""
+        if isinstance(error, psycopg.Rollback) and self._completes_job:
+            raise NotCommitted("the job's own transaction was rolled back") from None
+        return isinstance(error, psycopg.Rollback)
+
+    # ── on a connection of the user's ────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _borrowed(self, conn: Connection | AsyncConnection) -> Iterator[Connection]:
+        if not isinstance(conn, psycopg.Connection):
+            raise InvalidInput("this connection is async: use `async with`")
+        job = self._job
+        job._take_up(conn)
+        is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
+        try:
+            with job._block(completes=False), conn.transaction():
+                with job._heeding_refusal(conn):
+                    run(conn, self._first(is_outermost))
+                yield conn
+                if is_outermost:
+                    with job._heeding_refusal(conn):
+                        run(conn, self._close())
+        finally:
+            job._put_down(conn)
+
+    @contextlib.asynccontextmanager
+    async def _borrowed_async(
+        self, conn: Connection | AsyncConnection
+    ) -> AsyncIterator[AsyncConnection]:
+        if not isinstance(conn, psycopg.AsyncConnection):
+            raise InvalidInput("this connection is not async: use `with`")
+        job = self._job
+        job._take_up(conn)
+        is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
+        try:
+            with job._block(completes=False):
+                async with conn.transaction():
+                    with job._heeding_refusal(conn):
+                        await run_async(conn, self._first(is_outermost))
+                    yield conn
+                    if is_outermost:
+                        with job._heeding_refusal(conn):
+                            await run_async(conn, self._close())
+        finally:
+            job._put_down(conn)
+
+    def _first(self, is_outermost: bool) -> Statement[None]:
+        """Inside a transaction of the user's the block is a savepoint, and the COMMIT is theirs."""
+        job = self._job
+        if is_outermost:
+            return job._open(completes=False)
+        return protocol.assert_fence(job._claim, idle_seconds=job._lease.lease_seconds)
+
+    def _close(self) -> Statement[None]:
+        job = self._job
+        if not self._completes_job:
+            return transactions.close_transaction(job._claim)
+        text = None if job.result is None else encode_json(job.result, what="result")
+        job._phase = CommitPhase.FENCED
+        return transactions.close_transaction(job._claim, result=text)
+
+    def _finish(self) -> None:
+        if self._completes_job:
+            self._job._phase = CommitPhase.COMMITTED
+            meter.current.committed(time.monotonic() - self._sent_at)
+
+
+def _met_read_only(tx: Connection | AsyncConnection | None, error: BaseException) -> bool:
+    """Whether the server refused a write, here or in a statement whose error the handler swallowed.
+
+    It may be a standby now, or the handler wrote where only reading is allowed.
+    """
+    refused = getattr(tx, "was_read_only", False)
+    return refused or is_read_only_refusal(error) or is_read_only_refusal(error.__cause__)

@@ -1,0 +1,71 @@
+"""The statements around a handler's own: how its transaction begins and ends. Values, as in protocol.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import LiteralString
+
+from faultline.model import Claim
+from faultline.protocol import Row, Statement
+
+
+def open_transaction(
+    claim: Claim, *, completes: bool, idle_seconds: float | None = None
+) -> Statement[None]:
+    """From here on PostgreSQL refuses to commit the transaction before it is closed."""
+    return Statement(
+        "SELECT faultline.open_transaction(%s::uuid, %s, %s::uuid, %s, %s)",
+        (
+            *_holder(claim),
+            completes,
+            None if idle_seconds is None else timedelta(seconds=idle_seconds),
+        ),
+        _nothing,
+    )
+
+
+def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[None]:
+    """The ledger entry of an opened transaction, or the end of a step. `result` is JSON text."""
+    return Statement(
+        "SELECT faultline.close_transaction(%s::uuid, %s, %s::uuid, %s::jsonb)",
+        (*_holder(claim), result),
+        _nothing,
+    )
+
+
+def begin(isolation: LiteralString | None = None) -> Statement[None]:
+    """Writable, although the sessions of handlers are read-only outside of their blocks."""
+    level: LiteralString = "" if isolation is None else f" ISOLATION LEVEL {isolation}"
+    return Statement(f"BEGIN{level} READ WRITE", (), _nothing)
+
+
+def lift_limits() -> Statement[None]:
+    """Exempt the next statements of this transaction from the account's limits.
+
+    SET takes no snapshot, so the fence is still the first statement that looks at data.
+    """
+    return Statement("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", (), _nothing)
+
+
+def restore_limits() -> Statement[None]:
+    """The account's own limits again, for the user's statements."""
+    return Statement(
+        "SET LOCAL statement_timeout TO DEFAULT; SET LOCAL lock_timeout TO DEFAULT", (), _nothing
+    )
+
+
+def reset_role() -> Statement[None]:
+    """A handler may have set a role for its own statements that may not call ours."""
+    return Statement("RESET ROLE", (), _nothing)
+
+
+def commit_transaction() -> Statement[None]:
+    return Statement("COMMIT", (), _nothing)
+
+
+def _holder(claim: Claim) -> tuple[str, int, str]:
+    return (claim.id, claim.fencing_token, claim.lease)
+
+
+def _nothing(rows: list[Row]) -> None:
+    return None
