@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
-PAGES = ("overview", "leases", "workers", "queues", "jobs", "rejections", "reports")
+PAGES = ("overview", "leases", "workers", "queues", "jobs", "rejections", "audit", "reports")
 
 # Seen by no content policy: Playwright puts it in before the page's own scripts.
 _LISTEN = """

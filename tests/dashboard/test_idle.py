@@ -13,6 +13,7 @@ EMPTY = {
     "queues": "No queue has a job yet",
     "jobs": "No job has been enqueued",
     "rejections": "No write has been refused",
+    "audit": "No action has been recorded",
     "reports": "No report yet",
     "jobs?state=failed": "No job matches",
     "jobs/01a1de8e-68df-7076-9a2d-c2b6a3a0ec12": "there is no job",

@@ -1,4 +1,5 @@
 // Every page once: its place in the navigation, its key, its component.
+import { Audit } from "./audit.js";
 import { Jobs } from "./jobs.js";
 import { Leases } from "./leases.js";
 import { Overview } from "./overview.js";
@@ -14,5 +15,6 @@ export const PAGES = [
   { name: "queues", title: "Queues", key: "q", component: Queues },
   { name: "jobs", title: "Jobs", key: "j", component: Jobs },
   { name: "rejections", title: "Refused writes", key: "r", component: Rejections },
+  { name: "audit", title: "Audit log", key: "a", component: Audit },
   { name: "reports", title: "Reports", key: "p", component: Reports },
 ];
