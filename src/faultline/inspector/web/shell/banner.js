@@ -39,8 +39,9 @@ export function Banner() {
     ${link === "polling" &&
     !trouble &&
     html`<div class="banner" data-tone="warn" data-trouble="streams">
-      <strong>Live updates are taken.</strong>
-      <span>${sentence(refusal.message)} This page asks every 5 seconds instead, and is live again as soon as another dashboard is closed.</span>
+      <strong>This page is not live.</strong>
+      <span>The inspector has no stream left: ${sentence(refusal.message)} This page asks every 5 seconds instead, and is live
+        again when another dashboard is closed.</span>
     </div>`}
     ${isBack &&
     html`<div class="banner" data-tone="good"><strong>Back.</strong><span>What you see is live again.</span></div>`}
