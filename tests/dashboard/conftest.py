@@ -1,4 +1,4 @@
-"""A headless Chromium, an inspector process for each test's database, and pages that must not complain."""
+"""A headless Chromium, an inspector for each test's database, and pages that must not complain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 from faultline.drills.proxy import Proxy, proxy_to
 from tests.conftest import NewDatabase
 
-from .serving import Program, start_inspector
+from .serving import Inspector, serving
 from .tab import Tab
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -88,10 +88,8 @@ def ended_last(database_url: str) -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def inspector(database_url: str, reports: Path, ended_last: ExitStack) -> Program:
-    program = start_inspector(database_url, reports=reports)
-    ended_last.callback(program.end)
-    return program
+def inspector(database_url: str, reports: Path, ended_last: ExitStack) -> Inspector:
+    return ended_last.enter_context(serving(database_url, reports=reports))
 
 
 @pytest.fixture
@@ -123,19 +121,17 @@ def open_tab(browser: Browser, ended_last: ExitStack) -> Iterator[OpenTab]:
 
 
 @pytest.fixture(scope="package")
-def idle_inspector(new_database: NewDatabase, template: str) -> Iterator[Program]:
+def idle_inspector(new_database: NewDatabase, template: str) -> Iterator[Inspector]:
     """For tests that only look: one, on a database with nothing in it."""
-    with new_database(template) as url:
-        program = start_inspector(url, reports=Path(os.devnull))
-        yield program
-        program.end()
+    with new_database(template) as url, serving(url, reports=Path(os.devnull)) as inspector:
+        yield inspector
 
 
 @pytest.fixture
-def idle_tab(open_tab: OpenTab, idle_inspector: Program) -> Tab:
+def idle_tab(open_tab: OpenTab, idle_inspector: Inspector) -> Tab:
     return open_tab(idle_inspector.url)
 
 
 @pytest.fixture
-def tab(open_tab: OpenTab, inspector: Program) -> Tab:
+def tab(open_tab: OpenTab, inspector: Inspector) -> Tab:
     return open_tab(inspector.url)

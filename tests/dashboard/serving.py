@@ -1,15 +1,31 @@
-"""An inspector as its users start it: a process of its own, that says where it listens."""
+"""Inspectors for dashboards: as users start one, and in this process for tests that only look at pages."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
+
+import uvicorn
 
 from faultline.drills.witness import Witness
+from faultline.inspector.app import make_app
+from faultline.inspector.settings import InspectorSettings
 
 BOUND_SECONDS = 40.0
 APP = "faultline.drills.race.app:app"  # serves none of its tasks
+
+
+class Inspector(Protocol):
+    """Something that serves a dashboard at `url`."""
+
+    @property
+    def url(self) -> str: ...
 
 
 class Program:
@@ -34,6 +50,43 @@ class Program:
 
     def end(self) -> None:
         self._witness.end()
+
+
+class ServerThread:
+    """The inspector's application on a port of its own, in a thread: starts in a few milliseconds."""
+
+    def __init__(self, database_url: str, reports: Path) -> None:
+        settings = InspectorSettings(database_url=database_url, reports=reports, version="test")
+        config = uvicorn.Config(
+            make_app(settings), port=0, log_level="error", ws="none", timeout_graceful_shutdown=5
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
+        self._thread.start()
+        self.url = self._wait_for_address()
+
+    def _wait_for_address(self) -> str:
+        deadline = time.monotonic() + BOUND_SECONDS
+        while not self._server.started:
+            assert self._thread.is_alive(), "the inspector did not start"
+            assert time.monotonic() < deadline, "the inspector does not listen"
+            time.sleep(0.01)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    def end(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(BOUND_SECONDS)
+        assert not self._thread.is_alive(), "the inspector does not stop"
+
+
+@contextmanager
+def serving(database_url: str, *, reports: Path) -> Iterator[Inspector]:
+    server = ServerThread(database_url, reports)
+    try:
+        yield server
+    finally:
+        server.end()
 
 
 def start_inspector(

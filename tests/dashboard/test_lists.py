@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import psycopg
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Error, Route, expect
 
 from tests.protocol.steps import enqueue
 
@@ -50,10 +51,11 @@ def test_a_search_goes_on_by_itself_until_it_has_a_page(
         parts = urlsplit(route.request.url)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         asked = parts._replace(query=urlencode({**query, "limit": "1"})).geturl()
-        page = route.fetch(url=asked).json()
-        if page["next"]:
-            page["searched_until"] = page["jobs"][-1]["created_at"]
-        route.fulfill(status=200, content_type="application/json", body=json.dumps(page))
+        with contextlib.suppress(Error):  # the page may be closed meanwhile
+            page = route.fetch(url=asked).json()
+            if page["next"]:
+                page["searched_until"] = page["jobs"][-1]["created_at"]
+            route.fulfill(status=200, content_type="application/json", body=json.dumps(page))
 
     tab.page.route("**/api/jobs?*", search_one_job_at_a_time)
     tab.go("jobs?task=rare")

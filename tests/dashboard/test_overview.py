@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.protocol.steps import claim_batch, enqueue
 
 from .conftest import PHONE, OpenTab
-from .serving import Program
+from .serving import Inspector
 
 # Links that are told from the text around them by colour alone, or too faint for WCAG AA.
 _WEAK_LINKS = """
@@ -44,7 +44,7 @@ _CUT_LABELS = """
 
 
 def test_the_overview_leads_with_what_is_wrong(
-    open_tab: OpenTab, inspector: Program, conn: psycopg.Connection[object]
+    open_tab: OpenTab, inspector: Inspector, conn: psycopg.Connection[object]
 ) -> None:
     enqueue(conn, queue="unserved")
     conn.execute("UPDATE faultline.jobs SET next_run_at = now() - interval '11 minutes'")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.protocol.steps import claim_batch, claim_new, enqueue, expire, take_over
 
 from .conftest import PHONE, OpenTab
-from .serving import Program
+from .serving import Inspector
 from .tab import PAGES, Tab
 
 LONG = "a_name_without_a_space_that_is_far_wider_than_any_phone_" * 2
@@ -18,7 +18,7 @@ MANY = 10_000
 
 
 def test_no_page_scrolls_sideways_on_a_phone(
-    open_tab: OpenTab, inspector: Program, database_url: str
+    open_tab: OpenTab, inspector: Inspector, database_url: str
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         first = claim_new(conn, worker=LONG, task=LONG, payload={LONG: LONG}, idempotency_key=LONG)
