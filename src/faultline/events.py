@@ -31,6 +31,7 @@ class Event(StrEnum):
     JOB_DEAD = "job_dead"
     JOB_RELEASED = "job_released"
     JOBS_DEFERRED = "jobs_deferred"  # the worker does not know their task
+    JOBS_RESCHEDULED = "jobs_rescheduled"  # the database's clock was set back
     HANDLER_ERROR_AFTER_COMMIT = "handler_error_after_commit"
     WORKER_STARTED = "worker_started"
     WORKER_DRAINING = "worker_draining"
@@ -67,6 +68,7 @@ WARNINGS = frozenset(
         Event.COMMIT_UNKNOWN,
         Event.JOB_DEAD,
         Event.JOBS_DEFERRED,
+        Event.JOBS_RESCHEDULED,
         Event.HANDLER_ERROR_AFTER_COMMIT,
         Event.WORKER_LOST,
         Event.LOOP_BLOCKED,

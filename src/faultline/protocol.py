@@ -295,6 +295,7 @@ class Survey:
     registered: int  # workers that are not known to be lost
     vanished: list[str]  # those among them whose sessions have all ended
     next_expiry_seconds: float | None  # None: no lease at all
+    clock_seconds: float = 0.0  # what the database's clock shows, since 1970
 
 
 def survey() -> Statement[Survey]:
@@ -302,7 +303,8 @@ def survey() -> Statement[Survey]:
         "SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),"
         " ARRAY(SELECT worker FROM faultline.vanished_workers()),"
         " (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8"
-        " FROM faultline.jobs WHERE state = 'running')",
+        " FROM faultline.jobs WHERE state = 'running'),"
+        " extract(epoch FROM clock_timestamp())::float8",
         (),
         lambda rows: Survey(*rows[0]),
     )

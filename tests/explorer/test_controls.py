@@ -66,7 +66,7 @@ def test_a_planted_bug_is_found(database_url: str, tally: Tally, mutant: Mutant)
 
 
 async def takes_absence_for_failure(
-    self: Settlement, lease: Lease, error: Exception | None
+    self: Settlement, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
     """No entry in the ledger: so the commit has failed, has it not?"""
     if await self._desk.run(protocol.in_ledger(lease.claim)):
@@ -75,7 +75,9 @@ async def takes_absence_for_failure(
         self.finish(lease, exit_reason="failed")
 
 
-async def takes_it_for_done(self: Settlement, lease: Lease, error: Exception | None) -> None:
+async def takes_it_for_done(
+    self: Settlement, lease: Lease, error: Exception | None, **_: Any
+) -> None:
     """It was sent, and networks are good: so it has arrived, has it not?"""
     self.committed(lease)
 

@@ -40,6 +40,7 @@ NAMES = {
     "job_dead",
     "job_released",
     "jobs_deferred",
+    "jobs_rescheduled",
     "handler_error_after_commit",
     "worker_started",
     "worker_draining",

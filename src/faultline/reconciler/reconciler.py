@@ -35,6 +35,7 @@ from faultline.reconciler.census import Census
 from faultline.reconciler.leadership import Leadership
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
+from faultline.reconciler.rescheduling import Rescheduler
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 
@@ -62,6 +63,7 @@ class Reconciler:
         self._leadership = Leadership(self._link)
         self._is_pooled = False
         self._observer = LeaseObserver()
+        self._rescheduler = Rescheduler(self._link)
         self._observe_at = 0.0
         self._known_dead: set[str] = set()
         self._judge = DeathJudge()
@@ -127,6 +129,7 @@ class Reconciler:
     async def _lead(self) -> None:
         """For as long as it may: for ever, unless it stands in for another one."""
         await self._link.run(protocol.bury_workers([]))
+        await self._rescheduler.begin()
         beside = [asyncio.create_task(self._purger.run())]
         if meter.current.is_on:
             beside.append(asyncio.create_task(self._census.run()))
@@ -162,7 +165,7 @@ class Reconciler:
 
     async def _look(self) -> float:
         """Look once, act on it, and say how long to wait before the next look."""
-        began = time.monotonic()
+        began, sent_at = time.monotonic(), steady_now()
         survey = await self._link.run(protocol.survey())
         self._heard_at = steady_now()
         cost = time.monotonic() - began
@@ -181,6 +184,12 @@ class Reconciler:
             await self._give_back(dead, lapsed)
         if survey.vanished:
             await self._link.run(protocol.bury_workers(survey.vanished))
+        await self._rescheduler.look(
+            survey.clock_seconds,
+            sent_at=sent_at,
+            answered_at=self._heard_at,
+            may_go_on=self._keeps_leading,
+        )
         return max(self._pause(survey), _LOOKING_SHARE * cost)
 
     def _pause(self, survey: Survey) -> float:
