@@ -13,6 +13,9 @@ from faultline.errors import InvalidSettings
 # when another one does (scaled up with the number of workers).
 LIVENESS_SECONDS = 0.1
 LEADERSHIP_SECONDS = 0.2
+# A reconciler whose own session was lost gives workers that vanished meanwhile this long to connect again: longer
+# than the longest pause between two of their attempts.
+RECONNECT_SECONDS = 6.0
 # A leader that is stopped in its tracks keeps its session, and with it the leadership, until the server
 # ends a session that has been silent for this long; a living leader speaks ten times a second.
 LEADER_SILENCE_SECONDS = 2.0
@@ -128,10 +131,12 @@ class WorkerSettings:
 
     @property
     def recovery_after_crash_seconds(self) -> float:
-        """Worst case until the job of a killed process is queued again, another worker being up.
+        """Worst case until the jobs of killed processes are queued again, another worker being up.
 
-        A new leader has to be found first (the killed worker may have led), then the death is seen
-        at the next look. Twice, because a look may begin just before the death.
+        A new leader has to be found first (a killed worker may have led), then the deaths are seen
+        at the next look. Twice, because a look may begin just before the death. It makes no difference
+        how many of the workers are killed at once, up to ten; of more, those that are left look for a new
+        leader less often, every 5 s at most.
         """
         return 2 * (LEADERSHIP_SECONDS + LIVENESS_SECONDS)
 

@@ -22,6 +22,7 @@ from faultline.errors import DatabaseUnavailable, ServerChanged
 from faultline.metrics import meter
 from faultline.outage import outage_of
 from faultline.protocol import Statement
+from faultline.steady import steady_now
 from faultline.url import redact
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class Link:
             False  # by a server that was there: that it can be reached says nothing yet
         )
         self._was_open = False
+        self.restored_at: float | None = None  # when a session took the place of one that was lost
 
     async def connection(self) -> AsyncConnection:
         """The live connection, or DatabaseUnavailable."""
@@ -112,6 +114,7 @@ class Link:
                     raise
                 if self._was_open:
                     meter.current.reconnected()
+                    self.restored_at = steady_now()
                 self._was_open = True
                 if not self._was_refused:
                     self._backoff.reset()

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from faultline import protocol
+from faultline.config import RECONNECT_SECONDS
 from faultline.protocol import LeaseSighting, Survey
 from faultline.reconciler import Reconciler
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
@@ -79,22 +80,30 @@ def test_each_lease_is_judged_by_its_own_length() -> None:
     ("registered", "vanished", "is_mass"),
     [(1, 1, False), (2, 2, False), (3, 3, True), (10, 5, False), (10, 6, True), (5, 3, True)],
 )
-def test_when_most_of_a_crowd_vanishes_at_once_nobody_counts_as_dead(
+def test_workers_that_vanish_are_spared_only_if_the_reconcilers_session_was_lost_as_well(
     registered: int, vanished: int, is_mass: bool
 ) -> None:
     names = [f"worker {number}" for number in range(vanished)]
     survey = Survey(registered, names, None)
     judge = DeathJudge()
-    assert judge.dead_workers(survey) == ([] if is_mass else names)
+    assert judge.dead_workers(survey) == names
+    assert judge.dead_workers(survey, seconds_since_own_loss=1) == ([] if is_mass else names)
     assert judge.spared == (set(names) if is_mass else set())
+    assert judge.dead_workers(survey, seconds_since_own_loss=RECONNECT_SECONDS + 0.1) == names
+    assert not judge.spared
 
 
 def test_who_vanished_with_the_crowd_is_spared_until_seen_again() -> None:
     judge = DeathJudge()
-    assert judge.dead_workers(Survey(4, ["a", "b", "c"], None)) == []
-    assert judge.dead_workers(Survey(4, ["b", "c"], None)) == []  # a is back, or buried
-    assert judge.dead_workers(Survey(4, ["b", "d"], None)) == ["d"]
-    assert judge.dead_workers(Survey(4, ["c"], None)) == ["c"]  # it had been back meanwhile
+
+    def dead(registered: int, vanished: list[str]) -> list[str]:
+        survey = Survey(registered, vanished, None)
+        return judge.dead_workers(survey, seconds_since_own_loss=1)
+
+    assert dead(4, ["a", "b", "c"]) == []
+    assert dead(4, ["b", "c"]) == []  # a is back, or buried
+    assert dead(4, ["b", "d"]) == ["d"]
+    assert dead(4, ["c"]) == ["c"]  # it had been back meanwhile
 
 
 # ── a reconciler at work ─────────────────────────────────────────────────────────────────────────

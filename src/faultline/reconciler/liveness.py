@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from faultline.config import RECONNECT_SECONDS
 from faultline.protocol import LeaseSighting, Survey
 
 _CROWD = 3
@@ -14,19 +15,25 @@ _GRACE_SECONDS = 1.0
 
 
 class DeathJudge:
-    """Tells the dead from those that are merely out of sight.
+    """Decides which workers without a session are dead.
 
-    When most of a crowd vanishes at once, it is rather the way to them that is cut (a pooler or a
-    proxy restarted, say): giving all their jobs away would double the load for nothing. They keep
-    them until the leases run out, or they are seen again.
+    A session that ends while the reconciler's own goes on is the end of a process: its jobs are requeued
+    at once, however many workers are gone. If the reconciler's session was lost as well, the way to the
+    server was cut for all (a restarted proxy or pooler), and requeueing every job would double the load
+    for nothing. Then most of a crowd is spared until they have had time to connect again.
     """
 
     def __init__(self) -> None:
         self.spared: frozenset[str] = frozenset()
 
-    def dead_workers(self, survey: Survey) -> list[str]:
-        """The vanished workers that may be taken for dead."""
+    def dead_workers(
+        self, survey: Survey, *, seconds_since_own_loss: float | None = None
+    ) -> list[str]:
+        """The vanished workers that count as dead; None if the reconciler lost no session of its own."""
         vanished = frozenset(survey.vanished)
+        if seconds_since_own_loss is None or seconds_since_own_loss > RECONNECT_SECONDS:
+            self.spared = frozenset()
+            return list(survey.vanished)
         fresh = vanished - self.spared
         if len(fresh) >= _CROWD and 2 * len(vanished) > survey.registered:
             self.spared = vanished

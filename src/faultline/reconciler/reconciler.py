@@ -21,6 +21,7 @@ from faultline.config import (
     LEADER_PULSE_SECONDS,
     LEADERSHIP_SECONDS,
     LIVENESS_SECONDS,
+    RECONNECT_SECONDS,
     Retention,
 )
 from faultline.database import AsyncConnection, Session
@@ -169,21 +170,29 @@ class Reconciler:
         survey = await self._link.run(protocol.survey())
         self._heard_at = steady_now()
         cost = time.monotonic() - began
-        dead = self._judge.dead_workers(survey)
+        restored_at = self._link.restored_at
+        dead = self._judge.dead_workers(
+            survey,
+            seconds_since_own_loss=None if restored_at is None else steady_now() - restored_at,
+        )
         for worker in dead:
             if worker not in self._known_dead:
                 emit(Event.WORKER_LOST, worker=worker)
         self._known_dead = set(dead)
         if self._judge.spared and not self._said_spared:
-            emit(Event.DEGRADED, reason="most workers vanished at once: waiting for their leases")
+            emit(
+                Event.DEGRADED,
+                reason="most workers vanished, and this reconciler's own session was lost as well:"
+                f" giving them {RECONNECT_SECONDS:g} s to connect again",
+            )
         self._said_spared = bool(self._judge.spared)
 
         lapsed = await self._observe()
         is_due = survey.next_expiry_seconds is not None and survey.next_expiry_seconds <= 0
         if dead or lapsed or is_due:
             await self._give_back(dead, lapsed)
-        if survey.vanished:
-            await self._link.run(protocol.bury_workers(survey.vanished))
+        if dead:
+            await self._link.run(protocol.bury_workers(dead))
         await self._rescheduler.look(
             survey.clock_seconds,
             sent_at=sent_at,

@@ -109,4 +109,17 @@ WORKER_MUTANTS = (
         ),
         stops_everything=True,  # a lease that ended a day ago cannot be had
     ),
+    Mutant(
+        "mass_death_is_spared",
+        "many workers killed at once are taken for a cut network, and their leases are waited for",
+        drill("workers_killed_together"),
+        (
+            Edit(
+                "reconciler/liveness.py",
+                "        if seconds_since_own_loss is None or seconds_since_own_loss > RECONNECT_SECONDS:\n",
+                "        if False:\n",
+            ),
+        ),
+        stops_everything=True,  # the drill waits in vain for the jobs
+    ),
 )
