@@ -13,8 +13,8 @@ from faultline.errors import InvalidSettings
 # when another one does (scaled up with the number of workers).
 LIVENESS_SECONDS = 0.1
 LEADERSHIP_SECONDS = 0.2
-# A reconciler whose own session was lost gives workers that vanished meanwhile this long to connect again: longer
-# than the longest pause between two of their attempts.
+# A reconciler whose own session was lost gives workers that vanished meanwhile this long to connect again:
+# longer than the longest pause between two of their attempts.
 RECONNECT_SECONDS = 6.0
 # A leader that is stopped in its tracks keeps its session, and with it the leadership, until the server
 # ends a session that has been silent for this long; a living leader speaks ten times a second.

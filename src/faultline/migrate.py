@@ -56,6 +56,13 @@ _WHAT_CAN_BE_SEEN_NOW = """
       AND num_nulls(e.system_identifier, e.timeline, e.restored_from)
           > num_nulls(here.system_identifier, here.timeline, here.restored_from)
 """
+_MIGRATION_LOCK_HOLDER = """
+    SELECT format('%%s (%%s)', a.usename, nullif(a.application_name, '')), l.pid
+    FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.classid = (%s::bigint >> 32)::oid AND l.objid = (%s::bigint & 4294967295)::oid
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1
+"""
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql\Z")
 
 
@@ -138,7 +145,7 @@ def migrate(
     with connect(url, application_name="faultline migrate") as conn, conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_seconds * 1000)}")
         try:
-            conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+            _lock_out_other_migrators(conn, lock_timeout_seconds)
             _require_utf8(conn)
             if roles:  # before anything is locked: handing tables over takes them all
                 conn.execute(roles_sql())
@@ -159,6 +166,23 @@ def migrate(
                 hint="another migration is running, or a long transaction holds a table; try again",
             ) from error
     return report
+
+
+def _lock_out_other_migrators(conn: Connection, lock_timeout_seconds: float) -> None:
+    """Any account can take an advisory lock: if it cannot be had, say which session to look at."""
+    try:
+        with conn.transaction():
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+    except psycopg.errors.LockNotAvailable as error:
+        holder = conn.execute(_MIGRATION_LOCK_HOLDER, [MIGRATION_LOCK, MIGRATION_LOCK]).fetchone()
+        said = "another session" if holder is None else f"the session of {holder[0]}"
+        hint = "if it is a migration, wait for its end and try again"
+        if holder is not None:
+            hint += f"; if it is not, end it: SELECT pg_terminate_backend({holder[1]})"
+        raise DatabaseUnavailable(
+            f"{said} has held the lock of migrations for {lock_timeout_seconds:g} s; nothing was changed",
+            hint=hint,
+        ) from error
 
 
 def _require_utf8(conn: Connection) -> None:

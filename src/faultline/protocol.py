@@ -28,6 +28,7 @@ CHANNEL = "faultline"
 LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
 LEADER_KEY = 0  # lock keys of workers start at 1
 DRAIN = "drain"  # what a heartbeat says of no job: the worker is asked to leave
+UNREGISTERED = "unregistered"  # likewise: the worker is not in the registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Beat(NamedTuple):
 
     renewals: dict[str, Renewal]  # by the claims' ids
     is_drain_requested: bool  # an operator wants this worker to leave
+    is_registered: bool  # its row may have been purged after a day without a heartbeat
 
 
 class CommitVerdict(NamedTuple):
@@ -170,15 +172,21 @@ def _claims(rows: list[Row]) -> list[Claim]:
 def heartbeat(worker: str, claims: Sequence[Claim], *, lease_seconds: float) -> Statement[Beat]:
     return Statement(
         "SELECT job_id::text, outcome"
-        " FROM faultline.heartbeat(%s, %s::uuid[], %s::bigint[], %s::uuid[], %s)",
-        (worker, *_columns(claims), _seconds(lease_seconds)),
+        " FROM faultline.heartbeat(%s, %s::uuid[], %s::bigint[], %s::uuid[], %s)"
+        " UNION ALL SELECT NULL, %s WHERE NOT EXISTS"
+        " (SELECT FROM faultline.workers AS w WHERE w.id = %s)",
+        (worker, *_columns(claims), _seconds(lease_seconds), UNREGISTERED, worker),
         _beat,
     )
 
 
 def _beat(rows: list[Row]) -> Beat:
     renewals = {job_id: Renewal(outcome) for job_id, outcome in rows if job_id is not None}
-    return Beat(renewals, is_drain_requested=(None, DRAIN) in rows)
+    return Beat(
+        renewals,
+        is_drain_requested=(None, DRAIN) in rows,
+        is_registered=(None, UNREGISTERED) not in rows,
+    )
 
 
 def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statement[None]:
@@ -341,22 +349,33 @@ def running_leases(*, limit: int) -> Statement[list[LeaseSighting]]:
 
 
 def register_worker(
-    worker: str, *, host: str, pid: int, queues: Sequence[str], holds_locks: bool
+    worker: str,
+    *,
+    host: str,
+    pid: int,
+    queues: Sequence[str],
+    holds_locks: bool,
+    lock_key: int | None = None,
 ) -> Statement[int]:
+    """`lock_key` is the one that its sessions hold already, for a worker whose row was purged."""
     return Statement(
-        "SELECT faultline.register_worker(%s, %s, %s, %s, %s)",
-        (worker, host, pid, list(queues), holds_locks),
+        "SELECT faultline.register_worker(%s, %s, %s, %s, %s, %s)",
+        (worker, host, pid, list(queues), holds_locks, lock_key),
         lambda rows: int(rows[0][0]),
     )
 
 
-def hold_worker_lock(lock_key: int) -> Statement[None]:
-    """For as long as the session lasts; it outlasts a cut network for longer than a lease, as does the
-    one that registered."""
+def hold_worker_lock(lock_key: int) -> Statement[bool]:
+    """Whether this session holds the worker's lock, from now until it ends.
+
+    It outlasts a cut network for longer than a lease, as does the session that registered. It does not
+    wait: another account may hold the lock, or wait for it, and heartbeats must go on.
+    """
     return Statement(
-        "SELECT pg_advisory_lock_shared(%s, %s), set_config('tcp_user_timeout', '600000', false)",
+        "SELECT pg_try_advisory_lock_shared(%s, %s),"
+        " set_config('tcp_user_timeout', '600000', false)",
         (LOCK_CLASS, lock_key),
-        _nothing,
+        lambda rows: bool(rows[0][0]),
     )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from faultline import protocol
 from faultline.config import LEADER_PULSE_SECONDS, LEADER_SILENCE_SECONDS
 from faultline.database import run
-from faultline.migrate import migrate
+from faultline.errors import DatabaseUnavailable
+from faultline.migrate import MIGRATION_LOCK, migrate
 from faultline.protocol import LOCK_CLASS
 from faultline.reconciler import Reconciler, leadership
 from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
@@ -64,7 +66,7 @@ def lead(conn: Connection, *, beats: int = 1) -> None:
     leads, _ = run(conn, protocol.try_to_lead(silence_limit="0"))
     assert leads
     for number in range(1, beats + 1):
-        run(conn, leadership.beat(number))
+        run(conn, leadership.beat(number, after=number - 1))
 
 
 def seen(conn: Connection) -> LeaderSighting | None:
@@ -85,10 +87,10 @@ def test_every_beat_can_be_seen_and_leaves_one_lock(
 ) -> None:
     leader = connect()
     lead(leader, beats=0)
-    assert seen(conn) == (leader.info.backend_pid, None, False)
+    assert seen(conn) == (leader.info.backend_pid, None, False, False)
     pulses = []
     for number in range(1, 4):
-        run(leader, leadership.beat(number))
+        run(leader, leadership.beat(number, after=number - 1))
         sighting = seen(conn)
         assert sighting is not None
         pulses.append(sighting.pulse)
@@ -171,7 +173,7 @@ def test_it_steps_back_when_the_leader_shows_life_and_leads_itself_when_that_one
     lead(leader)
     with background(Reconciler(database_url).run):
         until(lambda: value(conn, STANDING_IN) == 1, "a stand-in")
-        run(leader, leadership.beat(2))
+        run(leader, leadership.beat(2, after=1))
         until(lambda: value(conn, STANDING_IN) == 0, "its stepping back")
         leader.close()
         until(lambda: not events.of("reconciler_leading")[-1]["stands_in"], "a leader")
@@ -216,3 +218,36 @@ def test_a_leader_that_seldom_looks_keeps_its_pulse_and_its_session(
     assert last.pid == first.pid
     assert len(looks) == 1
     assert events.of("database_unavailable") == []
+
+
+# ── strangers ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stranger_who_takes_every_lock_of_ours_does_not_stop_reconciliation(
+    conn: Connection, database_url: str, events: EventTap
+) -> None:
+    conn.execute("SELECT faultline.enqueue('t')")
+    conn.execute("SELECT faultline.claim('gone')")
+    conn.execute("UPDATE faultline.jobs SET lease_expires_at = clock_timestamp()")
+    every = "SELECT pg_advisory_lock(%s, key) FROM generate_series(-300, 300) AS key"
+    with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
+        stranger.execute(every, [LOCK_CLASS])
+        with background(Reconciler(database_url).run):
+            until(lambda: value(conn, "SELECT state = 'queued' FROM faultline.jobs"))
+            [said] = events.of("degraded")
+            assert "no rights on the schema" in said["reason"]
+            stranger.close()
+            until(
+                lambda: [line for line in events.of("reconciler_leading") if not line["stands_in"]]
+            )
+
+
+def test_a_migration_names_the_session_that_holds_its_lock(
+    conn: Connection, database_url: str
+) -> None:
+    with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
+        pid = stranger.info.backend_pid
+        stranger.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        with pytest.raises(DatabaseUnavailable, match="the session of t_account") as refusal:
+            migrate(database_url, lock_timeout_seconds=0.1)
+    assert f"pg_terminate_backend({pid})" in (refusal.value.hint or "")

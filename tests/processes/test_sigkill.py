@@ -43,6 +43,24 @@ def test_the_job_of_a_killed_worker_runs_on_another_one_and_takes_effect_once(
     stage.assert_in_order()
 
 
+def test_a_worker_whose_row_was_purged_is_missed_at_once_when_it_is_killed_later(
+    fleet: Fleet, stage: Stage
+) -> None:
+    job_id = stage.enqueue(apps.pay, gate="never")
+    killed = fleet.started(*LONG_LEASE, "--heartbeat-seconds", "0.2", name="killed")
+    stage.wait_for_mark(job_id)
+    other = fleet.started(*LONG_LEASE, "--heartbeat-seconds", "0.2", name="other")
+    name = killed.wait_for_event("worker_started")["worker"]
+    registered = "FROM faultline.workers WHERE id = %s"
+    stage.conn.execute("DELETE FROM faultline.workers WHERE id = %s", [name])
+    stage.wait_until(lambda: stage.count(registered, [name]) == 1, "it never registers again")
+
+    killed.kill()
+
+    assert_recovered_by(other, killed, job_id)
+    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+
+
 def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_not(
     fleet: Fleet, stage: Stage
 ) -> None:

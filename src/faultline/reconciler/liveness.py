@@ -74,6 +74,9 @@ class LeaderSighting(NamedTuple):
     pid: int
     pulse: int | None  # None before the first beat
     is_at_work: bool  # in the middle of a statement, however long that takes
+    is_stranger: bool = (
+        False  # its account may not use Faultline: any account can take advisory locks
+    )
 
 
 class LeaderObserver:
@@ -86,8 +89,12 @@ class LeaderObserver:
     def still_seconds(self, sighting: LeaderSighting | None, now: float) -> float | None:
         """For how long it has stood still, as far as was seen; None: it has moved, or is gone.
 
+        A stranger that holds the lock has never led.
+
         What moved may stand still from then on: the next sighting is the first one again.
         """
+        if sighting is not None and sighting.is_stranger:
+            return float("inf")
         is_first = self._seen is None
         if sighting is None or sighting.is_at_work or not (is_first or sighting == self._seen):
             self._seen = None

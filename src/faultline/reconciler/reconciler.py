@@ -53,6 +53,10 @@ _STANDS_IN = (
     "the reconciler that leads shows no life, and the server has not ended its session, as it would unless"
     " its clock was set back: another one leads until it is heard of again"
 )
+_CONTESTED = (
+    "a session whose account has no rights on the schema faultline holds the advisory lock of the leading"
+    " reconciler: every reconciler acts until that session ends"
+)
 _UNHEARD_SECONDS = 30.0  # several times the longest pause between two round trips
 
 
@@ -118,7 +122,9 @@ class Reconciler:
             self._heard_at = steady_now()
             if leads:
                 stands_in = self._leadership.stands_in
-                if stands_in:
+                if self._leadership.is_contested:
+                    emit(Event.DEGRADED, reason=_CONTESTED)
+                elif stands_in:
                     emit(Event.DEGRADED, reason=_STANDS_IN)
                 emit(Event.RECONCILER_LEADING, stands_in=stands_in)
                 return
@@ -205,7 +211,7 @@ class Reconciler:
         """Behind a pooler everyone looks: the more there are, the less often each of them does, and they
         do not all wake up for the same lease."""
         share, spread = 1.0, 0.001
-        if self._is_pooled:
+        if self._is_pooled or self._leadership.is_contested:
             share = max(1.0, survey.registered / _WORKERS_PER_WAIT)
             spread = LIVENESS_SECONDS * random.random()  # noqa: S311 - spread
         pause = min(LIVENESS_SECONDS * share, _LONGEST_WAIT_TO_LOOK_SECONDS)

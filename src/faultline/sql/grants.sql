@@ -80,7 +80,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.fail(uuid, bigint, uuid, text, interval, text),
     faultline.release(uuid, bigint, uuid),
     faultline.record_rejection(uuid, bigint, text, text),
-    faultline.register_worker(text, text, integer, text[], boolean),
+    faultline.register_worker(text, text, integer, text[], boolean, integer),
     faultline.report_blocked(text, interval, uuid, text, text),
     faultline.drain_worker(text),
     faultline.deregister_worker(text),

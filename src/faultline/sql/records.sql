@@ -69,23 +69,38 @@ END $$;
 
 -- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
 -- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is
--- then false, and only the lease tells. Called again after every reconnect. Nothing is heard of a worker that is cut off,
--- and its leases are to run out, so that it stops by its own clock before others have its jobs: its lock outlasts them.
+-- then false, and only the lease tells. Called again after every reconnect, and by the heartbeat of a worker whose row was
+-- purged, under the lock_key that its sessions hold. Nothing is heard of a worker that is cut off, and its leases are to
+-- run out, so that it stops by its own clock before others have its jobs: its lock outlasts them.
+-- The lock is tried and not waited for. Any account may take advisory locks, whatever rights it has: where one holds the
+-- key, or waits for it, the worker draws another one, and no session can hold them all.
 CREATE OR REPLACE FUNCTION faultline.register_worker(
-    worker text, host text, pid integer, queues text[], holds_locks boolean) RETURNS integer -- its lock_key
+    worker text, host text, pid integer, queues text[], holds_locks boolean, lock_key integer DEFAULT NULL)
+RETURNS integer -- its lock_key
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     key integer;
 BEGIN
-    INSERT INTO faultline.workers AS w (id, host, pid, queues, holds_locks)
-    VALUES (worker, left(register_worker.host, 255), register_worker.pid, register_worker.queues, register_worker.holds_locks)
+    INSERT INTO faultline.workers AS w (id, lock_key, host, pid, queues, holds_locks)
+    VALUES (worker, coalesce(register_worker.lock_key, nextval('faultline.workers_lock_key_seq')::integer),
+            left(register_worker.host, 255), register_worker.pid, register_worker.queues, register_worker.holds_locks)
     ON CONFLICT (id) DO UPDATE SET
         holds_locks = excluded.holds_locks, server_started_at = excluded.server_started_at,
         last_heartbeat_at = excluded.last_heartbeat_at, lost_at = NULL
     RETURNING lock_key INTO key;
     IF register_worker.holds_locks THEN
-        PERFORM pg_advisory_lock_shared(1717663084, key), set_config('tcp_user_timeout', '600000', false);
+        PERFORM set_config('tcp_user_timeout', '600000', false);
+        FOR try IN 1..100 LOOP
+            IF pg_try_advisory_lock_shared(1717663084, key) THEN
+                RETURN key;
+            END IF;
+            UPDATE faultline.workers AS w SET lock_key = 1 + floor(random() * 2147483646)::integer
+            WHERE w.id = worker RETURNING w.lock_key INTO key;
+        END LOOP;
+        RAISE EXCEPTION 'another session holds the advisory lock that worker % needs', quote_literal(worker)
+            USING ERRCODE = 'lock_not_available',
+            HINT = 'Find it: SELECT pid FROM pg_locks WHERE locktype = ''advisory'' AND classid = 1717663084.';
     END IF;
     RETURN key;
 END $$;
@@ -149,15 +164,21 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
--- Close the book on workers that have nothing left to give back; forget those lost, or silent, for a day.
+-- Close the book on workers that have nothing left to give back; forget those lost, or silent, for a day. It waits for no
+-- row: one that a heartbeat or an operator has just now is left for the next time.
 CREATE OR REPLACE FUNCTION faultline.bury_workers(workers text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE faultline.workers AS w SET lost_at = clock_timestamp()
-    WHERE w.id = ANY (bury_workers.workers)
-      AND NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = w.id);
+    WHERE w.id = ANY (ARRAY(
+        SELECT o.id FROM faultline.workers AS o WHERE o.id = ANY (bury_workers.workers)
+          AND NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = o.id)
+        ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED));
     DELETE FROM faultline.workers AS w
-    WHERE w.lost_at < clock_timestamp() - interval '1 day' OR w.last_heartbeat_at < clock_timestamp() - interval '1 day';
+    WHERE w.id = ANY (ARRAY(
+        SELECT o.id FROM faultline.workers AS o
+        WHERE o.lost_at < clock_timestamp() - interval '1 day' OR o.last_heartbeat_at < clock_timestamp() - interval '1 day'
+        ORDER BY o.id FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- Safe to record late, or never: it is a record, not a guard. Called after the refused transaction was rolled back.

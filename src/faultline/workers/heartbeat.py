@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import socket
 import threading
 import time
 from collections import deque
@@ -62,6 +64,9 @@ class Heartbeat:
         self._outage = outage_of(url)
         self._conn: Connection | None = None
         self._lock_key: int | None = None
+        self._holds_lock = False  # in its own session, beside the one that registered
+        self._said_unheld = False
+        self._is_pooled = False
         self._was_open = False
         self._wake = threading.Event()
         self._stopping = False
@@ -70,6 +75,11 @@ class Heartbeat:
     def start(self, *, lock_key: int) -> None:
         self._lock_key = lock_key
         self._thread.start()
+
+    def hold(self, lock_key: int) -> None:
+        """Hold this lock from the next beat on: registering again may have drawn another key."""
+        if lock_key != self._lock_key:
+            self._lock_key, self._holds_lock = lock_key, False
 
     @property
     def is_started(self) -> bool:
@@ -200,6 +210,8 @@ class Heartbeat:
         if beat.is_drain_requested and not self._is_drain_heard:
             self._is_drain_heard = True
             self._on_drain()
+        if not beat.is_registered and not self._stopping:
+            self._register_again()
 
     def _connection(self) -> Connection:
         if self._conn is None or self._conn.closed:
@@ -213,9 +225,35 @@ class Heartbeat:
             if self._was_open:
                 meter.current.reconnected()
             self._was_open = True
-            if not session.is_pooled and self._lock_key is not None:
-                run(conn, protocol.hold_worker_lock(self._lock_key))
+            self._is_pooled, self._holds_lock = session.is_pooled, False
+        if not self._holds_lock and not self._is_pooled and self._lock_key is not None:
+            self._hold_lock(self._conn, self._lock_key)
         return self._conn
+
+    def _hold_lock(self, conn: Connection, lock_key: int) -> None:
+        """Tried again with every beat: a session that was refused the lock still renews leases."""
+        self._holds_lock = run(conn, protocol.hold_worker_lock(lock_key))
+        if not self._holds_lock and not self._said_unheld:
+            emit(
+                Event.DEGRADED,
+                reason="another session holds this worker's advisory lock, or waits for it: if the"
+                " worker's other session breaks, its jobs are requeued as if it were dead",
+            )
+        self._said_unheld = not self._holds_lock
+
+    def _register_again(self) -> None:
+        """The row was purged after a day of silence; both sessions still hold its lock."""
+        statement = protocol.register_worker(
+            self._settings.worker_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self._settings.queues,
+            holds_locks=not self._is_pooled,
+            lock_key=self._lock_key,
+        )
+        lock_key = run(self._connection(), statement)
+        if lock_key != self._lock_key:
+            self._lock_key, self._holds_lock = lock_key, True
 
     def _drop(self) -> None:
         conn, self._conn = self._conn, None

@@ -49,7 +49,9 @@ class Registration:
         if (clock := meter.current.clock) is not None:  # before the first job that it times
             sent_at = time.monotonic()
             clock.learn(await run_async(conn, inspection.clock()), sent_at=sent_at)
-        if not self._heartbeat.is_started:
+        if self._heartbeat.is_started:
+            self._heartbeat.hold(lock_key)
+        else:
             self._heartbeat.start(lock_key=lock_key)
             self._say_started(session)
             await self._say_weak_durability(conn)
