@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 
 from faultline.config import SHORTEST_ANSWER_SECONDS
+from faultline.url import nearest_first, remember_reached
 
 LONGEST_ANSWER_SECONDS = 300.0
 # Half of the default lease, for sessions that have no lease to go by.
@@ -75,6 +76,14 @@ class BoundedConnection(psycopg.Connection[Any]):
     answer_seconds: float | None = None
     was_read_only = False  # the server refused a write, whether or not the caller swallowed that
 
+    @classmethod
+    def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        """Hosts are tried in their order, but first the one that this process reached last."""
+        conn = super().connect(conninfo, **nearest_first(options))
+        info = conn.info
+        remember_reached(options, host=info.host, hostaddr=info.hostaddr, port=info.port)
+        return conn
+
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             if self.answer_seconds is None or args or kwargs:  # a call with a limit of its own
@@ -93,6 +102,13 @@ class AsyncBoundedConnection(psycopg.AsyncConnection[Any]):
 
     answer_seconds: float | None = None
     was_read_only = False
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        conn = await super().connect(conninfo, **nearest_first(options))
+        info = conn.info
+        remember_reached(options, host=info.host, hostaddr=info.hostaddr, port=info.port)
+        return conn
 
     async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         try:

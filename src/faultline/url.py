@@ -38,3 +38,42 @@ def parts_of(url: str) -> dict[str, Any] | None:
     misread = any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname"))
     numbered = all(port.isdecimal() for port in listed(parts, "port") if port)
     return dict(parts) if numbered and not misread else None
+
+
+# For each list of hosts the place of the one that last accepted a session of this process.
+_last_reached: dict[tuple[str, ...], int] = {}
+_LISTS = ("host", "hostaddr", "port")
+
+
+def nearest_first(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the host in front that was reached last, if several are named.
+
+    A host that froze or lost its power costs its connect_timeout before the next is tried. Once one
+    session of the process has found the new primary, the others need not wait for the old one again.
+    """
+    place = _last_reached.get(_key(options), 0)
+    if not place or options.get("load_balance_hosts", "disable") != "disable":
+        return options
+    ordered = dict(options)
+    for name in _LISTS:
+        each = listed(options, name)
+        if len(each) > 1:
+            ordered[name] = ",".join([each[place], *each[:place], *each[place + 1 :]])
+    return ordered
+
+
+def remember_reached(options: dict[str, Any], *, host: str, hostaddr: str, port: int) -> None:
+    """`options` are as they were given, and the rest is where the session is."""
+    hosts, addresses = listed(options, "host"), listed(options, "hostaddr")
+    ports = listed(options, "port")
+    for place in range(max(len(hosts), len(addresses)) if _key(options) else 0):
+        named = hosts[place] == host if hosts else addresses[place] == hostaddr
+        if named and (len(ports) < 2 or ports[place] == str(port)):
+            _last_reached[_key(options)] = place
+            return
+
+
+def _key(options: dict[str, Any]) -> tuple[str, ...]:
+    """Empty where one host is named."""
+    named = tuple(str(options.get(name) or "") for name in _LISTS)
+    return named if "," in named[0] or "," in named[1] else ()

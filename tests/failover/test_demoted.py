@@ -10,16 +10,20 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job
 from faultline.database import connect, make_async_pool, make_pool, run
 from faultline.drills import pooler
 from faultline.drills.cluster import Cluster, Member
 from faultline.drills.pooler import Pooler, pooler_to
+from faultline.drills.proxy import proxy_to
 from faultline.model import Claim
 from faultline.protocol import claim
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease
+from tests.api.served import client_of, make_key, served
+from tests.library.running import until
 from tests.protocol.steps import enqueue
 
 LEASE_SECONDS = 300.0
@@ -113,3 +117,28 @@ def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_prima
 
     pay.enqueue()
     asyncio.run(both())
+
+
+def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
+    cluster: Cluster, primary: Member, standby: Member
+) -> None:
+    plain = conninfo.make_conninfo(primary.url, target_session_attrs=None)
+    with (
+        proxy_to(plain) as proxy,
+        served(proxy.url) as server,
+        client_of(server, make_key(primary.url)) as client,
+    ):
+
+        def status() -> int:
+            return client.post("/jobs", json={"task": "t"}).status_code
+
+        def is_ready() -> bool:
+            return bool(client.get("/ready").is_success)
+
+        assert status() == 201
+        assert is_ready()
+        proxy.aim(standby.url)
+        proxy.reset_all()
+        until(lambda: status() == 503 and not is_ready(), "the standby")
+        proxy.aim(primary.url)  # what was opened to the standby stays there
+        until(lambda: status() == 201 and is_ready(), "the API's return")

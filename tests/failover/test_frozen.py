@@ -15,7 +15,7 @@ from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
 from faultline.bounded import Patience, Unanswered, was_unanswered
-from faultline.database import open_session
+from faultline.database import make_pool, open_session
 from faultline.drills.cluster import as_one
 from faultline.drills.proxy import Proxy, proxy_to
 from faultline.link import Link
@@ -61,6 +61,27 @@ def test_a_link_leaves_a_frozen_server_for_another_host(freezing: Proxy, both: s
         await link.close()
 
     asyncio.run(main())
+
+
+def test_a_host_that_was_reached_while_the_first_was_away_is_tried_first_from_then_on(
+    freezing: Proxy, both: str
+) -> None:
+    def port() -> int:
+        conn, _ = open_session(both, application_name="test", needs_primary=True)
+        with conn:
+            return conn.info.port
+
+    assert port() == freezing_port(freezing)
+    freezing.refuse_connections()
+    other = port()
+    assert other != freezing_port(freezing)
+    freezing.flow()
+    assert port() == other
+    pool = make_pool(both, max_size=1, application_name="test")
+    with pool:
+        conn = pool.getconn()
+        assert conn.info.port == other
+        pool.putconn(conn)
 
 
 def freezing_port(proxy: Proxy) -> int:
