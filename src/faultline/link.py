@@ -96,6 +96,9 @@ class Link:
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
         self._outage = outage_of(url)
+        self._opened_at: float | None = (
+            None  # the session that was opened last, or None if none could be
+        )
         self._was_refused = (
             False  # by a server that was there: that it can be reached says nothing yet
         )
@@ -109,9 +112,11 @@ class Link:
                 try:
                     self._conn = await self._open()
                 except Exception as error:
+                    self._opened_at = None
                     self._patience.note(error)
                     meter.current.database_error(error)
                     raise
+                self._opened_at = steady_now()
                 if self._was_open:
                     meter.current.reconnected()
                     self.restored_at = steady_now()
@@ -173,7 +178,7 @@ class Link:
 
         self._outage.add_waiting(wake)  # first, or an end right after the failure would be missed
         try:
-            self._outage.fail(self.purpose, error)
+            self._outage.fail(self.purpose, error, opened_at=self._opened_at)
             waits: set[asyncio.Future[Any]] = {is_over} if told is None else {is_over, told}
             pause = self._backoff.next_pause()
             await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)

@@ -36,8 +36,11 @@ class Outage:
         """`moment` is by the steady clock."""
         return self.is_on or self._ended_at >= moment
 
-    def fail(self, purpose: str, error: BaseException) -> None:
-        """A session failed; logged if it is the first."""
+    def fail(self, purpose: str, error: BaseException, *, opened_at: float | None = None) -> None:
+        """A session failed; logged if it is the first.
+
+        One that was opened before the last outage ended, and was idle since, only now notices that one.
+        """
         now = steady_now()
         with self._lock:
             is_known = purpose in self._failing
@@ -46,6 +49,8 @@ class Outage:
                 return
             if is_known and now < self._ended_at + _AFTERMATH_SECONDS:
                 return  # it had no chance yet to notice the end
+            if opened_at is not None and opened_at < self._ended_at:
+                return
             self._began_at = now
         emit(Event.DATABASE_UNAVAILABLE, purpose=purpose, error=" ".join(str(error).split()))
 

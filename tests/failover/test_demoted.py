@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
-from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job
 from faultline.database import connect, make_async_pool, make_pool, run
@@ -122,9 +121,9 @@ def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_prima
 def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
     cluster: Cluster, primary: Member, standby: Member
 ) -> None:
-    plain = conninfo.make_conninfo(primary.url, target_session_attrs=None)
+    """The URL asks for any server, so that sessions with the standby are opened, and then closed."""
     with (
-        proxy_to(plain) as proxy,
+        proxy_to(primary.url) as proxy,
         served(proxy.url) as server,
         client_of(server, make_key(primary.url)) as client,
     ):

@@ -179,3 +179,28 @@ def test_one_session_that_is_back_ends_the_outage_for_all_and_wakes_the_others(
     said = [(line["event"], line["purpose"]) for line in events.all()]
     assert said == [("database_unavailable", "first"), ("database_back", "first")]
     assert events.of("database_back")[0]["away_seconds"] > 0
+
+
+def test_a_session_that_was_idle_in_an_outage_does_not_begin_another(
+    database_url: str, conn: Connection, events: EventTap
+) -> None:
+    async def main() -> None:
+        idle, busy = (Link(database_url, purpose=name) for name in ("idle", "busy"))
+        pid = (await idle.connection()).info.backend_pid
+        await busy.pause(psycopg.OperationalError("away"))
+        await busy.run(ANSWER)
+        conn.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        with pytest.raises(psycopg.OperationalError) as late:
+            await idle.run(ANSWER)
+        await idle.pause(late.value)
+        await idle.run(ANSWER)
+        assert len(events.all()) == 2
+        await idle.pause(
+            psycopg.OperationalError("away again")
+        )  # opened since: an outage of its own
+        await idle.run(ANSWER)
+        await idle.close()
+        await busy.close()
+
+    asyncio.run(main())
+    assert [line["purpose"] for line in events.all()] == ["busy", "busy", "idle", "idle"]

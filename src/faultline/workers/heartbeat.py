@@ -62,6 +62,7 @@ class Heartbeat:
         self.answered_at: float | None = None  # the last time that all of it was
         self._patience = Patience(settings.answer_seconds)
         self._outage = outage_of(url)
+        self._opened_at: float | None = None
         self._conn: Connection | None = None
         self._lock_key: int | None = None
         self._holds_lock = False  # in its own session, beside the one that registered
@@ -130,7 +131,8 @@ class Heartbeat:
                 meter.current.database_error(error)
                 pause = backoff.next_pause()
                 self._outage.add_waiting(self._wake.set)  # a neighbour that is back wakes it
-                self._outage.fail(_PURPOSE, error)
+                self._outage.fail(_PURPOSE, error, opened_at=self._opened_at)
+                self._opened_at = None
             if not self._stopping:
                 self._wait(pause)
         self._outage.remove_waiting(self._wake.set)
@@ -222,6 +224,7 @@ class Heartbeat:
                 needs_primary=True,
             )
             self._conn = conn
+            self._opened_at = steady_now()
             if self._was_open:
                 meter.current.reconnected()
             self._was_open = True

@@ -37,8 +37,7 @@ _FAILED = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'failed' 
 def demoted_primary(arena: Arena) -> None:
     cluster = Cluster(arena)
     old, (new,) = cluster.primary, cluster.standbys
-    one_name = conninfo.make_conninfo(old.url, target_session_attrs=None)  # and nothing asked for
-    proxy = arena.stack.enter_context(proxy_to(one_name))
+    proxy = arena.stack.enter_context(proxy_to(_without_target(old.url)))
     arena.move(proxy.url)
     producer = LibraryProducer("producer", arena.url, arena.history, timeout_seconds=2.0)
     arena.stack.callback(producer.end)
@@ -86,6 +85,13 @@ def demoted_primary(arena: Arena) -> None:
         "the producer saw errors of Faultline's own alone",
     )
     expect_epochs(arena, 2)
+
+
+def _without_target(url: str) -> str:
+    """The URL of a user who names one host and asks for nothing."""
+    parts = conninfo.conninfo_to_dict(url)
+    parts.pop("target_session_attrs", None)
+    return conninfo.make_conninfo("", **parts)
 
 
 def _handlers_connected(proxy: Proxy, *, after: int) -> bool:
