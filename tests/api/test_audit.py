@@ -227,21 +227,22 @@ def test_refused_keys_and_scopes_are_recorded_and_guesses_are_throttled(
     wait_for(conn, "too_many_wrong_keys")
 
 
-def test_a_wait_ends_and_a_right_key_gives_its_place_back() -> None:
+def test_only_wrong_keys_use_tokens_up_and_the_wait_ends() -> None:
     now = 0.0
     throttle = Throttle(1.0, 2, clock=lambda: now)
     right, wrong = b"right", b"wrong"
-    for _ in range(5):  # right keys use nothing up
-        throttle.admit("a", right)
-        throttle.accept("a", right)
-    throttle.admit("a", wrong)
-    throttle.admit("a", wrong)
+    for number in range(5):  # a fleet of right ones, all at once
+        throttle.admit("a", b"%d" % number)
+    throttle.accept(right)
+    for _ in range(2):
+        throttle.admit("a", wrong)
+        throttle.reject("a", wrong)
     with pytest.raises(Refusal) as refused:
         throttle.admit("a", wrong)
     assert refused.value.headers == {"Retry-After": "1"}
     throttle.admit("a", right)
     throttle.admit("b", wrong)
-    throttle.forget(right)
+    throttle.reject("a", right)  # revoked
     with pytest.raises(Refusal):
         throttle.admit("a", right)
     now = 1.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
-from faultline.inspector import csrf
+from faultline.inspector import csrf, guard
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import WEB, InspectorSettings
 
@@ -107,6 +110,28 @@ def test_a_failure_of_our_own_is_one_line_and_no_traceback(
     assert answer.json()["error"]["code"] == "internal_error"
     assert "secret" not in answer.text
     assert "content-security-policy" in answer.headers
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.05)
+    sent: list[Message] = []
+
+    async def never() -> Message:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def unreached(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("the application is not asked")
+
+    headers = [(b"host", b"localhost"), (b"content-length", b"10")]
+    scope = {"type": "http", "method": "POST", "path": "/api/actions/pause", "headers": headers}
+    asyncio.run(guard.Guard(unreached)(scope, never, send))
+
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert b"request_timeout" in sent[1]["body"]
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])

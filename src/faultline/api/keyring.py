@@ -57,9 +57,9 @@ class Keyring:
             throttle.admit(address, presented_hash)
             known = await run(keys.find(prefix))
             if not _is_it(known, presented_hash):
-                throttle.forget(presented_hash)
+                throttle.reject(address, presented_hash)
                 raise _unauthenticated("this key is not known, or was revoked")
-            throttle.accept(address, presented_hash)
+            throttle.accept(presented_hash)
             assert known is not None  # noqa: S101 - then it would not have been the one
             self._remember(self._believed, presented_hash, (known, now + self._cache_seconds))
             await self._touch(known, run, now)

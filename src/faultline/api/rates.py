@@ -31,16 +31,24 @@ class Rates:
         if not self._per_second:
             return 0
         now = self._clock()
-        tokens, since = self._buckets.pop(whose, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - since) * self._per_second)
+        tokens = self._tokens(whose, now)
         granted = tokens >= 1
+        self._buckets.pop(whose, None)
         self._buckets[whose] = (tokens - 1 if granted else tokens, now)
         if len(self._buckets) > self._most:  # the longest unused: as a rule it is full again
             self._buckets.popitem(last=False)
-        return 0 if granted else max(1, math.ceil((1 - tokens) / self._per_second))
+        return 0 if granted else self._wait_for(tokens)
 
-    def give_back(self, whose: Hashable) -> None:
-        """Undo one `take` that was granted."""
-        if whose in self._buckets:
-            tokens, since = self._buckets[whose]
-            self._buckets[whose] = (min(self._burst, tokens + 1), since)
+    def wait_seconds(self, whose: Hashable) -> int:
+        """What `take` would answer; takes nothing."""
+        if not self._per_second:
+            return 0
+        tokens = self._tokens(whose, self._clock())
+        return 0 if tokens >= 1 else self._wait_for(tokens)
+
+    def _tokens(self, whose: Hashable, now: float) -> float:
+        tokens, since = self._buckets.get(whose, (self._burst, now))
+        return min(self._burst, tokens + (now - since) * self._per_second)
+
+    def _wait_for(self, tokens: float) -> int:
+        return max(1, math.ceil((1 - tokens) / self._per_second))

@@ -30,10 +30,11 @@ class Throttle:
         self._known: OrderedDict[bytes, float] = OrderedDict()  # by hash, until when
 
     def admit(self, address: str, presented_hash: bytes) -> None:
-        """Before the key is looked up; `accept` gives the token back if the key is right."""
+        """Before the key is looked up. Only wrong keys use tokens up: a fleet of right ones that comes at
+        once, after a restart of this server, is not held up."""
         if self._is_known(presented_hash):
             return
-        if wait_seconds := self._rates.take(network_of(address)):
+        if wait_seconds := self._rates.wait_seconds(network_of(address)):
             raise Refusal(
                 429,
                 "too_many_wrong_keys",
@@ -42,18 +43,17 @@ class Throttle:
                 {"Retry-After": str(wait_seconds)},
             )
 
-    def accept(self, address: str, presented_hash: bytes) -> None:
+    def accept(self, presented_hash: bytes) -> None:
         """The key was right."""
-        if not self._is_known(presented_hash):
-            self._rates.give_back(network_of(address))
         self._known[presented_hash] = self._clock() + KNOWN_SECONDS
         self._known.move_to_end(presented_hash)
         if len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
 
-    def forget(self, presented_hash: bytes) -> None:
-        """The key is wrong now: it was revoked."""
+    def reject(self, address: str, presented_hash: bytes) -> None:
+        """The key was wrong; one that was right before has been revoked."""
         self._known.pop(presented_hash, None)
+        self._rates.take(network_of(address))
 
     def _is_known(self, presented_hash: bytes) -> bool:
         return self._known.get(presented_hash, float("-inf")) > self._clock()

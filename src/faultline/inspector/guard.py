@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Collection
 
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from faultline.inspector.answers import Json, error
 
 LARGEST_BODY_BYTES = 16 * 1024
+BODY_SECONDS = 10.0
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none';"
@@ -47,7 +49,14 @@ class Guard:
                 headers["Cache-Control"] = caching
             await send(message)
 
-        answer = self._refusal(Headers(scope=scope)) or self._app
+        headers = Headers(scope=scope)
+        answer: ASGIApp = self._refusal(headers) or self._app
+        if answer is self._app and headers.get("content-length", "0") != "0":
+            try:
+                receive = await _whole_body(receive)
+            except TimeoutError:
+                what = "the body did not arrive in time"
+                answer = error(408, "request_timeout", what, Connection="close")
         await answer(scope, receive, send_guarded)
 
     def _refusal(self, headers: Headers) -> Json | None:
@@ -72,6 +81,26 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+async def _whole_body(receive: Receive) -> Receive:
+    """Read the body, which is small, before the application waits for it without a limit."""
+    body = bytearray()
+    async with asyncio.timeout(BODY_SECONDS):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                break
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                message = {"type": "http.request", "body": bytes(body), "more_body": False}
+                break
+    first = [message]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
 
 
 def _is_at_most(length: str, most: int) -> bool:
