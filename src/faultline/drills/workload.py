@@ -40,6 +40,7 @@ BLOCK_VARIABLE = "FAULTLINE_DRILL_BLOCK_SECONDS"
 
 app = Faultline()
 SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.2)
+_LOOK_SECONDS, _OUTAGE_LOOKS = 0.02, 3000
 
 
 class PlannedFailure(Exception):
@@ -233,6 +234,52 @@ def poison_apart(job: Job, number: int, how: str, parts: int = 1) -> None:
 def pay_apart(job: Job, number: int, parts: int = 1) -> None:
     """A payment in a process of its own, which is kept for the next one."""
     _pay_plainly(job)
+
+
+@app.task(name="drill.pay_in_outage", max_attempts=20, retry=SOON)
+def pay_in_outage(job: Job, number: int, waits: bool = True) -> None:
+    """The first attempt opens its transaction after the worker has lost the database."""
+    for _ in range(_OUTAGE_LOOKS if waits else 0):
+        if _notices_outage(job):
+            break
+        time.sleep(_LOOK_SECONDS)
+    _pay_plainly(job)
+
+
+@app.task(name="drill.pay_in_outage_async", max_attempts=20, retry=SOON)
+async def pay_in_outage_async(job: Job, number: int, waits: bool = True) -> None:
+    for _ in range(_OUTAGE_LOOKS if waits else 0):
+        if _notices_outage(job):
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.pay_in_outage_apart", max_attempts=20, retry=SOON, process=True)
+def pay_in_outage_apart(job: Job, number: int, waits: bool = True) -> None:
+    pay_in_outage.handler(job, number, waits)
+
+
+def _notices_outage(job: Job) -> bool:
+    """Heartbeats renew a lease long before half of it is over, unless they do not get through."""
+    return job.attempt > 1 or job.lease_remaining < job._lease.lease_seconds / 2
+
+
+@app.task(name="drill.count_connections")
+def count_connections(job: Job, parts: int = 0) -> dict[str, int]:
+    """The statistics of the pool that `def` handlers share."""
+    return job._pool().get_stats()
+
+
+@app.task(name="drill.count_connections_async")
+async def count_connections_async(job: Job, parts: int = 0) -> dict[str, int]:
+    return job._async_pool.get_stats() if job._async_pool is not None else {}
+
+
+@app.task(name="drill.count_connections_apart", process=True)
+def count_connections_apart(job: Job, parts: int = 0) -> dict[str, int]:
+    return job._pool().get_stats()
 
 
 def _pay_plainly(job: Job) -> None:
