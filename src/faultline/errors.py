@@ -121,8 +121,14 @@ class HandlerExit(FaultlineError):
     def of(cls, error: BaseException) -> HandlerExit:
         try:
             return cls(f"the handler raised {error!r}")
-        except Exception:  # it cannot even be shown
+        except BaseException:  # its repr() may raise anything
             return cls(f"the handler raised {type(error).__name__}")
+
+
+class HandlerError(FaultlineError):
+    """Stands for an exception of a handler whose own methods or attributes cannot be used safely."""
+
+    code = "handler_error"
 
 
 class AttemptTimeout(FaultlineError):

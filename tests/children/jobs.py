@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from faultline import Faultline, Job, Reject, RetryPolicy
+from faultline import Faultline, Job, Reject, RetryPolicy, StaleLease
 
 app = Faultline()
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
@@ -68,6 +68,16 @@ def raise_something(job: Job) -> None:
 @app.task(process=True, max_attempts=5)
 def reject(job: Job) -> None:
     raise Reject("of no use")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no words")
+
+
+@app.task(process=True, max_attempts=1)
+def raise_hostile(job: Job, stale: bool) -> None:
+    raise StaleLease("token_mismatch") if stale else Unspeakable()
 
 
 @app.task(process=True, max_attempts=5)

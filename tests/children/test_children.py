@@ -56,6 +56,17 @@ def test_a_child_is_used_again(app: Faultline) -> None:
     assert len(pids) == 1
 
 
+def test_an_error_that_the_database_did_not_send_is_no_lost_lease(app: Faultline) -> None:
+    """Nor is one that cannot be shown the end of the child."""
+    tried = [jobs.raise_hostile.enqueue(stale).job_id for stale in (True, False)]
+    with working(app, concurrency=1):
+        stale, unspeakable = (ended(app, job_id) for job_id in tried)
+
+    assert (stale.failed_reason, unspeakable.failed_reason) == ("attempts_spent",) * 2
+    assert "StaleLease: stale lease: token_mismatch" in str(stale.last_error)
+    assert "Unspeakable" in str(unspeakable.last_error)
+
+
 def test_its_transaction_commits_under_the_fence(app: Faultline, conn: Connection) -> None:
     job = work_off(app, jobs.pay.enqueue(5).job_id)
 

@@ -263,7 +263,7 @@ def pay_in_outage_apart(job: Job, number: int, waits: bool = True) -> None:
 
 def _notices_outage(job: Job) -> bool:
     """Heartbeats renew a lease long before half of it is over, unless they do not get through."""
-    return job.attempt > 1 or job.lease_remaining < job._lease.lease_seconds / 2
+    return job.token > 1 or job.lease_remaining < job._lease.lease_seconds / 2
 
 
 @app.task(name="drill.count_connections")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from faultline.errors import HandlerExit
+from faultline.handler_errors import tame
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.steady import steady_now
@@ -208,7 +209,7 @@ class Attempt:
                 raise  # the worker itself is being torn down
             return self._ended_by(HandlerExit("the handler cancelled itself"))
         except BaseException as error:  # SystemExit and its kind would end the whole process
-            return self._ended_by(_as_exception(error))
+            return self._ended_by(tame(error))
         finally:
             self._task = self._call = self._timeout_at = None
             if self._timer is not None:
@@ -265,9 +266,3 @@ class Attempt:
 def _see(thread: asyncio.Future[Any]) -> None:
     if not thread.cancelled():
         thread.exception()
-
-
-def _as_exception(error: BaseException) -> Exception:
-    if isinstance(error, Exception):
-        return error
-    return HandlerExit.of(error)

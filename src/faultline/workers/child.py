@@ -13,13 +13,13 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
+from faultline.handler_errors import name_of, tame, text_of, traceback_of
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
@@ -133,6 +133,12 @@ class Desk:
         self._deadline = deadline
         self._pool: Pool | None = None
         self._trace: AttemptTrace | None = None
+        self._job: ChildJob | None = None
+
+    @property
+    def refusal(self) -> StaleLease | None:
+        """What the database refused of the last job."""
+        return None if self._job is None else self._job._refusal
 
     def trace(self, request: Request) -> None:
         """Go on with the trace of the attempt, before the handler's time begins."""
@@ -150,6 +156,7 @@ class Desk:
         lease = MirroredLease(self._deadline, request.lease_seconds)
         job = ChildJob(request.claim, lease, self.pool, async_pool, self._pipe)
         job._trace = self._trace
+        self._job = job
         return job
 
     async def run_async(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
@@ -205,15 +212,8 @@ def _answer(request: Request, desk: Desk) -> Success | Failure:
             name = f"{request.module}.{request.qualname}"
             return Failure("missing", f"a new process finds no task {name}")
         job, value = desk.run(request, task)
-    except StaleLease as error:
-        return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     except BaseException as error:
-        kind = "reject" if isinstance(error, Reject) else "error"
-        if isinstance(error, DatabaseUnavailable):
-            kind = "unavailable"
-        trace = "".join(traceback.format_exception(error))[-8_000:]
-        message = f"{type(error).__name__}: {_text(error)}"[:2_000]
-        return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))
+        return _failure(error, tame(error), desk.refusal)
     if (refusal := job._refusal) is not None:  # swallowed, but not forgotten
         return Failure(
             "stale", str(refusal), reason=refusal.reason, current_token=refusal.current_token
@@ -226,11 +226,18 @@ def _answer(request: Request, desk: Desk) -> Success | Failure:
         return Failure("reject", str(error))
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "(its message cannot be shown)"
+def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None) -> Failure:
+    """`error` is `raised`, if that can be inspected safely."""
+    if (
+        isinstance(error, StaleLease) and refusal is not None
+    ):  # the database's, not one of the handler's own
+        return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
+    kind = "reject" if isinstance(error, Reject) else "error"
+    if isinstance(error, DatabaseUnavailable):
+        kind = "unavailable"
+    trace = traceback_of(raised)[-8_000:]
+    message = f"{name_of(raised)}: {text_of(raised)}"[:2_000]
+    return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))
 
 
 def find_task(module: str, qualname: str) -> Task[Any, Any] | None:

@@ -161,6 +161,9 @@ class ChildCall:
                 self._children.give_back(child)
             else:
                 self._children.lose(child)
+        if isinstance(answer, Failure) and answer.kind == "stale":
+            self._job._refusal = StaleLease(answer.reason, current_token=answer.current_token)
+            raise self._job._refusal
         return _unpack(answer)
 
     def _listen(self, pipe: Pipe) -> Success | Failure:
@@ -197,8 +200,6 @@ def _unpack(answer: Success | Failure) -> Any:
     if isinstance(answer, Success):
         return orjson.loads(answer.result)
     match answer.kind:
-        case "stale":
-            raise StaleLease(answer.reason, current_token=answer.current_token)
         case "missing":
             raise TaskMissing(answer.message)
         case "reject":

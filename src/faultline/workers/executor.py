@@ -21,6 +21,7 @@ from faultline.errors import (
     UnknownTask,
 )
 from faultline.events import Event, log
+from faultline.handler_errors import describe
 from faultline.job import Job
 from faultline.metrics import meter
 from faultline.model import CommitPhase, StaleReason
@@ -28,7 +29,7 @@ from faultline.outage import Outage
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.children import ChildDied, TaskMissing
 from faultline.workers.leases import Lease
-from faultline.workers.settlement import Settlement, describe
+from faultline.workers.settlement import Settlement
 from faultline.workers.tools import Tools
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class Executor:
             try:
                 await self._settlement.assert_fence(attempt.lease)
             except (FaultlineError, psycopg.Error) as error:
+                if isinstance(error, StaleLease):
+                    attempt.job._refusal = error
                 return Raised(error)
             attempt.job._forget_transactions()
             ending = await attempt.run(self._tools)
@@ -177,7 +180,7 @@ class Executor:
             if error is not None:
                 settlement.say(Event.HANDLER_ERROR_AFTER_COMMIT, lease, error=describe(error))
             settlement.committed(lease)
-        elif _is_refusal(error, lease):
+        elif _is_refusal(error, attempt.job):
             await settlement.stale(lease, error)
         elif phase is CommitPhase.FENCED:
             await settlement.resolve(lease, error, is_charged=not attempt.job._is_blameless)
@@ -230,10 +233,14 @@ class Executor:
                 assert_never(cause)
 
 
-def _is_refusal(error: Exception | None, lease: Lease) -> TypeGuard[StaleLease]:
-    """Whether the database refused this very job, for another reason than its own second commit."""
+def _is_refusal(error: Exception | None, job: Job) -> TypeGuard[StaleLease]:
+    """Whether the database refused this very job, for another reason than its own second commit.
+
+    A StaleLease that the handler made itself, or got from another job's methods, is its own failure.
+    """
     return (
-        isinstance(error, StaleLease)
-        and error.job_id in (None, lease.claim.id)
+        job._refusal is not None
+        and isinstance(error, StaleLease)
+        and error.job_id in (None, str(job.id))
         and error.reason != StaleReason.ALREADY_COMMITTED
     )

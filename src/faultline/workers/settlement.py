@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -13,22 +12,19 @@ from faultline import inspection, protocol, waiting
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
+from faultline.handler_errors import describe, summary
 from faultline.inspection import LoggedAttempt
 from faultline.link import Link, is_transient
 from faultline.metrics import meter
 from faultline.model import Claim, CommitOutcome, JobState, StaleReason
 from faultline.payload import encode_json
 from faultline.protocol import CommitVerdict, FailVerdict, Statement
-from faultline.scrubbing import without_passwords
 from faultline.steady import steady_now
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.unknown_tasks import UnknownTasks
 
 T = TypeVar("T")
-
-_MAX_ERROR_LENGTH = 10_000
-_SUMMARY_LENGTH = 500
 
 
 class Settlement:
@@ -329,23 +325,3 @@ class Settlement:
 async def _be_impatient(conn: AsyncConnection, session: Session) -> None:
     if not session.is_pooled:
         await conn.execute("SET lock_timeout = '1s'")
-
-
-def summary(error: BaseException) -> str:
-    """One line about the error, even if it cannot describe itself."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(its message cannot be shown)"
-    # What is cut off is not looked at; a password that the cut goes through is cut off with a good margin.
-    return without_passwords(f"{type(error).__name__}: {text[: 10 * _SUMMARY_LENGTH]}")[
-        :_SUMMARY_LENGTH
-    ]
-
-
-def describe(error: BaseException) -> str:
-    """The error as PostgreSQL can store it: no NUL, no lone surrogates, not too long."""
-    said = "".join(traceback.format_exception(error))[: 2 * _MAX_ERROR_LENGTH]
-    trace = without_passwords(said).strip()
-    text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
-    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

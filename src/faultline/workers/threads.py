@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from faultline.errors import HandlerExit
+from faultline.handler_errors import tame
 from faultline.interrupts import AttemptAborted, Interrupts
 
 __all__ = ["AttemptAborted", "InterruptibleCall"]
@@ -29,14 +30,17 @@ class InterruptibleCall:
             self._interrupts.begin()
             self.on_begin()
             return self._function(*self._args, **self._kwargs)
-        except (Exception, AttemptAborted, asyncio.CancelledError) as error:
-            if isinstance(error, StopIteration):  # a future cannot carry it
-                raise HandlerExit("the handler raised StopIteration") from error
+        except (AttemptAborted, asyncio.CancelledError):
             raise
         except BaseException as error:
-            # Let through, SystemExit and its kind would be raised again on the event loop, and end
-            # the whole process.
-            raise HandlerExit.of(error) from error
+            if issubclass(type(error), StopIteration):  # a future cannot carry it
+                raise HandlerExit("the handler raised StopIteration") from error
+            # Let through, SystemExit and its kind would be raised again on the event loop, and end the
+            # whole process; so would what the methods of a hostile exception raise there.
+            tamed = tame(error)
+            if tamed is error:
+                raise
+            raise tamed from None
         finally:
             self._interrupts.end()
 

@@ -1,0 +1,116 @@
+"""Exceptions of handlers, made safe to inspect, and their text for the log and the database.
+
+A handler's exception is code of the user's: `str()` of it may raise SystemExit, its `__class__` may lie, its
+`__cause__` may be a property that makes a new exception each time. The worker looks at many attributes of an
+exception; `tame` looks once, with everything caught, and replaces an exception that misbehaves.
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+from faultline.errors import HandlerError, HandlerExit
+from faultline.scrubbing import without_passwords
+
+_MAX_ERROR_LENGTH = 10_000
+_SUMMARY_LENGTH = 500
+# How much of a chain of causes, contexts and members of groups is looked at, and shown.
+_MAX_LINKED = 100
+_MAX_NOTES = 20
+_NO_MESSAGE = "(its message cannot be shown)"
+
+# What CPython itself stores. A class can hide these behind properties of its own.
+_cause = BaseException.__dict__["__cause__"].__get__
+_context = BaseException.__dict__["__context__"].__get__
+_trace = BaseException.__dict__["__traceback__"].__get__
+
+
+def tame(error: BaseException) -> Exception:
+    """The error itself if it behaves, else a HandlerError or HandlerExit that describes it."""
+    if not issubclass(type(error), Exception):
+        return HandlerExit.of(error).with_traceback(_trace(error))
+    if _behaves(error):
+        return error  # type: ignore[return-value]  # issubclass, since isinstance may ask the error itself
+    return HandlerError(f"{name_of(error)}: {text_of(error)}").with_traceback(_trace(error))
+
+
+def _behaves(error: BaseException) -> bool:
+    try:
+        linked = _linked(error)
+        return (
+            len(linked) <= _MAX_LINKED
+            and all(_is_plain(each) for each in linked)
+            and isinstance(getattr(error, "sqlstate", None), str | None)
+            and isinstance(str(error), str)
+        )
+    except BaseException:
+        return False
+
+
+def _linked(error: BaseException) -> list[BaseException]:
+    """The error, its causes and contexts, and members of groups: as many as are looked at, and one."""
+    found: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(found) <= _MAX_LINKED:
+        each = waiting.pop()
+        if each is None or id(each) in found:
+            continue
+        found[id(each)] = each
+        waiting += [_cause(each), _context(each)]
+        if issubclass(type(each), BaseExceptionGroup):
+            waiting += BaseExceptionGroup.exceptions.__get__(each)[: _MAX_LINKED + 1]
+    return list(found.values())
+
+
+def _is_plain(error: Any) -> bool:
+    """Whether its attributes are what CPython stores; raises what they raise."""
+    notes = getattr(error, "__notes__", None)
+    return (
+        error.__class__ is type(error)
+        and isinstance(type(error).__name__, str)
+        and error.__cause__ is _cause(error)
+        and error.__context__ is _context(error)
+        and error.__traceback__ is _trace(error)
+        and (notes is None or (type(notes) is list and len(notes) <= _MAX_NOTES))
+    )
+
+
+def name_of(error: BaseException) -> str:
+    try:
+        return str(type(error).__name__)
+    except BaseException:  # of a metaclass
+        return "an exception without a name"
+
+
+def text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return _NO_MESSAGE
+
+
+def summary(error: BaseException) -> str:
+    """One line about the error, even if it cannot describe itself."""
+    # What is cut off is not looked at; a password that the cut goes through is cut off with a good margin.
+    said = f"{name_of(error)}: {text_of(error)[: 10 * _SUMMARY_LENGTH]}"
+    return without_passwords(said)[:_SUMMARY_LENGTH]
+
+
+def describe(error: BaseException) -> str:
+    """The error as PostgreSQL can store it: no NUL, no lone surrogates, not too long."""
+    trace = without_passwords(traceback_of(error)[: 2 * _MAX_ERROR_LENGTH]).strip()
+    text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def traceback_of(error: BaseException) -> str:
+    """The whole traceback; of an error that does not let itself be looked at, where it was raised."""
+    if _behaves(error):
+        try:
+            return "".join(traceback.format_exception(error))
+        except BaseException:  # noqa: S110 - it behaved when it was looked at; the lines below do not ask it
+            pass
+    trace: TracebackType | None = _trace(error)
+    return "".join([*traceback.format_tb(trace), summary(error)])
