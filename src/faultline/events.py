@@ -89,7 +89,9 @@ class EventLog:
     def open(
         self, *, style: str = "auto", verbose: bool = False, stream: TextIO | None = None
     ) -> None:
-        out = stream or sys.stderr
+        out: TextIO | None = stream or sys.stderr
+        if out is None:  # closed when the process started: there is nowhere to write to
+            return
         as_json = style == "json" or (style == "auto" and not out.isatty())
         self.is_verbose = verbose
         self._logger = _Lines(out) if as_json else _readable(out, verbose=verbose)

@@ -13,6 +13,7 @@ import click
 
 from faultline import __version__
 from faultline.cli.lazy import LazyGroup
+from faultline.cli.streams import open_closed_streams
 from faultline.errors import FaultlineError
 from faultline.wording import plain
 
@@ -83,6 +84,7 @@ def cli(
 
 def main() -> None:
     """Run the command; a user's mistake is one clear line and exit code 1, not a traceback."""
+    open_closed_streams()
     if any(word.startswith("--database-url") for word in sys.argv[1:]):
         from faultline.cli.command_line import conceal_passwords
 
