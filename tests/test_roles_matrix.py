@@ -42,6 +42,8 @@ ALLOWED: dict[str, set[str]] = {
     "register_worker": {WORKER},
     "drain_worker": {WORKER},
     "report_blocked": {WORKER},
+    "lockers_of": {WORKER, INSPECTOR, OPERATOR},
+    "end_lapsed_holders": {WORKER, OPERATOR},
     "request_drain": {OPERATOR},
     "deregister_worker": {WORKER},
     "vanished_workers": {WORKER},

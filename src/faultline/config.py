@@ -25,6 +25,8 @@ LEADER_PULSE_SECONDS = 0.5
 STAND_IN_SECONDS = 2 * LEADER_SILENCE_SECONDS
 # Shorter than this a limit would cut off a server that is merely busy, whatever the lease.
 SHORTEST_ANSWER_SECONDS = 2.0
+# A session that still locks a job so long after its lease ran out, and waits for its client, is ended.
+HOLDER_GRACE_SECONDS = 5.0
 SHORTEST_STALL_SECONDS = 1.0  # a busy machine may hold up a thread for a while
 MAX_CONCURRENCY = 10_000
 SHORTEST_RETENTION_DAYS = 1 / 24  # for workers that lost the answer to a commit and look it up

@@ -42,6 +42,7 @@ class Event(StrEnum):
     WORKER_LOST = "worker_lost"
     LOOP_BLOCKED = "loop_blocked"  # the event loop of a worker does not turn
     LOOP_RESUMED = "loop_resumed"
+    SESSION_ENDED = "session_ended"  # of a worker that froze with a job locked
     RECONCILER_LEADING = "reconciler_leading"
     PURGED = "purged"
     DATABASE_UNAVAILABLE = "database_unavailable"
@@ -72,6 +73,7 @@ WARNINGS = frozenset(
         Event.HANDLER_ERROR_AFTER_COMMIT,
         Event.WORKER_LOST,
         Event.LOOP_BLOCKED,
+        Event.SESSION_ENDED,
         Event.DATABASE_UNAVAILABLE,
         Event.DEGRADED,
         Event.PROCESS_RESTARTED,

@@ -181,7 +181,13 @@ def _overdue(situation: Situation, overdue: float, facts: dict[str, Any]) -> Ans
     late = f"it is running, but its lease ran out {duration(overdue)} ago"
     if situation.holders:
         said = f"{late}, and its row is locked by {_describe(situation.holders[0])}"
-        return Answer(said, "locked", facts, _ways_to_unlock(situation.holders))
+        advice = _ways_to_unlock(situation.holders)
+        if any(holder.prepared_as is None for holder in situation.holders):
+            advice.append(
+                "a reconciler ends a session that waits for a frozen client where it may: grant"
+                " pg_signal_backend and pg_read_all_stats to the schema's owner"
+            )
+        return Answer(said, "locked", facts, advice)
     if situation.can_be_taken_back:
         who = "a reconciler" if situation.is_led else f"a worker of queue {job.queue}"
         advice = ["if this stays so for seconds, look into the workers' logs"]

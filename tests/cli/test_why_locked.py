@@ -99,8 +99,12 @@ def test_its_lease_ran_out_and_a_session_holds_its_row(
         run(conn, protocol.assert_fence(claimed))
         expire(crew, job_id)
         asked = Asked(faultline, job_id)
+        doctor = faultline("doctor", "--json").json["checks"]
     assert asked.code == "locked"
     assert "its lease ran out 1 h 30 min ago, and its row is locked by session" in asked.answer
+    [seen] = [check for check in doctor if check["name"] == "locked job"]
+    assert str(job_id) in seen["says"]
+    assert f"pg_terminate_backend({conn.info.backend_pid})" in seen["advice"]
 
 
 def test_asking_changes_nothing(faultline: Faultline, conn: Connection, crew: Connection) -> None:

@@ -48,6 +48,7 @@ NAMES = {
     "worker_stopped",
     "loop_blocked",
     "loop_resumed",
+    "session_ended",
     "worker_lost",
     "reconciler_leading",
     "purged",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from faultline import epoch, inspection, server_inspection
+from faultline import epoch, inspection, server_inspection, stalls
 from faultline.cli.checks import Check, Examination, ok, problem, warning
 from faultline.cli.output import count, duration
 from faultline.database import Connection, run
@@ -89,13 +89,25 @@ def _leases(conn: Connection) -> Iterator[Check]:
     said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
     alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, inspection.workers()))
     if alive or run(conn, inspection.is_led()):
-        advice = (
-            "somebody locks these rows: faultline jobs list --state running, then faultline why"
-        )
+        advice = "their rows are locked: faultline jobs list --state running, then faultline why"
         yield warning("leases", said, advice)
+        yield from _lapsed_holders(conn)
     else:
         advice = "start a worker, or faultline reconciler"
         yield problem("leases", f"{said}, and nobody is alive to take their jobs back", advice)
+
+
+def _lapsed_holders(conn: Connection) -> Iterator[Check]:
+    """Sessions that the reconcilers did not end: it may be that none of them is allowed to."""
+    for one in run(conn, stalls.locked_lapsed_jobs(older_than_seconds=RECOVERY_SECONDS)):
+        if one.prepared_as is None:
+            yield problem(
+                "locked job",
+                f"session {one.pid} ({one.application}) of {one.account} locks job {one.job_id}, whose"
+                " lease ran out",
+                f"as a superuser: SELECT pg_terminate_backend({one.pid}); for the reconcilers to do"
+                " that: GRANT pg_signal_backend, pg_read_all_stats TO the schema's owner",
+            )
 
 
 def _epoch(conn: Connection) -> Iterator[Check]:

@@ -33,6 +33,7 @@ from faultline.metrics import meter
 from faultline.model import JobState
 from faultline.protocol import Survey
 from faultline.reconciler.census import Census
+from faultline.reconciler.holders import Holders
 from faultline.reconciler.leadership import Leadership
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
@@ -69,6 +70,7 @@ class Reconciler:
         self._is_pooled = False
         self._observer = LeaseObserver()
         self._rescheduler = Rescheduler(self._link)
+        self._holders = Holders(self._link)
         self._observe_at = 0.0
         self._known_dead: set[str] = set()
         self._judge = DeathJudge()
@@ -197,6 +199,7 @@ class Reconciler:
         is_due = survey.next_expiry_seconds is not None and survey.next_expiry_seconds <= 0
         if dead or lapsed or is_due:
             await self._give_back(dead, lapsed)
+        await self._holders.look(-(survey.next_expiry_seconds or 0.0))
         if dead:
             await self._link.run(protocol.bury_workers(dead))
         await self._rescheduler.look(

@@ -40,6 +40,7 @@ GRANT SELECT (id, job_id, attempt, fencing_token, worker, outcome, claimed_at, e
 GRANT SELECT ON faultline.workers TO faultline_worker;
 
 GRANT EXECUTE ON FUNCTION
+    faultline.lockers_of(uuid),
     faultline.queues(integer, integer),
     faultline.count_queued(text, timestamptz, timestamptz, integer),
     faultline.estimated_jobs(text, text, bigint)
@@ -93,6 +94,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.reconcile(integer, text[], uuid[], text[]),
     faultline.clock_setback(),
     faultline.reschedule_stranded(jsonb, integer),
+    faultline.end_lapsed_holders(interval, integer),
     faultline.purge_jobs(interval, interval, uuid, integer, boolean),
     faultline.purge_ledger(interval, uuid, integer, boolean),
     faultline.purge_audit(interval, bigint, integer, boolean)

@@ -199,3 +199,83 @@ BEGIN
             left(record_rejection.reason, 100), overlap);
     RETURN overlap;
 END $$;
+
+-- ── Sessions that keep a job locked ────────────────────────────────────────────────────────────────────────────────
+
+-- The transactions under way that lock this job's row: those of sessions, and prepared ones. Needs no privilege of the
+-- caller's, for pg_locks is open to all. A row names one transaction, or a multixact that stands for several, and the two
+-- kinds of number look alike. Where both readings lead to transactions that have locked our table, none is returned.
+CREATE OR REPLACE FUNCTION faultline.lockers_of(job_id uuid) RETURNS TABLE (pid integer, holder_xid xid, prepared_as text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    number  xid;
+    members xid[];
+BEGIN
+    SELECT j.xmax INTO number FROM faultline.jobs AS j WHERE j.id = lockers_of.job_id AND j.xmax <> '0'::xid;
+    IF number IS NULL THEN
+        RETURN;
+    END IF;
+    BEGIN
+        members := ARRAY(SELECT m.xid FROM pg_get_multixact_members(number) AS m);
+    EXCEPTION WHEN OTHERS THEN
+        members := '{}'; -- there is no such multixact: it is a transaction
+    END;
+    RETURN QUERY
+        WITH live AS MATERIALIZED (
+            SELECT l.pid, l.transactionid, p.gid, l.transactionid = number AS is_plain
+            FROM pg_locks AS l LEFT JOIN pg_prepared_xacts AS p ON p.transaction = l.transactionid
+            WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+              AND l.transactionid = ANY (members || number) AND l.pid IS DISTINCT FROM pg_backend_pid()
+              AND EXISTS (SELECT FROM pg_locks AS t
+                          WHERE t.locktype = 'relation' AND t.relation = 'faultline.jobs'::regclass AND t.granted
+                            AND t.virtualtransaction = l.virtualtransaction
+                            AND t.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())))
+        SELECT l.pid, l.transactionid, l.gid FROM live AS l
+        WHERE (SELECT count(DISTINCT c.is_plain) FROM live AS c) = 1;
+END $$;
+
+-- Ends sessions that keep a lapsed job locked: a client that froze in the middle of COPY FROM STDIN is active for PostgreSQL,
+-- so its limit on idling does not end it. Only a session that locks the row of a job whose lease ran out more than `grace`
+-- ago (a second at least), and that has waited for its client for as long, is ended. One that computes is left alone: it may
+-- be about to commit. What this function's owner may not see or end is returned, for the caller to try with its own account.
+CREATE OR REPLACE FUNCTION faultline.end_lapsed_holders(grace interval DEFAULT '5 seconds', max_jobs integer DEFAULT 100)
+RETURNS TABLE (job_id uuid, worker text, pid integer, holder_xid xid, prepared_as text, account text, application text,
+               outcome text) -- ended | working | hidden | not_permitted | prepared
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    held    record;
+    session record;
+    cutoff  timestamptz := least(statement_timestamp() - grace, statement_timestamp() - interval '1 second');
+BEGIN
+    FOR held IN
+        SELECT j.id, j.lease_owner FROM faultline.jobs AS j
+        WHERE j.state = 'running' AND j.lease_expires_at < cutoff
+        ORDER BY j.lease_expires_at LIMIT max_jobs
+    LOOP
+        PERFORM FROM faultline.jobs AS j WHERE j.id = held.id FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN FOUND; -- nothing holds it: the next reconcile takes it
+        PERFORM pg_stat_clear_snapshot();
+        FOR session IN
+            SELECT l.pid, l.holder_xid, l.prepared_as, a.usename::text AS account, a.application_name AS application,
+                   CASE WHEN l.prepared_as IS NOT NULL THEN 'prepared'
+                        WHEN a.state IS NULL THEN 'hidden'
+                        WHEN a.wait_event_type = 'Client' AND a.state_change < cutoff THEN 'ended'
+                        ELSE 'working' END AS outcome
+            FROM faultline.lockers_of(held.id) AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+        LOOP
+            outcome := session.outcome;
+            IF outcome = 'ended' THEN
+                BEGIN
+                    PERFORM pg_terminate_backend(session.pid);
+                EXCEPTION WHEN insufficient_privilege THEN
+                    outcome := 'not_permitted';
+                END;
+            END IF;
+            job_id := held.id; worker := held.lease_owner; pid := session.pid; holder_xid := session.holder_xid;
+            prepared_as := session.prepared_as; account := session.account; application := session.application;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END $$;

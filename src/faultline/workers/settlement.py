@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from faultline import inspection, protocol, waiting
+from faultline import inspection, protocol, stalls, waiting
 from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
@@ -122,7 +122,8 @@ class Settlement:
         if await self._persist(self._desk, in_ledger, lease):
             self.committed(lease)
             return
-        link = self._make_link("resolve")  # of its own: it may have to wait for the row
+        # Of its own: it may have to wait for the row.
+        link = self._make_link("resolve", on_connect=_be_impatient)
         cause = error or NotCommitted("the handler rolled back the transaction that it had fenced")
         try:
             if is_charged:
@@ -284,7 +285,8 @@ class Settlement:
 
     async def _persist(self, link: Link, statement: Statement[T], lease: Lease) -> T | None:
         """Run it, through outages as long as a lease may last; None when it turns out that an earlier
-        try, whose answer was lost, had done it, or when the database stays away: the lease tells then.
+        try, whose answer was lost, had done it, when the database stays away, or when a prepared
+        transaction locks the job: the lease tells then.
         """
         tried_before = False
         while True:
@@ -300,7 +302,27 @@ class Settlement:
                 if steady_now() > lease.deadline + lease.lease_seconds:
                     return None
                 tried_before = True
-                await link.pause(error)
+                if not isinstance(error, psycopg.errors.LockNotAvailable):
+                    await link.pause(error)
+                elif await self._is_held_by_prepared(lease):
+                    return None
+
+    async def _is_held_by_prepared(self, lease: Lease) -> bool:
+        """Whether a prepared transaction locks the job's row: it may stay for ever, so it is named."""
+        try:
+            lockers = await self._desk.run(stalls.lockers_of(lease.claim.job_id))
+        except (FaultlineError, psycopg.Error):
+            return False
+        prepared = [found.prepared_as for found in lockers if found.prepared_as is not None]
+        for name in prepared:
+            gid = name.replace("'", "''")
+            self.say(
+                Event.DEGRADED,
+                lease,
+                reason=f"the prepared transaction '{gid}' locks the job, and how it ends is open: run"
+                f" COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'",
+            )
+        return bool(prepared)
 
     def finish(self, lease: Lease, *, exit_reason: str) -> None:
         lease.on_lost = None
