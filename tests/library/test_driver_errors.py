@@ -11,6 +11,7 @@ from psycopg import conninfo, errors, sql
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job, JobState
 from faultline.errors import DatabaseRefused
+from faultline.outage import outage_of
 from faultline.protocol import Statement
 
 from .running import Connection, work_off
@@ -114,3 +115,26 @@ def test_a_handler_that_makes_its_own_transaction_read_only_is_charged(
 
     record = work_off(app, app.find_task(colour).enqueue().job_id)
     assert (record.state, record.attempts) == (JobState.FAILED, 1)
+
+
+def test_an_attempt_that_finds_no_database_during_an_outage_is_released_and_otherwise_charged(
+    app: Faultline,
+) -> None:
+    runs: list[int] = []
+
+    @app.task(name="during", max_attempts=1)
+    async def during(job: Job) -> None:
+        runs.append(job.attempt)
+        if len(runs) == 1:
+            outage = outage_of(app.database_url)
+            outage.fail("another session", psycopg.OperationalError("away"))
+            outage.recover("another session")
+            raise DatabaseUnavailable("no connection")
+
+    @app.task(name="without", max_attempts=1)
+    async def without(job: Job) -> None:
+        raise DatabaseUnavailable("no connection")
+
+    record = work_off(app, during.enqueue().job_id)
+    assert (record.state, record.attempts, runs) == (JobState.SUCCEEDED, 1, [1, 1])
+    assert work_off(app, without.enqueue().job_id).state is JobState.FAILED

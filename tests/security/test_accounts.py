@@ -18,6 +18,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from faultline import Faultline, protocol
 from faultline.database import run as run_statement
+from faultline.errors import DatabaseRefused
 from faultline.migrate import MIGRATION_LOCK, roles_sql
 from tests.cli.conftest import invoke
 from tests.conftest import administer, drop_database, url_of
@@ -217,11 +218,11 @@ def test_a_producer_enqueues_and_reads_nothing(installation: Installation) -> No
     placed = app.execute(
         protocol.enqueue("shop.charge", {"invoice": 8}, queue="aside", priority=5, max_attempts=1)
     )
-    with pytest.raises(InsufficientPrivilege):
+    with pytest.raises(DatabaseRefused, match="42501"):
         app.get(placed.job_id)
-    with pytest.raises(InsufficientPrivilege):
+    with pytest.raises(DatabaseRefused, match="42501"):
         app.cancel(placed.job_id)
-    with pytest.raises(InsufficientPrivilege):
+    with pytest.raises(DatabaseRefused, match="42501"):
         app.queues()
     app.close()
 
