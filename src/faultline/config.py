@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
 from dataclasses import dataclass, field
 
+from faultline.bounds import LONGEST_LEASE_SECONDS
 from faultline.errors import InvalidSettings
 
 # The reconciler looks this often for workers whose sessions have ended, and tries to lead this often
@@ -103,7 +105,12 @@ class WorkerSettings:
             1 <= self.concurrency <= MAX_CONCURRENCY,
             f"concurrency is 1 to {MAX_CONCURRENCY:,}, not {self.concurrency}",
         )
-        self._require(self.lease_seconds >= 0.1, "lease_seconds is at least 0.1")
+        self._require(
+            0.1 <= self.lease_seconds <= LONGEST_LEASE_SECONDS,
+            f"lease_seconds is at least 0.1 and at most {LONGEST_LEASE_SECONDS:,} (7 days)",
+        )
+        for name in ("answer_seconds", "stall_seconds", "poll_seconds", "drain_seconds"):
+            self._require(math.isfinite(getattr(self, name)), f"{name} is a finite number")
         self._require(self.fence_margin_seconds > 0, "fence_margin_seconds is not negative")
         self._require(self.answer_seconds > 0, "answer_seconds is not negative")
         self._require(

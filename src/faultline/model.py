@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from faultline.bounds import LONGEST_RETRY_SECONDS
 from faultline.errors import InvalidSettings
 
 DEFAULT_QUEUE = "default"
@@ -134,9 +136,13 @@ class RetryPolicy:
     jitter: float = 0.3
 
     def __post_init__(self) -> None:
-        if self.base_seconds < 0 or self.cap_seconds < self.base_seconds:
-            raise InvalidSettings("a retry policy needs 0 <= base_seconds <= cap_seconds")
-        if self.factor < 1 or not 0 <= self.jitter <= 1:
+        # NaN compares as false with everything: each condition says what must hold.
+        if not 0 <= self.base_seconds <= self.cap_seconds <= LONGEST_RETRY_SECONDS:
+            raise InvalidSettings(
+                "a retry policy needs 0 <= base_seconds <= cap_seconds, and cap_seconds of at most"
+                f" {LONGEST_RETRY_SECONDS:,} (100 years)"
+            )
+        if not (1 <= self.factor < math.inf and 0 <= self.jitter <= 1):
             raise InvalidSettings("a retry policy needs factor >= 1 and 0 <= jitter <= 1")
 
     def delay_seconds(self, attempt: int) -> float:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from faultline import protocol
+from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
 from faultline.database import AsyncConnection, Connection
 from faultline.errors import InvalidInput
 from faultline.job import Job
@@ -64,10 +65,16 @@ class TaskOptions:
         check_queue_name(self.queue)
         check_priority(self.priority)
         check_max_attempts(self.max_attempts)
-        if self.lease_seconds is not None and self.lease_seconds <= 0:
-            raise InvalidInput(f"lease_seconds is more than 0, not {self.lease_seconds}")
-        if self.timeout_seconds is not None and self.timeout_seconds <= 0:
-            raise InvalidInput(f"timeout_seconds is more than 0, not {self.timeout_seconds}")
+        _check_seconds("lease_seconds", self.lease_seconds, LONGEST_LEASE_SECONDS)
+        _check_seconds("timeout_seconds", self.timeout_seconds, LONGEST_RETRY_SECONDS)
+
+
+def _check_seconds(name: str, seconds: float | None, longest: float) -> None:
+    if seconds is not None and not 0 < seconds <= longest:  # NaN is neither
+        raise InvalidInput(
+            f"{name} is more than 0 and at most {longest:,} ({longest / 86_400:,.0f} days),"
+            f" not {seconds:g}"
+        )
 
 
 class Task(Generic[P, R]):
