@@ -90,7 +90,8 @@ ALWAYS_A_ROW = [
     on_conflict_do_nothing,
     on_conflict_do_update,
     copy,
+    forged_batch_through_the_function,
 ]
-FORGED = [forged_batch, forged_batch_through_the_function, forged_batch_by_copy]
+FORGED = [forged_batch, forged_batch_by_copy]
 UNLESS_ENTERED = [unless_it_exists, merge]
 EVERY_FORM = [*ALWAYS_A_ROW, *FORGED, *UNLESS_ENTERED]

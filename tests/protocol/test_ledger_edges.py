@@ -83,6 +83,45 @@ def test_a_trigger_that_swallows_the_entry_does_not_leave_the_job_succeeded(
     assert state(conn, lease.job_id) == "running"
 
 
+@pytest.mark.parametrize("other_session", [False, True])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_statement_that_enters_only_some_of_its_rows_enters_none(
+    conn: Connection, connect: Connect, position: int, other_session: bool
+) -> None:
+    """ON CONFLICT DO NOTHING would skip the row that is there already, and its caller would not know."""
+    leases = claim_new_batch(conn, 3)
+    commit(connect() if other_session else conn, leases[position])
+    with refused("FL001"):
+        enter_together(conn, leases, "ON CONFLICT DO NOTHING")
+    assert entries(conn) == [leases[position]]
+
+
+def test_a_trigger_that_swallows_one_of_several_entries_leaves_no_job_succeeded(
+    conn: Connection,
+) -> None:
+    leases = claim_new_batch(conn, 3)
+    conn.execute(
+        "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER zz_swallow BEFORE INSERT ON faultline.ledger FOR EACH ROW"
+        f" WHEN (NEW.job_id = '{leases[1].job_id}') EXECUTE FUNCTION swallow()"
+    )
+    with refused("FL001", reason="not_all_entered"):
+        enter_together(conn, leases)
+    assert {state(conn, lease.job_id) for lease in leases} == {"running"}
+    with conn.transaction():  # what was counted for a statement is not counted for the next one
+        enter(conn, leases[0])
+        enter(conn, leases[2])
+    assert entries(conn) == [leases[0], leases[2]]
+
+
+def test_a_commit_that_poses_as_a_batch_is_signed_all_the_same(conn: Connection) -> None:
+    lease = claim_new(conn, worker="first")
+    with conn.transaction():
+        conn.execute("SET LOCAL faultline.batch = 'on'")
+        commit(conn, lease)
+    assert one(conn, "SELECT worker FROM faultline.ledger") == ("first",)
+
+
 def test_several_jobs_may_be_entered_by_one_statement(conn: Connection) -> None:
     leases = claim_new_batch(conn, 3)
     enter_together(conn, leases)

@@ -76,6 +76,8 @@ BEGIN
     END IF;
     NEW.worker := job.lease_owner;
     NEW.committed_at := clock_timestamp();
+    verb := set_config('faultline.offered', -- for seal_ledger: how many rows this statement has offered
+        (coalesce(nullif(current_setting('faultline.offered', true), ''), '0')::bigint + 1)::text, true);
     RETURN NEW;
 END $$;
 
@@ -92,10 +94,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     entered   bigint := (SELECT count(*) FROM entries);
+    offered   text   := nullif(current_setting('faultline.offered', true), '');
     committed bigint;
 BEGIN
     IF entered = 0 THEN
         PERFORM faultline.refuse_stale('nothing_entered', NULL, NULL, NULL);
+    END IF;
+    IF offered IS NOT NULL THEN
+        IF offered::bigint <> entered THEN -- a trigger of the user's, or a conflict, has dropped some
+            PERFORM faultline.refuse_stale('not_all_entered', NULL, NULL, NULL);
+        END IF;
+        offered := set_config('faultline.offered', '', true);
     END IF;
     IF current_setting('faultline.batch', true) = 'on' THEN
         PERFORM set_config('faultline.verb', 'commit', true);
@@ -374,6 +383,9 @@ RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_
 DECLARE
     idling text := faultline.limit_idling(idle_limit);
 BEGIN
+    IF current_setting('faultline.batch', true) = 'on' THEN -- set by hand: an entry on its own is signed by enter_ledger
+        idling := set_config('faultline.batch', '', true);
+    END IF;
     INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)
     VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);
 END $$;

@@ -87,6 +87,12 @@ FENCE_MUTANTS = (
         PAPERS,
         ("    IF entered = 0 THEN\n", "    IF false THEN\n"),
     ),
+    in_protocol(
+        "dropped_rows_hidden",
+        "a statement of which some rows were dropped passes for a commit of all",
+        PAPERS,
+        ("        IF offered::bigint <> entered THEN", "        IF false THEN"),
+    ),
     Mutant(
         "ledger_keyed_by_the_pair",
         "UNIQUE (job_id) became UNIQUE (job_id, fencing_token)",

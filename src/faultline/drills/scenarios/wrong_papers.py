@@ -68,6 +68,13 @@ def _claimed(arena: Arena) -> Claim:
     return claims[0]
 
 
+_DROP_ROWS = """
+    CREATE FUNCTION drill.drop_row() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+    CREATE TRIGGER zz_drop BEFORE INSERT ON faultline.ledger FOR EACH ROW
+    WHEN (NEW.result = '"dropped"') EXECUTE FUNCTION drill.drop_row();
+"""
+
+
 def _present(arena: Arena, papers: Claim, what: str) -> None:
     for verb, statement in _writes(papers).items():
         _expect_refusal(arena, statement, f"{verb} with {what}")
@@ -124,6 +131,28 @@ def _leave_a_running_job_alone(arena: Arena, claim: Claim) -> None:
         lambda rows: None,
     )
     _expect_refusal(arena, nothing, "an entry that enters nothing")
+    _enter_two_of_which_one_is_dropped(arena, claim)
+
+
+def _enter_two_of_which_one_is_dropped(arena: Arena, claim: Claim) -> None:
+    """By a trigger of the user's: the other one must not stand for both."""
+    arena.submit(pay, number=2)
+    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=LONG)
+    (other,) = run(arena.conn, take)
+    arena.conn.execute(_DROP_ROWS)
+    both = Statement(
+        "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)"
+        " VALUES (%s, %s, %s, NULL), (%s, %s, %s, '\"dropped\"')",
+        (*_papers(claim), *_papers(other)),
+        lambda rows: None,
+    )
+    _expect_refusal(arena, both, "a statement that lost one of its entries")
+    arena.conn.execute("DROP TRIGGER zz_drop ON faultline.ledger")
+    _commit(arena, other)
+
+
+def _papers(claim: Claim) -> tuple[object, ...]:
+    return (claim.job_id, claim.fencing_token, claim.lease_id)
 
 
 def _commit(arena: Arena, claim: Claim) -> None:
