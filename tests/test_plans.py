@@ -188,3 +188,21 @@ def test_jobs_for_later_at_a_better_priority_cost_a_claim_nothing(
     rows, reads = reads_of(conn, CLAIM, (10,))
 
     assert (rows, reads.of_jobs) == (0, 0)
+
+
+def test_a_claim_over_many_queues_reads_only_the_lanes_that_hold_jobs(conn: Conn) -> None:
+    let_nobody_analyze(conn, "jobs")
+    for queue in ("queue100", "queue400"):
+        enqueue = (
+            "SELECT count(*) FROM faultline.enqueue_many('t', array_fill('{}'::jsonb, '{20}'), %s)"
+        )
+        conn.execute(enqueue, [queue])
+    over_many = "SELECT * FROM faultline.claim('worker', %s, 10, '10 minutes')"
+    queues = [f"queue{number}" for number in range(500)]
+
+    rows, reads = reads_of(conn, over_many, (queues,))
+
+    assert rows == 10
+    assert reads.scans["jobs"] == 0
+    assert reads.scans["jobs_due"] < 10
+    assert reads.of_jobs < ENTRIES_FOR_TEN_JOBS

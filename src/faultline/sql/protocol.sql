@@ -238,7 +238,7 @@ BEGIN
         RAISE EXCEPTION 'cannot claim % jobs of % with % bytes', batch_size, queues, max_bytes USING ERRCODE = 'FL005',
             HINT = 'batch_size is 1 to 10000, queues is a list, and max_bytes is more than 0.';
     END IF;
-    IF cardinality(queues) <= 8 THEN
+    IF cardinality(queues) <= 4 THEN
         FOREACH name IN ARRAY queues LOOP
             lane_queues := lane_queues || array_fill(name, ARRAY[10]);
             lane_priorities := lane_priorities || '{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}'::integer[];
@@ -251,7 +251,7 @@ BEGIN
                 PERFORM faultline.recall_deferred(queues, tasks, wanted);
             END IF;
         END IF;
-        IF cardinality(queues) > 8 THEN
+        IF cardinality(queues) > 4 THEN
             SELECT l.lane_queues, l.lane_priorities INTO lane_queues, lane_priorities FROM faultline.lanes_of(queues) AS l;
         END IF;
         RETURN QUERY

@@ -16,6 +16,7 @@ from faultline.model import Claim
 
 _FULL_LOOK_SECONDS = 0.25
 _FULL_LOOK_SHARE = 20  # a full look costs at most one part in so many of the time
+_MAX_LANES = 100  # the ones that were used last: every claim sends them all
 
 
 class Bookmark:
@@ -37,7 +38,11 @@ class Bookmark:
     ) -> None:
         """After a claim; those in `claims` are in the order in which PostgreSQL took them."""
         for claim in claims:
-            self._last[claim.queue, claim.priority] = claim
+            lane = (claim.queue, claim.priority)
+            self._last.pop(lane, None)  # the last ones stand at the end
+            self._last[lane] = claim
+        while len(self._last) > _MAX_LANES:
+            del self._last[next(iter(self._last))]
         if was_full:
             cost = _FULL_LOOK_SHARE * (ended - began)
             self._full_look_at = ended + max(_FULL_LOOK_SECONDS, cost)

@@ -131,6 +131,17 @@ VERB_MUTANTS = (
         ),
     ),
     in_protocol(
+        "defer_unfenced",
+        "a stale worker defers a job that another one runs",
+        PAPERS,
+        (
+            "AND coalesce(faultline.fence_violation(j, mine.token, mine.lease_id), 'lease_expired')"
+            " = 'lease_expired'),",
+            "AND j.state = 'running'),",
+        ),
+        path="sql/waiting.sql",
+    ),
+    in_protocol(
         "fail_without_token",
         "a late failure queues a job that another one runs",
         EXPLORER,

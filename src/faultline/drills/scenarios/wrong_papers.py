@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import psycopg
 
-from faultline import protocol
+from faultline import protocol, waiting
 from faultline.database import run, translate
 from faultline.drills.arena import Arena, DrillNotRun
 from faultline.drills.history import Phase, Verb
@@ -80,6 +80,8 @@ def _present(arena: Arena, papers: Claim, what: str) -> None:
         _expect_refusal(arena, statement, f"{verb} with {what}")
     # The batch that has no writes of its own beside it answers instead of raising.
     _count(arena, _batch_is_stale(arena, papers), f"commit_many with {what}")
+    defer = waiting.defer_many([papers], retry_seconds=0, reason="late")
+    _count(arena, not run(arena.conn, defer), f"defer_many with {what}")
     # Nor does it help to claim that the entry is part of a batch, or to make it look like one.
     entry = Statement(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)",
