@@ -70,8 +70,8 @@ MUTANTS = (
     ),
     Mutant(
         "a finished job can be cancelled",
-        "IF job.state NOT IN ('queued', 'running') THEN\n        RETURN job.state;\n    END IF;",
-        "",
+        "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
+        "IF false THEN\n        PERFORM",
         is_quick=True,
     ),
     Mutant("a queued job can be retried", "ELSIF job.state = 'failed' THEN", "ELSE", is_quick=True),

@@ -107,8 +107,8 @@ VERB_MUTANTS = (
         "a finished job is cancelled",
         PAPERS,
         (
-            "IF job.state NOT IN ('queued', 'running') THEN\n        RETURN",
-            "IF false THEN\n        RETURN",
+            "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
+            "IF false THEN\n        PERFORM",
         ),
         path=OPERATING,
     ),
