@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "assert_fence": {WORKER},
     "open_transaction": {WORKER},
     "close_transaction": {WORKER},
+    "reset_session": {WORKER},
     "commit": {WORKER},
     "commit_many": {WORKER},
     "fail": {WORKER},

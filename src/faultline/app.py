@@ -35,6 +35,7 @@ from faultline.database import (
 )
 from faultline.embedded import ensure_running
 from faultline.errors import DatabaseUnavailable, InvalidInput, UnknownJob, UnknownTask
+from faultline.job import PrepareTransaction
 from faultline.migrate import migrate
 from faultline.model import (
     DEFAULT_MAX_ATTEMPTS,
@@ -71,6 +72,10 @@ class Faultline:
     `enqueue_timeout_seconds` limits `enqueue` and the other plain methods, which then raise
     DatabaseUnavailable. A call that was not answered may have been done all the same: repeat it under
     the same idempotency key. Calls on a connection of yours (`conn=`) have no limit.
+
+    `prepare_transaction(job, conn)` is called inside each block of `job.transaction()` and
+    `job.fenced()` on a worker's connection, right after the block opens: to set a role or a
+    search_path for the job. In `async def` handlers it may be async, and gets an async connection.
     """
 
     def __init__(
@@ -78,12 +83,14 @@ class Faultline:
         database_url: str | None = None,
         *,
         enqueue_timeout_seconds: float = ENQUEUE_TIMEOUT_SECONDS,
+        prepare_transaction: PrepareTransaction | None = None,
     ) -> None:
         if not 0 < enqueue_timeout_seconds <= LONGEST_ANSWER_SECONDS:
             raise InvalidInput(
                 f"enqueue_timeout_seconds is {enqueue_timeout_seconds:g};"
                 f" it is more than 0, at most {LONGEST_ANSWER_SECONDS:g}"
             )
+        self.prepare_transaction = prepare_transaction
         self._given_url = database_url
         self._timeout_seconds = enqueue_timeout_seconds
         self._embedded_url: str | None = None

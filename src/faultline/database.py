@@ -272,12 +272,25 @@ class PooledConnection(BoundedConnection):
     """A connection of a pool, and what its session was found to be."""
 
     session: Session
+    was_lent: bool = False  # a handler had it: its session may not be as it was
 
 
 class AsyncPooledConnection(AsyncBoundedConnection):
     """The same for asyncio."""
 
     session: Session
+    was_lent: bool = False
+
+
+def settings_to_restore(conn: Connection | AsyncConnection) -> tuple[tuple[str, str], ...]:
+    """Names and values for a session that a handler had before; none if there is nothing to undo.
+
+    Behind a pooler a session belongs to many clients, and is not ours to reset.
+    """
+    if isinstance(conn, PooledConnection | AsyncPooledConnection):
+        was_lent, conn.was_lent = conn.was_lent, True
+        return conn.session.values if was_lent else ()
+    return ()
 
 
 def has_limits(conn: Connection | AsyncConnection) -> bool:

@@ -26,10 +26,19 @@ from faultline.database import (
     run_async,
     run_together,
     run_together_async,
+    settings_to_restore,
     sever,
 )
-from faultline.errors import InvalidInput, NotCommitted
-from faultline.handler_connection import end, end_async, give_up, lend, lend_async
+from faultline.errors import FaultlineError, InvalidInput, NotCommitted
+from faultline.handler_connection import (
+    end,
+    end_async,
+    give_up,
+    leaves_locks,
+    leaves_statements,
+    lend,
+    lend_async,
+)
 from faultline.metrics import meter
 from faultline.model import CommitPhase
 from faultline.payload import encode_json
@@ -104,6 +113,7 @@ class FencedBlock:
                     run_together(conn, *self._opening(conn))
                 tx = lend(conn)
                 with hold.released():
+                    self._prepare(tx)
                     yield tx
                 end(tx)
                 with job._committing(conn, self._how), job._controlling(conn):
@@ -126,6 +136,11 @@ class FencedBlock:
                     raise
             finally:
                 job._put_down(conn)
+                if leaves_statements(tx):
+                    conn.close()
+                elif leaves_locks(tx) and not conn.closed:
+                    with contextlib.suppress(FaultlineError), job._controlling(conn):
+                        run_together(conn, transactions.release_locks())
                 pool.putconn(conn)
 
     @contextlib.asynccontextmanager
@@ -143,6 +158,7 @@ class FencedBlock:
                 with job._heeding_refusal(conn), job._controlling(conn):
                     await run_together_async(conn, *self._opening(conn))
                 tx = lend_async(conn)
+                await self._prepare_async(tx)
                 yield tx
                 await end_async(tx)
                 with job._committing(conn, self._how), job._controlling(conn):
@@ -167,7 +183,25 @@ class FencedBlock:
                     raise
             finally:
                 job._put_down(conn)
+                if leaves_statements(tx):
+                    await conn.close()
+                elif leaves_locks(tx) and not conn.closed:
+                    with contextlib.suppress(FaultlineError), job._controlling(conn):
+                        await run_together_async(conn, transactions.release_locks())
                 await pool.putconn(conn)
+
+    def _prepare(self, tx: Connection) -> None:
+        if self._job._prepare is not None and self._job._prepare(self._job, tx) is not None:
+            raise InvalidInput(
+                "prepare_transaction returned something, in a plain handler",
+                hint="an async function cannot be awaited there: use one that does its work at once",
+            )
+
+    async def _prepare_async(self, tx: AsyncConnection) -> None:
+        if self._job._prepare is not None:
+            awaited = self._job._prepare(self._job, tx)
+            if awaited is not None:
+                await awaited
 
     def _lost(self, error: BaseException, lost: NotCommitted | None) -> NotCommitted | None:
         """Remember what became of a block that did not commit, whatever the handler makes of it."""
@@ -181,9 +215,12 @@ class FencedBlock:
         level = self._isolation
         begin = transactions.begin(None if level is None else level.name.replace("_", " "))
         opening = self._job._open(completes=self._completes_job)
+        settings = settings_to_restore(conn)
+        reset = (transactions.reset_session(settings),) if settings else ()
         if has_limits(conn):
-            return begin, transactions.lift_limits(), opening, transactions.restore_limits()
-        return begin, opening
+            lifted = transactions.lift_limits(), opening, transactions.restore_limits()
+            return begin, *reset, *lifted
+        return begin, *reset, opening
 
     def _closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         self._sent_at = time.monotonic()

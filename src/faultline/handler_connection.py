@@ -15,6 +15,7 @@ Three guards, each for what the one before cannot see:
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, NoReturn, TypeVar
 
 import psycopg
@@ -28,17 +29,25 @@ from faultline.transaction_control import find_transaction_control
 
 # A statement of another thread, or a stream or COPY that was not ended, may be under way when a block ends.
 _UNDER_WAY_SECONDS = 5.0
+# What should not wait for the session's next block to be cleared away. Best effort, by its words.
+_LEFT_BEHIND = re.compile(
+    r"(?P<locks>pg_(?:try_)?advisory_lock|\blisten\b)"
+    r"|(?P<statements>\bprepare\b|\bsession\s+authorization\b)",
+    re.IGNORECASE,
+)
 _HINT = "the transaction ends with its `with` block; savepoints (tx.transaction()) are yours"
 
 
 class _Lent:
     """The state of one lent connection, for threads and for asyncio."""
 
-    __slots__ = ("has_ended", "lost")
+    __slots__ = ("has_ended", "leaves_locks", "leaves_statements", "lost")
 
     def __init__(self) -> None:
         self.has_ended = False
         self.lost: NotCommitted | None = None
+        self.leaves_locks = False  # held by the session, or channels that it listens to
+        self.leaves_statements = False  # prepared by SQL, or another user: it is not used again
 
     def require_usable(self, operation: Any) -> None:
         if self.has_ended:
@@ -217,6 +226,16 @@ def give_up(lent: HandlerConnection | AsyncHandlerConnection) -> NotCommitted | 
     return lent._lent.lost
 
 
+def leaves_locks(lent: HandlerConnection | AsyncHandlerConnection | None) -> bool:
+    """Whether the block seems to have taken locks that outlive its transaction."""
+    return lent is not None and lent._lent.leaves_locks
+
+
+def leaves_statements(lent: HandlerConnection | AsyncHandlerConnection | None) -> bool:
+    """Whether the block seems to have prepared statements by SQL."""
+    return lent is not None and lent._lent.leaves_statements
+
+
 # ── statements ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -268,9 +287,14 @@ class _AsyncHandlerServerCursor(psycopg.AsyncServerCursor[Any]):
         return await super().execute(query, *args, **kwargs)
 
 
-def _refuse_transaction_control(query: Any, context: Any) -> None:
-    if found := find_transaction_control(_text(query, context)):
+def _refuse_transaction_control(query: Any, cursor: Any) -> None:
+    text = _text(query, cursor)
+    if found := find_transaction_control(text):
         _refuse(found)
+    if left := _LEFT_BEHIND.search(text):
+        lent: _Lent = cursor.connection._lent
+        lent.leaves_locks |= left["locks"] is not None
+        lent.leaves_statements |= left["statements"] is not None
 
 
 def _text(query: Any, context: Any) -> str:

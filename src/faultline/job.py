@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
 
 
+# Called with the job and the connection of a block that has just opened.
+PrepareTransaction = Callable[["Job", Any], Awaitable[None] | None]
+
+
 class HeldLease(Protocol):
     """The worker's own view of a lease: how long it may still rely on it."""
 
@@ -47,6 +51,7 @@ class Job:
     """One attempt at one job. Handlers receive it as their first argument."""
 
     _trace: AttemptTrace | None = None
+    _prepare: PrepareTransaction | None = None
     # The server froze or was demoted under the attempt: it is released, and no attempt is used up.
     _is_blameless: bool = False
 

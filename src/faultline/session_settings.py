@@ -90,6 +90,7 @@ class Session:
     has_limits: bool = (
         False  # the account limits statements or lock waits, and the session keeps that
     )
+    values: tuple[tuple[str, str], ...] = ()  # what `settings` sets, to set it again
 
 
 def describe(
@@ -114,7 +115,13 @@ def describe(
     keeps_limits = ("statement_timeout" not in sent and statement_ms) or (
         "lock_timeout" not in sent and lock_ms
     )
-    return Session(is_standby, False, settings=set_statements(sent), has_limits=bool(keeps_limits))
+    return Session(
+        is_standby,
+        False,
+        settings=set_statements(sent),
+        has_limits=bool(keeps_limits),
+        values=tuple((name, value.strip("'")) for name, value in sent.items()),
+    )
 
 
 def too_short(message: str | None) -> DatabaseRefused:

@@ -13,7 +13,7 @@ from faultline import protocol
 from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
 from faultline.database import AsyncConnection, Connection
 from faultline.errors import InvalidInput
-from faultline.job import Job
+from faultline.job import Job, PrepareTransaction
 from faultline.metrics import counted
 from faultline.model import (
     DEFAULT_MAX_ATTEMPTS,
@@ -45,6 +45,8 @@ DEFAULT_RETRY = RetryPolicy()
 class Executes(Protocol):
     """What a task needs of its application: somebody to run a statement."""
 
+    @property
+    def prepare_transaction(self) -> PrepareTransaction | None: ...
     def execute(self, statement: protocol.Statement[T], conn: Connection | None = None) -> T: ...
     def execute_async(
         self, statement: protocol.Statement[T], conn: AsyncConnection | None = None
@@ -101,6 +103,11 @@ class Task(Generic[P, R]):
             return False
         module, qualname = sys.modules.get(handler.__module__), handler.__qualname__
         return module is not None and getattr(module, qualname, None) is self
+
+    @property
+    def prepare_transaction(self) -> PrepareTransaction | None:
+        """What the application does to each transaction of a handler when it opens."""
+        return self._app.prepare_transaction
 
     def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The handler itself, for tests and for other handlers."""

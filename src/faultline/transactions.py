@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import LiteralString
 
@@ -34,9 +35,26 @@ def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[N
 
 
 def begin(isolation: LiteralString | None = None) -> Statement[None]:
-    """Writable, although the sessions of handlers are read-only outside of their blocks."""
-    level: LiteralString = "" if isolation is None else f" ISOLATION LEVEL {isolation}"
-    return Statement(f"BEGIN{level} READ WRITE", (), _nothing)
+    """Explicit in all that a session's defaults could decide otherwise.
+
+    The sessions of handlers are read-only outside of their blocks, and an earlier block may have
+    changed the defaults.
+    """
+    level: LiteralString = "READ COMMITTED" if isolation is None else isolation
+    return Statement(f"BEGIN ISOLATION LEVEL {level} READ WRITE NOT DEFERRABLE", (), _nothing)
+
+
+def reset_session(settings: Sequence[tuple[str, str]]) -> Statement[None]:
+    """Undo what an earlier block left in its session; `settings` are ours, to be set again."""
+    names, values = [name for name, _ in settings], [value for _, value in settings]
+    return Statement(
+        "SELECT faultline.reset_session(%s::text[], %s::text[])", (names, values), _nothing
+    )
+
+
+def release_locks() -> Statement[None]:
+    """Of a session that goes back to its pool, what others would wait for or be told of."""
+    return Statement("UNLISTEN *; SELECT pg_advisory_unlock_all()", (), _nothing)
 
 
 def lift_limits() -> Statement[None]:

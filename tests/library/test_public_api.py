@@ -40,7 +40,10 @@ NAMES = [
     "UnknownTask",
 ]
 SIGNATURES = {
-    Faultline: "(database_url: 'str | None' = None, *, enqueue_timeout_seconds: 'float' = 15.0) -> 'None'",
+    Faultline: (
+        "(database_url: 'str | None' = None, *, enqueue_timeout_seconds: 'float' = 15.0,"
+        " prepare_transaction: 'PrepareTransaction | None' = None) -> 'None'"
+    ),
     Faultline.task: (
         "(self, *, name: 'str | None' = None, queue: 'str' = 'default', priority: 'int' = 5,"
         " max_attempts: 'int' = 10, retry: 'RetryPolicy' = RetryPolicy(base_seconds=3.0, factor=3.0,"

@@ -40,11 +40,16 @@ REVIEWED = {
     ("inspector/job_pages.py", "test"): "literals of _TESTS in that file",
     ("migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
     ("migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
-    ("protocol.py", "level"): "the name of one of the driver's IsolationLevel, in job.py",
+    ("fenced_block.py", "self"): "not SQL: the copy of a block",
+    ("handler_connection.py", "query"): "the handler's own, passed on to the driver",
+    (
+        "transactions.py",
+        "level",
+    ): "the name of one of the driver's IsolationLevel, in fenced_block.py",
     ("reconciler/audit.py", "invariant.query"): "of INVARIANTS in that file",
 }
 # Dynamic SQL inside the database: identifiers by %I or quote_ident, values by %L.
-DYNAMIC_SQL = {"roles.sql": 4, "upkeep.sql": 1}
+DYNAMIC_SQL = {"transactions.sql": 1, "roles.sql": 4, "upkeep.sql": 1}
 
 HOSTILE = "x'; DROP TABLE faultline.jobs; --"
 

@@ -76,6 +76,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.assert_fence(uuid, bigint, uuid, interval),
     faultline.open_transaction(uuid, bigint, uuid, boolean, interval),
     faultline.close_transaction(uuid, bigint, uuid, jsonb),
+    faultline.reset_session(text[], text[]),
     faultline.commit(uuid, bigint, uuid, jsonb, interval),
     faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
     faultline.fail(uuid, bigint, uuid, text, interval, text),

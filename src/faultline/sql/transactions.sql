@@ -80,6 +80,30 @@ BEGIN
     END IF;
 END $$;
 
+-- Undo what an earlier job left in this session, in one statement: settings (the given ones are set again), session locks,
+-- temporary tables, sequences, channels and cursors. Statements that a driver has prepared stay. A rollback undoes it, and so
+-- every block begins with it. It runs with the caller's rights and search_path, so built-in names are written out.
+CREATE OR REPLACE FUNCTION faultline.reset_session(names text[], settings text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    ignored text; -- assigned, not performed: see enter_ledger
+BEGIN
+    RESET ALL;
+    FOR i IN 1 .. pg_catalog.cardinality(names) LOOP
+        ignored := pg_catalog.set_config(names[i], settings[i], false);
+    END LOOP;
+    PERFORM pg_catalog.pg_advisory_unlock_all();
+    IF pg_catalog.pg_my_temp_schema() <> 0 THEN
+        DISCARD TEMP;
+    END IF;
+    DISCARD SEQUENCES;
+    IF EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN
+        UNLISTEN *;
+    END IF;
+    IF EXISTS (SELECT FROM pg_catalog.pg_cursors AS c WHERE c.is_holdable) THEN
+        EXECUTE 'CLOSE ALL'; -- PL/pgSQL has a CLOSE of its own
+    END IF;
+END $$;
+
 -- Runs as the transaction commits. A job's transaction must hold its entry in the ledger, a step's must have been closed.
 CREATE OR REPLACE FUNCTION faultline.refuse_unfinished() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

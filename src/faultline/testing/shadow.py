@@ -16,7 +16,7 @@ Wrap = Callable[[Task[Any, Any]], Handler]
 
 def shadow_of(app: Faultline, wrap: Wrap, *, options: Mapping[str, Any] | None = None) -> Faultline:
     """The real worker runs it as it would run `app`: same names, same options but for `options`."""
-    shadow = Faultline(app.database_url)
+    shadow = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
     for task in app.tasks.values():
         own = {field.name: getattr(task.options, field.name) for field in fields(TaskOptions)}
         handler = functools.wraps(task.handler)(wrap(task))

@@ -152,24 +152,25 @@ class Desk:
             self._pool.open()
         return self._pool
 
-    def job(self, request: Request, async_pool: AsyncPool | None) -> ChildJob:
+    def job(self, request: Request, task: Task[Any, Any], async_pool: AsyncPool | None) -> ChildJob:
         lease = MirroredLease(self._deadline, request.lease_seconds)
         job = ChildJob(request.claim, lease, self.pool, async_pool, self._pipe)
         job._trace = self._trace
         self._job = job
+        job._prepare = task.prepare_transaction
         return job
 
     async def run_async(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
         pool = make_async_pool(self._url, max_size=2, application_name=_NAME)
         async with pool:
-            job = self.job(request, pool)
+            job = self.job(request, task, pool)
             arguments = task.arguments(request.claim.payload_json)
             return job, await task.handler(job, **arguments)
 
     def run(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
         if task.is_async:
             return asyncio.run(self.run_async(request, task))
-        job = self.job(request, None)
+        job = self.job(request, task, None)
         return job, task.handler(job, **task.arguments(request.claim.payload_json))
 
 

@@ -110,6 +110,7 @@ class Executor:
         task = self._app.find_task(claim.task)
         async_pool = self._tools.async_pool if task.is_async else None
         job = Job(claim, lease, self._tools.pool, async_pool)
+        job._prepare = self._app.prepare_transaction
         if lease.trace is not None:
             job._trace = lease.trace
         attempt = Attempt(

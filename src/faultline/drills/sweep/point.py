@@ -100,6 +100,8 @@ def _what(message: Message) -> str:
     sql = " ".join(_COMMENT.sub(" ", message.sql).split())
     if is_commit(message):
         return "COMMIT"
+    if "faultline.open_transaction(" in sql:  # in one message with the reset of the session
+        return "BEGIN"
     words = sql.partition(";")[0].split()[:_WORDS]
     if not words:
         return "check of a pooled session"
