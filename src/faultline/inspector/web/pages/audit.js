@@ -27,7 +27,8 @@ const COLUMNS = [
 ];
 
 function Who({ entry: { actor, actor_kind: kind, role } }) {
-  return html`<span><bdi>${actor}</bdi><span class="sub">${words(kind)}, as <bdi>${role}</bdi></span></span>`;
+  const about = kind === "role" ? "role of PostgreSQL" : html`${words(kind)}, as the role <bdi>${role}</bdi>`;
+  return html`<span><bdi>${actor}</bdi><span class="sub">${about}</span></span>`;
 }
 
 function What({ object }) {

@@ -60,7 +60,8 @@ function number(label, name, state, { exactness = "is_exact", least } = {}) {
     cell: (row) => {
       const text = countOrEstimate(row[name], row[exactness], least);
       if (!row[name]) return html`<span class="zero">${text}</span>`;
-      return html`<a href=${linkTo("jobs", null, { queue: row.queue, state })}>${text}</a>`;
+      const tone = state === "failed" ? "bad" : undefined;
+      return html`<a data-tone=${tone} href=${linkTo("jobs", null, { queue: row.queue, state })}>${text}</a>`;
     },
   };
 }

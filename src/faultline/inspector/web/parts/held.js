@@ -8,14 +8,15 @@ import { count } from "../format.js";
 export function useHeld(items, keyOf, name) {
   const ref = useRef(null);
   const kept = useRef({ name: null, keys: [], seen: new Map() });
-  const reading = useRef({ isPointed: false, isFocused: false });
+  const reading = useRef({ isPointed: false });
   const [, redraw] = useState(0);
   const draw = () => redraw((number) => number + 1);
   useReader(ref, reading, draw);
 
   const now = new Map(items.map((item) => [keyOf(item), item]));
   const keys = [...now.keys()];
-  const isHeld = kept.current.name === name && isRead(ref.current, reading.current);
+  const isSame = kept.current.name === name && kept.current.keys.length > 0;
+  const isHeld = isSame && isRead(ref.current, reading.current);
   if (!isHeld) kept.current = { name, keys, seen: new Map() };
   const { keys: order, seen } = kept.current;
   for (const key of order) if (now.has(key)) seen.set(key, now.get(key));
@@ -34,8 +35,12 @@ export function useHeld(items, keyOf, name) {
   }
 }
 
-function isRead(element, { isPointed, isFocused }) {
-  return isPointed || isFocused || isScrolledInto(element);
+function isRead(element, { isPointed }) {
+  return isPointed || hasFocus(element) || isScrolledInto(element);
+}
+
+function hasFocus(element) {
+  return element != null && element.contains(document.activeElement);
 }
 
 function isScrolledInto(element) {
@@ -47,17 +52,19 @@ function useReader(ref, reading, draw) {
   useEffect(() => {
     const element = ref.current;
     if (!element) return undefined;
-    const note = (change) => {
-      const before = isRead(element, reading.current);
-      Object.assign(reading.current, change);
-      if (before && !isRead(element, reading.current)) draw();
+    const end = () => {
+      if (!isRead(element, reading.current)) draw();
     };
     let wasScrolled = false;
     const handlers = {
-      pointerenter: () => note({ isPointed: true }),
-      pointerleave: () => note({ isPointed: false }),
-      focusin: () => note({ isFocused: true }),
-      focusout: (event) => note({ isFocused: element.contains(event.relatedTarget) }),
+      pointerenter: () => {
+        reading.current.isPointed = true;
+      },
+      pointerleave: () => {
+        reading.current.isPointed = false;
+        end();
+      },
+      focusout: end,
     };
     const scroll = () => {
       const isScrolled = isScrolledInto(element);
