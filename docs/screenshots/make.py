@@ -31,6 +31,12 @@ PHONE = {"width": 390, "height": 844}
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 WATCHED_SECONDS = 60.0  # so that the charts have something to show
 
+# Of the worker that serves one queue alone.
+_HELD_BY_THE_SILENT = (
+    "SELECT FROM faultline.jobs AS j JOIN faultline.workers AS w ON w.id = j.lease_owner"
+    " WHERE j.state = 'running' AND w.queues = '{reports}'"
+)
+
 Connection = psycopg.Connection[Any]
 
 
@@ -178,12 +184,15 @@ def take_pictures(
     camera.shoot(phone, "overview-phone")
     for page, suffix in ((light, ""), (dark, "-dark"), (phone, "-phone")):
         camera.shoot(page, f"timeline{suffix}", f"jobs/{job_id}")
+    for page in (light, phone):
+        camera.show(page, "leases")
+    until(lambda: shop_.has(_HELD_BY_THE_SILENT), "a claim of the worker that is to fall silent")
     silent.stop()  # its leases begin to run out
-    time.sleep(4.5)
-    camera.shoot(light, "leases", "leases")
-    camera.shoot(phone, "leases-phone", "leases")
+    for page, name in ((light, "leases"), (phone, "leases-phone")):
+        page.wait_for_selector(".badge[data-tone=warn], .badge[data-tone=bad]")
+        camera.shoot(page, name)
     shop_.conn.execute("ANALYZE faultline.jobs")  # what has succeeded is estimated, never counted
-    for route in ("workers", "queues", "rejections", "jobs?state=failed"):
+    for route in ("workers", "queues", "rejections", "audit", "jobs?state=failed"):
         camera.shoot(light, route.partition("?")[0], route)
     if has_reports:
         camera.shoot(light, "reports", "reports", whole=True)
