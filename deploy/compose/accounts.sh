@@ -72,4 +72,4 @@ account api_url faultline_producer faultline_inspector faultline_operator # for 
 account worker_url faultline_worker
 account reconciler_url faultline_worker
 account inspector_url faultline_inspector
-account operator_url faultline_operator
+account operator_url faultline_operator faultline_producer # an account makes no key that may do more than itself

@@ -161,7 +161,7 @@ def _accounts_have_what_they_need_and_no_more(conn: psycopg.Connection[Any]) -> 
         ("api", ["faultline_inspector", "faultline_operator", "faultline_producer"]),
         ("inspector", ["faultline_inspector"]),
         ("migrator", ["faultline_owner"]),
-        ("operator", ["faultline_operator"]),
+        ("operator", ["faultline_operator", "faultline_producer"]),
         ("reconciler", ["faultline_worker"]),
         ("worker", ["faultline_worker"]),
     ]

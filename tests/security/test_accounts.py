@@ -101,7 +101,10 @@ def test_jobs_go_through_with_every_process_under_its_own_account(
     installation: Installation, start: Callable[..., Service], client: httpx2.Client
 ) -> None:
     urls = installation.urls
-    made = invoke(urls["operator"], "keys", "create", "ci", "-s", "enqueue", "-s", "read", "--json")
+    # The account of the API has every right that a key can have; an operator alone may not enqueue.
+    denied = invoke(urls["operator"], "keys", "create", "ci", "-s", "enqueue")
+    assert "may not make a key with the scope enqueue" in str(denied.error)
+    made = invoke(urls["api"], "keys", "create", "ci", "-s", "enqueue", "-s", "read", "--json")
     client.headers["Authorization"] = f"Bearer {made.json['key']}"
     metrics = own_address()
     api = start("api", "--port", "0", DATABASE_URL=urls["api"])

@@ -11,4 +11,4 @@ CREATE ROLE migrator LOGIN PASSWORD 'development-only' IN ROLE faultline_owner;
 CREATE ROLE worker LOGIN PASSWORD 'development-only' IN ROLE faultline_worker;
 CREATE ROLE api LOGIN PASSWORD 'development-only' IN ROLE faultline_producer, faultline_operator;
 CREATE ROLE inspector LOGIN PASSWORD 'development-only' IN ROLE faultline_inspector;
-CREATE ROLE operator LOGIN PASSWORD 'development-only' IN ROLE faultline_operator;
+CREATE ROLE operator LOGIN PASSWORD 'development-only' IN ROLE faultline_operator, faultline_producer;

@@ -93,11 +93,23 @@ END $$;
 
 -- ── Keys of the HTTP API ───────────────────────────────────────────────────────────────────────────────────────────
 
+-- An account gives no key a scope that it does not have itself: otherwise an operator, who may not enqueue, could by a key.
 CREATE OR REPLACE FUNCTION faultline.create_api_key(name text, prefix text, key_hash bytea, scopes text[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    made bigint;
+    made    bigint;
+    lacking text := CASE
+        WHEN 'enqueue' = ANY (scopes) AND NOT has_function_privilege(session_user,
+            'faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer, text)', 'EXECUTE') THEN 'enqueue'
+        WHEN 'read' = ANY (scopes) AND NOT has_table_privilege(session_user, 'faultline.jobs', 'SELECT') THEN 'read'
+        WHEN 'operate' = ANY (scopes) AND NOT has_function_privilege(session_user, 'faultline.cancel(uuid, text)', 'EXECUTE')
+            THEN 'operate' END;
 BEGIN
+    IF lacking IS NOT NULL THEN
+        RAISE EXCEPTION 'account % may not make a key with the scope %, which it does not have itself',
+            quote_ident(session_user), lacking USING ERRCODE = 'insufficient_privilege',
+            HINT = 'Make it with an account that has that right as well; for enqueue, a member of faultline_producer.';
+    END IF;
     INSERT INTO faultline.api_keys (name, prefix, key_hash, scopes)
     VALUES (create_api_key.name, create_api_key.prefix, create_api_key.key_hash, create_api_key.scopes) RETURNING id INTO made;
     PERFORM faultline.write_audit('create key', 'key flk_' || create_api_key.prefix, 'done',
