@@ -13,7 +13,7 @@ from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
 from faultline import interrupts, protocol, transactions
-from faultline.bounded import was_unanswered
+from faultline.bounded import answered_within, was_unanswered
 from faultline.database import (
     AsyncConnection,
     Connection,
@@ -126,7 +126,7 @@ class FencedBlock:
                     if lost is not error and isinstance(error, Exception):
                         raise lost from error
                     raise
-                with contextlib.suppress(psycopg.Error):
+                with contextlib.suppress(psycopg.Error), answered_within(conn, job._limit):
                     conn.rollback()
                 if was_unanswered(error) or (_met_read_only(tx, error) and is_standby(conn)):
                     job._is_blameless = True
@@ -171,7 +171,7 @@ class FencedBlock:
                     if lost is not error and isinstance(error, Exception):
                         raise lost from error
                     raise
-                with contextlib.suppress(psycopg.Error):
+                with contextlib.suppress(psycopg.Error), answered_within(conn, job._limit):
                     await conn.rollback()
                 if was_unanswered(error) or (
                     _met_read_only(tx, error) and await is_standby_async(conn)

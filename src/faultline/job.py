@@ -238,9 +238,13 @@ class Job:
     @contextlib.contextmanager
     def _controlling(self, conn: Connection | AsyncConnection) -> Iterator[None]:
         """Around the statements that open and close a block: bounded, and with errors of our own."""
-        limit = half_of(self._lease.lease_seconds)
-        with driver_errors(keep_conflicts=True), answered_within(conn, limit):
+        with driver_errors(keep_conflicts=True), answered_within(conn, self._limit):
             yield
+
+    @property
+    def _limit(self) -> float:
+        """How long a statement of our own may take in a block, in seconds."""
+        return half_of(self._lease.lease_seconds)
 
     def _intend_to_commit(self, what: str) -> None:
         """From here on returning is not enough: the handler said that a transaction is to decide."""

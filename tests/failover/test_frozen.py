@@ -15,13 +15,16 @@ from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
 from faultline.bounded import Patience, Unanswered, was_unanswered
-from faultline.database import make_pool, open_session
+from faultline.database import make_pool, open_session, run
 from faultline.drills.cluster import as_one
 from faultline.drills.proxy import Proxy, proxy_to
 from faultline.link import Link
-from faultline.protocol import Statement
+from faultline.protocol import Statement, claim
+from faultline.steady import steady_now
+from faultline.workers.leases import Lease
 from tests.library.conftest import events
 from tests.library.running import Connection, EventTap, value
+from tests.protocol.steps import enqueue
 
 __all__ = ["events"]
 
@@ -204,3 +207,22 @@ def test_a_session_that_was_idle_in_an_outage_does_not_begin_another(
 
     asyncio.run(main())
     assert [line["purpose"] for line in events.all()] == ["busy", "busy", "idle", "idle"]
+
+
+def test_a_block_whose_server_freezes_after_the_handler_failed_gives_its_rollback_up(
+    freezing: Proxy, database_url: str, conn: Connection
+) -> None:
+    enqueue(conn)
+    (claimed,) = run(conn, claim("me", ["default"], batch_size=1, lease_seconds=4.0))
+    lease = Lease(claimed, sent_at=steady_now(), lease_seconds=4.0)
+    with make_pool(freezing.url, max_size=1, application_name="test") as pool:
+        job = Job(claimed, lease, lambda: pool, None)
+
+        def fail() -> None:
+            with job.transaction():
+                freezing.blackhole()
+                raise ValueError("of its own")
+
+        with pytest.raises(ValueError, match="of its own"):
+            fail()
+        freezing.flow()
