@@ -4,7 +4,8 @@
 
 Each round starts one service, waits a random time, in half of the rounds from when it has its handlers,
 and sends SIGTERM or SIGINT, in every third round twice. A process without its handlers yet ends
-by the signal itself (130, 143, or 1 while the interpreter starts); from then on the exit code is 0. Anything else fails the command.
+by the signal itself (130, 143, or 1 while the interpreter starts); from then on the exit code is 0.
+Anything else fails the command.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def main() -> None:
         for number in range(options.rounds):
             name, code, said = one_round(server.url, folder, chance, number)
             codes[name, code] += 1
-            # Until the handlers are installed Python shows the KeyboardInterrupt, and ends with 1 if it met
+            # Until the handlers are there Python shows the KeyboardInterrupt, and ends with 1 if it met
             # the interpreter's own start. Later it shows what a handler raised where nothing can catch it.
             is_young = any(start in said for start in INTERPRETER_STARTS) and code == 1
             is_shown = code == 128 + signal.SIGINT or "SystemExit: 0" in said
