@@ -35,6 +35,7 @@ from faultline.database import (
 )
 from faultline.embedded import ensure_running
 from faultline.errors import DatabaseUnavailable, InvalidInput, UnknownJob, UnknownTask
+from faultline.hooks import H, Hooks
 from faultline.job import PrepareTransaction
 from faultline.migrate import migrate
 from faultline.model import (
@@ -95,6 +96,7 @@ class Faultline:
         self._timeout_seconds = enqueue_timeout_seconds
         self._embedded_url: str | None = None
         self._tasks: dict[str, Task[Any, Any]] = {}
+        self._hooks = Hooks()
         self._pool: Pool | None = None
         self._pool_owner = 0  # the process that opened it: a forked child needs its own
         self._opening = threading.Lock()
@@ -114,6 +116,21 @@ class Faultline:
             migrate(url)
             self._embedded_url = url
         return self._embedded_url
+
+    # ── hooks ────────────────────────────────────────────────────────────────────────────────────
+
+    def before_attempt(self, hook: H) -> H:
+        """Call a function with the job before each attempt, where the handler runs: `@app.before_attempt`.
+
+        In the handler's thread for `def`, on the event loop for `async def`, in the child for
+        `process=True`. An error in it is the attempt's failure. A hook that is `async def` is called for
+        async handlers only.
+        """
+        return self._hooks.add(self._hooks.before, hook)
+
+    def after_attempt(self, hook: H) -> H:
+        """The same after each attempt, whatever its end. An error is logged, and changes nothing."""
+        return self._hooks.add(self._hooks.after, hook)
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,7 +158,7 @@ class Faultline:
         )
 
         def register(handler: Handler[P, R]) -> Task[P, R]:
-            task = Task(self, handler, name or _default_name(handler), options)
+            task = Task(self, handler, name or _default_name(handler), options, self._hooks)
             if task.name in self._tasks:
                 raise InvalidInput(f"two tasks are named {task.name}", hint="give one a name=")
             self._tasks[task.name] = task

@@ -13,6 +13,7 @@ from faultline import protocol
 from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
 from faultline.database import AsyncConnection, Connection
 from faultline.errors import InvalidInput
+from faultline.hooks import Hooks
 from faultline.job import Job, PrepareTransaction
 from faultline.metrics import counted
 from faultline.model import (
@@ -83,9 +84,15 @@ class Task(Generic[P, R]):
     """What `@app.task()` makes of a function: something to enqueue, and to run."""
 
     def __init__(
-        self, app: Executes, handler: Handler[P, R], name: str, options: TaskOptions
+        self,
+        app: Executes,
+        handler: Handler[P, R],
+        name: str,
+        options: TaskOptions,
+        hooks: Hooks | None = None,
     ) -> None:
         self._app = app
+        self.hooks = hooks
         self.handler = handler
         self.name = check_task_name(name)
         self.options = options
@@ -115,6 +122,21 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+    def attempt(self, job: Job, **arguments: Any) -> Any:
+        """Run a plain handler, with the application's hooks around it."""
+        handler: Callable[..., Any] = self.handler
+        if self.hooks is None:
+            return handler(job, **arguments)
+        with self.hooks.around(job):
+            return handler(job, **arguments)
+
+    async def attempt_async(self, job: Job, **arguments: Any) -> Any:
+        handler: Callable[..., Any] = self.handler
+        if self.hooks is None:
+            return await handler(job, **arguments)
+        async with self.hooks.around_async(job):
+            return await handler(job, **arguments)
 
     # With none of the options the arguments are checked against the handler's by the type checker;
     # with one, only when they are bound: ParamSpec cannot carry keywords of ours beside the handler's.

@@ -70,6 +70,19 @@ def reject(job: Job) -> None:
     raise Reject("of no use")
 
 
+hooked: list[int] = []  # the processes that the hook ran in, as this process knows them
+
+
+@app.before_attempt
+def note_process(job: Job) -> None:
+    hooked[:] = [os.getpid()]
+
+
+@app.task(process=True)
+def process_of_hook(job: Job) -> bool:
+    return hooked == [os.getpid()]
+
+
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise SystemExit("no words")

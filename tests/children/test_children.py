@@ -56,6 +56,11 @@ def test_a_child_is_used_again(app: Faultline) -> None:
     assert len(pids) == 1
 
 
+def test_hooks_run_in_the_child(app: Faultline) -> None:
+    assert work_off(app, jobs.process_of_hook.enqueue().job_id).result is True
+    assert jobs.hooked != [os.getpid()]
+
+
 def test_an_error_that_the_database_did_not_send_is_no_lost_lease(app: Faultline) -> None:
     """Nor is one that cannot be shown the end of the child."""
     tried = [jobs.raise_hostile.enqueue(stale).job_id for stale in (True, False)]

@@ -201,7 +201,7 @@ class Attempt:
                 if options.timeout_seconds is not None:
                     self._timeout_at = steady_now() + options.timeout_seconds
                     self._set_timer(options.timeout_seconds, self.abort, AbortCause.TIMEOUT)
-                value = await task.handler(self.job, **self.arguments)
+                value = await task.attempt_async(self.job, **self.arguments)
             else:
                 value = await self._run_in_thread(self._make_call(tools, in_child), tools.threads)
         except asyncio.CancelledError:
@@ -225,7 +225,7 @@ class Attempt:
     def _make_call(self, tools: Tools, in_child: bool) -> Interruptible:
         if in_child:
             return ChildCall(tools.children, self.task, self.job, self.lease)
-        return InterruptibleCall(self.task.handler, self.job, **self.arguments)
+        return InterruptibleCall(self.task.attempt, self.job, **self.arguments)
 
     async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:
         self._call = call

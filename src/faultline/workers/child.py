@@ -165,13 +165,13 @@ class Desk:
         async with pool:
             job = self.job(request, task, pool)
             arguments = task.arguments(request.claim.payload_json)
-            return job, await task.handler(job, **arguments)
+            return job, await task.attempt_async(job, **arguments)
 
     def run(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
         if task.is_async:
             return asyncio.run(self.run_async(request, task))
         job = self.job(request, task, None)
-        return job, task.handler(job, **task.arguments(request.claim.payload_json))
+        return job, task.attempt(job, **task.arguments(request.claim.payload_json))
 
 
 def main(pipe: Pipe, deadline: Any, url: str) -> None:
