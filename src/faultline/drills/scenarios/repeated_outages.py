@@ -35,7 +35,7 @@ _COUNTS: tuple[Task[Any, Any], ...] = (
 _TRIES = 20
 
 
-@scenario(shows=("partitions", "leases_lost", "takeovers", "commits"))
+@scenario(shows=("partitions", "leases_lost", "commits"))
 def repeated_outages(arena: Arena) -> None:
     proxy = arena.stack.enter_context(proxy_to(arena.url))
     worker = arena.started("--concurrency", str(sum(_JOBS)), url=proxy.url)
