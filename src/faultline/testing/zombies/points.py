@@ -169,8 +169,9 @@ def described_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str
     """What a generator of the driver is about to do; None when it changes nothing: a BEGIN, the end of
     a transaction where there is none, a setting of the connection's object."""
     name = getattr(generator, "__name__", "a call")
-    if name == "_until" and generator.gi_frame is not None:  # with a limit: see faultline.bounded
-        return described_call(generator.gi_frame.f_locals["generator"], is_idle=is_idle)
+    inside = getattr(generator, "gi_frame", None)
+    if name == "_until" and inside is not None:  # with a limit: see faultline.bounded
+        return described_call(inside.f_locals["generator"], is_idle=is_idle)
     if _NOT_A_CALL.match(name) or (is_idle and name in ("_commit_gen", "_rollback_gen")):
         return None
     frame = getattr(generator, "gi_frame", None)
