@@ -11,7 +11,8 @@ import pytest
 from faultline import Faultline, Job, JobRecord, JobState, RetryPolicy
 from tests.conftest import NewDatabase
 
-from .bending import BEHAVIOURS, Hands, drive
+from . import behaviours as behaviours
+from .bending import BEHAVIOURS, Handler, drive
 from .running import ended, working
 
 COLOURS = ("async", "plain")
@@ -28,11 +29,11 @@ def define(app: Faultline, url: str) -> None:
 
     @app.task(name="async", max_attempts=2, retry=AT_ONCE, timeout_seconds=60)
     async def on_loop(job: Job, name: str) -> None:
-        await BEHAVIOURS[name][0](Hands(job, url, is_async=True))
+        await BEHAVIOURS[name][0](Handler(job, url, is_async=True))
 
     @app.task(name="plain", max_attempts=2, retry=AT_ONCE, timeout_seconds=60)
     def in_thread(job: Job, name: str) -> None:
-        drive(BEHAVIOURS[name][0](Hands(job, url, is_async=False)))
+        drive(BEHAVIOURS[name][0](Handler(job, url, is_async=False)))
 
 
 @pytest.fixture(scope="module")

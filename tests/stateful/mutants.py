@@ -9,7 +9,7 @@ from importlib import resources
 @dataclass(frozen=True)
 class Mutant:
     name: str
-    old: str  # occurs once in the three files together
+    old: str  # occurs once in these files together
     new: str
     is_quick: bool = False  # to notice: within the first few examples, whatever the seed
 
@@ -18,7 +18,7 @@ class Mutant:
         files = resources.files("faultline.sql")
         text = "\n".join(
             files.joinpath(name).read_text()
-            for name in ("protocol.sql", "guards.sql", "operating.sql")
+            for name in ("protocol.sql", "waiting.sql", "guards.sql", "operating.sql")
         )
         assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places to change"
         return text.replace(self.old, self.new)
