@@ -54,6 +54,7 @@ _FLOW = (
         Query("sum(rate(faultline_jobs_succeeded_total[$__rate_interval]))", "succeeded"),
         Query("sum(rate(faultline_jobs_retried_total[$__rate_interval]))", "retried"),
         Query("sum(rate(faultline_jobs_failed_total[$__rate_interval]))", "dead"),
+        Query("sum(rate(faultline_jobs_deferred_total[$__rate_interval]))", "unknown task"),
         description="Enqueued counts what passed through a scraped process; producers of your own"
         " that nobody scrapes are missing from it.",
         unit="ops",

@@ -16,7 +16,7 @@ import pytest
 import faultline
 from faultline import protocol
 from faultline.database import run
-from faultline.model import JobRecord
+from faultline.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, JobRecord
 from faultline.payload import MAX_BYTES
 from tests.api.served import code_of
 
@@ -76,7 +76,8 @@ def test_what_is_left_out_is_the_librarys_default(
     client: httpx2.Client, api_conn: Connection
 ) -> None:
     job = stored(api_conn, client.post("/jobs", json={"task": "t"}).json()["job_id"])
-    assert (job.payload, job.queue, job.priority, job.max_attempts) == ({}, "default", 5, 5)
+    usual = ({}, "default", DEFAULT_PRIORITY, DEFAULT_MAX_ATTEMPTS)
+    assert (job.payload, job.queue, job.priority, job.max_attempts) == usual
 
 
 def test_the_same_key_is_the_same_job_and_other_work_under_it_is_a_conflict(

@@ -15,6 +15,7 @@ from faultline.api import ApiSettings
 from faultline.api.gate import Gate
 from faultline.api.keyring import Keyring
 from faultline.api.refusals import Refusal
+from faultline.api.throttle import Throttle
 from faultline.database import run
 from faultline.keys import Scope
 from faultline.protocol import Statement
@@ -57,8 +58,11 @@ def test_a_revoked_key_is_believed_for_as_long_as_was_said_and_no_longer(
         looked_up.append(statement.sql)
         return run(conn, statement)
 
+    throttle = Throttle(1, 30, clock=lambda: now)
+
     def identify() -> int:
-        return asyncio.run(keyring.identify(f"Bearer {key.text}", ask)).id
+        found = keyring.identify(key.text, ask, throttle=throttle, address="127.0.0.1")
+        return asyncio.run(found).id
 
     assert identify() == key_id
     queries = len(looked_up)

@@ -13,7 +13,7 @@ import pytest
 import faultline as library
 from faultline import protocol
 from faultline.database import run
-from faultline.model import JobRecord
+from faultline.model import DEFAULT_MAX_ATTEMPTS, JobRecord
 
 from .conftest import Connection, Faultline
 
@@ -28,7 +28,7 @@ def test_it_prints_the_id_of_the_job_it_made(faultline: Faultline, conn: Connect
     done = faultline("enqueue", "send_mail", '{"to": "ada"}', "--queue", "mail", "--priority", "2")
     job = stored(conn, done.out.strip())
     assert (job.task, job.payload) == ("send_mail", {"to": "ada"})
-    assert (job.queue, job.priority, job.max_attempts) == ("mail", 2, 5)
+    assert (job.queue, job.priority, job.max_attempts) == ("mail", 2, DEFAULT_MAX_ATTEMPTS)
 
 
 def test_the_same_key_finds_the_same_job_and_says_that_it_existed(faultline: Faultline) -> None:

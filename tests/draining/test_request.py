@@ -46,7 +46,8 @@ def test_a_heartbeat_renews_what_is_held_all_the_same(conn: Connection) -> None:
     [claim] = run(conn, protocol.claim("a", ["default"], batch_size=1, lease_seconds=9))
     ask(conn)
     beat = run(conn, protocol.heartbeat("a", [claim], lease_seconds=9))
-    assert beat == ({claim.id: "renewed"}, True)
+    assert beat.renewals == {claim.id: "renewed"}
+    assert beat.is_drain_requested
 
 
 def test_all_are_those_that_are_not_lost_and_a_lost_one_can_be_named(conn: Connection) -> None:

@@ -1,4 +1,7 @@
-"""Heartbeats have a thread and a session of their own: a blocked loop costs nobody a lease."""
+"""Heartbeats have a thread and a session of their own: a blocked loop keeps its leases, for a while.
+
+For how long is `--stall-seconds`; tests/processes/test_blocked_loop.py has what happens then.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
 ) -> None:
     fifo = make_fifo(home)
     job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
-    blocked = crew.started(*LEASE, "--no-self-fencing", name="blocked")
+    patient = ("--no-self-fencing", "--stall-seconds", "600")
+    blocked = crew.started(*LEASE, *patient, name="blocked")
     stage.wait_for_mark(job_id)
     other = crew.started(*LEASE, name="other")
     so_far = len(blocked.heard("lease_renewed"))

@@ -11,7 +11,7 @@ import pytest
 from faultline import Faultline, Job, JobRecord, JobState, RetryPolicy
 from faultline.errors import AttemptTimeout
 
-from .running import Connection, EventTap, count, ended, until, working
+from .running import Connection, EventTap, count, ended, working
 
 ONCE = {"max_attempts": 1}
 
@@ -130,16 +130,6 @@ def test_a_result_that_cannot_be_stored_fails_the_job_and_says_why(
     assert count(conn, "faultline.ledger") == 1
 
 
-def test_a_task_that_this_app_does_not_have_fails_the_job_and_says_so(
-    app: Faultline, conn: Connection
-) -> None:
-    call = "SELECT job_id FROM faultline.enqueue('from.another.release', max_attempts => 1)"
-    [(job_id,)] = conn.execute(call).fetchall()
-    record = then_the_next(app, job_id)
-    assert (record.state, record.failed_reason) == (JobState.FAILED, "attempts_spent")
-    assert "no task is named 'from.another.release'" in str(record.last_error)
-
-
 @pytest.mark.parametrize(
     "payload", ['{"to": "x", "more": 1}', "{}", '{"to": "x", "job": 1}', '{"": 1}']
 )
@@ -154,14 +144,6 @@ def test_a_payload_that_does_not_fit_the_handler_fails_the_job_and_says_so(
     record = then_the_next(app, job_id)
     assert (record.state, record.failed_reason) == (JobState.FAILED, "attempts_spent")
     assert "the payload does not fit mail" in str(record.last_error)
-
-
-def test_what_only_a_newer_worker_knows_waits_for_one(app: Faultline, conn: Connection) -> None:
-    call = "SELECT job_id FROM faultline.enqueue('from.another.release')"
-    [(job_id,)] = conn.execute(call).fetchall()
-    with working(app):
-        until(lambda: app.get(job_id).last_error, "the first attempt")
-    assert app.get(job_id).state is JobState.QUEUED
 
 
 @pytest.mark.parametrize(

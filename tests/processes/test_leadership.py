@@ -86,31 +86,3 @@ def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
 
     assert same == pid
     assert not waiting.heard("database_unavailable")
-
-
-def test_when_most_workers_vanish_at_once_their_leases_decide(fleet: Fleet, stage: Stage) -> None:
-    reconciler = fleet.reconciler()
-    reconciler.wait_for_event("reconciler_leading")
-    options = ("--lease-seconds", "3", "--no-reconciler", "--concurrency", "1")
-    jobs, killed = [], []
-    for number in range(3):
-        jobs.append(stage.enqueue(apps.pay, gate="never"))
-        killed.append(fleet.started(*options, name=f"killed {number}"))
-        stage.wait_for_mark(jobs[-1])
-
-    here = "FROM pg_stat_activity WHERE datname = current_database() AND application_name"
-    looking = f"{here} = 'faultline reconciler' AND state <> 'idle'"
-    sessions = f"{here} IN ('faultline worker', 'faultline heartbeat')"
-    reconciler.send(signal.SIGSTOP)  # it is to see them all at once, also if it was about to look
-    stage.wait_until(lambda: stage.count(looking) == 0, "its look takes no end")
-    for worker in killed:
-        worker.kill()
-    stage.wait_until(lambda: stage.count(sessions) == 0, "their sessions live on")
-    reconciler.send(signal.SIGCONT)
-
-    reconciler.wait_for_event("degraded")
-    fleet.started(name="other")
-    stage.wait_for_all(3)
-    assert {outcome for job_id in jobs for outcome in stage.outcomes(job_id)} == {"expired"}
-    assert not reconciler.heard("lease_reaped", cause="worker_lost")
-    stage.assert_paid_once_each(3)
