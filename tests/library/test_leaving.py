@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from faultline.config import WorkerSettings
 from faultline.tracing import tracing
 from faultline.workers import Worker
 
-from .running import Connection, EventTap, background, expire, until
+from .running import LIMIT_SECONDS, Connection, EventTap, background, expire, until
 
 
 @pytest.fixture
@@ -80,3 +81,43 @@ def test_a_job_whose_past_is_being_looked_up_is_handed_back(
     assert started == []
     assert app.get(job_id).state is JobState.QUEUED
     assert [line["job_id"] for line in events.of("job_released")] == [str(job_id)]
+
+
+def test_a_second_cancellation_does_not_leave_sessions_open(
+    app: Faultline, conn: Connection
+) -> None:
+    async def main() -> None:
+        is_working, is_told, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def slow_to_end() -> None:
+            is_working.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                is_told.set()
+                await may_end.wait()
+
+        worker = Worker(app, WorkerSettings(), companions=[slow_to_end])
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await is_working.wait()
+            assert _sessions(conn) > 0
+            running.cancel()
+            await is_told.wait()
+            running.cancel()  # while the worker waits for its companion
+            await asyncio.wait([running])
+        assert running.cancelled()
+        # The worker is still referenced here: no garbage collector has closed anything for it.
+        until(lambda: _sessions(conn) == 0, "the end of the worker's sessions")
+        may_end.set()
+
+    asyncio.run(main())
+
+
+def _sessions(conn: Connection) -> int:
+    row = conn.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND application_name LIKE 'faultline %'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])

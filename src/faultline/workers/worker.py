@@ -226,25 +226,7 @@ class Worker:
         try:
             stuck = await self._work_and_drain(services)
         finally:
-            await _end(services)
-            self._watch.stop()
-            is_heard = self._heartbeat.stop(_FAREWELL_SECONDS)
-            self._sentinel.stop()
-            if self._heartbeat.is_started and is_heard:
-                await self._registration.remove(self._control)
-            await self._talks.close()
-            for link in self._left_behind:
-                await link.close()
-            for part in (
-                self._control,
-                self._committer,
-                self._listener,
-                self._settlement,
-                self._takeovers,
-                self._tools,
-            ):
-                await part.close()
-            meter.current.flush(steady_now(), running=self._hands.running)
+            await self._close(services)
         emit(
             Event.WORKER_STOPPED,
             worker=self._settings.worker_id,
@@ -252,6 +234,39 @@ class Worker:
             stuck_threads=stuck,
         )
         return stuck == 0
+
+    async def _close(self, services: Sequence[asyncio.Task[None]]) -> None:
+        """End and close everything, also when one of the steps is cancelled or fails."""
+        parts = (
+            self._control,
+            self._committer,
+            self._listener,
+            self._settlement,
+            self._takeovers,
+            self._tools,
+        )
+        async with contextlib.AsyncExitStack() as steps:  # the last one pushed is the first to run
+            steps.callback(self._flush_metrics)
+            for part in reversed(parts):
+                steps.push_async_callback(part.close)
+            steps.push_async_callback(self._close_left_behind)
+            steps.push_async_callback(self._talks.close)
+            steps.push_async_callback(self._stop_heartbeat)
+            await _end(services)
+
+    async def _stop_heartbeat(self) -> None:
+        self._watch.stop()
+        is_heard = self._heartbeat.stop(_FAREWELL_SECONDS)
+        self._sentinel.stop()
+        if self._heartbeat.is_started and is_heard:
+            await self._registration.remove(self._control)
+
+    async def _close_left_behind(self) -> None:
+        for link in self._left_behind:
+            await link.close()
+
+    def _flush_metrics(self) -> None:
+        meter.current.flush(steady_now(), running=self._hands.running)
 
     async def _first_connection(self) -> None:
         """At start a wrong schema is an error, and a missing server one to wait for."""
