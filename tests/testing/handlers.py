@@ -9,11 +9,13 @@ from typing import Any
 
 import psycopg
 
-from faultline import Faultline, Job, StaleLease, Task
+from faultline import DatabaseUnavailable, Faultline, Job, StaleLease, Task
 from faultline.testing import Outside
 
 INSERT = "INSERT INTO payments VALUES (%s, %s)"
 ARGS = {"invoice": 42}
+# Raised when the database is gone: by a block's beginning and end, and by a statement in between.
+LOST = (DatabaseUnavailable, psycopg.OperationalError)
 
 Make = Callable[[Faultline], Task[Any, Any]]
 
@@ -176,7 +178,7 @@ def deaf_to_a_lost_database(app: Faultline) -> Task[Any, Any]:
 
     @app.task(name="pay")
     async def pay(job: Job, invoice: int) -> None:
-        with contextlib.suppress(psycopg.OperationalError):
+        with contextlib.suppress(*LOST):
             async with job.fenced() as tx:
                 await tx.execute(INSERT + " ON CONFLICT DO NOTHING", [invoice, job.token])
             return
@@ -194,7 +196,7 @@ def that_connects_again(app: Faultline) -> Task[Any, Any]:
         try:
             with job.transaction() as tx:
                 tx.execute(INSERT, [invoice, job.token])
-        except psycopg.OperationalError:
+        except LOST:
             with psycopg.connect(app.database_url) as conn:
                 conn.execute(INSERT, [invoice, job.token])
 

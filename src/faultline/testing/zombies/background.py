@@ -70,9 +70,9 @@ class Background:
 
 @contextlib.contextmanager
 def connections_left_open() -> Iterator[None]:
-    """A worker that is cancelled while its pool opens a connection leaves that to the garbage collector."""
+    """Ignore warnings about connections of a worker that was killed, ours and the driver's own."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
-            "ignore", "<psycopg.* was deleted while still open", ResourceWarning
+            "ignore", r"<(psycopg|faultline)\..* was deleted while still open", ResourceWarning
         )
         yield
