@@ -16,7 +16,8 @@ def test_a_function_that_an_upgrade_adds_has_the_rights_of_a_new_install(databas
         migrate(database_url)
 
         (open_to_everyone,) = conn.execute(
-            "SELECT array_agg(proname::text) FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner)))"
+            "SELECT array_agg(proname::text)"
+            " FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner)))"
             " WHERE pronamespace = 'faultline'::regnamespace AND grantee = 0 AND privilege_type = 'EXECUTE'"
         ).fetchone() or ("nothing",)
         assert open_to_everyone == ["json_text_bound"]  # for the CHECK of the ledger
