@@ -122,7 +122,7 @@ def _grant_for(message: str) -> str:
 
 
 def spoken(error: psycopg.Error) -> errors.FaultlineError:
-    """Any error of the driver's in words that help, for whoever has no better answer to it."""
+    """Any error of the driver in words that help, for callers without a better answer."""
     if known := translate(error):
         return known
     said = error.diag.message_primary or " ".join(str(error).split())

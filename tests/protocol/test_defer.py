@@ -72,7 +72,7 @@ def test_a_deferred_job_that_is_due_again_is_claimed_by_anyone(conn: Connection)
 def test_only_the_holder_of_a_job_can_defer_it(conn: Connection) -> None:
     enqueue_many(conn, [{}] * 5)
     mine, late, forged, older, done = claim_batch(conn, 5)
-    expire(conn, late)  # nobody has taken it over yet
+    expire(conn, late)  # no other worker has taken it over yet
     commit(conn, done)
     given = (
         mine,

@@ -36,7 +36,7 @@ BEGIN
 END $$;
 
 -- The epoch that a claim gives its tokens out in. Safe because every claim looks, in its own transaction: there is no moment
--- between a promotion and the next token in which nobody has. Nor is there one for a copy of the database on the same server;
+-- between a promotion and the next token without such a look. Nor is there one for a copy of the database on the same server;
 -- its oid is read from the path of a file, which costs no query. Whatever else could change needs another server process,
 -- so the rest is looked at once for each start of the server.
 CREATE OR REPLACE FUNCTION faultline.current_epoch() RETURNS bigint LANGUAGE plpgsql AS $$

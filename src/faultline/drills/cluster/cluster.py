@@ -108,7 +108,7 @@ class Cluster:
         frozen = self.primary
         frozen.freeze()
         self._arena.inject("freeze", frozen.name)
-        self._arena.stack.callback(frozen.power_off)  # a stopped process heeds no other signal
+        self._arena.stack.callback(frozen.power_off)  # a stopped process handles no other signal
         return frozen
 
     def promote(self, standby: Member) -> None:
