@@ -178,6 +178,7 @@ MUTANTS = [
         ],
         ("one-key",),
         also="DROP INDEX faultline.jobs_idempotency_key;",
+        file="waiting.sql",
     ),
     Mutant(
         "a batch does not lock its jobs",

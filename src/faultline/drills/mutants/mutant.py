@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 SEED = 1  # of every layer
 PROTOCOL = "sql/protocol.sql"
+WAITING = "sql/waiting.sql"
 OPERATING = "sql/operating.sql"
 GUARDS = "sql/guards.sql"
 TRANSACTIONS = "sql/transactions.sql"

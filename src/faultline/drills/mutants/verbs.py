@@ -7,7 +7,7 @@ from faultline.drills.mutants.mutant import (
     MIGRATION,
     OPERATING,
     PAPERS,
-    PROTOCOL,
+    WAITING,
     Edit,
     Mutant,
     drill,
@@ -62,7 +62,7 @@ CLAIM_MUTANTS = (
                 "CREATE INDEX jobs_idempotency_key",
             ),
             Edit(
-                PROTOCOL,
+                WAITING,
                 "        ORDER BY given.key, given.ordinal\n"
                 "        ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
                 "        WHERE NOT EXISTS ("
@@ -79,6 +79,7 @@ CLAIM_MUTANTS = (
             "        ELSIF FOUND THEN\n            RAISE",
             "        ELSIF false THEN\n            RAISE",
         ),
+        path=WAITING,
     ),
 )
 
@@ -139,7 +140,7 @@ VERB_MUTANTS = (
             " = 'lease_expired'),",
             "AND j.state = 'running'),",
         ),
-        path="sql/waiting.sql",
+        path=WAITING,
     ),
     in_protocol(
         "fail_without_token",
