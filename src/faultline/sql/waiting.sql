@@ -222,7 +222,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT greatest((SELECT j.created_at FROM faultline.jobs AS j ORDER BY j.id DESC LIMIT 1),
                     (SELECT a.ended_at FROM faultline.attempts_log AS a ORDER BY a.id DESC LIMIT 1),
                     (SELECT max(w.last_heartbeat_at) FROM faultline.workers AS w),
-                    clock_timestamp()) - clock_timestamp()
+                    here.moment) - here.moment
+    FROM (SELECT clock_timestamp() AS moment) AS here
 $$;
 
 -- Queued jobs whose time was computed from a clock that has been set back since: those that were enqueued to run at once, and
