@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "purge_jobs": {WORKER, OPERATOR},
     "purge_ledger": {WORKER, OPERATOR},
     "purge_audit": {WORKER, OPERATOR},
-    "record_refusal": {PRODUCER},
+    "record_refusal": {PRODUCER, OPERATOR},
     "cancel": {OPERATOR},
     "retry": {OPERATOR},
     "pause_queue": {OPERATOR},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import address, interrupts, protocol, queue_control, queue_inspection
+from faultline import address, audit_log, interrupts, protocol, queue_control, queue_inspection
 from faultline.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
 from faultline.database import (
     AsyncConnection,
@@ -34,7 +35,13 @@ from faultline.database import (
     run_async,
 )
 from faultline.embedded import ensure_running
-from faultline.errors import DatabaseUnavailable, InvalidInput, UnknownJob, UnknownTask
+from faultline.errors import (
+    DatabaseUnavailable,
+    FaultlineError,
+    InvalidInput,
+    UnknownJob,
+    UnknownTask,
+)
 from faultline.hooks import H, Hooks
 from faultline.job import PrepareTransaction
 from faultline.migrate import migrate
@@ -189,17 +196,38 @@ class Faultline:
 
     def cancel(self, job_id: UUID | str, reason: str | None = None) -> JobState:
         """Make sure it does not run (again). A commit that is in flight decides first."""
-        return self.execute(protocol.cancel(_uuid(job_id), reason))
+        return self._operate("cancel", f"job {job_id}", protocol.cancel(_uuid(job_id), reason))
 
     async def cancel_async(self, job_id: UUID | str, reason: str | None = None) -> JobState:
-        return await self.execute_async(protocol.cancel(_uuid(job_id), reason))
+        verb = protocol.cancel(_uuid(job_id), reason)
+        return await self._operate_async("cancel", f"job {job_id}", verb)
 
     def retry(self, job_id: UUID | str) -> JobState:
         """Queue a failed job again with all its attempts. A succeeded one is refused."""
-        return self.execute(protocol.retry(_uuid(job_id)))
+        return self._operate("retry", f"job {job_id}", protocol.retry(_uuid(job_id)))
 
     async def retry_async(self, job_id: UUID | str) -> JobState:
-        return await self.execute_async(protocol.retry(_uuid(job_id)))
+        verb = protocol.retry(_uuid(job_id))
+        return await self._operate_async("retry", f"job {job_id}", verb)
+
+    def _operate(self, action: str, target: str, statement: Statement[T]) -> T:
+        """Run an operator's action; its refusal gets a row of the audit log too."""
+        try:
+            return self.execute(statement)
+        except FaultlineError as error:
+            if audit_log.is_refusal(error):
+                with contextlib.suppress(FaultlineError):  # the account may not even do that
+                    self.execute(_refused(action, target, error))
+            raise
+
+    async def _operate_async(self, action: str, target: str, statement: Statement[T]) -> T:
+        try:
+            return await self.execute_async(statement)
+        except FaultlineError as error:
+            if audit_log.is_refusal(error):
+                with contextlib.suppress(FaultlineError):
+                    await self.execute_async(_refused(action, target, error))
+            raise
 
     def queues(self) -> list[QueueCount]:
         """How many jobs of each queue are due, scheduled, running, failed, succeeded; cheap at any size."""
@@ -210,17 +238,19 @@ class Faultline:
 
     def pause_queue(self, queue: str, reason: str | None = None) -> bool:
         """Let no worker claim from it; what runs is finished. False if it was paused already."""
-        return self.execute(queue_control.pause(queue, reason))
+        return self._operate("pause", f"queue {queue}", queue_control.pause(queue, reason))
 
     async def pause_queue_async(self, queue: str, reason: str | None = None) -> bool:
-        return await self.execute_async(queue_control.pause(queue, reason))
+        verb = queue_control.pause(queue, reason)
+        return await self._operate_async("pause", f"queue {queue}", verb)
 
     def resume_queue(self, queue: str) -> bool:
         """False if it was not paused."""
-        return self.execute(queue_control.resume(queue))
+        return self._operate("resume", f"queue {queue}", queue_control.resume(queue))
 
     async def resume_queue_async(self, queue: str) -> bool:
-        return await self.execute_async(queue_control.resume(queue))
+        verb = queue_control.resume(queue)
+        return await self._operate_async("resume", f"queue {queue}", verb)
 
     # ── running statements ───────────────────────────────────────────────────────────────────────
 
@@ -346,6 +376,10 @@ def _uuid(job_id: UUID | str) -> UUID:
         return job_id if isinstance(job_id, UUID) else UUID(job_id)
     except (ValueError, TypeError, AttributeError):
         raise InvalidInput(f"{str(job_id)[:80]!r} is not a job id") from None
+
+
+def _refused(action: str, target: str, error: FaultlineError) -> Statement[bool]:
+    return audit_log.record_refusal(None, action=action, target=target, code=error.code)
 
 
 def _found(job_id: UUID | str, record: JobRecord | None) -> JobRecord:

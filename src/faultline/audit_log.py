@@ -8,6 +8,7 @@ from typing import LiteralString, TypeVar
 
 import orjson
 
+from faultline.errors import DatabaseUnavailable, FaultlineError, SchemaMismatch
 from faultline.protocol import Row, Statement
 
 T = TypeVar("T")
@@ -53,17 +54,24 @@ def by(actor: Actor, statement: Statement[T]) -> Statement[T]:
 
 
 def record_refusal(
-    actor: Actor, *, action: str, target: str | None, code: str, times: int
+    actor: Actor | None, *, action: str, target: str | None, code: str, times: int = 1
 ) -> Statement[bool]:
-    """Whether it was recorded: there is a limit to how many are, each minute."""
-    return by(
-        actor,
-        Statement(
-            "SELECT faultline.record_refusal(%s, %s, %s, %s)",
-            (action, target, code, times),
-            lambda rows: bool(rows[0][0]),
-        ),
+    """Record a refused action; returns whether it was recorded, for each minute has a limit.
+
+    PostgreSQL keeps nothing of the transaction that it refused, so this is a statement of its own after
+    it. Without an actor the row names the account of the session.
+    """
+    statement = Statement(
+        "SELECT faultline.record_refusal(%s, %s, %s, %s)",
+        (action, None if target is None else target.replace("\0", ""), code, times),
+        lambda rows: bool(rows[0][0]),
     )
+    return statement if actor is None else by(actor, statement)
+
+
+def is_refusal(error: FaultlineError) -> bool:
+    """Whether the action was certainly not done, by a decision of Faultline's or PostgreSQL's."""
+    return not isinstance(error, DatabaseUnavailable | SchemaMismatch)
 
 
 @dataclass(frozen=True, slots=True)

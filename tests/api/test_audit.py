@@ -6,12 +6,13 @@ import asyncio
 import getpass
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import psycopg
 import pytest
 
-from faultline import audit_log, upkeep
+from faultline import Faultline, audit_log, upkeep
 from faultline.api import ApiSettings
 from faultline.api.refusals import Refusal
 from faultline.api.refused_access import MOST_KINDS, RefusedAccess, RefusedAccesses
@@ -19,6 +20,7 @@ from faultline.api.throttle import Throttle, network_of
 from faultline.audit_log import Actor, AuditFilter
 from faultline.config import Retention
 from faultline.database import run
+from faultline.errors import IllegalTransition, InvalidInput
 from faultline.keys import Scope
 from faultline.protocol import Statement
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
@@ -222,7 +224,7 @@ def test_refused_keys_and_scopes_are_recorded_and_guesses_are_throttled(
     assert code_of(forbidden) == "forbidden"
     kind, actor, address, action, _ = wait_for(conn, "forbidden")
     assert (kind, actor) == ("key", f"reader ({good[:12]})")
-    assert (address, action) == ("127.0.0.1", "POST /queues/{queue}/pause")
+    assert (address, action) == ("127.0.0.1", "pause")
     assert wait_for(conn, "unauthenticated")[:2] == ("unknown key", "flk_zzzzzzzz")
     wait_for(conn, "too_many_wrong_keys")
 
@@ -308,6 +310,110 @@ def test_the_inspector_shows_it(conn: Connection, database_url: str) -> None:
         *("id", "at", "actor_kind", "actor", "role", "address", "action", "object"),
         *("result", "code", "detail", "times"),
     }
+
+
+# ── refused actions ──────────────────────────────────────────────────────────────────────────────
+
+
+def refused_rows(conn: Connection) -> list[tuple[Any, ...]]:
+    return [row for row in rows(conn) if row[4] == "refused"]
+
+
+def test_a_refused_action_of_the_command_line_is_recorded(
+    conn: Connection, database_url: str
+) -> None:
+    done, missing, user = steps.committed(conn).job_id, uuid4(), getpass.getuser()
+    assert invoke(database_url, "jobs", "retry", str(done)).code == 1
+    assert invoke(database_url, "jobs", "cancel", str(missing)).code == 1
+    for words in (
+        ("queues", "pause", "no queue"),
+        ("queues", "resume", "q" * 64),
+        ("keys", "revoke", "flk_zzzzzzzz"),
+        ("drain", "nowhere-*"),
+    ):
+        assert isinstance(invoke(database_url, *words).error, InvalidInput)
+    said = [
+        ("retry", f"job {done}", "illegal_transition"),
+        ("cancel", f"job {missing}", "unknown_job"),
+        ("pause", "queue no queue", "invalid_input"),
+        ("resume", f"queue {'q' * 64}", "invalid_input"),
+        ("revoke key", "key flk_zzzzzzzz", "invalid_input"),
+        ("drain", "worker nowhere-*", "invalid_input"),
+    ]
+    assert refused_rows(conn) == [
+        ("command line", user, action, target, "refused", code) for action, target, code in said
+    ]
+    assert steps.value(conn, "SELECT bool_and(role = session_user) FROM faultline.audit_log")
+
+
+def test_a_refused_action_of_a_program_is_recorded_under_its_account(
+    conn: Connection, database_url: str
+) -> None:
+    done = steps.committed(conn).job_id
+    app = Faultline(database_url)
+
+    async def refused() -> None:
+        with pytest.raises(IllegalTransition):
+            await app.retry_async(done)
+        await app.aclose()
+
+    with pytest.raises(IllegalTransition):
+        app.retry(done)
+    asyncio.run(refused())
+    row = ("role", conn.info.user, "retry", f"job {done}", "refused", "illegal_transition")
+    assert refused_rows(conn) == [row, row]
+
+
+def test_a_refused_action_over_http_is_recorded_by_key_address_and_code(
+    guarded: Served, database_url: str, conn: Connection
+) -> None:
+    done, missing = steps.committed(conn).job_id, uuid4()
+    key = make_key(database_url, Scope.OPERATE, name="oncall")
+    with client_of(guarded, key) as client:
+        client.headers["Content-Type"] = "application/json"
+        for path, body, status in (
+            (f"/jobs/{done}/retry", None, 409),
+            (f"/jobs/{missing}/cancel", None, 404),
+            ("/queues/no%20queue/pause", None, 422),
+            ("/queues/mail/pause", b'{"reason": 1}', 422),
+            ("/queues/mail/pause", b'{"reason"', 422),
+        ):
+            assert client.post(path, content=body).status_code == status, path
+        assert client.get("/audit", params={"limit": 0}).status_code == 422  # a look is no action
+    guarded.terminate()  # it then writes what it has counted
+    guarded.wait()
+
+    name = f"oncall ({key[:12]})"
+    found = steps.rows(
+        conn,
+        "SELECT actor_kind, actor, address, action, code, object, times FROM faultline.audit_log"
+        " WHERE result = 'refused' ORDER BY action, code, id",
+    )
+    assert {row[:3] for row in found} == {("key", name, "127.0.0.1")}
+    assert [row[3:] for row in found if row[4] != "invalid_input"] == [
+        ("cancel", "unknown_job", f"job {missing}", 1),
+        ("pause", "invalid_json", "queue mail", 1),
+        ("retry", "illegal_transition", f"job {done}", 1),
+    ]
+    invalid = [row for row in found if row[4] == "invalid_input"]
+    assert ({row[3] for row in invalid}, sum(row[6] for row in invalid)) == ({"pause"}, 2)
+
+
+def test_a_refused_action_is_one_kind_whatever_it_was_about() -> None:
+    written: list[tuple[Any, ...]] = []
+
+    async def record(statement: Statement[Any]) -> None:
+        written.append(statement.params)
+
+    async def refuse() -> None:
+        refused = RefusedAccesses(record)
+        for number in range(100):
+            actor = Actor("key", "oncall (flk_abcdefgh)", "192.0.2.1")
+            refused.note(RefusedAccess(actor, "cancel", "unknown_job", f"job {number}\0"))
+        await refused.close()
+
+    asyncio.run(refuse())
+    assert [params[1:] for params in written] == [("cancel", "several", "unknown_job", 100)]
 
 
 def test_without_a_key_nothing_is_recorded(guarded: Served, conn: Connection) -> None:

@@ -1,8 +1,9 @@
-"""Records refused keys and scopes in the audit log: counted, and written at most once a minute each.
+"""Records refused keys, scopes and actions in the audit log: counted, once a minute each at most.
 
-A flood of wrong keys must not become a flood of rows. Refusals of the same kind are counted: the first is
+A flood of refusals must not become a flood of rows. Refusals of the same kind are counted: the first is
 written at once, the others together a minute later. Wrong keys of one address are one kind, whatever they
-were, and there are twenty kinds a minute at most; what comes beyond them is counted under one name.
+were; refusals of one key, action and code are one kind, whatever they were about. There are twenty kinds a
+minute at most. What comes beyond them is counted under one name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -26,6 +27,7 @@ WRITE_SECONDS = 60.0
 MOST_KINDS = 20
 UNKNOWN_KEY = "unknown key"
 _LOOK_SECONDS = 1.0
+_SEVERAL_TARGETS = "several"
 _SEVERAL = Actor(UNKNOWN_KEY, "several", "several addresses")
 
 Run = Callable[[Statement[Any]], Awaitable[Any]]
@@ -36,13 +38,14 @@ class RefusedAccess:
     actor: Actor
     action: str
     code: str
+    target: str | None = None
 
     @property
     def kind(self) -> Hashable:
         """Refusals of one kind are written together."""
         if self.actor.kind == UNKNOWN_KEY:
             return self.actor.address, self.code
-        return self
+        return self.actor, self.action, self.code
 
 
 class RefusedAccesses:
@@ -61,6 +64,8 @@ class RefusedAccesses:
         if refused.kind not in kinds and len(kinds) >= MOST_KINDS:
             refused = RefusedAccess(_SEVERAL, "any", "several")
         first, times = self._waiting.get(refused.kind, (refused, 0))
+        if first.target != refused.target:
+            first = replace(first, target=_SEVERAL_TARGETS)
         self._waiting[refused.kind] = (first, times + 1)
         self._has_some.set()
         if self._writer is None:
@@ -92,7 +97,11 @@ class RefusedAccesses:
             self._written_at[kind] = now
             refused, times = self._waiting.pop(kind)
             statement = audit_log.record_refusal(
-                refused.actor, action=refused.action, target=None, code=refused.code, times=times
+                refused.actor,
+                action=refused.action,
+                target=refused.target,
+                code=refused.code,
+                times=times,
             )
             with contextlib.suppress(FaultlineError, psycopg.Error, Refusal):
                 await self._run(statement)

@@ -27,16 +27,22 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         access = Access((self.openapi_extra or {})[ACCESS])
+        is_action = access is Access.OPERATE and "POST" in (self.methods or ())
 
         async def guarded(request: Request) -> Response:
             service = request.app.state.service
             address = address_of(request.scope, behind_proxy=service.settings.behind_proxy)
             visit = Visit(service, deadline=request.state.deadline, address=address)
             request.state.visit = visit
-            await visit.admit(request, access)
-            bounded = BoundedRequest(request.scope, request.receive)
-            return await handle(
-                bounded.bound(body_bytes=service.settings.body_bytes, deadline=visit.deadline)
-            )
+            try:
+                await visit.admit(request, access)
+                bounded = BoundedRequest(request.scope, request.receive)
+                return await handle(
+                    bounded.bound(body_bytes=service.settings.body_bytes, deadline=visit.deadline)
+                )
+            except Exception as error:
+                if is_action:
+                    visit.note_refused_action(request, error)
+                raise
 
         return guarded

@@ -15,19 +15,21 @@ from faultline import audit_log
 from faultline.api.keyring import Keyring
 from faultline.api.pulse import Pulse
 from faultline.api.rates import Rates
-from faultline.api.refusals import Refusal
+from faultline.api.refusals import Refusal, refusal_of
 from faultline.api.refused_access import UNKNOWN_KEY, RefusedAccess, RefusedAccesses
 from faultline.api.sessions import Sessions
 from faultline.api.settings import ApiSettings, is_loopback
 from faultline.api.throttle import Throttle
 from faultline.app import Faultline
 from faultline.audit_log import Actor
+from faultline.errors import DatabaseRefused
 from faultline.keys import Scope, StoredKey, prefix_of
 from faultline.protocol import Statement
 from faultline.serving.client import presented_key
 
 T = TypeVar("T")
 
+_OPERATOR_ACTION = re.compile(r"/(?P<kind>job|queue)s/\{\w+\}/(?P<action>\w+)\Z")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::\d{1,5})?\Z")
 
 
@@ -62,6 +64,7 @@ class Visit:
     deadline: float
     address: str  # of the client
     key: StoredKey | None = None  # whose request it is, once that is known
+    is_noted: bool = False  # the audit log gets a row for the refusal of this request
 
     @property
     def settings(self) -> ApiSettings:
@@ -93,7 +96,7 @@ class Visit:
         self._take_turn(key.id)
         needed = _scope_for(access)
         if needed is not None and needed not in key.scopes:
-            self._note_refused(request, key.shown, "forbidden", kind="key")
+            self._note_refused(request, self._name, "forbidden", kind="key")
             raise Refusal(
                 403,
                 "forbidden",
@@ -104,15 +107,31 @@ class Visit:
 
     async def operate(self, statement: Statement[T]) -> T:
         """Run an operator's action, which the audit log records under the name of the key."""
-        name = "without keys" if self.key is None else self.key.shown
-        return await self.run(audit_log.by(Actor("key", name, self.address), statement))
+        return await self.run(audit_log.by(Actor("key", self._name, self.address), statement))
+
+    def note_refused_action(self, request: Request, error: Exception) -> None:
+        """Have the audit log record that an operator's action was refused, if that is what happened.
+
+        The row that the action itself wrote is rolled back with it. A request without a key is none of
+        an operator's, and an outage is no refusal.
+        """
+        is_known = self.key is not None or not self.settings.require_keys
+        refusal = refusal_of(error)
+        was_refused = refusal.status_code < 500 or refusal.code == DatabaseRefused.code
+        if is_known and was_refused and not self.is_noted:
+            self._note_refused(request, self._name, refusal.code, kind="key")
+
+    @property
+    def _name(self) -> str:
+        return "without keys" if self.key is None else self.key.shown
 
     def _note_refused(
         self, request: Request, name: str, code: str, *, kind: str = UNKNOWN_KEY
     ) -> None:
-        route = request.scope.get("route")
-        action = f"{request.method} {route.path_format if isinstance(route, APIRoute) else '/'}"
-        self.service.refused.note(RefusedAccess(Actor(kind, name, self.address), action, code))
+        self.is_noted = True
+        action, target = _action_of(request)
+        refused = RefusedAccess(Actor(kind, name, self.address), action, code, target)
+        self.service.refused.note(refused)
 
     def _take_turn(self, whose: object) -> None:
         if wait_seconds := self.service.rates.take(whose):
@@ -123,6 +142,16 @@ class Visit:
                 "wait for as long as Retry-After says, or send jobs in batches",
                 {"Retry-After": str(wait_seconds)},
             )
+
+
+def _action_of(request: Request) -> tuple[str, str | None]:
+    """What was asked for, and of what: an operator's action in the words of the audit log."""
+    route = request.scope.get("route")
+    path = route.path_format if isinstance(route, APIRoute) else "/"
+    if request.method == "POST" and (found := _OPERATOR_ACTION.match(path)):
+        [value] = request.path_params.values() or [None]
+        return found["action"], f"{found['kind']} {value}"
+    return f"{request.method} {path}", None
 
 
 def _unknown(presented: str) -> str:

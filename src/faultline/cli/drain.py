@@ -62,8 +62,9 @@ def drain(
         raise InvalidInput("--timeout is how long to --wait")
     with session(context) as conn:
         sightings = {each.id: each for each in run(conn, inspection.workers())}
-        names = None if everyone else _find(workers, sightings)
-        with acting(conn):
+        target = "all workers" if everyone else f"worker {', '.join(workers)}"
+        with acting(conn, "drain", target):
+            names = None if everyone else _find(workers, sightings)
             asked = [each.worker for each in run(conn, protocol.request_drain(names))]
         present = [name for name in asked if _is_there(sightings.get(name))]
         for name in asked:

@@ -94,6 +94,6 @@ def bump(context: Context, reason: str | None, yes: bool) -> None:
                 "Is the original gone for good, so that none of its workers is still at work?",
                 abort=True,
             )
-        with acting(conn):
+        with acting(conn, "bump epoch"):
             number = run(conn, epochs.bump(reason))
     click.echo(f"epoch {number} has begun")

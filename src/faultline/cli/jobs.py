@@ -150,7 +150,7 @@ def retry(context: Context, job: tuple[UUID, ...], as_json: bool) -> None:
         JobState.QUEUED: "is queued",
         JobState.RUNNING: "is running; there is nothing to retry",
     }
-    _for_each(context, job, protocol.retry, words, as_json)
+    _for_each(context, job, "retry", protocol.retry, words, as_json)
 
 
 @jobs.command()
@@ -164,12 +164,15 @@ def cancel(context: Context, job: tuple[UUID, ...], reason: str | None, as_json:
         JobState.FAILED: "will not run (again)",
         JobState.SUCCEEDED: "had succeeded before; nothing was cancelled",
     }
-    _for_each(context, job, lambda job_id: protocol.cancel(job_id, reason), words, as_json)
+    _for_each(
+        context, job, "cancel", lambda job_id: protocol.cancel(job_id, reason), words, as_json
+    )
 
 
 def _for_each(
     context: Context,
     job_ids: tuple[UUID, ...],
+    action: str,
     verb: Callable[[UUID], Statement[JobState]],
     words: Mapping[JobState, str],
     as_json: bool,
@@ -180,7 +183,7 @@ def _for_each(
         for job_id in job_ids:
             state, error, says = None, None, ""
             try:
-                with spoken_errors(), acting(conn):
+                with spoken_errors(), acting(conn, action, f"job {job_id}"):
                     state = run(conn, verb(job_id))
                 says = words.get(state, f"is {state}")
             except FaultlineError as refusal:

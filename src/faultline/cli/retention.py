@@ -71,7 +71,7 @@ def purge(context: Context, dry_run: bool, as_json: bool, retention: Retention) 
     with session(context) as conn:
         while (statement := sweep.next_statement) is not None:
             started = time.monotonic()
-            with acting(conn):
+            with acting(conn, "purge"):
                 sweep.add(run(conn, statement))
             time.sleep(REST_FACTOR * (time.monotonic() - started))
     purged = sweep.purged

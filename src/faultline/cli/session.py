@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 
@@ -13,6 +13,7 @@ from faultline import audit_log
 from faultline.audit_log import Actor
 from faultline.cli.context import Context
 from faultline.database import Connection, run, spoken
+from faultline.errors import FaultlineError
 
 LOCK_TIMEOUT_SECONDS = 5
 
@@ -33,11 +34,24 @@ def impatient(conn: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def acting(conn: Connection) -> Iterator[None]:
-    """A transaction of an operator's action, which the audit log records under this user's name."""
-    with impatient(conn):
-        run(conn, audit_log.acting_for(Actor("command line", _user())))
-        yield
+def acting(conn: Connection, action: str, target: str | None = None) -> Iterator[None]:
+    """A transaction of an operator's action, which the audit log records under this user's name.
+
+    The function that acts writes the row. If the action is refused, PostgreSQL rolls that row back
+    too: `action` and `target` then name it in a row of its own.
+    """
+    actor = Actor("command line", _user())
+    try:
+        with impatient(conn):
+            run(conn, audit_log.acting_for(actor))
+            yield
+    except (FaultlineError, psycopg.Error) as error:
+        refusal = spoken(error) if isinstance(error, psycopg.Error) else error
+        if audit_log.is_refusal(refusal):
+            row = audit_log.record_refusal(actor, action=action, target=target, code=refusal.code)
+            with suppress(FaultlineError, psycopg.Error):  # the account may not even do that
+                run(conn, row)
+        raise
 
 
 def _user() -> str:

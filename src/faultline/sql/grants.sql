@@ -63,9 +63,11 @@ GRANT EXECUTE ON FUNCTION
     TO faultline_producer, faultline_worker;
 
 GRANT EXECUTE ON FUNCTION
-    faultline.touch_api_key(bigint),
-    faultline.record_refusal(text, text, text, integer)
+    faultline.touch_api_key(bigint)
     TO faultline_producer;
+
+-- The API, and an operator's commands.
+GRANT EXECUTE ON FUNCTION faultline.record_refusal(text, text, text, integer) TO faultline_producer, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
     faultline.claim(text, text[], integer, interval, jsonb, text[], bigint),
