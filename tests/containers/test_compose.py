@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from faultline.api import ApiSettings
-from faultline.config import WorkerSettings
+from faultline.config import Retention, WorkerSettings
+from faultline.metrics.endpoint import TOKEN_VARIABLE, read_token
 from tests.containers.composition import (
     COMPOSE,
     OUR_IMAGE,
@@ -180,6 +181,16 @@ def test_a_service_is_given_the_time_that_it_may_take_to_stop() -> None:
         assert "--drain-seconds" not in SERVICES[name].command
         assert needed <= SERVICES[name].grace_seconds <= needed + 10
     assert SERVICES["api"].grace_seconds > ApiSettings().drain_seconds
+
+
+def test_the_audit_logs_retention_and_the_metrics_token_can_be_set() -> None:
+    for name in ("worker-1", "worker-2", "reconciler"):
+        given = SERVICES[name].environment
+        assert given["FAULTLINE_KEEP_AUDIT_DAYS"] == f"{Retention().audit_days:g}"
+        assert read_token(None, given) is None  # empty: none is needed
+        assert read_token(None, {**given, TOKEN_VARIABLE: "t" * 32}) == "t" * 32
+    for variable in ("FAULTLINE_KEEP_AUDIT_DAYS", TOKEN_VARIABLE):
+        assert f"${{{variable}:-" in COMPOSE.read_text()
 
 
 # ── secrets ──────────────────────────────────────────────────────────────────────────────────────

@@ -65,6 +65,37 @@ def test_everything_that_serves_metrics_is_scraped_once(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", MONITORED)
+def test_scrapers_present_the_token_that_pods_demand(source: str) -> None:
+    secrets = {}
+    for each in pods(source):
+        volumes = {volume["name"]: volume for volume in manifests.pod(each)["volumes"]}
+        path = manifests.environment(each).get("FAULTLINE_METRICS_TOKEN_FILE")
+        assert (path is not None) == ("metrics-token" in volumes)
+        if path is None:
+            continue
+        [mount] = [
+            m
+            for m in manifests.container(each)["volumeMounts"]
+            if path.startswith(f"{m['mountPath']}/")
+        ]
+        assert (mount["name"], mount["readOnly"]) == ("metrics-token", True)
+        secret = volumes["metrics-token"]["secret"]
+        [item] = secret["items"]
+        assert path == f"{mount['mountPath']}/{item['path']}"
+        secrets[manifests.component(each)] = {"name": secret["secretName"], "key": item["key"]}
+    presented = {}
+    for monitor in manifests.of_kind(source, "PodMonitor"):
+        [endpoint] = endpoints(monitor)
+        if "authorization" in endpoint:
+            assert endpoint["authorization"]["type"] == "Bearer"
+            component = monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
+            presented[component] = endpoint["authorization"]["credentials"]
+    assert presented == secrets
+    is_set = source == "chart:everything"
+    assert set(secrets) == ({"worker", "reconciler"} if is_set else set())
+
+
+@pytest.mark.parametrize("source", MONITORED)
 def test_jobs_have_the_names_that_rules_and_dashboards_know(source: str) -> None:
     configured = read((ROOT / "monitoring" / "prometheus.yml").read_text())
     known = {each["job_name"] for each in configured["scrape_configs"]}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from faultline.config import Retention
 from tests.kubernetes import manifests
 from tests.kubernetes.chart import InvalidValues, RenderingFailed
 from tests.kubernetes.manifests import K8S
@@ -157,3 +159,18 @@ def test_the_chart_is_for_this_faultline() -> None:
     import faultline
 
     assert CHART.about["appVersion"] == faultline.__version__
+
+
+@pytest.mark.parametrize("source", manifests.ALL)
+def test_all_that_may_lead_keep_things_for_the_same_time(source: str) -> None:
+    """Each kind of retention that the command line knows is set, for workers and reconcilers alike."""
+    names = {f"FAULTLINE_KEEP_{field.name.upper()}" for field in fields(Retention)}
+    given = [
+        {name: value for name, value in manifests.environment(each).items() if name in names}
+        for each in manifests.workloads(source)
+        if manifests.component(each) in ("worker", "reconciler")
+    ]
+    assert set(given[0]) == names
+    assert all(each == given[0] for each in given)
+    if source == "chart:everything":
+        assert given[0]["FAULTLINE_KEEP_AUDIT_DAYS"] == "730"

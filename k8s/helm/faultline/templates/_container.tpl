@@ -1,5 +1,18 @@
 {{- /* What every container has in common: its image, the URL of its database as a file, and where it may write. */ -}}
 
+{{- /* How a PodMonitor presents the token of workers and reconcilers; nothing if there is none. */ -}}
+{{- define "faultline.metricsAuthorization" -}}
+{{- with .Values.monitoring.metricsToken }}
+{{- if .secretName }}
+authorization:
+  type: Bearer
+  credentials:
+    name: {{ .secretName }}
+    key: {{ .key }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "faultline.containerSettings" -}}
 image: {{ include "faultline.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
@@ -9,7 +22,7 @@ securityContext:
   {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
 {{- end -}}
 
-{{- /* Of (dict "root" $ "app" true "health" true "retention" true). */ -}}
+{{- /* Of (dict "root" $ "app" true "health" true "retention" true "metrics" true). */ -}}
 {{- define "faultline.environment" -}}
 - name: DATABASE_URL_FILE
   value: /run/secrets/faultline/database-url
@@ -34,6 +47,12 @@ securityContext:
   value: {{ .root.Values.retention.failedDays | quote }}
 - name: FAULTLINE_KEEP_LEDGER_DAYS
   value: {{ .root.Values.retention.ledgerDays | quote }}
+- name: FAULTLINE_KEEP_AUDIT_DAYS
+  value: {{ .root.Values.retention.auditDays | quote }}
+{{- end }}
+{{- if and .metrics .root.Values.monitoring.metricsToken.secretName }}
+- name: FAULTLINE_METRICS_TOKEN_FILE
+  value: /run/secrets/faultline-metrics/token
 {{- end }}
 {{- if .root.Values.tracing.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
@@ -41,10 +60,16 @@ securityContext:
 {{- end }}
 {{- end -}}
 
+{{- /* Of (dict "root" $ "health" true "metrics" true). */ -}}
 {{- define "faultline.mounts" -}}
 - name: database-url
   mountPath: /run/secrets/faultline
   readOnly: true
+{{- if and .metrics .root.Values.monitoring.metricsToken.secretName }}
+- name: metrics-token
+  mountPath: /run/secrets/faultline-metrics
+  readOnly: true
+{{- end }}
 {{- if .root.Values.database.ca.secretName }}
 - name: database-ca
   mountPath: /run/secrets/faultline-ca
@@ -58,7 +83,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* Of (dict "root" $ "secret" .Values.database.secrets.worker "health" true). */ -}}
+{{- /* Of (dict "root" $ "secret" .Values.database.secrets.worker "health" true "metrics" true). */ -}}
 {{- define "faultline.volumes" -}}
 - name: database-url
   secret:
@@ -67,6 +92,15 @@ securityContext:
     items:
       - key: {{ .secret.key }}
         path: database-url
+{{- if and .metrics .root.Values.monitoring.metricsToken.secretName }}
+- name: metrics-token
+  secret:
+    secretName: {{ .root.Values.monitoring.metricsToken.secretName }}
+    defaultMode: 0440
+    items:
+      - key: {{ .root.Values.monitoring.metricsToken.key }}
+        path: token
+{{- end }}
 {{- if .root.Values.database.ca.secretName }}
 - name: database-ca
   secret:
