@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "commit_many": {WORKER},
     "fail": {WORKER},
     "release": {WORKER},
+    "release_after_outage": {WORKER},
     "defer_many": {WORKER},
     "record_rejection": {WORKER},
     "register_worker": {WORKER},

@@ -66,11 +66,45 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
     return None
 
 
+_MAX_CAUSES = 20
+# Shut down, crashed, starting up; demoted. Also as other drivers and a child process report them.
+_SERVER_LOST = ("57P01", "57P02", "57P03", "25006")
+
+
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the session is gone, so that what it was doing may or may not have happened."""
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
     return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")
+
+
+def is_server_loss(error: BaseException) -> bool:
+    """Whether the error, or one that it was raised from, says that the server or the way to it failed.
+
+    Each of these has other causes too: a handler can end its own session, or write where it may only read.
+    """
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen and len(seen) < _MAX_CAUSES:
+        if _says_server_loss(each):
+            return True
+        seen.add(id(each))
+        each = each.__cause__ or each.__context__
+    return False
+
+
+def _says_server_loss(error: BaseException) -> bool:
+    try:
+        if isinstance(error, errors.DatabaseUnavailable):
+            return True
+        sqlstate = getattr(error, "sqlstate", None)
+        return (
+            sqlstate in _SERVER_LOST
+            or (sqlstate != "57014" and is_connection_lost(error))
+            or getattr(error, "is_server_loss", False) is True
+        )
+    except BaseException:  # the attributes of a handler's exception are code of the user's
+        return False
 
 
 def is_serialization_conflict(error: BaseException) -> bool:

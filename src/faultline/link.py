@@ -12,13 +12,14 @@ import psycopg
 
 from faultline.bounded import ANSWER_SECONDS, Patience
 from faultline.database import (
+    IN_RECOVERY,
     AsyncConnection,
     Session,
     is_connection_lost,
     open_session_async,
     run_async,
 )
-from faultline.errors import DatabaseUnavailable, ServerChanged
+from faultline.errors import DatabaseUnavailable, FaultlineError, ServerChanged
 from faultline.metrics import meter
 from faultline.outage import outage_of
 from faultline.protocol import Statement
@@ -188,6 +189,17 @@ class Link:
             self._outage.remove_waiting(wake)
             if told is not None:
                 told.cancel()
+
+    async def was_lost_since(self, moment: float) -> bool:
+        """Whether this session was lost since `moment` (steady clock), or is lost now: by a round trip."""
+        try:
+            if await self.run(IN_RECOVERY):
+                return True
+        except (FaultlineError, psycopg.Error) as error:
+            if is_transient(error):
+                self._outage.fail(self.purpose, error, opened_at=self._opened_at)
+                return True
+        return self.restored_at is not None and self.restored_at >= moment
 
     def answered(self) -> None:
         """For callers that use the connection itself: the server has done what it was asked."""

@@ -1,4 +1,4 @@
-"""The functions of waiting.sql as values: deferred jobs, and jobs stranded by a clock that was set back."""
+"""The functions of waiting.sql as values: jobs that are given back, or stranded by a clock set back."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ def defer_many(
             reason,
         ),
         lambda rows: {job_id for (job_id,) in rows},
+    )
+
+
+def release_after_outage(claim: Claim, *, error: str) -> Statement[bool]:
+    """Give the job back uncharged; False if the server failed under it too often, and it is still held."""
+    return Statement(
+        "SELECT faultline.release_after_outage(%s::uuid, %s, %s::uuid, %s)",
+        (claim.id, claim.fencing_token, claim.lease, error),
+        lambda rows: bool(rows[0][0]),
     )
 
 

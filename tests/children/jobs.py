@@ -116,3 +116,11 @@ if multiprocessing.parent_process() is None:  # the code that a child imports is
 
     @app.task(process=True, max_attempts=1)
     def only_in_the_worker(job: Job) -> None: ...
+
+
+@app.task(process=True, retry=SOON)
+def sleep_in_a_statement(job: Job) -> None:
+    """At its first claim; any later one succeeds."""
+    with job.transaction() as tx:
+        if job.token == 1:
+            tx.execute("SELECT pg_sleep(600)")

@@ -11,7 +11,8 @@ import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState
 from tests.children import jobs
-from tests.library.running import ended, until, work_off, working
+from tests.library.running import ended, until, value, work_off, working
+from tests.library.test_blame import END_ALL, END_ONE, IS_SLEEPING, outcomes
 
 Connection = psycopg.Connection[Any]
 
@@ -187,3 +188,20 @@ def test_a_task_that_the_child_does_not_find_is_deferred_and_uses_no_attempt(
 
     job = app.get(job_id)
     assert (job.state, job.attempts, job.fencing_token) == (JobState.QUEUED, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [(END_ALL, (1, ["released"])), (END_ONE, (2, ["failed"]))],
+    ids=["all", "one"],
+)
+def test_a_childs_statement_is_charged_unless_the_worker_lost_its_sessions_too(
+    app: Faultline, conn: Connection, end: str, expected: tuple[int, list[str]]
+) -> None:
+    job_id = jobs.sleep_in_a_statement.enqueue().job_id
+    with working(app):
+        until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
+        conn.execute(end)
+        job = ended(app, job_id)
+    assert job.state is JobState.SUCCEEDED
+    assert (job.attempts, outcomes(conn, job_id)) == expected

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 
@@ -36,6 +37,7 @@ ACTS = (
     "abort",
     "falter",
 )
+LONG_STATEMENT: LiteralString = "SELECT pg_sleep(600)"
 BLOCK_VARIABLE = "FAULTLINE_DRILL_BLOCK_SECONDS"
 
 app = Faultline()
@@ -249,6 +251,20 @@ def pay_apart(job: Job, number: int, parts: int = 1) -> None:
     _pay_plainly(job)
 
 
+@app.task(name="drill.pay_in_long_statement", max_attempts=20, retry=SOON)
+async def pay_in_long_statement(job: Job, number: int) -> None:
+    """The first attempt waits in a statement of its own until the server ends it."""
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+        if job.token == 1:
+            await conn.execute(LONG_STATEMENT)
+
+
+@app.task(name="drill.pay_in_long_statement_apart", max_attempts=20, retry=SOON, process=True)
+def pay_in_long_statement_apart(job: Job, number: int) -> None:
+    _pay_plainly(job, LONG_STATEMENT if job.token == 1 else "SELECT")
+
+
 @app.task(name="drill.pay_in_outage", max_attempts=20, retry=SOON)
 def pay_in_outage(job: Job, number: int, waits: bool = True) -> None:
     """The first attempt opens its transaction after the worker has lost the database."""
@@ -295,8 +311,9 @@ def count_connections_apart(job: Job, parts: int = 0) -> dict[str, int]:
     return job._pool().get_stats()
 
 
-def _pay_plainly(job: Job) -> None:
+def _pay_plainly(job: Job, first: LiteralString = "SELECT") -> None:
     with job.transaction() as conn:
+        conn.execute(first)
         conn.execute(
             "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)", [job.id, job.token]
         )

@@ -82,6 +82,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),
     faultline.fail(uuid, bigint, uuid, text, interval, text),
     faultline.release(uuid, bigint, uuid),
+    faultline.release_after_outage(uuid, bigint, uuid, text),
     faultline.record_rejection(uuid, bigint, text, text),
     faultline.register_worker(text, text, integer, text[], boolean, integer),
     faultline.report_blocked(text, interval, uuid, text, text),

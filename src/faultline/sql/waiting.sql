@@ -1,5 +1,5 @@
 -- Jobs that wait: how they are enqueued, where claims look for them, which are deferred, and which can never be claimed.
--- Nothing here ends a lease but defer_many, and that is fenced like release.
+-- Nothing here ends a lease but defer_many and release_after_outage, and both are fenced like release.
 
 -- ── Producers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,6 +141,32 @@ BEGIN
             RETURNING j.id),
         woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT o.queue FROM own AS o) AS q)
         SELECT m.id FROM moved AS m, (SELECT count(*) FROM woken) AS all_woken;
+END $$;
+
+-- For an attempt that ended because the server failed. The attempt is given back, at most five times for one job (until an
+-- operator retries it): a statement of the job's own may be what brings the server down, and such a job must come to an end.
+CREATE OR REPLACE FUNCTION faultline.release_after_outage(job_id uuid, fencing_token bigint, lease_id uuid, error text)
+RETURNS boolean -- false: it was given back too often, and the caller still holds it
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_own(
+        release_after_outage.job_id, release_after_outage.fencing_token, release_after_outage.lease_id);
+BEGIN
+    IF 5 <= (SELECT count(*) FROM faultline.attempts_log AS a
+             WHERE a.job_id = job.id AND a.outcome = 'released' AND a.error LIKE 'the server failed: %'
+               AND a.id > coalesce((SELECT max(r.id) FROM faultline.attempts_log AS r
+                                    WHERE r.job_id = job.id AND r.outcome = 'retried'), 0)) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released',
+            left('the server failed: ' || coalesce(release_after_outage.error, ''), 10000), job.claimed_at);
+    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
+                              next_run_at = least(next_run_at, clock_timestamp())
+    WHERE id = job.id;
+    PERFORM faultline.wake(job.queue);
+    RETURN true;
 END $$;
 
 -- Deferred jobs of these queues whose task the caller knows are due again, from when they were due before. Part of a claim,

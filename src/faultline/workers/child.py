@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
+from faultline.database_errors import is_server_loss
 from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
 from faultline.handler_errors import name_of, tame, text_of, traceback_of
 from faultline.job import Job
@@ -71,6 +72,7 @@ class Failure:
     sqlstate: str | None = None
     reason: str = ""
     current_token: int | None = None
+    is_server_loss: bool = False
 
 
 class MirroredLease:
@@ -238,7 +240,13 @@ def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None
         kind = "unavailable"
     trace = traceback_of(raised)[-8_000:]
     message = f"{name_of(raised)}: {text_of(raised)}"[:2_000]
-    return Failure(kind, message, trace, sqlstate=getattr(error, "sqlstate", None))
+    return Failure(
+        kind,
+        message,
+        trace,
+        sqlstate=getattr(error, "sqlstate", None),
+        is_server_loss=is_server_loss(error),
+    )
 
 
 def find_task(module: str, qualname: str) -> Task[Any, Any] | None:

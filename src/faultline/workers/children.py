@@ -30,10 +30,13 @@ class RemoteError(FaultlineError):
 
     code = "handler_error"
 
-    def __init__(self, message: str, *, trace: str, sqlstate: str | None) -> None:
+    def __init__(
+        self, message: str, *, trace: str, sqlstate: str | None, is_server_loss: bool
+    ) -> None:
         super().__init__(message)
         self.add_note(trace)
         self.sqlstate = sqlstate
+        self.is_server_loss = is_server_loss  # only the child sees the error itself
 
 
 class ChildDied(FaultlineError):
@@ -207,4 +210,9 @@ def _unpack(answer: Success | Failure) -> Any:
         case "unavailable":
             raise DatabaseUnavailable(answer.message)
         case _:
-            raise RemoteError(answer.message, trace=answer.trace, sqlstate=answer.sqlstate)
+            raise RemoteError(
+                answer.message,
+                trace=answer.trace,
+                sqlstate=answer.sqlstate,
+                is_server_loss=answer.is_server_loss,
+            )

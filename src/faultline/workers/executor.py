@@ -13,7 +13,6 @@ from faultline.app import Faultline
 from faultline.database import is_serialization_conflict
 from faultline.errors import (
     AttemptTimeout,
-    DatabaseUnavailable,
     FaultlineError,
     InvalidInput,
     Reject,
@@ -27,6 +26,7 @@ from faultline.metrics import meter
 from faultline.model import CommitPhase, StaleReason
 from faultline.outage import Outage
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
+from faultline.workers.blame import Blame
 from faultline.workers.children import ChildDied, TaskMissing
 from faultline.workers.leases import Lease
 from faultline.workers.settlement import Settlement
@@ -48,7 +48,7 @@ class Executor:
         self_fencing: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         is_leaving: Callable[[], bool] = lambda: False,
-        outage: Outage | None = None,
+        blame: Blame | None = None,
     ) -> None:
         self._app = app
         self._settlement = settlement
@@ -56,7 +56,7 @@ class Executor:
         self._self_fencing = self_fencing
         self._spawn = spawn
         self._is_leaving = is_leaving  # nothing is started any more
-        self._outage = outage or Outage()
+        self._blame = blame or Blame(Outage())
         self.attempts: set[Attempt] = set()
 
     async def run(self, lease: Lease) -> None:
@@ -184,7 +184,8 @@ class Executor:
         elif _is_refusal(error, attempt.job):
             await settlement.stale(lease, error)
         elif phase is CommitPhase.FENCED:
-            await settlement.resolve(lease, error, is_charged=not attempt.job._is_blameless)
+            is_the_servers = await self._blame.is_the_servers(attempt, error)
+            await settlement.resolve(lease, error, is_charged=not is_the_servers)
         else:
             await self._end_uncommitted(attempt, ending)
 
@@ -195,8 +196,8 @@ class Executor:
             case Raised(TaskMissing()):
                 self._settlement.task_is_missing(attempt.task.name)
                 await self._settlement.defer([attempt.lease])
-            case Raised(error) if self._is_blameless(attempt, error):
-                await self._settlement.release(attempt.lease)
+            case Raised(error) if await self._blame.is_the_servers(attempt, error):
+                await self._settlement.release_after_outage(attempt.lease, error)
             case Raised(error):
                 reason = "rejected" if isinstance(error, Reject) else None
                 if (
@@ -209,16 +210,6 @@ class Executor:
                 await self._end_aborted(attempt, cause)
             case _:
                 assert_never(ending)
-
-    def _is_blameless(self, attempt: Attempt, error: Exception) -> bool:
-        """Whether the server failed the attempt: it froze, was demoted, or was away for every session.
-
-        That the handler's own statements lost their connection does not count: they may have caused it.
-        """
-        was_away = isinstance(error, DatabaseUnavailable) and self._outage.was_on_since(
-            attempt.lease.taken_at
-        )
-        return attempt.job._is_blameless or was_away
 
     async def _end_aborted(self, attempt: Attempt, cause: AbortCause) -> None:
         match cause:

@@ -129,7 +129,7 @@ class Settlement:
             if is_charged:
                 await self._fail(lease, cause, reason=None, link=link)
             else:
-                await self._release(lease, link=link)
+                await self._release_after_outage(lease, cause, link=link)
         except StaleLease as stale:
             if await self._persist(link, in_ledger, lease):
                 self.committed(lease)
@@ -189,6 +189,23 @@ class Settlement:
     async def _release(self, lease: Lease, *, link: Link) -> None:
         if await self._persist(link, protocol.release(lease.claim), lease):
             self.say(Event.JOB_RELEASED, lease)
+        self.finish(lease, exit_reason="released")
+
+    async def release_after_outage(self, lease: Lease, error: Exception) -> None:
+        """Release a job under whose attempt the server failed; charge it if that happened too often."""
+        try:
+            await self._release_after_outage(lease, error, link=self._desk)
+        except StaleLease as stale:
+            await self.stale(lease, stale)
+
+    async def _release_after_outage(self, lease: Lease, error: Exception, *, link: Link) -> None:
+        statement = waiting.release_after_outage(lease.claim, error=describe(error))
+        is_released = await self._persist(link, statement, lease)
+        if is_released is False:
+            await self._fail(lease, error, reason=None, link=link)
+            return
+        if is_released:
+            self.say(Event.JOB_RELEASED, lease, error=summary(error))
         self.finish(lease, exit_reason="released")
 
     def task_is_missing(self, task: str) -> None:

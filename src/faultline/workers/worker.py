@@ -22,6 +22,7 @@ from faultline.outage import outage_of
 from faultline.steady import steady_now
 from faultline.task import DEFAULT_RETRY
 from faultline.workers.attempt import AbortCause
+from faultline.workers.blame import Blame
 from faultline.workers.claimer import Claimer
 from faultline.workers.committer import Committer
 from faultline.workers.executor import Executor
@@ -132,7 +133,7 @@ class Worker:
             self_fencing=settings.self_fencing,
             spawn=self._hands.do,
             is_leaving=lambda: self._hands.are_closed,
-            outage=outage_of(self._url),
+            blame=Blame(outage_of(self._url), lambda: self._control),
         )
         self._listener = Listener(
             self._make_link,

@@ -132,6 +132,18 @@ VERB_MUTANTS = (
         ),
     ),
     in_protocol(
+        "release_after_outage_without_token",
+        "a stale worker gives back, after an outage, a job that another one runs",
+        PAPERS,
+        (
+            "lock_own(\n"
+            "        release_after_outage.job_id, release_after_outage.fencing_token,"
+            " release_after_outage.lease_id);",
+            "lock_job(release_after_outage.job_id);",
+        ),
+        path=WAITING,
+    ),
+    in_protocol(
         "defer_unfenced",
         "a stale worker defers a job that another one runs",
         PAPERS,

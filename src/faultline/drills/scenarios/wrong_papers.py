@@ -106,6 +106,7 @@ def _writes(papers: Claim) -> dict[str, Statement[Any]]:
         "assert_fence": protocol.assert_fence(papers),
         "fail": protocol.fail(papers, error="late"),
         "release": protocol.release(papers),
+        "release_after_outage": waiting.release_after_outage(papers, error="late"),
     }
 
 
