@@ -92,7 +92,7 @@ async def pay_slowly(job: Job, gate: str | None = None) -> None:
     async with job.transaction() as conn:
         await conn.execute(_PAY, [job.id, job.token])
         await mark_async(job, "started")
-        if gate and job.attempt == 1:
+        if gate and job.token == 1:
             await wait_at_async(gate)
 
 
@@ -101,7 +101,7 @@ def pay_slowly_plain(job: Job, gate: str | None = None) -> None:
     with job.transaction() as conn:
         conn.execute(_PAY, [job.id, job.token])
         mark(job, "started")
-        if gate and job.attempt == 1:
+        if gate and job.token == 1:
             wait_at(gate)
 
 

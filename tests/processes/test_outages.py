@@ -76,6 +76,7 @@ def test_a_restart_under_load_costs_no_job_and_repeats_no_effect(
         stage.wait_for_all(JOBS + len(unfinished))
         stage.assert_paid_once_each(JOBS // 2 + len(unfinished))
         assert stage.registered() == 2
+        assert {stage.job(job_id)[:2] for job_id in unfinished} == {("succeeded", 1)}
     for worker in workers:
         worker.wait_for_event("database_back")
         assert worker.is_alive
