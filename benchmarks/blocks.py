@@ -45,7 +45,7 @@ def reset(claim: Claim) -> tuple[tuple[Statement[Any], ...], tuple[Statement[Any
     """With the check, in a session that another job has used before."""
     (begin, opened), closing = checked(claim)
     undone = transactions.reset_session(
-        [(name, value.strip("'")) for name, value in HANDLER.items()]
+        tuple((name, value.strip("'")) for name, value in HANDLER.items())
     )
     return (begin, undone, opened), closing
 

@@ -41,6 +41,7 @@ from faultline.session_settings import (
     TOOL,
     TRIES,
     Settings,
+    Values,
     describe,
     too_short,
 )
@@ -282,7 +283,7 @@ class AsyncPooledConnection(AsyncBoundedConnection):
     was_lent: bool = False
 
 
-def settings_to_restore(conn: Connection | AsyncConnection) -> tuple[tuple[str, str], ...]:
+def settings_to_restore(conn: Connection | AsyncConnection) -> Values:
     """Names and values for a session that a handler had before; none if there is nothing to undo.
 
     Behind a pooler a session belongs to many clients, and is not ours to reset.

@@ -28,6 +28,10 @@ class Hooks:
         self.before: list[Hook] = []
         self.after: list[Hook] = []
 
+    def __bool__(self) -> bool:
+        """Whether there is any hook: an attempt without hooks does not pay for them."""
+        return bool(self.before or self.after)
+
     def add(self, hooks: list[Hook], hook: H) -> H:
         if not callable(hook):
             raise InvalidInput("a hook is a function of one argument, the job")

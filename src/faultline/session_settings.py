@@ -20,6 +20,7 @@ from typing import Any, LiteralString
 from faultline.errors import DatabaseRefused
 
 Settings = Mapping[LiteralString, LiteralString]
+Values = tuple[tuple[LiteralString, LiteralString], ...]
 
 _FENCE: dict[LiteralString, LiteralString] = {
     "default_transaction_isolation": "'read committed'",  # the level that the protocol is written for
@@ -90,7 +91,7 @@ class Session:
     has_limits: bool = (
         False  # the account limits statements or lock waits, and the session keeps that
     )
-    values: tuple[tuple[str, str], ...] = ()  # what `settings` sets, to set it again
+    values: Values = ()  # what `settings` sets, to set it again
 
 
 def describe(

@@ -126,14 +126,14 @@ class Task(Generic[P, R]):
     def attempt(self, job: Job, **arguments: Any) -> Any:
         """Run a plain handler, with the application's hooks around it."""
         handler: Callable[..., Any] = self.handler
-        if self.hooks is None:
+        if not self.hooks:
             return handler(job, **arguments)
         with self.hooks.around(job):
             return handler(job, **arguments)
 
     async def attempt_async(self, job: Job, **arguments: Any) -> Any:
         handler: Callable[..., Any] = self.handler
-        if self.hooks is None:
+        if not self.hooks:
             return await handler(job, **arguments)
         async with self.hooks.around_async(job):
             return await handler(job, **arguments)

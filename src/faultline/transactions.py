@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from datetime import timedelta
 from typing import LiteralString
 
 from faultline.model import Claim
 from faultline.protocol import Row, Statement
+from faultline.session_settings import Values
 
 
 def open_transaction(
@@ -44,11 +45,13 @@ def begin(isolation: LiteralString | None = None) -> Statement[None]:
     return Statement(f"BEGIN ISOLATION LEVEL {level} READ WRITE NOT DEFERRABLE", (), _nothing)
 
 
-def reset_session(settings: Sequence[tuple[str, str]]) -> Statement[None]:
+@functools.cache  # a worker has one list, and sends it with every block
+def reset_session(settings: Values) -> Statement[None]:
     """Undo what an earlier block left in its session; `settings` are ours, to be set again."""
-    names, values = [name for name, _ in settings], [value for _, value in settings]
+    names: LiteralString = ", ".join(f"'{name}'" for name, _ in settings)
+    values: LiteralString = ", ".join(f"'{value}'" for _, value in settings)
     return Statement(
-        "SELECT faultline.reset_session(%s::text[], %s::text[])", (names, values), _nothing
+        f"SELECT faultline.reset_session(ARRAY[{names}], ARRAY[{values}])", (), _nothing
     )
 
 

@@ -91,17 +91,13 @@ BEGIN
     FOR i IN 1 .. pg_catalog.cardinality(names) LOOP
         ignored := pg_catalog.set_config(names[i], settings[i], false);
     END LOOP;
-    PERFORM pg_catalog.pg_advisory_unlock_all();
+    ignored := pg_catalog.pg_advisory_unlock_all();
     IF pg_catalog.pg_my_temp_schema() <> 0 THEN
         DISCARD TEMP;
     END IF;
     DISCARD SEQUENCES;
-    IF EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN
-        UNLISTEN *;
-    END IF;
-    IF EXISTS (SELECT FROM pg_catalog.pg_cursors AS c WHERE c.is_holdable) THEN
-        EXECUTE 'CLOSE ALL'; -- PL/pgSQL has a CLOSE of its own
-    END IF;
+    UNLISTEN *; -- free for a session that has never listened
+    EXECUTE 'CLOSE ALL'; -- PL/pgSQL has a CLOSE of its own
 END $$;
 
 -- Runs as the transaction commits. A job's transaction must hold its entry in the ledger, a step's must have been closed.
