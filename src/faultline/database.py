@@ -7,7 +7,7 @@ import os
 import select
 import socket
 from collections.abc import Sequence
-from typing import Any, LiteralString, TypeVar, cast
+from typing import Any, LiteralString, NamedTuple, TypeVar, cast
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -374,6 +374,22 @@ def has_news(conn: Connection | AsyncConnection) -> bool:
     looker = select.poll()
     looker.register(conn.fileno(), select.POLLIN)
     return bool(looker.poll(0))
+
+
+class Place(NamedTuple):
+    """Where a session leads: one of the hosts that the URL names."""
+
+    host: str
+    address: str
+    port: int
+
+
+def place_of(conn: Connection | AsyncConnection) -> Place | None:
+    """None when the connection is closed, or failed."""
+    try:
+        return Place(conn.info.host, conn.info.hostaddr, conn.info.port)
+    except psycopg.Error:
+        return None
 
 
 def sever(conn: Connection | AsyncConnection) -> None:

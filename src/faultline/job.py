@@ -17,8 +17,10 @@ from faultline.database import (
     AsyncConnection,
     AsyncPool,
     Connection,
+    Place,
     Pool,
     driver_errors,
+    place_of,
     run,
     run_async,
     sever,
@@ -288,6 +290,12 @@ class Job:
 
     def _put_down(self, conn: Connection | AsyncConnection) -> None:
         self._connections.discard(conn)
+
+    def _cut_from(self, place: Place) -> None:
+        """End the attempt's sessions with a server that the worker has left: it may never answer."""
+        for conn in tuple(self._connections):
+            if place_of(conn) == place:
+                sever(conn)
 
     def _cut_connections(self) -> None:
         """End the attempt's sessions from outside, so that a thread waiting in one of them returns."""

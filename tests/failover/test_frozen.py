@@ -6,6 +6,7 @@ The proxy stands for the frozen server: its kernel acknowledges what clients sen
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -23,7 +24,8 @@ from faultline.protocol import Statement, claim
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease
 from tests.library.conftest import events
-from tests.library.running import Connection, EventTap, value
+from tests.library.running import Connection, EventTap, until, value, working
+from tests.library.test_blame import END_ONE, IS_SLEEPING
 from tests.protocol.steps import enqueue
 
 __all__ = ["events"]
@@ -226,3 +228,34 @@ def test_a_block_whose_server_freezes_after_the_handler_failed_gives_its_rollbac
         with pytest.raises(ValueError, match="of its own"):
             fail()
         freezing.flow()
+
+
+def test_a_handlers_statement_ends_when_its_worker_has_left_the_frozen_server(
+    freezing: Proxy, both: str, conn: Connection
+) -> None:
+    app, handler_ended = Faultline(both), threading.Event()
+
+    @app.task(name="frozen.sleep")
+    def sleep(job: Job) -> None:
+        with job.transaction() as tx:
+            if job.token == 1:
+                try:
+                    tx.execute("SELECT pg_sleep(600)")
+                finally:
+                    handler_ended.set()
+
+    job_id = sleep.enqueue().job_id
+    with working(app, answer_seconds=2.0, lease_seconds=300):
+        until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
+        freezing.blackhole()
+        until(handler_ended.is_set, "the end of the statement")
+        conn.execute(END_ONE)  # what the frozen server held is not on the new primary
+        until(lambda: stored_state(conn, job_id) == ("succeeded", 1), "the second attempt")
+    freezing.flow()
+    app.close()
+
+
+def stored_state(conn: Connection, job_id: UUID) -> tuple[str, int]:
+    row = conn.execute("SELECT state, attempts FROM faultline.jobs WHERE id = %s", [job_id])
+    state, attempts = row.fetchone() or ("", 0)
+    return state, attempts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,6 +43,12 @@ class Tools:
                 )
                 self._pool.open()
             return self._pool
+
+    async def distrust(self) -> None:
+        """Give no handler a session that was opened until now: its server froze, or was demoted."""
+        await self.async_pool.distrust()
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.distrust)
 
     async def close(self) -> None:
         await self.async_pool.close(_CLOSE_SECONDS)

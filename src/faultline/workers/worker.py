@@ -12,6 +12,7 @@ import psycopg
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
+from faultline.database import AsyncConnection, Place, Session, place_of
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.health.report import Vitals
@@ -107,6 +108,7 @@ class Worker:
             shortest_lease=self._shortest_lease(),
         )
         self._registration = Registration(settings, self._book, self._heartbeat, self._talks)
+        self._place: Place | None = None  # where the control session leads, or led last
         self._control = self._make_control()
         self._left_behind: list[Link] = []  # sessions in which a talk was not answered
         self._committer = Committer(
@@ -161,7 +163,16 @@ class Worker:
 
     def _make_control(self) -> Link:
         """The session that claims, and that registers the worker whenever it is opened."""
-        return self._make_link("worker", on_connect=self._registration.renew)
+        return self._make_link("worker", on_connect=self._register)
+
+    async def _register(self, conn: AsyncConnection, session: Session) -> None:
+        """Also end the handlers' sessions with the server that this one has left: it may be frozen."""
+        await self._registration.renew(conn, session)
+        left, self._place = self._place, place_of(conn)
+        if left is not None and left != self._place:
+            await self._tools.distrust()
+            for attempt in tuple(self._executor.attempts):
+                attempt.job._cut_from(left)
 
     def _shortest_lease(self) -> float:
         """The shortest of all tasks' leases; one that heartbeats cannot keep alive is refused."""
