@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -255,8 +257,18 @@ def test_a_missing_schema_is_an_error_at_the_start(empty_database_url: str) -> N
 
     from .running import Background
 
-    worker = Background(Worker(Faultline(empty_database_url), WorkerSettings()).run)
+    left: set[asyncio.Task[Any]] = set()
+
+    async def run() -> None:
+        before = asyncio.all_tasks()
+        try:
+            await Worker(Faultline(empty_database_url), WorkerSettings()).run()
+        finally:
+            left.update(asyncio.all_tasks() - before)
+
+    worker = Background(run)
     worker.start()
     worker.join()
     assert isinstance(worker.died_of, SchemaMismatch)
     assert "faultline migrate" in str(worker.died_of)
+    assert not left  # its pool's tasks would go on for as long as the process does

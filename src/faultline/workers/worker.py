@@ -228,14 +228,15 @@ class Worker:
     async def run(self) -> bool:
         """Work until stopped. False when a handler's thread could not be ended."""
         self._loop = asyncio.get_running_loop()
-        await self._tools.open()
-        meter.current.expect(self._settings.queues)
-        await self._first_connection()
-        if self._settings.self_fencing:
-            self._sentinel.start()
-        self._watch.start(self._heartbeat)
-        services = [asyncio.create_task(service()) for service in self._services]
+        services: list[asyncio.Task[None]] = []
         try:
+            await self._tools.open()
+            meter.current.expect(self._settings.queues)
+            await self._first_connection()
+            if self._settings.self_fencing:
+                self._sentinel.start()
+            self._watch.start(self._heartbeat)
+            services += [asyncio.create_task(service()) for service in self._services]
             stuck = await self._work_and_drain(services)
         finally:
             await self._close(services)
