@@ -78,7 +78,7 @@ INTERNAL = {
     *("uuid7", "wake", "limit_idling", "first_id_at", "removed_before"),
     *("seconds_from_now", "checked_lease", "checked_delay"),
     *("transaction_mark", "refuse_half_way", "refuse_in_savepoint", "refuse_unfinished"),
-    *("refuse_job_insert", "refuse_job_update", "refuse_ledger_change"),
+    *("refuse_job_insert", "refuse_job_update", "refuse_ledger_change", "refuse_oversized_result"),
     *("write_audit", "audit_purge", "refuse_audit_change"),
     *("timeline", "server_identity", "current_epoch", "examine_server", "begin_epoch"),
 }

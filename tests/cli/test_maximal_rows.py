@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from faultline import Faultline as App
@@ -15,6 +17,7 @@ from .conftest import Connection, Faultline
 
 # 63 numbers of 131,001 digits each, in less than a kilobyte of storage: 8.25 of 8.39 MB as text.
 NUMBERS = f"[{', '.join(['1e131000'] * 63)}]"
+HUGE = f"[{', '.join(['1e131000'] * 9000)}]"
 NAME, WIDE = "n" * 200, "ä" * 20_000
 
 
@@ -23,6 +26,8 @@ DEEP = "[" * 2000 + "]" * 2000
 
 def fill(conn: Connection) -> list[UUID]:
     """A job of every kind of end, with as much in every column as the verbs let in."""
+    with contextlib.suppress(psycopg.errors.CheckViolation):  # 1.2 GB as text
+        conn.execute("SELECT faultline.enqueue('huge', %s::jsonb)", [f'{{"a": {HUGE}}}'])
     for value in (NUMBERS, NUMBERS, NUMBERS, DEEP):
         conn.execute(
             "SELECT faultline.enqueue(%s, %s::jsonb, queue => %s, trace_context => %s)",
@@ -33,7 +38,11 @@ def fill(conn: Connection) -> list[UUID]:
     )
     call = "SELECT job_id, fencing_token, lease_id FROM faultline.claim(%s, %s, 2)"
     committed, failed = conn.execute(call, [NAME, ["q" * 63]]).fetchall()
-    conn.execute("SELECT faultline.commit(%s, %s, %s, %s::jsonb)", [*committed, NUMBERS])
+    commit = "SELECT faultline.commit(%s, %s, %s, %s::jsonb)"
+    try:
+        conn.execute(commit, [*committed, HUGE])
+    except psycopg.errors.CheckViolation:
+        conn.execute(commit, [*committed, NUMBERS])
     conn.execute("SELECT faultline.fail(%s, %s, %s, %s, reason => %s)", [*failed, WIDE, "r" * 100])
     conn.execute(
         "SELECT faultline.record_rejection(%s, 1, %s, %s)", [failed[0], "w" * 10_000, WIDE]

@@ -83,6 +83,9 @@ def test_an_error_keeps_its_lines_and_no_text_reorders_its_neighbours(
     tab.settle()
     expect(tab.find(".story")).to_contain_text("the attempt failed")
     assert tab.page.evaluate(_LOOSE) == []
+    # In JSON each string stands beside others: its name and its value are isolated one by one.
+    payload = tab.find("pre[aria-label=Payload]")
+    expect(payload.locator("bdi")).to_have_text([f'"{TURNED}"'] * 2)
     error = tab.find("pre[aria-label='Last error']")
     expect(error).to_have_text(TRACEBACK, use_inner_text=True)
     expect(error).to_have_css("white-space-collapse", "preserve")

@@ -197,3 +197,17 @@ def test_a_swallowed_refusal_does_not_let_the_users_transaction_commit(
         until(lambda: rejections(conn, job_id))
     assert rejections(conn, job_id) == [(1, 2, "token_mismatch")]
     assert (count(conn, effects), count(conn, "faultline.ledger")) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["commit", "expect_commit", "assert_fence"])
+def test_a_connection_in_autocommit_mode_is_refused_with_the_reason(
+    app: Faultline, database_url: str, name: str
+) -> None:
+    @app.task(max_attempts=1)
+    def handler(job: Job) -> None:
+        with psycopg.connect(database_url, autocommit=True) as own:
+            getattr(job, name)(own)
+
+    record = work_off(app, handler.enqueue().job_id)
+    assert record.state is JobState.FAILED
+    assert f"job.{name}(conn) on a connection in autocommit mode" in str(record.last_error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -128,6 +128,61 @@ def test_any_error_can_be_described_and_inspected(name: str) -> None:
     assert isinstance(tamed, FAMILY)
     assert isinstance(str(tamed), str)
     assert describe(tamed)
+
+
+class Looks:
+    """How often the attributes and texts of hostile errors were looked at."""
+
+    count = 0
+
+
+class SeenText(ValueError):
+    def __str__(self) -> str:
+        Looks.count += 1
+        return "seen"
+
+
+class FreshCauses(ValueError):
+    """Each look at its cause makes another one, and all of them stay alive."""
+
+    made: ClassVar[list[FreshCauses]] = []
+
+    @property
+    def __cause__(self) -> Any:
+        Looks.count += 1
+        if len(self.made) >= 20_000:
+            return None
+        self.made.append(FreshCauses("and another"))
+        return self.made[-1]
+
+
+def seen_chain() -> Exception:
+    error = SeenText()
+    for _ in range(20_000):
+        following = SeenText()
+        following.__context__ = error
+        error = following
+    return error
+
+
+def seen_group() -> Exception:
+    return ExceptionGroup("huge", [SeenText() for _ in range(20_000)])
+
+
+def seen_notes() -> Exception:
+    error = ValueError("noted")
+    error.__notes__ = [SeenText() for _ in range(20_000)]  # type: ignore[misc]
+    return error
+
+
+@pytest.mark.parametrize("make", [FreshCauses, seen_chain, seen_group, seen_notes])
+def test_of_an_endless_error_only_a_part_is_looked_at(make: Callable[[], BaseException]) -> None:
+    error = make()
+    Looks.count = 0
+    describe(tame(error))
+    describe(error)
+    assert Looks.count < 2_000
+    FreshCauses.made.clear()
 
 
 def test_one_worker_survives_them_all(app: Faultline, events: EventTap) -> None:

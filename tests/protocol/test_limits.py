@@ -97,9 +97,22 @@ def test_the_walk_over_the_numbers_never_says_less_than_the_text(conn: Connectio
         assert text_bound(conn, text) == value(conn, "SELECT octet_length(%s::jsonb::text)", text)
 
 
-def test_a_result_is_refused_by_the_size_of_its_text(conn: Connection) -> None:
+@pytest.mark.parametrize(
+    "numbers", [100, 9000]
+)  # 13 MB of text, and more than PostgreSQL can build
+@pytest.mark.parametrize(
+    "call",
+    [
+        "SELECT faultline.commit(%s, %s, %s, %s::jsonb)",
+        "SELECT faultline.commit_many(ARRAY[%s], ARRAY[%s], ARRAY[%s], ARRAY[%s::jsonb])",
+    ],
+)
+def test_a_result_is_refused_by_the_size_of_its_text_without_building_it(
+    conn: Connection, call: str, numbers: int
+) -> None:
     lease = claim_new(conn)
-    result = f"[{', '.join(['1e131000'] * 100)}]"
+    result = f"[{', '.join(['1e131000'] * numbers)}]"
     with pytest.raises(psycopg.errors.CheckViolation) as refusal:
-        conn.execute("SELECT faultline.commit(%s, %s, %s, %s::jsonb)", [*lease, result])
+        conn.execute(call.encode(), [*lease, result])
     assert refusal.value.diag.constraint_name == "result_is_at_most_8_mib"
+    assert refusal.value.diag.message_detail is None  # it would show the row

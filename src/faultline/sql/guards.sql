@@ -71,3 +71,19 @@ EXECUTE FUNCTION faultline.refuse_ledger_change();
 
 CREATE OR REPLACE TRIGGER guard_truncate BEFORE TRUNCATE ON faultline.ledger FOR EACH STATEMENT
 EXECUTE FUNCTION faultline.refuse_ledger_change();
+
+-- The CHECK of the table has the same limit. But PostgreSQL shows the failing row in the CHECK's error, and for that writes out
+-- the whole text of the result: up to a gigabyte, for a few kilobytes that a worker sent.
+CREATE OR REPLACE FUNCTION faultline.refuse_oversized_result() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF faultline.json_text_bound(NEW.result) > 8388608 THEN
+        RAISE EXCEPTION 'the text of a result has at most 8 MiB' USING ERRCODE = 'check_violation',
+            SCHEMA = 'faultline', TABLE = 'ledger', CONSTRAINT = 'result_is_at_most_8_mib';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE TRIGGER bound_result BEFORE INSERT ON faultline.ledger FOR EACH ROW
+WHEN (pg_column_size('{}'::jsonb || NEW.result) > 640)
+EXECUTE FUNCTION faultline.refuse_oversized_result();
