@@ -113,6 +113,53 @@ def other_tables(known: Sequence[str]) -> Statement[list[str]]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Oversized:
+    """Rows from before the limits on stored texts, among the oldest ones."""
+
+    rows: int
+    first: str | None  # what the first of them is
+    looked_at_all: bool
+
+
+def may_read_texts() -> Statement[bool]:
+    """Whether this account may read payloads, results and errors."""
+    return Statement(
+        "SELECT has_column_privilege('faultline.jobs', 'payload', 'SELECT')"
+        " AND has_column_privilege('faultline.ledger', 'result', 'SELECT')"
+        " AND has_column_privilege('faultline.attempts_log', 'error', 'SELECT')",
+        (),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def oversized(*, oldest: int) -> Statement[Oversized]:
+    """Rows whose text is longer than may be stored today, among so many of the oldest of each table.
+
+    Numbers are measured without writing them out, and values that are stored small are not looked at.
+    """
+    return Statement(
+        "WITH looked AS (SELECT p.* FROM ("
+        "  SELECT j.id::text AS id, j.payload::jsonb AS value, j.last_error AS text FROM faultline.jobs AS j"
+        "  ORDER BY j.id LIMIT %s) AS p"
+        " UNION ALL SELECT p.* FROM ("
+        "  SELECT l.job_id::text, l.result, NULL::text FROM faultline.ledger AS l"
+        "  ORDER BY l.job_id LIMIT %s) AS p"
+        " UNION ALL SELECT p.* FROM ("
+        "  SELECT a.job_id::text, NULL::jsonb, a.error FROM faultline.attempts_log AS a"
+        "  ORDER BY a.id LIMIT %s) AS p),"
+        " large AS (SELECT id FROM looked WHERE octet_length(text) > 42000"
+        "  OR CASE WHEN pg_column_size(value) > 640 OR pg_column_compression(value) IS NOT NULL"
+        "     THEN faultline.json_text_bound(value) > 8388608 END)"
+        " SELECT count(*), min(id), greatest((SELECT count(*) FROM (SELECT FROM faultline.jobs"
+        "  LIMIT %s) AS n), (SELECT count(*) FROM (SELECT FROM faultline.ledger"
+        "  LIMIT %s) AS n), (SELECT count(*) FROM (SELECT FROM faultline.attempts_log"
+        "  LIMIT %s) AS n)) <= %s FROM large",
+        (*[oldest] * 3, *[oldest + 1] * 3, oldest),
+        lambda rows: Oversized(*rows[0]),
+    )
+
+
 def functions_fingerprint() -> Statement[str | None]:
     """What `migrate` wrote down about the functions that it installed."""
     return Statement(

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.cli import checks, diagnosis
+from faultline.cli import checks, diagnosis, upkeep
 from faultline.database import Session, open_session
 from faultline.migrate import migrate
 
@@ -238,3 +238,34 @@ def test_a_server_that_is_away_is_one_problem_without_the_password() -> None:
     assert [check["name"] for check in done.json["checks"]] == ["connection"]
     assert "hunter2" not in done.out
     assert "127.0.0.1" in done.out
+
+
+# ── rows from before the limits ──────────────────────────────────────────────────────────────────
+
+
+def test_rows_larger_than_may_be_stored_today_are_found_at_a_bounded_cost(
+    faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fine, payload, error = (enqueue(conn) for _ in range(3))
+    [check] = found(faultline("doctor", "--json"), "stored sizes")
+    assert check["level"] == "ok"
+    assert check["says"] == "no row with more text than may be stored today"
+    conn.execute("SET session_replication_role = replica")
+    conn.execute("ALTER DOMAIN faultline.payload DROP CONSTRAINT payload_is_at_most_8_mib")
+    conn.execute("ALTER TABLE faultline.jobs DROP CONSTRAINT texts_are_within_limits")
+    numbers = ",".join(["1e131000"] * 9000)  # 34 kB, and 1.2 GB as text
+    for job_id, column, value in (
+        (payload, "payload", f'{{"a": [{numbers}]}}'),
+        (error, "last_error", "x" * 50_000),
+        (fine, "last_error", "x" * 10_000),
+    ):
+        conn.execute(f"UPDATE faultline.jobs SET {column} = %s WHERE id = %s", [value, job_id])
+    [check] = found(faultline("doctor", "--json"), "stored sizes")
+    assert check["level"] == "warning"
+    assert check["says"].startswith("2 rows with more text than may be stored today")
+    assert str(payload) in check["says"]
+
+    monkeypatch.setattr(upkeep, "OLDEST_ROWS", 1)
+    [check] = found(faultline("doctor", "--json"), "stored sizes")
+    assert check["level"] == "ok"
+    assert "among the oldest 1 rows" in check["says"]

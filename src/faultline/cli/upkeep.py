@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import psycopg
+
 from faultline import epoch, inspection, server_inspection, stalls
 from faultline.cli.checks import Check, Examination, ok, problem, warning
 from faultline.cli.output import count, duration
@@ -12,6 +14,8 @@ from faultline.database import Connection, run
 from faultline.inspection import WorkerStatus
 
 LONG_TRANSACTION_SECONDS = 300.0
+OLDEST_ROWS = 10_000
+SIZES_SECONDS = 5
 RECOVERY_SECONDS = 10.0  # a lease that ran out longer ago than this should have been taken back
 
 
@@ -110,6 +114,33 @@ def _lapsed_holders(conn: Connection) -> Iterator[Check]:
             )
 
 
+def _stored_sizes(conn: Connection) -> Iterator[Check]:
+    """Rows from before the limits: showing or dumping one can fail. They are the oldest of their tables."""
+    name = "stored sizes"
+    if not run(conn, server_inspection.may_read_texts()):
+        yield ok(name, "not looked at: this account may not read payloads, results and errors")
+        return
+    oldest = f"the oldest {OLDEST_ROWS:,} rows of each table"
+    try:
+        with conn.transaction():
+            conn.execute(f"SET LOCAL statement_timeout = '{SIZES_SECONDS}s'")
+            found = run(conn, server_inspection.oversized(oldest=OLDEST_ROWS))
+    except psycopg.errors.QueryCanceled:
+        said = f"not known: looking at {oldest} took more than {SIZES_SECONDS} s"
+        yield warning(name, said, "faultline verify looks at all of them")
+        return
+    among = "" if found.looked_at_all else f", among {oldest}"
+    if found.rows:
+        yield warning(
+            name,
+            f"{count(found.rows, 'row')} with more text than may be stored today{among}, the first of job"
+            f" {found.first}: commands and pg_dump may fail on such a row",
+            "faultline verify names each; remove such jobs, or wait until retention does",
+        )
+    else:
+        yield ok(name, f"no row with more text than may be stored today{among}")
+
+
 def _epoch(conn: Connection) -> Iterator[Check]:
     status = run(conn, epoch.status())
     if status.is_refused:
@@ -146,4 +177,11 @@ def _roles(conn: Connection) -> Iterator[Check]:
 
 
 SESSIONS: tuple[Examination, ...] = (_connections, _long_transactions)
-RECORDS: tuple[Examination, ...] = (_epoch, _prepared_transactions, _workers, _leases, _roles)
+RECORDS: tuple[Examination, ...] = (
+    _epoch,
+    _prepared_transactions,
+    _workers,
+    _leases,
+    _stored_sizes,
+    _roles,
+)
