@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from faultline.drills.mutants.epochs import EPOCH_MUTANTS
 from faultline.drills.mutants.fence import FENCE_MUTANTS
+from faultline.drills.mutants.limits import LIMIT_MUTANTS
 from faultline.drills.mutants.locks import LOCK_MUTANTS
 from faultline.drills.mutants.mutant import Mutant
 from faultline.drills.mutants.transactions import TRANSACTION_MUTANTS
@@ -19,6 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *TRANSACTION_MUTANTS,
     *CLAIM_MUTANTS,
     *LOCK_MUTANTS,
+    *LIMIT_MUTANTS,
     *VERB_MUTANTS,
     *WORKER_MUTANTS,
     *EPOCH_MUTANTS,

@@ -18,6 +18,30 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
+        "unanswered_commit_is_charged",
+        "an attempt that got no answer to its COMMIT has failed",
+        drill("unanswered_commit"),
+        (
+            Edit(
+                SETTLEMENT,
+                "            if is_charged:\n                await self._fail(lease, cause",
+                "            if True:\n                await self._fail(lease, cause",
+            ),
+        ),
+    ),
+    Mutant(
+        "released_in_words_alone",
+        "a worker says that it handed the job back, and keeps the lease until it runs out",
+        drill("unanswered_commit"),
+        (
+            Edit(
+                SETTLEMENT,
+                "        if await self._persist(link, protocol.release(lease.claim), lease):\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "blind_retry_of_a_commit",
         "after a COMMIT without an answer the handler runs again, and nobody asks the ledger",
         drill("lost_commit_acknowledgement"),
