@@ -42,8 +42,8 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    """Without the plugins that have no part in it: one of them takes a second to import."""
-    others = ("-p", "no:hypothesispytest", "-p", "no:timeout")
+    """Run pytest without the plugins that have no part in it: importing them takes seconds."""
+    others = ("-p", "no:hypothesispytest", "-p", "no:timeout", "-p", "no:schemathesis")
     return pytester.runpytest_subprocess("-p", "pytest_faultline", *others, *options)
 
 
