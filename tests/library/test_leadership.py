@@ -6,6 +6,7 @@ lease that outlasts its own length.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from faultline import protocol
 from faultline.config import LEADER_PULSE_SECONDS, LEADER_SILENCE_SECONDS
 from faultline.database import run
 from faultline.errors import DatabaseUnavailable
+from faultline.link import Link
 from faultline.migrate import MIGRATION_LOCK, migrate
 from faultline.protocol import LOCK_CLASS
 from faultline.reconciler import Reconciler, leadership
@@ -240,6 +242,32 @@ def test_a_stranger_who_takes_every_lock_of_ours_does_not_stop_reconciliation(
             until(
                 lambda: [line for line in events.of("reconciler_leading") if not line["stands_in"]]
             )
+
+
+def test_a_leaders_pulse_goes_on_past_locks_that_a_stranger_holds(
+    conn: Connection, database_url: str
+) -> None:
+    """Otherwise a leader at work would look silent, and others would stand in for it."""
+
+    async def pulses() -> set[int]:
+        link = Link(database_url, purpose="reconciler")
+        found: set[int] = set()
+        try:
+            leader = leadership.Leadership(link)
+            assert (await leader.take())[0]
+            for _ in range(20):  # a jump may land on another lock of the stranger's
+                leader._due_at = 0.0
+                assert await leader.keep()
+                if (sighting := seen(conn)) and sighting.pulse is not None:
+                    found.add(sighting.pulse)
+            return found
+        finally:
+            await link.close()
+
+    next_beats = "SELECT pg_advisory_lock(%s, key) FROM generate_series(-300, -2) AS key"
+    with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
+        stranger.execute(next_beats, [LOCK_CLASS])
+        assert len(asyncio.run(pulses())) >= 2
 
 
 def test_a_migration_names_the_session_that_holds_its_lock(
