@@ -20,7 +20,7 @@ from faultline.api.throttle import Throttle, network_of
 from faultline.audit_log import Actor, AuditFilter
 from faultline.config import Retention
 from faultline.database import run
-from faultline.errors import IllegalTransition, InvalidInput
+from faultline.errors import DatabaseUnavailable, IllegalTransition, InvalidInput
 from faultline.keys import Scope
 from faultline.protocol import Statement
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
@@ -276,6 +276,34 @@ def test_a_flood_of_wrong_keys_is_a_few_rows() -> None:
     asyncio.run(flood())
     assert len(written) <= 2 * (MOST_KINDS + 2)
     assert sum(params[-1] for params in written) == 2000  # and none is lost
+
+
+@pytest.mark.parametrize("is_away", [False, True], ids=["it has enough", "it is away"])
+def test_refusals_that_the_database_does_not_record_are_counted_for_the_next_minute(
+    is_away: bool,
+) -> None:
+    written: list[int] = []
+
+    async def refuse() -> None:
+        is_tried = asyncio.Event()
+
+        async def record(statement: Statement[Any]) -> bool:
+            written.append(statement.params[-1])
+            is_tried.set()
+            if is_away and len(written) == 1:
+                raise DatabaseUnavailable("away")
+            return len(written) > 1
+
+        refused = RefusedAccesses(record)
+        refusal = RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated")
+        refused.note(refusal)
+        await asyncio.wait_for(is_tried.wait(), BOUND_SECONDS)
+        for _ in range(2):
+            refused.note(refusal)
+        await refused.close()
+
+    asyncio.run(refuse())
+    assert written == [1, 3]
 
 
 def test_a_caller_of_the_function_itself_cannot_fill_the_table(conn: Connection) -> None:

@@ -63,13 +63,16 @@ class RefusedAccesses:
         kinds = self._waiting.keys() | self._written_at.keys()
         if refused.kind not in kinds and len(kinds) >= MOST_KINDS:
             refused = RefusedAccess(_SEVERAL, "any", "several")
-        first, times = self._waiting.get(refused.kind, (refused, 0))
-        if first.target != refused.target:
-            first = replace(first, target=_SEVERAL_TARGETS)
-        self._waiting[refused.kind] = (first, times + 1)
+        self._count(refused, 1)
         self._has_some.set()
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
+
+    def _count(self, refused: RefusedAccess, times: int) -> None:
+        first, before = self._waiting.get(refused.kind, (refused, 0))
+        if first.target != refused.target:
+            first = replace(first, target=_SEVERAL_TARGETS)
+        self._waiting[refused.kind] = (first, before + times)
 
     async def close(self) -> None:
         """Write what was counted, as far as it can be written at once."""
@@ -103,5 +106,8 @@ class RefusedAccesses:
                 code=refused.code,
                 times=times,
             )
+            is_recorded = False
             with contextlib.suppress(FaultlineError, psycopg.Error, Refusal):
-                await self._run(statement)
+                is_recorded = await self._run(statement) is not False
+            if not is_recorded:  # the database is away, or has recorded enough in this minute
+                self._count(refused, times)
