@@ -115,8 +115,9 @@ def test_one_entry_that_cannot_be_stored_does_not_hold_back_the_others(
     assert isinstance(answers.verdicts[claims[2].job_id], psycopg.Error)
 
 
-def test_a_row_that_somebody_holds_is_committed_once_it_is_free(
-    conn: Connection, database_url: str
+@pytest.mark.parametrize("batch", [10, 1])
+def test_a_row_that_is_locked_is_committed_once_it_is_free_and_holds_up_no_other(
+    conn: Connection, database_url: str, batch: int
 ) -> None:
     claims = claimed(conn, 3)
     answers, two = Answers(), asyncio.Event()
@@ -127,7 +128,7 @@ def test_a_row_that_somebody_holds_is_committed_once_it_is_free(
 
     async def main() -> None:
         link = Link(database_url, purpose="committer")
-        committer = Committer(link, batch_size=10, on_flushed=flushed)
+        committer = Committer(link, batch_size=batch, on_flushed=flushed)
         service = asyncio.create_task(committer.run())
         with psycopg.connect(database_url) as holder:
             holder.execute(

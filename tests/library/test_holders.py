@@ -8,15 +8,19 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from faultline import Faultline, protocol
+from faultline import Faultline, Job, protocol
+from faultline.config import WorkerSettings
 from faultline.database import run
 from faultline.link import Link
 from faultline.migrate import migrate
 from faultline.reconciler import holders
 from faultline.reconciler.holders import Holders
+from faultline.workers import Worker
+from faultline.workers.committer import Committer
+from faultline.workers.leases import LeaseBook
 
-from .running import Connection, EventTap, until
-from .test_settlement import claimed
+from .running import LIMIT_SECONDS, Connection, EventTap, background, ended, until, working
+from .test_settlement import claimed, make_settlement
 
 AS_A_WORKER = "options=-c%20role%3Dfaultline_worker"
 
@@ -79,10 +83,6 @@ def test_a_frozen_session_is_ended_by_the_same_account_and_named_by_another(
 def test_a_prepared_transaction_does_not_keep_the_slot(
     app: Faultline, conn: Connection, events: EventTap
 ) -> None:
-    from faultline import Job
-
-    from .running import working
-
     gid = f"of {app.database_url[-20:]}"
 
     @app.task()
@@ -105,3 +105,60 @@ def test_a_prepared_transaction_does_not_keep_the_slot(
     finally:
         conn.execute(f"ROLLBACK PREPARED '{gid}'")
     assert app.get(job_id).state.value == "running"  # its lease tells
+
+
+def test_a_prepared_transaction_does_not_keep_a_commit_in_a_batch_waiting(
+    app: Faultline, conn: Connection, events: EventTap
+) -> None:
+    gid = f"batch {app.database_url[-20:]}"
+
+    @app.task()
+    async def lock_own_row(job: Job) -> None:
+        async with await psycopg.AsyncConnection.connect(app.database_url) as own:
+            await own.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job.id])
+            await own.execute(f"PREPARE TRANSACTION '{gid}'")
+
+    @app.task()
+    async def after(job: Job) -> None: ...
+
+    worker = Worker(app, WorkerSettings(concurrency=1, lease_seconds=600, commit_batch=10))
+    job_id = lock_own_row.enqueue().job_id
+    try:
+        with background(worker.run, stop=worker.stop):
+            until(lambda: worker._committer.pending == 1, "the locked commit")
+            ended(app, after.enqueue().job_id)
+            until(lambda: worker._committer.pending == 0, "the end of the wait")
+        said = [event for event in events.of("degraded") if event.get("job_id") == str(job_id)]
+        assert f"ROLLBACK PREPARED '{gid}'" in said[0]["reason"]
+    finally:
+        conn.execute(f"ROLLBACK PREPARED '{gid}'")
+    assert app.get(job_id).state.value == "running"
+
+
+def test_a_commit_in_a_batch_gives_up_on_a_session_that_outlasts_its_lease(
+    app: Faultline, conn: Connection, database_url: str, events: EventTap
+) -> None:
+    lease = claimed(app, conn)
+    lease.deadline -= 2 * lease.lease_seconds + 1
+
+    async def commit() -> None:
+        link = Link(database_url, purpose="committer")
+        committer = Committer(link, batch_size=10, on_flushed=lambda: None)
+        service = asyncio.create_task(committer.run())
+        book = LeaseBook()
+        book.add(lease)
+        settlement = make_settlement(database_url, book, committer)
+        await settlement.commit(lease, None)
+        await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
+        assert len(book) == 0
+        service.cancel()
+        await asyncio.gather(service, return_exceptions=True)
+        await settlement.close()
+        await committer.close()
+
+    with psycopg.connect(database_url) as holder:
+        query = "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE"
+        holder.execute(query, [lease.claim.job_id])
+        asyncio.run(commit())
+    [said] = events.of("degraded")
+    assert f"faultline why {lease.claim.id}" in said["reason"]

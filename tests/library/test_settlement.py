@@ -10,28 +10,33 @@ from faultline import Faultline, Job, JobState, StaleLease, protocol
 from faultline.database import run
 from faultline.link import Link
 from faultline.steady import steady_now
+from faultline.workers.committer import Committer
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.settlement import Settlement
 
 from .running import Connection, EventTap, count
 
 
-def settle(url: str, lease: Lease, act: Callable[[Settlement], Coroutine[Any, Any, None]]) -> None:
+def make_settlement(url: str, book: LeaseBook, committer: Committer | None = None) -> Settlement:
     def make_link(purpose: str, *, on_connect: Any = None) -> Link:
         return Link(url, purpose=purpose, on_connect=on_connect)
 
+    return Settlement(
+        "worker",
+        book=book,
+        committer=committer,  # type: ignore[arg-type]
+        make_link=make_link,
+        spawn=lambda work: None,
+        retry_seconds=lambda claim: 0.0,
+        wake_in=lambda seconds: None,
+    )
+
+
+def settle(url: str, lease: Lease, act: Callable[[Settlement], Coroutine[Any, Any, None]]) -> None:
     async def run_it() -> None:
         book = LeaseBook()
         book.add(lease)
-        settlement = Settlement(
-            "worker",
-            book=book,
-            committer=None,  # type: ignore[arg-type]
-            make_link=make_link,
-            spawn=lambda work: None,
-            retry_seconds=lambda claim: 0.0,
-            wake_in=lambda seconds: None,
-        )
+        settlement = make_settlement(url, book)
         try:
             await act(settlement)
         finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import psycopg
@@ -26,12 +26,20 @@ from faultline.tracing import tracing
 from faultline.workers.leases import Lease
 
 _LOCKED_PAUSE_SECONDS = 0.02
+# After which, and then every so often, the entry's owner is asked whether to wait for its row any longer.
+_LOCKED_LOOK_SECONDS = 1.0
+_LOOKS_AT_ONCE = 10  # each is a round trip, and the next batch waits for it
+
+
+async def _wait_on(lease: Lease) -> bool:
+    return True
 
 
 class Entry(NamedTuple):
     lease: Lease
     result: str | None  # JSON text, checked
     on_verdict: Callable[[Lease, CommitVerdict | Exception], None]
+    may_wait: Callable[[Lease], Awaitable[bool]] = _wait_on  # False: its owner has dealt with it
 
 
 class Committer:
@@ -40,6 +48,7 @@ class Committer:
         self._batch_size = batch_size
         self._on_flushed = on_flushed
         self._waiting: deque[Entry] = deque()
+        self._look_at: dict[Lease, float] = {}  # of entries whose row is locked
         self._in_flight = 0
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -69,17 +78,35 @@ class Committer:
                 count = min(len(self._waiting), self._batch_size)
                 batch = [self._waiting.popleft() for _ in range(count)]
                 self._in_flight = len(batch)
-                locked = await self._commit(batch)
+                locked = await self._still_waiting(batch, await self._commit(batch))
                 self._in_flight = 0
                 if len(locked) < len(batch):
                     self._on_flushed()
                 if locked:
-                    self._waiting.extendleft(reversed(locked))
+                    self._waiting.extend(locked)  # behind the others: they can be committed
                     await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
             self._idle.set()
 
+    async def _still_waiting(self, batch: list[Entry], locked: list[Entry]) -> list[Entry]:
+        """The locked entries but those whose owner does not want to wait for the row any longer."""
+        now, looks, kept = steady_now(), 0, []
+        for entry in locked:
+            look_at = self._look_at.setdefault(entry.lease, now + _LOCKED_LOOK_SECONDS)
+            if now < look_at or looks == _LOOKS_AT_ONCE:
+                kept.append(entry)
+                continue
+            looks += 1
+            del self._look_at[entry.lease]
+            if await entry.may_wait(entry.lease):
+                kept.append(entry)
+        if self._look_at:
+            for entry in batch:
+                if entry not in locked:
+                    self._look_at.pop(entry.lease, None)
+        return kept
+
     async def _commit(self, batch: list[Entry]) -> list[Entry]:
-        """Give each entry its verdict; return those whose rows somebody holds just now."""
+        """Give each entry its verdict; return those whose rows another transaction locks just now."""
         while True:
             began_ns = time.time_ns()
             statement = protocol.commit_many(

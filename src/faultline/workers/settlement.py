@@ -75,7 +75,7 @@ class Settlement:
             await self.fail(lease, error, reason="rejected")
             return
         lease.on_lost = None  # the committer's verdict will tell
-        self._committer.submit(Entry(lease, result, self._on_verdict))
+        self._committer.submit(Entry(lease, result, self._on_verdict, self._may_wait_for_row))
 
     def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
         if isinstance(verdict, Exception):
@@ -85,6 +85,25 @@ class Settlement:
             self._spawn(self._later(lease, self.stale(lease, error)))
         else:
             self.committed(lease)
+
+    async def _may_wait_for_row(self, lease: Lease) -> bool:
+        """Whether a commit goes on waiting for a row that is locked; if not, its lease runs out.
+
+        The lock keeps heartbeats from renewing the lease, so that the wait has an end.
+        """
+        if await self._is_held_by_prepared(lease):
+            self.let_go(lease)
+            return False
+        if steady_now() <= lease.deadline + lease.lease_seconds:
+            return True
+        self.say(
+            Event.DEGRADED,
+            lease,
+            reason="a session locked the job until its lease had run out, and its commit is given up:"
+            f" faultline why {lease.claim.id} names the session",
+        )
+        self.let_go(lease)
+        return False
 
     async def _later(self, lease: Lease, work: Coroutine[Any, Any, None]) -> None:
         try:
