@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -20,11 +21,20 @@ from faultline.database import make_pool, open_session, run
 from faultline.drills.cluster import as_one
 from faultline.drills.proxy import Proxy, proxy_to
 from faultline.link import Link
-from faultline.protocol import Statement, claim
+from faultline.protocol import CHANNEL, Statement, call_of, claim
 from faultline.steady import steady_now
+from faultline.workers import listener as listener_module
 from faultline.workers.leases import Lease
+from faultline.workers.listener import Listener
 from tests.library.conftest import events
-from tests.library.running import Connection, EventTap, until, value, working
+from tests.library.running import (
+    Connection,
+    EventTap,
+    background,
+    until,
+    value,
+    working,
+)
 from tests.library.test_blame import END_ONE, IS_SLEEPING
 from tests.protocol.steps import enqueue
 
@@ -259,3 +269,33 @@ def stored_state(conn: Connection, job_id: UUID) -> tuple[str, int]:
     row = conn.execute("SELECT state, attempts FROM faultline.jobs WHERE id = %s", [job_id])
     state, attempts = row.fetchone() or ("", 0)
     return state, attempts
+
+
+def test_a_listener_leaves_a_frozen_server_and_hears_again(
+    freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for notifications, and a frozen server sends none: so it asks now and then."""
+    monkeypatch.setattr(listener_module, "_ROUND_SECONDS", 0.1)
+    calls = threading.Event()
+
+    def make_link(purpose: str, **options: Any) -> Link:
+        return Link(both, purpose=purpose, answer_seconds=2.0, **options)
+
+    listener = Listener(make_link, ["default"], "me", wake=lambda: None, called=calls.set)
+
+    def is_called() -> bool:
+        conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, call_of("me")])
+        return calls.wait(0.1)
+
+    async def listen() -> None:
+        try:
+            await listener.run()
+        finally:
+            await listener.close()
+
+    with background(listen):
+        until(is_called, "a notification")
+        calls.clear()
+        freezing.blackhole()
+        until(is_called, "a notification by way of the other host")
+    freezing.flow()
