@@ -36,14 +36,29 @@ def _lacking() -> str | None:
     lacking=lacks_a_clock,
 )
 def clock_set_back_under_a_leader(arena: Arena) -> None:
-    """A worker leads when the clock of the one server goes back by a day."""
+    """A worker leads when the clock of the one server goes back by a day.
+
+    First, as the control, it stands still. Another worker runs what is enqueued by the new clock, and none
+    of the jobs from before, although they were to run at once.
+    """
     clock = MovableClock(arena.server.data_dir.parent)
     _restart(arena, clock)
-    worker = arena.worker("--queues", "elsewhere", name="leader")
-    arena.wait_until(lambda: bool(worker.heard("reconciler_leading")), "its leading", by=worker)
+    leader = arena.worker("--queues", "elsewhere", name="leader")
+    arena.wait_until(lambda: bool(leader.heard("reconciler_leading")), "its leading", by=leader)
     scheduled = _enqueue(arena)
+    leader.stop()
+    arena.wait_until(lambda: leader.is_stopped, "the stop of the leader")
     clock.move(-_DAY_SECONDS)
     arena.inject("clock_jump", "postgres", seconds=-_DAY_SECONDS)
+    control = arena.worker("--no-reconciler", name="without a reconciler")
+    arena.wait_for_state(arena.submit(pay, number=arena.settings.jobs), "succeeded")
+    waiting = arena.count(_WAITING, [scheduled])
+    arena.expect(
+        waiting == arena.settings.jobs,
+        f"without a reconciler {waiting} of {arena.settings.jobs} jobs wait, and not all of them",
+    )
+    control.end()
+    leader.resume()
     _expect_work(arena, scheduled)
 
 
