@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from faultline.model import DEFAULT_MAX_ATTEMPTS
+
 from .steps import (
     Connect,
     Connection,
@@ -221,3 +223,10 @@ def test_a_job_is_not_claimed_before_its_producer_commits(
     producer.execute("BEGIN")
     enqueue(producer)
     assert claim_batch(never_waits(conn)) == []
+
+
+def test_a_client_in_sql_gets_as_many_attempts_as_the_library_gives(conn: Connection) -> None:
+    conn.execute("SELECT faultline.enqueue('t'), faultline.enqueue_many('t', '{\"{}\"}')")
+    conn.execute("INSERT INTO faultline.jobs (task) VALUES ('t')")
+    found = rows(conn, "SELECT max_attempts FROM faultline.jobs")
+    assert found == [(DEFAULT_MAX_ATTEMPTS,)] * 3
