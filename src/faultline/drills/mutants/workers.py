@@ -36,8 +36,8 @@ WORKER_MUTANTS = (
         (
             Edit(
                 SETTLEMENT,
-                "        if await self._persist(link, protocol.release(lease.claim), lease):\n",
-                "        if True:\n",
+                "        is_released = await self._persist(link, statement, lease)\n",
+                "        is_released = statement is not None\n",
             ),
         ),
     ),
