@@ -24,8 +24,9 @@ import pytest
 from psycopg import sql
 
 from faultline import embedded
+from tests.preforked import Template, forking
 
-pytest_plugins = ["tests.proof"]
+pytest_plugins = ["tests.order", "tests.proof"]
 
 Connect = Callable[[], psycopg.Connection[Any]]
 
@@ -37,6 +38,20 @@ TEST_SETTINGS = {
     "full_page_writes": "off",
     "max_connections": "400",
     "authentication_timeout": "10s",
+}
+# The tests of these folders strike processes at work, and do not look at how they start.
+FORKS_PROCESSES = {
+    *(
+        "api",
+        "campaign",
+        "children",
+        "dashboard",
+        "drills",
+        "failover",
+        "failure_modes",
+        "inspector",
+    ),
+    *("metrics", "poolers", "processes", "soak", "sweep", "tracing"),
 }
 TEMPLATE_LOCK = 0x464C54  # any number that nothing else on the test server locks
 
@@ -234,6 +249,24 @@ def connect(database_url: str) -> Iterator[Connect]:
 @pytest.fixture
 def conn(connect: Connect) -> psycopg.Connection[Any]:
     return connect()
+
+
+@pytest.fixture(scope="session")
+def template_process() -> Iterator[Template]:
+    """A process that has imported Faultline, started when it is first asked for a fork."""
+    template = Template()
+    yield template
+    template.close()
+
+
+@pytest.fixture(autouse=True)
+def forked_processes(request: pytest.FixtureRequest, template_process: Template) -> Iterator[None]:
+    """Lets the tests of some folders start their processes by a fork; see tests/preforked.py."""
+    with contextlib.ExitStack() as stack:
+        must_execute = request.node.get_closest_marker("executes") is not None
+        if request.path.parent.name in FORKS_PROCESSES and not must_execute:
+            stack.enter_context(forking(template_process))
+        yield
 
 
 @pytest.fixture

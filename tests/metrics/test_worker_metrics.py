@@ -234,6 +234,7 @@ def test_a_commit_of_a_handlers_own_transaction_is_timed(fleet: Fleet, stage: St
     assert page.total("faultline_commit_seconds_count") == 1
 
 
+@pytest.mark.executes
 def test_nothing_of_prometheus_is_imported_without_metrics(fleet: Fleet, stage: Stage) -> None:
     fleet.started("--queues", "plain", name="plain")
     worker(fleet, "--queues", "metered", name="metered")
