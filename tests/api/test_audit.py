@@ -306,6 +306,29 @@ def test_refusals_that_the_database_does_not_record_are_counted_for_the_next_min
     assert written == [1, 3]
 
 
+def test_a_row_that_is_being_written_when_the_server_stops_is_not_lost() -> None:
+    written: list[int] = []
+
+    async def stop_while_writing() -> None:
+        is_writing, may_end = asyncio.Event(), asyncio.Event()
+
+        async def record(statement: Statement[Any]) -> None:
+            is_writing.set()
+            await may_end.wait()
+            written.append(statement.params[-1])
+
+        refused = RefusedAccesses(record)
+        refused.note(RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated"))
+        await asyncio.wait_for(is_writing.wait(), BOUND_SECONDS)
+        closing = asyncio.create_task(refused.close())
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.wait_for(closing, BOUND_SECONDS)
+
+    asyncio.run(stop_while_writing())
+    assert written == [1]
+
+
 def test_a_caller_of_the_function_itself_cannot_fill_the_table(conn: Connection) -> None:
     call = "SELECT faultline.record_refusal('GET /', NULL, 'unauthenticated', 5)"
     recorded = [steps.value(conn, call) for _ in range(70)]

@@ -27,6 +27,7 @@ WRITE_SECONDS = 60.0
 MOST_KINDS = 20
 UNKNOWN_KEY = "unknown key"
 _LOOK_SECONDS = 1.0
+_CLOSE_SECONDS = 3.0
 _SEVERAL_TARGETS = "several"
 _SEVERAL = Actor(UNKNOWN_KEY, "several", "several addresses")
 
@@ -57,6 +58,7 @@ class RefusedAccesses:
         self._written_at: dict[Hashable, float] = {}
         self._writer: asyncio.Task[None] | None = None
         self._has_some = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     def note(self, refused: RefusedAccess) -> None:
         """Count it. The task that writes is started with the first."""
@@ -75,19 +77,22 @@ class RefusedAccesses:
         self._waiting[refused.kind] = (first, before + times)
 
     async def close(self) -> None:
-        """Write what was counted, as far as it can be written at once."""
+        """Let a write that is under way end, and write what was counted, for a few seconds at most."""
         if self._writer is None:
             return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS), self._writing:
+                self._written_at.clear()
+                await self._write_due(time.monotonic())
         self._writer.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._writer
-        self._written_at.clear()
-        await self._write_due(time.monotonic())
 
     async def _write(self) -> None:
         while True:
             await self._has_some.wait()
-            await self._write_due(time.monotonic())
+            async with self._writing:
+                await self._write_due(time.monotonic())
             if self._waiting:
                 await asyncio.sleep(min(self._seconds, _LOOK_SECONDS))
             else:
@@ -111,3 +116,4 @@ class RefusedAccesses:
                 is_recorded = await self._run(statement) is not False
             if not is_recorded:  # the database is away, or has recorded enough in this minute
                 self._count(refused, times)
+                return
