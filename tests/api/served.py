@@ -94,6 +94,9 @@ class Served:
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
     def wait(self) -> int:
         try:
             return self._process.wait(BOUND_SECONDS)

@@ -1,14 +1,17 @@
-"""A signal while the event loop starts or closes ends the process like any other signal."""
+"""Signals while the event loop starts or closes, and a second one while a server ends."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.api.served import Served, served
+from tests.embedded.helpers import wait_until
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
 
 # Python imports this at its start. The process sends SIGTERM to itself at each named point of the life
@@ -97,3 +100,33 @@ def test_a_signal_while_the_event_loop_starts_or_closes_ends_the_process_with_0(
     assert "Traceback" not in done.stderr
     assert "never awaited" not in done.stderr
     assert log.read_text().splitlines() == POINTS  # every one of them was reached
+
+
+UNFINISHED_REQUEST = (
+    b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+)
+
+
+def test_a_second_interrupt_ends_an_api_at_once_and_without_a_traceback(database_url: str) -> None:
+    with (
+        served(
+            database_url, "--insecure-no-keys", "--request-seconds=60", "--drain-seconds=60"
+        ) as api,
+        socket.create_connection(api.host_and_port, BOUND_SECONDS) as client,
+    ):
+        client.sendall(UNFINISHED_REQUEST)
+        assert client.recv(100).startswith(b"HTTP/1.1 100")  # it is under way
+        api.interrupt()
+        wait_until(lambda: not _accepts(api))
+        api.interrupt()
+        assert api.wait() == 0, api.said
+        assert "Traceback" not in "".join(api.said)
+
+
+def _accepts(api: Served) -> bool:
+    try:
+        socket.create_connection(api.host_and_port, BOUND_SECONDS).close()
+    except ConnectionRefusedError:
+        return False
+    return True

@@ -20,6 +20,8 @@ from faultline.termination import Termination
 # that what is a little too long is refused in our own words.
 _SPARE_HEADER_BYTES = 64 * 1024
 
+_errors = logging.getLogger("uvicorn.error")
+
 Announce = Callable[[str], None]
 Ending = Callable[[], Awaitable[Any]]
 
@@ -33,6 +35,10 @@ class _Server(uvicorn.Server):
         if self._on_stop is not None:
             await self._on_stop()
         await super().shutdown(sockets)
+        if self.force_exit:
+            # A second SIGINT: requests are cut off, which is no error, and the application still ends.
+            _errors.setLevel(logging.CRITICAL)
+            await self.lifespan.shutdown()
 
 
 def serve(
@@ -45,7 +51,7 @@ def serve(
 ) -> None:
     """Until SIGTERM or SIGINT. `on_bound` is told the address as soon as connections are accepted;
     `on_stop` ends what has no end of its own, such as streams."""
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not every mistake of a client's
+    _errors.setLevel(logging.ERROR)  # not every mistake of a client's
     listener = _bind(limits.host, limits.port)
     config = uvicorn.Config(
         app,
