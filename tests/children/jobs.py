@@ -124,3 +124,10 @@ def sleep_in_a_statement(job: Job) -> None:
     with job.transaction() as tx:
         if job.token == 1:
             tx.execute("SELECT pg_sleep(600)")
+
+
+@app.task(retry=SOON)
+def sleep_in_a_thread(job: Job) -> None:
+    with job.transaction() as tx:
+        if job.token == 1:
+            tx.execute("SELECT pg_sleep(600)")

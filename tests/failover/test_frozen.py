@@ -23,9 +23,11 @@ from faultline.drills.proxy import Proxy, proxy_to
 from faultline.link import Link
 from faultline.protocol import CHANNEL, Statement, call_of, claim
 from faultline.steady import steady_now
+from faultline.task import Task
 from faultline.workers import listener as listener_module
 from faultline.workers.leases import Lease
 from faultline.workers.listener import Listener
+from tests.children import jobs
 from tests.library.conftest import events
 from tests.library.running import (
     Connection,
@@ -42,6 +44,10 @@ __all__ = ["events"]
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
 SHORT_SECONDS = 0.3
+RELEASE_WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND wait_event_type = 'Lock' AND query ~ 'faultline.release_after_outage'"
+)
 
 
 @pytest.fixture
@@ -240,29 +246,26 @@ def test_a_block_whose_server_freezes_after_the_handler_failed_gives_its_rollbac
         freezing.flow()
 
 
+@pytest.mark.parametrize("task", [jobs.sleep_in_a_thread, jobs.sleep_in_a_statement])
 def test_a_handlers_statement_ends_when_its_worker_has_left_the_frozen_server(
-    freezing: Proxy, both: str, conn: Connection
+    freezing: Proxy,
+    both: str,
+    conn: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    task: Task[..., None],
 ) -> None:
-    app, handler_ended = Faultline(both), threading.Event()
-
-    @app.task(name="frozen.sleep")
-    def sleep(job: Job) -> None:
-        with job.transaction() as tx:
-            if job.token == 1:
-                try:
-                    tx.execute("SELECT pg_sleep(600)")
-                finally:
-                    handler_ended.set()
-
-    job_id = sleep.enqueue().job_id
-    with working(app, answer_seconds=2.0, lease_seconds=300):
+    """In a thread, and in a child process."""
+    monkeypatch.setenv("DATABASE_URL", both)
+    job_id = task.enqueue().job_id
+    with working(jobs.app, answer_seconds=2.0, lease_seconds=300):
         until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
         freezing.blackhole()
-        until(handler_ended.is_set, "the end of the statement")
-        conn.execute(END_ONE)  # what the frozen server held is not on the new primary
+        # The sleeping backend still locks the job, as that of a frozen server does not at the new one.
+        until(lambda: value(conn, RELEASE_WAITS) == 1, "the end of the attempt")
+        conn.execute(END_ONE)
         until(lambda: stored_state(conn, job_id) == ("succeeded", 1), "the second attempt")
     freezing.flow()
-    app.close()
+    jobs.app.close()
 
 
 def stored_state(conn: Connection, job_id: UUID) -> tuple[str, int]:

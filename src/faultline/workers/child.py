@@ -7,6 +7,7 @@ here has to be trusted: a child that outlives its worker is refused like any sta
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import multiprocessing
 import multiprocessing.connection
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
+from faultline.database import AsyncPool, Place, Pool, make_async_pool, make_pool
 from faultline.database_errors import is_server_loss
 from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
 from faultline.handler_errors import name_of, tame, text_of, traceback_of
@@ -142,6 +143,13 @@ class Desk:
         """What the database refused of the last job."""
         return None if self._job is None else self._job._refusal
 
+    def leave(self, place: Place) -> None:
+        """End the sessions with a server that the worker has left. From any thread."""
+        if self._pool is not None:
+            self._pool.distrust()
+        if self._job is not None:
+            self._job._cut_from(place)
+
     def trace(self, request: Request) -> None:
         """Go on with the trace of the attempt, before the handler's time begins."""
         self._trace = None
@@ -176,11 +184,12 @@ class Desk:
         return job, task.attempt(job, **task.arguments(request.claim.payload_json))
 
 
-def main(pipe: Pipe, deadline: Any, url: str) -> None:
+def main(pipe: Pipe, left_servers: Pipe, deadline: Any, url: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     desk = Desk(url, pipe, deadline)
+    threading.Thread(target=_leave_servers, args=(left_servers, desk), daemon=True).start()
     while True:
         try:
             request: Request = pipe.recv()
@@ -198,6 +207,13 @@ def _traced_as(request: Request) -> Spans | None:
     importlib.import_module(request.module)
     set_up("worker")
     return tracing.look()
+
+
+def _leave_servers(left_servers: Pipe, desk: Desk) -> None:
+    """The handler may wait for a frozen server, so that its own thread cannot listen."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            desk.leave(left_servers.recv())
 
 
 def _end_with_parent() -> None:

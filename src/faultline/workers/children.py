@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from faultline.database import Place
 from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
 from faultline.job import Job
 from faultline.model import CommitPhase
@@ -54,17 +55,28 @@ class TaskMissing(FaultlineError):
 class Child:
     def __init__(self, url: str) -> None:
         self.pipe, far_end = _context.Pipe()
+        left_servers, self._left_servers = _context.Pipe(duplex=False)
         self.deadline = _context.Value("d", 0.0, lock=False)
         self.process = _context.Process(
-            target=main, args=(far_end, self.deadline, url), daemon=True, name="faultline-handler"
+            target=main,
+            args=(far_end, left_servers, self.deadline, url),
+            daemon=True,
+            name="faultline-handler",
         )
         self.process.start()
         far_end.close()  # else its death would not close the pipe
+        left_servers.close()
+
+    def leave(self, place: Place) -> None:
+        """Have it end its sessions with a server that this worker has left."""
+        with contextlib.suppress(OSError):  # it died, or is being ended
+            self._left_servers.send(place)
 
     def end(self) -> None:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+        self._left_servers.close()
 
 
 class Children:
@@ -108,6 +120,12 @@ class Children:
         with self._lock:
             self._all.discard(child)
         child.end()
+
+    def leave(self, place: Place) -> None:
+        with self._lock:
+            children = tuple(self._all)
+        for child in children:
+            child.leave(place)
 
     def close(self) -> None:
         if tracing.spans is not None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
+from faultline.database import AsyncPool, Place, Pool, make_async_pool, make_pool
 from faultline.workers.children import Children
 
 _NAME = "faultline handler"
@@ -44,8 +44,12 @@ class Tools:
                 self._pool.open()
             return self._pool
 
-    async def distrust(self) -> None:
-        """Give no handler a session that was opened until now: its server froze, or was demoted."""
+    async def leave(self, place: Place) -> None:
+        """Give no handler a session that was opened until now: the worker has left that server.
+
+        Child processes end those that they use, too.
+        """
+        self.children.leave(place)
         await self.async_pool.distrust()
         if self._pool is not None:
             await asyncio.to_thread(self._pool.distrust)

@@ -170,7 +170,7 @@ class Worker:
         await self._registration.renew(conn, session)
         left, self._place = self._place, place_of(conn)
         if left is not None and left != self._place:
-            await self._tools.distrust()
+            await self._tools.leave(left)
             for attempt in tuple(self._executor.attempts):
                 attempt.job._cut_from(left)
 

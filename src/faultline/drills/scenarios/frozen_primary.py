@@ -3,9 +3,9 @@
 Every process of the server is stopped. Its kernel still accepts connections and acknowledges what
 arrives, so neither keep-alives nor `tcp_user_timeout` notice anything. Workers and a producer wait for
 answers that will not come. They cut those sessions after a limit of their own, find the new primary, and
-go on: nothing is restarted, and no job is charged an attempt. A handler that waits in a statement of its own
-is told by its worker, which ends the sessions with a server that it has left. One more worker has that limit
-switched off. It is the control: it waits for as long as the old primary stays frozen.
+go on: nothing is restarted, and no job is charged an attempt. Two handlers wait in statements of their own,
+one of them in a child process: their worker ends the sessions with a server that it has left. One more worker
+has that limit switched off. It is the control: it waits for as long as the old primary stays frozen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from faultline.drills.arena import Arena
 from faultline.drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epochs, lacking
 from faultline.drills.producer import LibraryProducer
 from faultline.drills.scenario import scenario
-from faultline.drills.workload import LONG_STATEMENT, pay_in_long_statement
+from faultline.drills.workload import (
+    LONG_STATEMENT,
+    pay_in_long_statement,
+    pay_in_long_statement_apart,
+)
 from faultline.errors import FaultlineError
 from faultline.health import file
 from faultline.health.verdict import Limits, is_well
@@ -52,8 +56,9 @@ def frozen_primary(arena: Arena) -> None:
     load = Load(arena, producer=producer, options=_LIMITED)
     load.wait_for_commits(arena.settings.jobs, "on the first primary")
     arena.submit(pay_in_long_statement, number=-1)
+    arena.submit(pay_in_long_statement_apart, number=-2)
     arena.wait_until(
-        lambda: arena.query(_UNDER_WAY, [LONG_STATEMENT]) == [(1,)], "a statement under way"
+        lambda: arena.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
     )
     cluster.freeze_primary()
     cluster.promote(standby)
