@@ -59,11 +59,16 @@ def is_refused(result: PointResult) -> bool:
 
 
 def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) -> None:
+    """On a busy machine it may come so late that it gives the job back, which breaks other rules."""
     settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
-    with ground(server_url, settings) as naive:
-        result = struck(naive, Fault.STOP, until=never)
+    for _ in range(TRIES):
+        with ground(server_url, settings) as naive:
+            result = naive.strike(BEFORE_THE_TRANSACTION, Fault.STOP)
+        broken = {finding.rule for finding in result.findings}
+        if "at_most_one_effect" in broken:
+            break
     assert result.verdict is Verdict.INVALID
-    assert "at_most_one_effect" in {finding.rule for finding in result.findings}
+    assert "at_most_one_effect" in broken
 
 
 def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> None:
