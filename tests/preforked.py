@@ -87,7 +87,8 @@ class Template:
     def can_start(self, options: dict[str, Any]) -> bool:
         """Whether a fork can do what is asked for. The template is started for the first such command."""
         command = options["args"]
-        if not isinstance(command, list) or list(map(str, command[:3])) != PROGRAM:
+        is_ours = isinstance(command, list) and list(map(str, command[:3])) == PROGRAM
+        if not is_ours or not sys.platform.startswith("linux"):
             return False
         with self._lock:
             if self._process is None:
