@@ -48,10 +48,9 @@ READ_AT_START = ("PYTHON", "LD_", "FAKETIME", "MALLOC_", "GLIBC_", "OTEL_")
 
 # From linux/prctl.h and linux/sched.h.
 PR_GET_TID_ADDRESS = 40
-PR_SET_PDEATHSIG = 1
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 SYS_CLONE = {"x86_64": 56}
-SIGCHLD, SIGKILL = 17, 9
+SIGCHLD = 17
 
 
 class Template:
@@ -60,16 +59,17 @@ class Template:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_able = False
+        self._environment = dict(os.environ)  # before any test has changed it
         self._lock = threading.Lock()  # an answer belongs to the thread that asked
 
     def _start_template(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(ANSWER_SECONDS)
-        self._environment = dict(os.environ)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.preforked", str(theirs.fileno())],
                 cwd=ROOT,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -98,12 +98,19 @@ class Template:
         names = {n for n in given.keys() | self._environment.keys() if n.startswith(READ_AT_START)}
         return (
             self._is_able
+            and self._is_on_our_network()
             and not any(options.get(name) for name in unusual)
             and options["executable"] in (None, sys.executable)
             and options.get("umask", -1) == -1
             and (options.get("process_group") or -1) == -1
             and all(given.get(name) == self._environment.get(name) for name in names)
         )
+
+    def _is_on_our_network(self) -> bool:
+        """Whether this thread is in the network namespace of the template, and so of its forks."""
+        assert self._process is not None
+        theirs = Path(f"/proc/{self._process.pid}/ns/net").readlink()
+        return Path("/proc/thread-self/ns/net").readlink() == theirs
 
     def start(self, options: dict[str, Any]) -> int:
         """Fork it: the process id of a child of ours."""
@@ -183,7 +190,7 @@ def fork_sibling(address: int) -> int:
 
 
 def serve(channel: socket.socket, address: int) -> list[str] | None:
-    """Answer requests for forks. Returns in each fork, with its command line, and None at the end."""
+    """Answer requests for forks, until the test's process is gone: None. In a fork: its command line."""
     while True:
         message, streams, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, 3)
         if not message:
@@ -199,7 +206,6 @@ def serve(channel: socket.socket, address: int) -> list[str] | None:
 
 def become(request: dict[str, Any], streams: list[int]) -> list[str]:
     """In the fork: take over what `exec` would have been given. Returns the command line."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
     if request["new_session"]:
         os.setsid()
     for number, stream in enumerate(streams):
@@ -215,7 +221,6 @@ def become(request: dict[str, Any], streams: list[int]) -> list[str]:
 
 
 def main() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)  # it goes with the test's process
     channel = socket.socket(fileno=int(sys.argv[1]))
     address = thread_id_address()
     if address is None:
