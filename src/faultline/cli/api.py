@@ -11,7 +11,6 @@ import click
 
 from faultline.api import ApiSettings
 from faultline.cli.context import Context
-from faultline.cli.lazy import import_uncollected
 from faultline.cli.schema import require_schema
 from faultline.errors import InvalidSettings
 from faultline.migrate import require_current_schema
@@ -73,9 +72,6 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
     with Termination() as termination:
         require_schema(url, require_current_schema)
 
-        import_uncollected(
-            "faultline.api.application"
-        )  # FastAPI is most of what this command imports
         from faultline.api.application import create_api
         from faultline.serving.server import serve
 

@@ -9,7 +9,6 @@ import click
 
 from faultline import __version__
 from faultline.cli.context import Context
-from faultline.cli.lazy import import_uncollected
 from faultline.cli.schema import require_schema
 from faultline.errors import InvalidSettings
 from faultline.inspector.settings import (
@@ -123,7 +122,6 @@ def serve(
     with Termination() as termination:
         require_schema(settings.database_url, require_current_schema)
 
-        import_uncollected("faultline.inspector.service")
         from faultline.inspector import service
 
         service.serve(settings, on_listening=announce, termination=termination)

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
-import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import click
-
-
-def import_uncollected(module: str) -> ModuleType:
-    """Import a module without garbage collection, and exclude it from later collections.
-
-    Modules live as long as the process. Collecting while they are imported, and once more when the process
-    ends, took more than a quarter of the CPU time that a worker needs to start and to stop.
-    """
-    if module in sys.modules or not gc.isenabled():
-        return importlib.import_module(module)
-    gc.disable()
-    try:
-        return importlib.import_module(module)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 class LazyGroup(click.Group):
@@ -42,5 +23,5 @@ class LazyGroup(click.Group):
         if cmd_name not in self._modules:
             return None
         module, _, attribute = self._modules[cmd_name].partition(":")
-        command: click.Command = getattr(import_uncollected(module), attribute or cmd_name)
+        command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
         return command
