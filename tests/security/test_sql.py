@@ -42,6 +42,9 @@ REVIEWED = {
     ("migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
     ("fenced_block.py", "self"): "not SQL: the copy of a block",
     ("handler_connection.py", "query"): "the handler's own, passed on to the driver",
+    ("app.py", "_refused(action, target, error)"): "a Statement of audit_log.py",
+    ("transactions.py", "names"): "of session_settings.py: literals, and typed as such",
+    ("transactions.py", "values"): "the same",
     (
         "transactions.py",
         "level",
