@@ -49,7 +49,7 @@ WORKER_MUTANTS = (
             Edit(
                 EXECUTOR,
                 "        elif phase is CommitPhase.FENCED:\n",
-                "        elif phase is CommitPhase.FENCED and isinstance(error, psycopg.OperationalError):\n"
+                "        elif phase is CommitPhase.FENCED and error is not None:\n"
                 "            attempt.job._phase = CommitPhase.UNCOMMITTED\n"
                 "            await self._settle(attempt, await attempt.run(self._tools))\n"
                 "        elif phase is CommitPhase.FENCED:\n",
