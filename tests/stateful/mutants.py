@@ -64,8 +64,8 @@ MUTANTS = (
     ATTEMPTS_NOT_COUNTED,
     Mutant(
         "a release keeps the attempt",
-        "attempts = attempts - 1, lease_owner",
-        "lease_owner",
+        "job.claimed_at);\n    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1,",
+        "job.claimed_at);\n    UPDATE faultline.jobs SET state = 'queued',",
         is_quick=True,
     ),
     Mutant(
