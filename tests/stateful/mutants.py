@@ -64,8 +64,9 @@ MUTANTS = (
     ATTEMPTS_NOT_COUNTED,
     Mutant(
         "a release keeps the attempt",
-        "job.claimed_at);\n    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1,",
-        "job.claimed_at);\n    UPDATE faultline.jobs SET state = 'queued',",
+        "'released', job.claimed_at);\n"
+        "    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1,",
+        "'released', job.claimed_at);\n    UPDATE faultline.jobs SET state = 'queued',",
         is_quick=True,
     ),
     Mutant(
