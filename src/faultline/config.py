@@ -15,6 +15,7 @@ from faultline.errors import InvalidSettings
 # when another one does (scaled up with the number of workers).
 LIVENESS_SECONDS = 0.1
 LEADERSHIP_SECONDS = 0.2
+LONGEST_LEADERSHIP_SECONDS = 5.0  # of more than ten workers each tries to lead less often
 # A reconciler whose own session was lost gives workers that vanished meanwhile this long to connect again:
 # longer than the longest pause between two of their attempts.
 RECONNECT_SECONDS = 6.0
@@ -144,10 +145,14 @@ class WorkerSettings:
 
         A new leader has to be found first (a killed worker may have led), then the deaths are seen
         at the next look. Twice, because a look may begin just before the death. It makes no difference
-        how many of the workers are killed at once, up to ten; of more, those that are left look for a new
-        leader less often, every 5 s at most.
+        how many of up to ten workers are killed at once.
         """
         return 2 * (LEADERSHIP_SECONDS + LIVENESS_SECONDS)
+
+    @property
+    def recovery_in_large_fleet_seconds(self) -> float:
+        """The same for any number of workers: the more there are, the less often each tries to lead."""
+        return 2 * (LONGEST_LEADERSHIP_SECONDS + LIVENESS_SECONDS)
 
     @property
     def recovery_after_silence_seconds(self) -> float:

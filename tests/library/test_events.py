@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from faultline import Faultline, Job, RetryPolicy
+from faultline.config import LIVENESS_SECONDS, LONGEST_LEADERSHIP_SECONDS
 from faultline.events import ROUTINE, WARNINGS, Event, EventLog
 from faultline.reconciler import Reconciler
 
@@ -142,6 +143,9 @@ def test_a_worker_that_starts_says_how_soon_it_recovers(app: Faultline, events: 
         [line] = until(lambda: events.of("worker_started"))
     assert (line["queues"], line["concurrency"], line["lease_seconds"]) == (["red"], 3, 4)
     assert line["recovery_after_crash_seconds"] < line["recovery_after_silence_seconds"]
+    assert line["recovery_in_large_fleet_seconds"] == 2 * (
+        LONGEST_LEADERSHIP_SECONDS + LIVENESS_SECONDS
+    )
 
 
 def test_a_job_that_fails_is_scheduled_again_and_then_dead(

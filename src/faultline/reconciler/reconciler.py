@@ -21,6 +21,7 @@ from faultline.config import (
     LEADER_PULSE_SECONDS,
     LEADERSHIP_SECONDS,
     LIVENESS_SECONDS,
+    LONGEST_LEADERSHIP_SECONDS,
     RECONNECT_SECONDS,
     Retention,
 )
@@ -47,7 +48,6 @@ _OBSERVE_SECONDS = 1.0
 # An old snapshot anywhere keeps the index entries of ended leases alive, and a look walks past them:
 # the dearer that becomes, the more seldom.
 _LOOKING_SHARE = 4
-_LONGEST_WAIT_TO_LEAD_SECONDS = 5.0
 _LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
 _WORKERS_PER_WAIT = 10
 _STANDS_IN = (
@@ -132,7 +132,7 @@ class Reconciler:
                 return
             # The more of them wait, the less often each asks; one of them is soon enough.
             share = max(1.0, workers / _WORKERS_PER_WAIT)
-            wait = min(LEADERSHIP_SECONDS * share, _LONGEST_WAIT_TO_LEAD_SECONDS)
+            wait = min(LEADERSHIP_SECONDS * share, LONGEST_LEADERSHIP_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
 
     async def _lead(self) -> None:

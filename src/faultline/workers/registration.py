@@ -63,7 +63,7 @@ class Registration:
 
     def _say_started(self, session: Session) -> None:
         settings = self._settings
-        after_silence = after_crash = settings.recovery_after_silence_seconds
+        after_silence = after_crash = in_large_fleet = settings.recovery_after_silence_seconds
         if session.is_pooled:
             emit(
                 Event.DEGRADED,
@@ -72,6 +72,7 @@ class Registration:
             )
         else:
             after_crash = settings.recovery_after_crash_seconds
+            in_large_fleet = settings.recovery_in_large_fleet_seconds
         emit(
             Event.WORKER_STARTED,
             worker=settings.worker_id,
@@ -79,6 +80,7 @@ class Registration:
             concurrency=settings.concurrency,
             lease_seconds=settings.lease_seconds,
             recovery_after_crash_seconds=round(after_crash, 3),
+            recovery_in_large_fleet_seconds=round(in_large_fleet, 3),
             recovery_after_silence_seconds=round(after_silence, 3),
             recovery_after_stall_seconds=round(settings.recovery_after_stall_seconds, 3),
         )
