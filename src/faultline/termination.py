@@ -63,9 +63,12 @@ class Termination:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._may_exit = False
+        is_starting, self._may_exit = self._may_exit, False
         # Later than this: while Python shuts down it puts the default of each signal back.
         atexit.register(_ignore)
+        if is_starting and self._received and isinstance(error, Exception):
+            # The code that SystemExit was raised in, an extension module say, has wrapped it.
+            raise SystemExit(0) from None
 
     def run(
         self,
