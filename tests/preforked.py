@@ -86,7 +86,7 @@ class Template:
             self._process.wait(ANSWER_SECONDS)
 
     def can_start(self, options: dict[str, Any]) -> bool:
-        """Whether a fork can do what is asked for. The template is started for the first such command."""
+        """Whether a fork can do what is asked for; starts the template when first needed."""
         command = options["args"]
         is_ours = isinstance(command, list) and list(map(str, command[:3])) == PROGRAM
         if not is_ours or not sys.platform.startswith("linux"):
@@ -166,7 +166,7 @@ def forking(template: Template) -> Iterator[None]:
 
 
 def thread_id_address() -> int | None:
-    """Where the C library keeps the main thread's id, for the kernel to write a fork's own there."""
+    """Where the C library keeps the main thread's id; the kernel writes a fork's there."""
     if not sys.platform.startswith("linux") or os.uname().machine not in SYS_CLONE:
         return None
     address = ctypes.c_void_p()

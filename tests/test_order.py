@@ -1,4 +1,4 @@
-"""The order of a run: every test once, and the slow ones at the beginning of each process's share."""
+"""The order of a run: every test once, slow ones first in each process's share."""
 
 from __future__ import annotations
 

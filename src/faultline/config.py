@@ -151,7 +151,7 @@ class WorkerSettings:
 
     @property
     def recovery_in_large_fleet_seconds(self) -> float:
-        """The same for any number of workers: the more there are, the less often each tries to lead."""
+        """Worst case for any number of workers: of many, each tries to lead less often."""
         return 2 * (LONGEST_LEADERSHIP_SECONDS + LIVENESS_SECONDS)
 
     @property

@@ -292,7 +292,7 @@ class Job:
         self._connections.discard(conn)
 
     def _cut_from(self, place: Place) -> None:
-        """End the attempt's sessions with a server that the worker has left: it may never answer."""
+        """End the attempt's sessions with a server that the worker has left."""
         for conn in tuple(self._connections):
             if place_of(conn) == place:
                 sever(conn)

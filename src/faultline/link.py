@@ -191,7 +191,7 @@ class Link:
                 told.cancel()
 
     async def was_lost_since(self, moment: float) -> bool:
-        """Whether this session was lost since `moment` (steady clock), or is lost now: by a round trip."""
+        """Ask the server whether this session was lost since `moment` (steady clock)."""
         try:
             if await self.run(IN_RECOVERY):
                 return True

@@ -1,4 +1,4 @@
-"""The functions of waiting.sql as values: jobs that are given back, or stranded by a clock set back."""
+"""The functions of waiting.sql as values: releases, deferrals, a clock set back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def defer_many(
 
 
 def release_after_outage(claim: Claim, *, error: str) -> Statement[bool]:
-    """Give the job back uncharged; False if the server failed under it too often, and it is still held."""
+    """Release the job uncharged; False, and still held, after too many outages."""
     return Statement(
         "SELECT faultline.release_after_outage(%s::uuid, %s, %s::uuid, %s)",
         (claim.id, claim.fencing_token, claim.lease, error),

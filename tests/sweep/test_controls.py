@@ -59,7 +59,7 @@ def is_refused(result: PointResult) -> bool:
 
 
 def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) -> None:
-    """On a busy machine it may come so late that it gives the job back, which breaks other rules."""
+    """Strike again where a busy machine made the control break other rules."""
     settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
     for _ in range(TRIES):
         with ground(server_url, settings) as naive:

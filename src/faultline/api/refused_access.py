@@ -77,7 +77,7 @@ class RefusedAccesses:
         self._waiting[refused.kind] = (first, before + times)
 
     async def close(self) -> None:
-        """Let a write that is under way end, and write what was counted, for a few seconds at most."""
+        """Finish the write under way and record what was counted, for a few seconds at most."""
         if self._writer is None:
             return
         with contextlib.suppress(TimeoutError):

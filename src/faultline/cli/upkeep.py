@@ -115,7 +115,7 @@ def _lapsed_holders(conn: Connection) -> Iterator[Check]:
 
 
 def _stored_sizes(conn: Connection) -> Iterator[Check]:
-    """Rows from before the limits: showing or dumping one can fail. They are the oldest of their tables."""
+    """Finds rows from before the limits: showing or dumping one can fail."""
     name = "stored sizes"
     if not run(conn, server_inspection.may_read_texts()):
         yield ok(name, "not looked at: this account may not read payloads, results and errors")

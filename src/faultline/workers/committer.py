@@ -88,7 +88,7 @@ class Committer:
             self._idle.set()
 
     async def _still_waiting(self, batch: list[Entry], locked: list[Entry]) -> list[Entry]:
-        """The locked entries but those whose owner does not want to wait for the row any longer."""
+        """The locked entries whose owners still wait for the row."""
         now, looks, kept = steady_now(), 0, []
         for entry in locked:
             look_at = self._look_at.setdefault(entry.lease, now + _LOCKED_LOOK_SECONDS)
@@ -106,7 +106,7 @@ class Committer:
         return kept
 
     async def _commit(self, batch: list[Entry]) -> list[Entry]:
-        """Give each entry its verdict; return those whose rows another transaction locks just now."""
+        """Give each entry its verdict; return those whose rows are locked."""
         while True:
             began_ns = time.time_ns()
             statement = protocol.commit_many(

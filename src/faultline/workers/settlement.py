@@ -211,7 +211,7 @@ class Settlement:
         self.finish(lease, exit_reason="released")
 
     async def release_after_outage(self, lease: Lease, error: Exception) -> None:
-        """Release a job under whose attempt the server failed; charge it if that happened too often."""
+        """Release a job whose server failed; charge it if that happened too often."""
         try:
             await self._release_after_outage(lease, error, link=self._desk)
         except StaleLease as stale:

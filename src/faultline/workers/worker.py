@@ -166,7 +166,7 @@ class Worker:
         return self._make_link("worker", on_connect=self._register)
 
     async def _register(self, conn: AsyncConnection, session: Session) -> None:
-        """Also end the handlers' sessions with the server that this one has left: it may be frozen."""
+        """Also end the handlers' sessions with the server that this one has left."""
         await self._registration.renew(conn, session)
         left, self._place = self._place, place_of(conn)
         if left is not None and left != self._place:

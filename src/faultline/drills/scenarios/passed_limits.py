@@ -104,7 +104,7 @@ def _purge(arena: Arena, span: str) -> None:
 
 
 def _make_a_key(arena: Arena) -> None:
-    """As an account that may make keys and not enqueue; only a superuser can act as another account."""
+    """Act as an account that may make keys and not enqueue (needs a superuser)."""
     ((is_superuser,),) = arena.query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
     if not is_superuser:
         return

@@ -40,7 +40,7 @@ def shared_queue(arena: Arena) -> None:
 
 
 def _fail_unknown_tasks(arena: Arena) -> None:
-    """The control: it claims jobs of any task, and reports a failure for each that it does not know."""
+    """The control: claims jobs of any task and fails each that it does not know."""
     jobs = arena.settings.jobs
     for number in range(-jobs, 0):
         arena.submit(neighbour.pay, number=number, queue=_CONTROL)
