@@ -19,7 +19,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 # pip goes when it has done its work: a container that runs installs nothing.
 RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
-    && /opt/faultline/bin/python -m pip install --no-deps --no-index /dist/faultline-*.whl \
+    && /opt/faultline/bin/python -m pip install --no-deps --no-index /dist/faultline_queue-*.whl \
     && /opt/faultline/bin/python -m pip check \
     && /opt/faultline/bin/python -m pip uninstall --quiet --yes pip
 

@@ -15,19 +15,19 @@ JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 2)
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml drills/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Faultline needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 ifneq ($(UV),)
 	@echo "installing into $(VENV) with uv"
 	@uv venv --quiet --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
 	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
-	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --no-build-isolation -e . -e drills
 else
 	@echo "installing into $(VENV) with pip (uv is faster, if you have it)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e drills
 endif
 	@touch $@
 
@@ -51,7 +51,7 @@ model: $(READY) ## check the protocol's model with spin, and rewrite the table i
 	@$(BIN)/python model/check.py
 
 lint: $(READY) ## ruff, mypy --strict, import-linter, bandit
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/bandit -q -c pyproject.toml -r src benchmarks monitoring
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/bandit -q -c pyproject.toml -r src drills/src benchmarks monitoring
 
 format: $(READY) ## let ruff rewrite the code to the house format
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -23,7 +23,7 @@ from benchmarks.section import SECTIONS
 from benchmarks.servers import postgres_server, redis_server
 from benchmarks.trial import Stage
 from benchmarks.workloads import WORKLOADS
-from faultline.cli.playground import ends_cleanly
+from faultline_drills.cli.playground import ends_cleanly
 
 _REPEATS = 3
 # The short form: one repeat of the workloads that matter most, at a fraction of the jobs.

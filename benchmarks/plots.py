@@ -15,7 +15,7 @@ from benchmarks.measurement import number
 from benchmarks.peer import FAULTLINE, Peer
 from benchmarks.results import Entrant, Results
 from benchmarks.workloads import MEASURES
-from faultline.drills.report.plots import FAINT, INK, annotate_origin, new_figure, save
+from faultline_drills.report.plots import FAINT, INK, annotate_origin, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

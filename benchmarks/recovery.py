@@ -20,13 +20,13 @@ from faultline import protocol
 from faultline.config import WorkerSettings
 from faultline.database import Connection, connect
 from faultline.database import run as run_statement
-from faultline.drills.measures import quantile
-from faultline.drills.recovery import measure_recovery
-from faultline.drills.recovery.app import linger
-from faultline.drills.report.plots import INK, new_figure
-from faultline.drills.scratch import scratch_database
-from faultline.drills.subjects import Subject, install
-from faultline.drills.witness import Witness
+from faultline_drills.measures import quantile
+from faultline_drills.recovery import measure_recovery
+from faultline_drills.recovery.app import linger
+from faultline_drills.report.plots import INK, new_figure
+from faultline_drills.scratch import scratch_database
+from faultline_drills.subjects import Subject, install
+from faultline_drills.witness import Witness
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,7 +100,7 @@ def measure_stops(
 
 
 def _start_worker(crew: ExitStack, url: str, queue: str) -> None:
-    app = "faultline.drills.recovery.app:app"
+    app = "faultline_drills.recovery.app:app"
     witness = Witness("worker", app=app, url=url, options=["--queues", queue])
     crew.callback(witness.end)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.plots import draw_race
 from benchmarks.results import Results
 from benchmarks.tables import as_markdown
-from faultline.drills.report.plots import save
+from faultline_drills.report.plots import save
 
 
 def write_report(results: Results, folder: Path, note: str) -> list[Path]:

@@ -20,7 +20,7 @@ from benchmarks.section import Context, Section, load_section
 from benchmarks.servers import Redis, Server, postgres_server, redis_server
 from benchmarks.trial import Stage
 from benchmarks.workloads import Workload
-from faultline.drills.provenance import provenance
+from faultline_drills.provenance import provenance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.race import RaceReport, RaceSettings, run_race
-from faultline.drills.subjects import Subject, install
+from faultline_drills.race import RaceReport, RaceSettings, run_race
+from faultline_drills.subjects import Subject, install
 
 
 @pytest.fixture(

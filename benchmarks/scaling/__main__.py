@@ -13,9 +13,9 @@ from benchmarks.scaling.parts import PARTS, Task, measure
 from benchmarks.scaling.section import TITLE, as_section
 from benchmarks.section import Section
 from benchmarks.servers import postgres_server
-from faultline.cli.playground import ends_cleanly
-from faultline.drills.provenance import provenance
-from faultline.drills.report.plots import save
+from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.provenance import provenance
+from faultline_drills.report.plots import save
 
 
 @click.command()

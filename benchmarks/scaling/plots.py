@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.scaling.claims import BATCHES
 from benchmarks.scaling.drain import TENTHS, Shape
 from benchmarks.scaling.findings import CLAIM_BOUND, MEMORY_BOUNDS, Findings
-from faultline.drills.report.plots import FAINT, INK, new_figure
+from faultline_drills.report.plots import FAINT, INK, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ from psycopg import conninfo, sql
 from benchmarks.servers import settle
 from faultline import epoch
 from faultline.database import Connection, connect, run
-from faultline.drills.scratch import scratch_database
 from faultline.migrate import migrate
+from faultline_drills.scratch import scratch_database
 
 QUEUES = ("default", "second")
 _PRIORITY = 5  # the default

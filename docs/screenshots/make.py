@@ -21,8 +21,8 @@ import shop
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from faultline import embedded
-from faultline.drills.witness import Witness
 from faultline.migrate import migrate
+from faultline_drills.witness import Witness
 
 HERE = Path(__file__).parent
 BOUND_SECONDS = 40.0

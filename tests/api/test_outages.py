@@ -11,8 +11,8 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline.drills.proxy import Action, Match, Proxy, proxy_to
 from faultline.migrate import migrate
+from faultline_drills.proxy import Action, Match, Proxy, proxy_to
 from tests.api.served import (
     BOUND_SECONDS,
     Served,

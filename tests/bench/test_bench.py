@@ -16,11 +16,11 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from faultline.bench import STEPS
-from faultline.bench.bench import prepare
 from faultline.database import connect
-from faultline.drills.scratch import scratch_database
 from faultline.migrate import migrate
+from faultline_drills.bench import STEPS
+from faultline_drills.bench.bench import prepare
+from faultline_drills.scratch import scratch_database
 
 RATES = {"bulk_enqueue", "single_enqueue", "drain", "drain_write"}
 TIMES = {"round_trip", "commit", "commit_unflushed", "start_latency", "commit_latency", "recovery"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.bench.figures import Rate, Times
-from faultline.bench.reading import read
-from faultline.bench.settings import BenchSettings
 from faultline.errors import InvalidSettings
+from faultline_drills.bench.figures import Rate, Times
+from faultline_drills.bench.reading import read
+from faultline_drills.bench.settings import BenchSettings
 
 MS = 0.001
 

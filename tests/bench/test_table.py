@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from faultline.bench import BenchReport, BenchSettings, Rate, Times
-from faultline.bench.server import ServerFacts
-from faultline.cli.bench import print_report
-from faultline.drills.provenance import provenance
+from faultline_drills.bench import BenchReport, BenchSettings, Rate, Times
+from faultline_drills.bench.server import ServerFacts
+from faultline_drills.cli.bench import print_report
+from faultline_drills.provenance import provenance
 
 DURABLE = {
     "fsync": "on",

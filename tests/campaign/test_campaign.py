@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.campaign import CampaignReport, CampaignSettings, FaultKind, run_campaign
-from faultline.drills.campaign.plan import by_kind, draw_all
-from faultline.drills.checker import Verdict
-from faultline.drills.subjects import Subject
 from faultline.errors import InvalidInput
+from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind, run_campaign
+from faultline_drills.campaign.plan import by_kind, draw_all
+from faultline_drills.checker import Verdict
+from faultline_drills.subjects import Subject
 from tests.proof import Tally, until_shown
 
 JOBS, FAULT_RATE = 16, 0.5

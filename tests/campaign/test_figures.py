@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from faultline.drills.campaign.campaign import rate_facts, time_facts
-from faultline.drills.campaign.figures import (
+from faultline_drills.campaign.campaign import rate_facts, time_facts
+from faultline_drills.campaign.figures import (
     crash_recoveries,
     duplicated_jobs,
     takeovers_after_expiry,
 )
-from faultline.drills.history import Entry, History, Phase, Verb
-from faultline.drills.measures import wilson_interval
-from faultline.drills.world import EffectFact, Transition, World
+from faultline_drills.history import Entry, History, Phase, Verb
+from faultline_drills.measures import wilson_interval
+from faultline_drills.world import EffectFact, Transition, World
 
 
 def effect(job: str, token: int, part: int = 1, *, is_step: bool = False) -> EffectFact:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from faultline.drills.campaign import CampaignSettings
-from faultline.drills.campaign.plan import PLANS, FaultKind, by_kind, draw_all
-from faultline.drills.workload import ACTS, POINTS
+from faultline_drills.campaign import CampaignSettings
+from faultline_drills.campaign.plan import PLANS, FaultKind, by_kind, draw_all
+from faultline_drills.workload import ACTS, POINTS
 
 
 def test_the_same_seed_strikes_the_same_jobs_in_the_same_way() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from faultline import Faultline as App
 from faultline import Job
-from faultline.drills.cluster.programs import lacking, run_program
 from faultline.testing import Outcome, run_until_idle
+from faultline_drills.cluster.programs import lacking, run_program
 
 from .conftest import Connection, Faultline
 

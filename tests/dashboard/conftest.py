@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
-from faultline.drills.proxy import Proxy, proxy_to
+from faultline_drills.proxy import Proxy, proxy_to
 from tests.conftest import NewDatabase
 
 from .serving import Inspector, serving

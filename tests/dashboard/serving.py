@@ -13,12 +13,12 @@ from typing import Protocol
 
 import uvicorn
 
-from faultline.drills.witness import Witness
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
+from faultline_drills.witness import Witness
 
 BOUND_SECONDS = 40.0
-APP = "faultline.drills.race.app:app"  # serves none of its tasks
+APP = "faultline_drills.race.app:app"  # serves none of its tasks
 
 
 class Inspector(Protocol):

@@ -13,8 +13,8 @@ from playwright.sync_api import Locator, expect
 
 from faultline import keys
 from faultline.database import run
-from faultline.drills.witness import Witness
 from faultline.keys import Scope
+from faultline_drills.witness import Witness
 from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue, state, value
 

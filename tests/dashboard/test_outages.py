@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from playwright.sync_api import expect
 
-from faultline.drills.proxy import Proxy
+from faultline_drills.proxy import Proxy
 from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from playwright.sync_api import expect
 
-from faultline.drills.race import RaceSettings, run_race
+from faultline_drills.race import RaceSettings, run_race
 from tests.protocol.steps import claim, claim_new, commit, expire, refused
 
 from .conftest import PHONE

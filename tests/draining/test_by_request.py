@@ -8,7 +8,7 @@ import pytest
 
 from faultline import protocol
 from faultline.database import run
-from faultline.drills.pooler import TRANSACTION, lacking, pooler_to
+from faultline_drills.pooler import TRANSACTION, lacking, pooler_to
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from faultline.drills.proxy import Action, Match, Proxy
+from faultline_drills.proxy import Action, Match, Proxy
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import BOUND_SECONDS, Stage

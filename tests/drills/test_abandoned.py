@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from faultline.drills.history import Entry, History, Phase, Verb
-from faultline.drills.measures import longest_silence, losses
-from faultline.drills.world import Abandoned, JobFact, LedgerFact, OutsideCall, World
+from faultline_drills.history import Entry, History, Phase, Verb
+from faultline_drills.measures import longest_silence, losses
+from faultline_drills.world import Abandoned, JobFact, LedgerFact, OutsideCall, World
 from tests.drills.told import DEAD, PAID, Told, step
 
 GONE = "gone"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.checker import Verdict, judge
-from faultline.drills.history import History, Phase
-from faultline.drills.rules import RULES
-from faultline.drills.world import World
+from faultline_drills.checker import Verdict, judge
+from faultline_drills.history import History, Phase
+from faultline_drills.rules import RULES
+from faultline_drills.world import World
 from tests.drills.told import Told
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from faultline.drills.checker import Verdict
-from faultline.drills.drill import run_drill
-from faultline.drills.scenario import DrillSettings, all_scenarios
+from faultline_drills.checker import Verdict
+from faultline_drills.drill import run_drill
+from faultline_drills.scenario import DrillSettings, all_scenarios
 
 # What Python runs first in every process that the drill starts.
 UNLIMITED = """
@@ -27,7 +27,7 @@ def test_a_metrics_port_without_limits_takes_the_descriptors_of_jobs(
         pytest.skip(lacking)
     (tmp_path / "sitecustomize.py").write_text(UNLIMITED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr("faultline.drills.scenarios.connection_flood._ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr("faultline_drills.scenarios.connection_flood._ANSWER_SECONDS", 2.0)
 
     report = run_drill(scenario, DrillSettings(jobs=3, timeout_seconds=30), server_url=server_url)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline.drills.history import Entry, History, Phase, Verb
-from faultline.drills.measures import quantile, recoveries, wilson_interval
+from faultline_drills.history import Entry, History, Phase, Verb
+from faultline_drills.measures import quantile, recoveries, wilson_interval
 
 # ── histories ────────────────────────────────────────────────────────────────────────────────────
 

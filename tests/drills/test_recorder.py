@@ -9,10 +9,10 @@ from psycopg import sql
 
 from faultline import protocol
 from faultline.database import run
-from faultline.drills.checker import judge
-from faultline.drills.history import History
-from faultline.drills.recorder import install_records, read_world
 from faultline.model import Claim
+from faultline_drills.checker import judge
+from faultline_drills.history import History
+from faultline_drills.recorder import install_records, read_world
 from tests.conftest import Connect
 
 LEASE_SECONDS = 60.0  # none runs out by itself

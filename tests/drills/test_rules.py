@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from faultline.drills.checker import Verdict, judge
-from faultline.drills.history import History, Phase, Verb
-from faultline.drills.rules import RULES
-from faultline.drills.world import EffectFact, JobFact, LedgerFact
+from faultline_drills.checker import Verdict, judge
+from faultline_drills.history import History, Phase, Verb
+from faultline_drills.rules import RULES
+from faultline_drills.world import EffectFact, JobFact, LedgerFact
 from tests.drills.told import DEAD, PAID, Told, step
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.checker import Verdict
-from faultline.drills.drill import DrillReport, run_drill
-from faultline.drills.scenario import DrillSettings, all_scenarios
-from faultline.drills.subjects import Subject
+from faultline_drills.checker import Verdict
+from faultline_drills.drill import DrillReport, run_drill
+from faultline_drills.scenario import DrillSettings, all_scenarios
+from faultline_drills.subjects import Subject
 from tests.proof import TRIES, Tally, until_shown
 
 SCENARIOS = all_scenarios()

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from faultline.drills.checker import judge
-from faultline.drills.history import History, Phase, Verb
-from faultline.drills.world import (
+from faultline_drills.checker import judge
+from faultline_drills.history import History, Phase, Verb
+from faultline_drills.world import (
     EffectFact,
     JobFact,
     LedgerFact,

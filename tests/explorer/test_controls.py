@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from faultline import protocol
-from faultline.drills.checker import Verdict
-from faultline.drills.explorer import ExploreReport, explore
-from faultline.drills.subjects import Subject, install
 from faultline.workers.leases import Lease
 from faultline.workers.settlement import Settlement
+from faultline_drills.checker import Verdict
+from faultline_drills.explorer import ExploreReport, explore
+from faultline_drills.subjects import Subject, install
 from tests.explorer.mutants import MUTANTS, Mutant
 from tests.proof import Tally
 

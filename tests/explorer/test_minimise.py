@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faultline.drills.explorer.minimise import minimise
-from faultline.drills.explorer.schedule import Follow, Performed, Vector
+from faultline_drills.explorer.minimise import minimise
+from faultline_drills.explorer.schedule import Follow, Performed, Vector
 from tests.explorer.test_search import play
 
 LENGTHS = {"a": 4, "b": 4, "c": 2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.explorer import PROGRAMS, explore
+from faultline_drills.explorer import PROGRAMS, explore
 from tests.proof import Tally
 
 SCHEDULES = 56

@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from faultline.cli.context import Context
-from faultline.cli.drill.explore import explore as explore_command
-from faultline.cli.drill.replay import replay as replay_command
-from faultline.drills.explorer import explore
-from faultline.drills.explorer.explorer import Counterexample
-from faultline.drills.explorer.replay import load, run_again, save
-from faultline.drills.explorer.timeline import draw
-from faultline.drills.scratch import scratch_database
-from faultline.drills.subjects import Subject, install
 from faultline.errors import InvalidInput
 from faultline.events import log
+from faultline_drills.cli.explore import explore as explore_command
+from faultline_drills.cli.replay import replay as replay_command
+from faultline_drills.explorer import explore
+from faultline_drills.explorer.explorer import Counterexample
+from faultline_drills.explorer.replay import load, run_again, save
+from faultline_drills.explorer.timeline import draw
+from faultline_drills.scratch import scratch_database
+from faultline_drills.subjects import Subject, install
 
 
 @pytest.fixture(scope="module")

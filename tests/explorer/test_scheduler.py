@@ -9,12 +9,12 @@ import pytest
 
 from faultline import protocol
 from faultline.database import run
-from faultline.drills.explorer.explorer import Outcome, perform
-from faultline.drills.explorer.play import Play
-from faultline.drills.explorer.programs import PROGRAMS
-from faultline.drills.explorer.schedule import Follow
-from faultline.drills.explorer.search import AtRandom
-from faultline.drills.explorer.stage import Stage
+from faultline_drills.explorer.explorer import Outcome, perform
+from faultline_drills.explorer.play import Play
+from faultline_drills.explorer.programs import PROGRAMS
+from faultline_drills.explorer.schedule import Follow
+from faultline_drills.explorer.search import AtRandom
+from faultline_drills.explorer.stage import Stage
 
 
 @pytest.fixture

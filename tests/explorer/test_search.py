@@ -8,9 +8,9 @@ from math import comb
 
 import pytest
 
-from faultline.drills.explorer.schedule import Decision, Follow, Performed, Vector
-from faultline.drills.explorer.scheduler import Decide
-from faultline.drills.explorer.search import AtRandom, Frontier
+from faultline_drills.explorer.schedule import Decision, Follow, Performed, Vector
+from faultline_drills.explorer.scheduler import Decide
+from faultline_drills.explorer.search import AtRandom, Frontier
 
 Lengths = dict[str, int]
 

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline.drills.arena import Arena
-from faultline.drills.cluster import MEMBER_SETTINGS, Cluster, Member, lacking
-from faultline.drills.scenario import DrillSettings
 from faultline.embedded import temporary_server
 from faultline.migrate import migrate
+from faultline_drills.arena import Arena
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Member, lacking
+from faultline_drills.scenario import DrillSettings
 from tests.conftest import roomy_memory
 
 Connection = psycopg.Connection[Any]

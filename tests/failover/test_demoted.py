@@ -13,14 +13,14 @@ import pytest
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job
 from faultline.database import connect, make_async_pool, make_pool, run
-from faultline.drills import pooler
-from faultline.drills.cluster import Cluster, Member
-from faultline.drills.pooler import Pooler, pooler_to
-from faultline.drills.proxy import proxy_to
 from faultline.model import Claim
 from faultline.protocol import claim
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease
+from faultline_drills import pooler
+from faultline_drills.cluster import Cluster, Member
+from faultline_drills.pooler import Pooler, pooler_to
+from faultline_drills.proxy import proxy_to
 from tests.api.served import client_of, make_key, served
 from tests.library.running import until
 from tests.protocol.steps import enqueue

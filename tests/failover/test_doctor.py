@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from faultline.drills.cluster import Cluster, Member
+from faultline_drills.cluster import Cluster, Member
 from tests.cli.conftest import Outcome, invoke
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from faultline.drills.arena import Arena
-from faultline.drills.checker import Verdict
-from faultline.drills.cluster import Cluster, Load, lacking
-from faultline.drills.drill import DrillReport, run_drill
-from faultline.drills.scenario import DrillSettings, Play, find_scenario
+from faultline_drills.arena import Arena
+from faultline_drills.checker import Verdict
+from faultline_drills.cluster import Cluster, Load, lacking
+from faultline_drills.drill import DrillReport, run_drill
+from faultline_drills.scenario import DrillSettings, Play, find_scenario
 from tests.proof import until_shown
 
 pytestmark = [

@@ -18,8 +18,6 @@ from psycopg import conninfo
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
 from faultline.bounded import Patience, Unanswered, was_unanswered
 from faultline.database import make_pool, open_session, run
-from faultline.drills.cluster import as_one
-from faultline.drills.proxy import Proxy, proxy_to
 from faultline.link import Link
 from faultline.protocol import CHANNEL, Statement, call_of, claim
 from faultline.steady import steady_now
@@ -27,6 +25,8 @@ from faultline.task import Task
 from faultline.workers import listener as listener_module
 from faultline.workers.leases import Lease
 from faultline.workers.listener import Listener
+from faultline_drills.cluster import as_one
+from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
 from tests.library.conftest import events
 from tests.library.running import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import psycopg
 
-from faultline.drills.cluster import Cluster, Member
 from faultline.epoch import COUNTER_BITS
+from faultline_drills.cluster import Cluster, Member
 from tests.protocol.steps import (
     all_at_once,
     claim,

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from faultline.drills import pooler
-from faultline.drills.arena import Arena
-from faultline.drills.cluster import Cluster, Member
-from faultline.drills.nemesis import FAULTS, Battlefield, Network, Roster
-from faultline.drills.pooler import pooler_to
-from faultline.drills.proxy import proxy_to
-from faultline.drills.scenario import DrillSettings
+from faultline_drills import pooler
+from faultline_drills.arena import Arena
+from faultline_drills.cluster import Cluster, Member
+from faultline_drills.nemesis import FAULTS, Battlefield, Network, Roster
+from faultline_drills.pooler import pooler_to
+from faultline_drills.proxy import proxy_to
+from faultline_drills.scenario import DrillSettings
 from tests.library.running import until
 from tests.protocol.steps import enqueue
 

@@ -9,9 +9,9 @@ import psycopg
 
 from faultline import protocol
 from faultline.database import run
-from faultline.drills.proxy import Proxy
 from faultline.errors import FaultlineError
 from faultline.model import Claim
+from faultline_drills.proxy import Proxy
 from tests.processes.stage import BOUND_SECONDS, Stage
 
 PAY = "INSERT INTO stage.payments (job_id, token) VALUES (%s, %s)"

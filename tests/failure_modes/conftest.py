@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.drills.clock import lacking
-from faultline.drills.clock.movable import MovableClock
-from faultline.drills.race import RaceReport, RaceSettings, Role, run_race
-from faultline.drills.subjects import Subject, install
 from faultline.migrate import migrate
+from faultline_drills.clock import lacking
+from faultline_drills.clock.movable import MovableClock
+from faultline_drills.race import RaceReport, RaceSettings, Role, run_race
+from faultline_drills.subjects import Subject, install
 from tests.conftest import TEST_SETTINGS
 from tests.failure_modes.crew import Crew
 from tests.processes.conftest import proxy, stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.race import Role
-from faultline.drills.subjects import Subject
+from faultline_drills.race import Role
+from faultline_drills.subjects import Subject
 from tests.failure_modes.conftest import Race
 
 

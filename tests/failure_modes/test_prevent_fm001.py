@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.subjects import Subject
+from faultline_drills.subjects import Subject
 from tests.failure_modes.conftest import LEASE_AND_WORK, Race
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultline import StaleLease
-from faultline.drills.proxy import Proxy
+from faultline_drills.proxy import Proxy
 from tests.failure_modes.blind_client import BlindClient, lose_the_answer
 from tests.processes.stage import Stage
 from tests.races.stepper import claimed

@@ -9,7 +9,7 @@ import pytest
 
 from faultline import StaleLease, protocol
 from faultline.database import run
-from faultline.drills.clock.movable import MovableClock
+from faultline_drills.clock.movable import MovableClock
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.taker import DATABASE_CLOCK, take_back

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faultline.drills.race import Role
-from faultline.drills.subjects import Subject
+from faultline_drills.race import Role
+from faultline_drills.subjects import Subject
 from tests.failure_modes.conftest import Race
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline.drills.proxy import Proxy
+from faultline_drills.proxy import Proxy
 from tests.failure_modes.blind_client import AT_COMMIT
 from tests.failure_modes.crew import Crew
 from tests.processes import apps

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from faultline.database import run
-from faultline.drills.proxy import Proxy
+from faultline_drills.proxy import Proxy
 from tests.failure_modes.submissions import AT_INSERT, submission
 from tests.processes.stage import Stage
 from tests.races.stepper import Actor, Connect, claim_as

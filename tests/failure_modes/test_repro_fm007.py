@@ -32,7 +32,7 @@ def test_with_the_number_alone_a_zombie_and_the_holder_both_write_and_the_zombie
 
 
 def test_without_a_fence_the_zombie_and_the_holder_both_commit(home: Path) -> None:
-    naive = resources.files("faultline.drills.subjects").joinpath("naive.sql").read_text()
+    naive = resources.files("faultline_drills.subjects").joinpath("naive.sql").read_text()
     with failover(home, naive) as after:
         pay(after.stage, after.zombie)
         pay(after.stage, after.holder)

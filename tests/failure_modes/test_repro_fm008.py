@@ -11,8 +11,8 @@ import psycopg
 
 from faultline import protocol
 from faultline.database import run
-from faultline.drills.clock.movable import MovableClock
-from faultline.drills.subjects import Subject, install
+from faultline_drills.clock.movable import MovableClock
+from faultline_drills.subjects import Subject, install
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.taker import OWN_CLOCK, take_back
 from tests.processes.stage import Stage

@@ -9,10 +9,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from starlette.testclient import TestClient
 
-from faultline.drills.proxy import proxy_to
 from faultline.inspector import discretion, snapshots
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
+from faultline_drills.proxy import proxy_to
 
 PATHS = ["/api/overview", "/api/leases", "/api/jobs", "/api/audit"]
 Connection = psycopg.Connection[Any]

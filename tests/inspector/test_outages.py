@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.drills.proxy import Proxy, proxy_to
 from faultline.errors import DatabaseUnavailable
 from faultline.inspector import reader, snapshots
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
+from faultline_drills.proxy import Proxy, proxy_to
 
 Connection = psycopg.Connection[Any]
 PATHS = ["/api/overview", "/api/leases", "/api/jobs", "/api/queues", "/api/rejections"]

@@ -9,7 +9,7 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline.drills.proxy import Proxy, proxy_to
+from faultline_drills.proxy import Proxy, proxy_to
 from tests.inspector import stories
 from tests.inspector.conftest import Serve
 from tests.inspector.listening import listening

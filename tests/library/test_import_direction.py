@@ -12,25 +12,28 @@ from pathlib import Path
 import pytest
 
 import faultline
+import faultline_drills
 
 PACKAGE = Path(faultline.__file__).parent
 ROOT = PACKAGE.parent.parent
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+DRILLS = Path(faultline_drills.__file__).parent
+SOURCES = sorted([*PACKAGE.rglob("*.py"), *DRILLS.rglob("*.py")])
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "base", "misc"}
 CONNECT = re.compile(r"psycopg\.connect\(|Connection\.connect\(|ConnectionPool\(")
 # Drills play the part of a user, who opens connections of their own.
 MAY_CONNECT = {
-    "database.py",
-    "drills/nemesis/faults.py",
-    "drills/pooler.py",
-    "drills/race/app.py",
-    "drills/scenarios/connections_exhausted.py",
-    "drills/workload.py",
+    "faultline/database.py",
+    "faultline_drills/nemesis/faults.py",
+    "faultline_drills/pooler.py",
+    "faultline_drills/race/app.py",
+    "faultline_drills/scenarios/connections_exhausted.py",
+    "faultline_drills/workload.py",
 }
 
 
 def relative(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+    package = DRILLS if path.is_relative_to(DRILLS) else PACKAGE
+    return path.relative_to(package.parent).as_posix()
 
 
 def test_imports_point_one_way() -> None:

@@ -159,7 +159,7 @@ def test_every_error_has_a_stable_code_and_one_root() -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert faultline.__version__ == importlib.metadata.version("faultline")
+    assert faultline.__version__ == importlib.metadata.version("faultline-queue")
 
 
 def test_the_types_are_shipped() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline.drills.clock import lacking, shifted
 from faultline.metrics.catalogue import CATALOGUE, MAX_NAMES, Part
+from faultline_drills.clock import lacking, shifted
 from tests.metrics import jobs
 from tests.metrics.scraping import Page, free_port, scrape, scrape_until
 from tests.processes.fleet import Fleet, Process

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import faultline
-from faultline.drills.mutants.catalogue import MUTANTS
-from faultline.drills.mutants.hunt import MutantNotPlanted, hunt, planted
-from faultline.drills.mutants.mutant import PAPERS, PROTOCOL, Edit, Mutant, drill
-from faultline.drills.scenario import all_scenarios
+from faultline_drills.mutants.catalogue import MUTANTS
+from faultline_drills.mutants.hunt import MutantNotPlanted, hunt, planted
+from faultline_drills.mutants.mutant import PAPERS, PROTOCOL, Edit, Mutant, drill
+from faultline_drills.scenario import all_scenarios
 from tests.proof import Tally
 
 PACKAGE = Path(faultline.__file__).parent
@@ -77,6 +77,6 @@ def test_an_edit_that_no_longer_fits_is_an_error_and_not_a_kill() -> None:
 
 
 def test_a_copy_that_does_not_even_run_is_no_kill(server_url: str) -> None:
-    broken = Edit("drills/workload.py", "app = Faultline()", "app = Faultline(")
+    broken = Edit("task.py", "from __future__ import annotations", "from __future__ import (")
     kill = hunt(Mutant("typo", "", PAPERS, (broken,)), PAPERS, server_url=server_url)
     assert not kill.killed, kill.how

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from faultline.drills.hosted_server import HostedServer, server_on_a_host
-from faultline.drills.hosts import lacking
+from faultline_drills.hosted_server import HostedServer, server_on_a_host
+from faultline_drills.hosts import lacking
 from tests.library.conftest import events
 
 __all__ = ["events"]

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from faultline.database import NETWORK_DEFAULTS, Connection, connect
-from faultline.drills.hosted_server import HostedServer
-from faultline.drills.hosts import Cut, Host
 from faultline.errors import DatabaseUnavailable
 from faultline.link import Link, is_transient
 from faultline.protocol import Statement
+from faultline_drills.hosted_server import HostedServer
+from faultline_drills.hosts import Cut, Host
 from tests.library.running import Background, until
 
 # Far below the defaults, which a test has no time for, and would only show that 15 is 15.

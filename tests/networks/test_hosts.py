@@ -16,16 +16,16 @@ import psycopg
 import pytest
 
 from faultline.database import connect
-from faultline.drills.hosted_server import HostedServer
-from faultline.drills.hosts import Cut, Host, network
 from faultline.errors import DatabaseUnavailable
+from faultline_drills.hosted_server import HostedServer
+from faultline_drills.hosts import Cut, Host, network
 from tests.library.running import until
 
 from .conftest import require_hosts
 
 IN_A_PROCESS = """
 import os, threading
-from faultline.drills.hosts import network
+from faultline_drills.hosts import network
 with network() as made:
     host = made.host("doomed")
     print(host.run(lambda: os.stat("/proc/thread-self/ns/net").st_ino), flush=True)

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from faultline.database import connect, open_session, open_session_async
-from faultline.drills.pooler import TRANSACTION, Pooler, pooler_to
 from faultline.errors import DatabaseRefused, DatabaseUnavailable
 from faultline.link import is_transient
+from faultline_drills.pooler import TRANSACTION, Pooler, pooler_to
 
 from .conftest import require_pgbouncer
 

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from faultline import Faultline, Job, JobState
-from faultline.drills.pooler import TRANSACTION, pooler_to
 from faultline.model import RetryPolicy
 from faultline.reconciler import Reconciler
+from faultline_drills.pooler import TRANSACTION, pooler_to
 from tests.library.running import EventTap, ended, until, working
 
 from .conftest import require_pgbouncer

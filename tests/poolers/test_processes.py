@@ -9,11 +9,11 @@ from starlette.testclient import TestClient
 
 from faultline import Faultline, Job, JobState
 from faultline.api.application import create_api
-from faultline.drills.pooler import Pooler
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
 from faultline.protocol import LOCK_CLASS
 from faultline.reconciler import Reconciler
+from faultline_drills.pooler import Pooler
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.library.running import EventTap, background, ended, until, working

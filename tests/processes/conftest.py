@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.drills.proxy import Proxy, proxy_to
+from faultline_drills.proxy import Proxy, proxy_to
 from tests.conftest import TEST_SETTINGS
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from faultline.drills.proxy import Action, Match, Proxy
-from faultline.drills.proxy.wire import Kind
 from faultline.task import Task
+from faultline_drills.proxy import Action, Match, Proxy
+from faultline_drills.proxy.wire import Kind
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import BOUND_SECONDS, Stage

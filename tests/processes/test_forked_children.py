@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from faultline.drills.proxy import Proxy
 from faultline.task import Task
+from faultline_drills.proxy import Proxy
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from faultline.drills.proxy import Proxy
 from faultline.task import Task
+from faultline_drills.proxy import Proxy
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage

@@ -10,8 +10,8 @@ import pytest
 
 from faultline import epoch as epochs
 from faultline.database import run
-from faultline.drills.cluster.programs import lacking, run_program
 from faultline.migrate import migrate
+from faultline_drills.cluster.programs import lacking, run_program
 from tests.conftest import NewDatabase, url_of
 
 from .steps import Connection, claim, claim_new, expire, refused, value

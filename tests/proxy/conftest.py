@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline.drills.proxy import Proxy, proxy_to
+from faultline_drills.proxy import Proxy, proxy_to
 
 Through = Callable[..., psycopg.Connection[Any]]
 

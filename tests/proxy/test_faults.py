@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline.drills.proxy import Action, Direction, Match, Message, Proxy
+from faultline_drills.proxy import Action, Direction, Match, Message, Proxy
 from tests.proxy.conftest import Through
 
 BOUND_SECONDS = 30.0
@@ -308,7 +308,7 @@ def test_connections_are_refused_until_it_flows_again(proxy: Proxy, through: Thr
 
 
 def test_a_callback_that_fails_is_not_forgotten(database_url: str) -> None:
-    from faultline.drills.proxy import proxy_to
+    from faultline_drills.proxy import proxy_to
 
     def fail(message: Message) -> None:
         raise ZeroDivisionError

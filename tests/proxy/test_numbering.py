@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
-from faultline.drills.proxy import Action, Kind, Match, Proxy
-from faultline.drills.proxy.wire import ClientStream, ServerStream
+from faultline_drills.proxy import Action, Kind, Match, Proxy
+from faultline_drills.proxy.wire import ClientStream, ServerStream
 from tests.proxy.conftest import Through
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline.drills.proxy import Kind, Proxy
+from faultline_drills.proxy import Kind, Proxy
 from tests.proxy.conftest import Through
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from faultline.drills.campaign import CampaignReport, CampaignSettings, FaultKind
-from faultline.drills.checker import Finding, Judgement, Verdict
-from faultline.drills.provenance import Provenance
-from faultline.drills.report.comparison import Cell, pooled
-from faultline.drills.subjects import Subject
+from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind
+from faultline_drills.checker import Finding, Judgement, Verdict
+from faultline_drills.provenance import Provenance
+from faultline_drills.report.comparison import Cell, pooled
+from faultline_drills.subjects import Subject
 
 ORIGIN = Provenance(
     command="faultline drill report",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from faultline.drills.campaign import FaultKind
-from faultline.drills.checker import Finding, Judgement, Verdict
-from faultline.drills.report.comparison import conclude, pooled
-from faultline.drills.report.summary import summarise
-from faultline.drills.subjects import Subject
+from faultline_drills.campaign import FaultKind
+from faultline_drills.checker import Finding, Judgement, Verdict
+from faultline_drills.report.comparison import conclude, pooled
+from faultline_drills.report.summary import summarise
+from faultline_drills.subjects import Subject
 from tests.report.reports import ORIGIN, TALLY, both, report
 
 SEED_KEYS = {

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from faultline.cli.demo import compare_subjects
-from faultline.drills.campaign import CampaignSettings
+from faultline_drills.campaign import CampaignSettings
+from faultline_drills.cli.demo import compare_subjects
 
 JOBS_WITHOUT_A_FAULT = 4  # under seed 1
 
@@ -40,7 +40,7 @@ def test_a_demo_in_which_no_fault_struck_does_not_call_anything_safe(
 ) -> None:
     # No lease runs out by itself: on a busy machine that would be a fault, too.
     lasting = functools.partial(CampaignSettings, lease_seconds=60.0)
-    monkeypatch.setattr("faultline.cli.demo.CampaignSettings", lasting)
+    monkeypatch.setattr("faultline_drills.cli.demo.CampaignSettings", lasting)
     said = io.StringIO()
     code = compare_subjects(
         Console(file=said, soft_wrap=True),

@@ -11,16 +11,16 @@ from uuid import uuid4
 import pytest
 from PIL import Image
 
-from faultline.drills.mutants.hunt import Kill
-from faultline.drills.mutants.matrix import as_page as matrix_page
-from faultline.drills.race import RaceReport
-from faultline.drills.race.timeline import RaceEvent
-from faultline.drills.report.markdown import as_markdown
-from faultline.drills.report.page import as_page
-from faultline.drills.report.plots import draw_duplicates, draw_recoveries, save, save_as
-from faultline.drills.report.race_drawing import Race, draw_still, save_moving
-from faultline.drills.report.scenario_matrix import ScenarioRow
-from faultline.drills.report.study import read_others, study
+from faultline_drills.mutants.hunt import Kill
+from faultline_drills.mutants.matrix import as_page as matrix_page
+from faultline_drills.race import RaceReport
+from faultline_drills.race.timeline import RaceEvent
+from faultline_drills.report.markdown import as_markdown
+from faultline_drills.report.page import as_page
+from faultline_drills.report.plots import draw_duplicates, draw_recoveries, save, save_as
+from faultline_drills.report.race_drawing import Race, draw_still, save_moving
+from faultline_drills.report.scenario_matrix import ScenarioRow
+from faultline_drills.report.study import read_others, study
 from tests.report.reports import ORIGIN, both
 
 HELD = {"exactly one payment": True}

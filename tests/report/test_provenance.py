@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from faultline.drills.provenance import commit_of
+from faultline_drills.provenance import commit_of
 
 
 def git(folder: Path, *words: str) -> str:

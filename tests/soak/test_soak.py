@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from faultline.drills.checker import Verdict
-from faultline.drills.nemesis import FAULTS, available_faults, drawn
-from faultline.drills.soak import SoakReport, SoakSettings, run_soak
-from faultline.drills.subjects import Subject
 from faultline.errors import InvalidInput
+from faultline_drills.checker import Verdict
+from faultline_drills.nemesis import FAULTS, available_faults, drawn
+from faultline_drills.soak import SoakReport, SoakSettings, run_soak
+from faultline_drills.subjects import Subject
 from tests.proof import Tally
 
 FAULT_KINDS = ("kill", "stop", "partition", "lost_acknowledgement", "backend_kill")

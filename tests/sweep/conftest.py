@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from faultline.drills.sweep import Ground, Point, SweepSettings, Target, ground
+from faultline_drills.sweep import Ground, Point, SweepSettings, Target, ground
 
 
 class KnownGround:

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from faultline.cli.main import cli
-from faultline.drills.checker import Verdict
-from faultline.drills.subjects import Subject
-from faultline.drills.sweep import (
+from faultline_drills.checker import Verdict
+from faultline_drills.subjects import Subject
+from faultline_drills.sweep import (
     Fault,
     Ground,
     Label,
@@ -21,7 +21,7 @@ from faultline.drills.sweep import (
     Target,
     ground,
 )
-from faultline.drills.sweep.migration import Migrator
+from faultline_drills.sweep.migration import Migrator
 from tests.proof import TRIES, Tally
 from tests.sweep.conftest import KnownGround
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from faultline.drills.checker import Finding, Verdict
-from faultline.drills.proxy import Kind, Message
-from faultline.drills.subjects import Subject
-from faultline.drills.sweep import (
+from faultline_drills.checker import Finding, Verdict
+from faultline_drills.proxy import Kind, Message
+from faultline_drills.subjects import Subject
+from faultline_drills.sweep import (
     Fault,
     Label,
     Point,
@@ -18,7 +18,7 @@ from faultline.drills.sweep import (
     Target,
     choose,
 )
-from faultline.drills.sweep.point import label_of, points_of
+from faultline_drills.sweep.point import label_of, points_of
 
 
 def message(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.drills.checker import Verdict
-from faultline.drills.sweep import Fault, Target, choose
+from faultline_drills.checker import Verdict
+from faultline_drills.sweep import Fault, Target, choose
 from tests.proof import Tally
 from tests.sweep.conftest import KnownGround
 

@@ -150,7 +150,7 @@ def test_a_worker_that_is_told_to_trace_and_cannot_says_what_to_install(
     ran = work(database_url, FAULTLINE_TRACING="on", PYTHONPATH=without_opentelemetry)
     assert ran.returncode == 1
     assert "[tracing_unavailable]" in ran.stderr
-    assert "pip install 'faultline[tracing]'" in ran.stderr
+    assert "pip install 'faultline-queue[tracing]'" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -4,7 +4,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from faultline.drills.subjects import Subject, install
+from faultline_drills.subjects import Subject, install
 
 PEERS = Path(__file__).parents[1]
 sys.path.append(str(PEERS))

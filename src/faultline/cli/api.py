@@ -55,7 +55,7 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
     settings = ApiSettings(require_keys=not insecure_no_keys, **options)
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise InvalidSettings(
-            "the API needs packages that are not here", hint="pip install 'faultline[api]'"
+            "the API needs packages that are not here", hint="pip install 'faultline-queue[api]'"
         )
     url = context.database_url
 

@@ -96,7 +96,7 @@ def serve(
     """Serve the dashboard and its API until SIGTERM or SIGINT."""
     if not all(map(importlib.util.find_spec, ("fastapi", "uvicorn"))):
         raise InvalidSettings(
-            "the inspector needs FastAPI and uvicorn", hint="pip install 'faultline[api]'"
+            "the inspector needs FastAPI and uvicorn", hint="pip install 'faultline-queue[api]'"
         )
     settings = InspectorSettings(
         database_url=context.database_url,

@@ -1,27 +1,75 @@
-"""Commands that are imported when they are called: a worker does not pay for the tables of `why`."""
+"""Command groups that import a command's module only when the command is called."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 import click
 
+from faultline.errors import FaultlineError
+
+ENTRY_POINTS = "faultline.commands"
+
+
+class CommandNotInstalled(FaultlineError):
+    """The command belongs to a distribution that is not installed."""
+
+    code = "command_not_installed"
+
 
 class LazyGroup(click.Group):
-    """Knows where each of its commands lives: {name: "module" or "module:attribute"}."""
+    """A group that knows the module of each command: {name: "module" or "module:attribute"}.
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+    `elsewhere` names commands of other distributions: {name: what to install}. They are found by the
+    entry points of the group `faultline.commands`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        modules: Mapping[str, str],
+        elsewhere: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._modules = modules
+        self._elsewhere = elsewhere or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._modules)
+        return [*self._modules, *self._elsewhere]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._elsewhere:
+            return _from_entry_point(cmd_name, self._elsewhere[cmd_name])
         if cmd_name not in self._modules:
             return None
         module, _, attribute = self._modules[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
         return command
+
+
+def _from_entry_point(name: str, requirement: str) -> click.Command:
+    for entry_point in entry_points(group=ENTRY_POINTS, name=name):
+        command: click.Command = entry_point.load()
+        return command
+    return _not_installed(name, requirement)
+
+
+def _not_installed(name: str, requirement: str) -> click.Command:
+    """A command that accepts any arguments and says which distribution to install."""
+
+    def refuse() -> None:
+        raise CommandNotInstalled(
+            f"`faultline {name}` is not installed", hint=f"pip install '{requirement}'"
+        )
+
+    return click.Command(
+        name,
+        callback=refuse,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        add_help_option=False,
+        help=f"Not installed: pip install '{requirement}'.",
+    )

@@ -18,7 +18,6 @@ from faultline.errors import FaultlineError
 from faultline.wording import plain
 
 COMMANDS = {
-    "demo": "faultline.cli.demo",
     "migrate": "faultline.cli.database",
     "worker": "faultline.cli.services",
     "reconciler": "faultline.cli.services",
@@ -36,16 +35,18 @@ COMMANDS = {
     "purge": "faultline.cli.retention",
     "db": "faultline.cli.database",
     "epoch": "faultline.cli.epoch",
-    "drill": "faultline.cli.drill.group",
-    "bench": "faultline.cli.bench",
     "inspector": "faultline.cli.inspector",
     "top": "faultline.cli.top",
 }
+# Fault injection and measurements are a distribution of their own: a production image does not hold them.
+_DRILLS = "faultline-queue[drills]"
+COMMANDS_OF_THE_DRILLS = {"demo": _DRILLS, "drill": _DRILLS, "bench": _DRILLS}
 
 
 @click.group(
     cls=LazyGroup,
     modules=COMMANDS,
+    elsewhere=COMMANDS_OF_THE_DRILLS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="faultline")

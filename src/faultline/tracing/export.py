@@ -103,7 +103,7 @@ def _make_provider(service: str) -> TracerProvider:
     except ImportError as error:
         raise TracingUnavailable(
             f"tracing is asked for, and {error.name or 'OpenTelemetry'} is not installed",
-            hint=f"pip install 'faultline[tracing]', or {VARIABLE}=off",
+            hint=f"pip install 'faultline-queue[tracing]', or {VARIABLE}=off",
         ) from None
     resource = Resource.create({"faultline.version": version(), "process.pid": os.getpid()})
     if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):

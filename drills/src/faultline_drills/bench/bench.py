@@ -1,0 +1,136 @@
+"""The whole bench: what is measured, in which order, and how the budget is shared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from faultline.database import Connection, connect
+from faultline_drills.bench.app import noop, write
+from faultline_drills.bench.crew import BenchNotRun, Crew
+from faultline_drills.bench.draining import Drain
+from faultline_drills.bench.enqueueing import measure_bulk_enqueue, measure_single_enqueue
+from faultline_drills.bench.figures import Figure, Times
+from faultline_drills.bench.latency import LoneJobs
+from faultline_drills.bench.reading import read
+from faultline_drills.bench.server import ServerFacts, describe, measure_commits, measure_round_trip
+from faultline_drills.bench.settings import BenchSettings
+from faultline_drills.recovery import measure_recovery
+
+# In a schema that a scratch database takes away even where it had to be made in somebody's database.
+_TABLES = """
+    CREATE SCHEMA drill;
+    CREATE TABLE drill.bench_commits (n int NOT NULL);
+    CREATE TABLE drill.bench_effects (job_id uuid PRIMARY KEY);
+"""
+# What each measurement may take of the budget; the rest is for what has to be started.
+_SHARES = {
+    "round trips": 0.02,
+    "bare commits": 0.05,
+    "start latency": 0.13,
+    "commit latency": 0.05,
+    "draining no-op jobs": 0.14,
+    "draining jobs with a write": 0.12,
+    "killing workers": 0.30,
+    "single enqueues": 0.05,
+    "bulk enqueues": 0.07,
+}
+STEPS = tuple(_SHARES)
+_RECOVERY_GUESS_SECONDS = 0.5
+_MOST_KILLS = 20
+
+OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    settings: BenchSettings
+    server: ServerFacts
+    figures: tuple[Figure, ...]  # in the order of the table
+    reading: list[str]
+    seconds: float
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "settings": asdict(self.settings),
+            "server": {"version": self.server.version, **self.server.settings},
+            "warnings": self.server.warnings,
+            "figures": {
+                figure.name: {"title": figure.title, **figure.facts()} for figure in self.figures
+            },
+            "reading": self.reading,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def prepare(conn: Connection) -> None:
+    """Make the tables that the bench's own statements write to."""
+    conn.execute(_TABLES)
+
+
+def run_bench(
+    url: str, settings: BenchSettings, *, on_step: OnStep = lambda step: None
+) -> BenchReport:
+    """Measure on the (scratch) database at `url`, in which Faultline is installed."""
+
+    def begin(step: str) -> float:
+        on_step(step)
+        return settings.seconds * _SHARES[step]
+
+    began = time.monotonic()
+    with connect(url, application_name="faultline bench") as conn:
+        prepare(conn)
+        server = describe(conn)
+        round_trip = measure_round_trip(conn, begin("round trips"))
+        commit, unflushed = measure_commits(conn, begin("bare commits"))
+        with Crew(url, settings) as crew:
+            start_seconds = crew.start()
+            lone = LoneJobs(conn, crew, settings)
+            start = lone.measure_start(begin("start latency"))
+            committed = lone.measure_commit(begin("commit latency"))
+            drain = Drain(conn, crew, noop, settings).measure(
+                "drain", "drain, no-op jobs", begin("draining no-op jobs")
+            )
+            writes = Drain(conn, crew, write, settings).measure(
+                "drain_write",
+                "drain, one write each, fenced",
+                begin("draining jobs with a write"),
+            )
+            _check_effects(conn)
+        recovery = _measure_recovery(url, begin("killing workers"), start_seconds)
+        # Last, because what they leave in the queue is never run.
+        single = measure_single_enqueue(conn, settings, begin("single enqueues"))
+        bulk = measure_bulk_enqueue(conn, settings, begin("bulk enqueues"))
+    return BenchReport(
+        settings=settings,
+        server=server,
+        figures=(
+            *(round_trip, commit, unflushed),
+            *(bulk, single, drain, writes),
+            *(start, committed, recovery),
+        ),
+        reading=read(round_trip, commit, unflushed, drain, writes, slots=settings.slots),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _measure_recovery(url: str, budget_seconds: float, start_seconds: float) -> Times:
+    """Two workers are started first, and another one after each kill."""
+    left = budget_seconds - 2 * start_seconds
+    kills = int(left / (start_seconds + _RECOVERY_GUESS_SECONDS))
+    report = measure_recovery(url, kills=min(max(kills, 1), _MOST_KILLS))
+    samples = tuple((seconds,) for seconds in report.seconds)
+    return Times("recovery", "SIGKILL → running elsewhere", samples)
+
+
+def _check_effects(conn: Connection) -> None:
+    """Every job that is in the ledger has written its row: what was counted is what took effect."""
+    [(effects, entries)] = conn.execute(
+        "SELECT (SELECT count(*) FROM drill.bench_effects), count(*) FROM faultline.ledger AS l"
+        " JOIN faultline.jobs AS j ON j.id = l.job_id WHERE j.task = %s",
+        [write.name],
+    ).fetchall()
+    if effects != entries:
+        raise BenchNotRun(f"{entries:,} jobs are in the ledger, and {effects:,} wrote their row")

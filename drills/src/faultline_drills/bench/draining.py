@@ -1,0 +1,91 @@
+"""How fast workers empty a queue, by what the database confirms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, LiteralString
+from uuid import UUID
+
+from faultline.database import Connection
+from faultline.task import Task
+from faultline_drills.bench.crew import Crew
+from faultline_drills.bench.enqueueing import BATCH
+from faultline_drills.bench.figures import Rate
+from faultline_drills.bench.sampling import REPEATS
+from faultline_drills.bench.settings import BenchSettings
+
+_PILOT_JOBS = 100
+_FEWEST_JOBS, _MOST_JOBS = 50, 50_000
+_SHARE_OF_DRAINING = 0.6  # of a repeat's time: the jobs must be enqueued first
+_STALLED_SECONDS = 30.0
+_LOOK_SECONDS = 0.004
+_WATCHED_JOBS = 50  # counting reads the whole ledger: until these few are done, nobody counts
+
+
+class Drain:
+    """One kind of job, enqueued many at once for workers that are up and idle."""
+
+    def __init__(
+        self, conn: Connection, crew: Crew, task: Task[Any, Any], settings: BenchSettings
+    ) -> None:
+        self._conn, self._crew, self._task = conn, crew, task
+        self._arguments = settings.arguments()
+
+    def measure(self, name: str, title: str, budget_seconds: float) -> Rate:
+        repeat_seconds = budget_seconds / REPEATS
+        rate = self._pilot(repeat_seconds / 4)
+        fitting = round(rate * repeat_seconds * _SHARE_OF_DRAINING)
+        jobs = min(max(fitting, _FEWEST_JOBS), _MOST_JOBS)
+        rates = tuple(self._once(jobs) for _ in range(REPEATS))
+        return Rate(name, title, jobs * REPEATS, rates)
+
+    def _pilot(self, enough_seconds: float) -> float:
+        """Jobs per second, from ever more of them until it took a while; it warms up everything, too."""
+        jobs = _PILOT_JOBS
+        while True:
+            rate = self._once(jobs)
+            if jobs / rate > enough_seconds or jobs * 10 > _MOST_JOBS:
+                return rate
+            jobs *= 10
+
+    def _once(self, jobs: int) -> float:
+        """Jobs per second, from the COMMIT that shows them all at once to the last one's ledger entry."""
+        before = self._finished()
+        ids: list[UUID] = []
+        with self._conn.transaction():
+            for start in range(0, jobs, BATCH):
+                size = min(BATCH, jobs - start)
+                made = self._task.enqueue_many([self._arguments] * size, conn=self._conn)
+                ids += [each.job_id for each in made]
+            began = time.monotonic()
+        self._wait_for(ids[:: max(1, jobs // _WATCHED_JOBS)])
+        deadline = time.monotonic() + _STALLED_SECONDS
+        while True:
+            asked = time.monotonic()
+            done = self._finished() - before
+            if done >= jobs:
+                return jobs / (asked - began)
+            if asked > deadline:
+                raise self._crew.failed(f"{done:,} of {jobs:,} jobs were done, then no more")
+            time.sleep(_LOOK_SECONDS)
+
+    def _wait_for(self, watched: list[UUID]) -> None:
+        """Until these are in the ledger: evenly spread over all, so they tell how far the workers are."""
+        query = "SELECT count(*) FROM faultline.ledger WHERE job_id = ANY (%s)"
+        last, progress_at = 0, time.monotonic()
+        while (done := self._count(query, [watched])) < len(watched):
+            self._crew.require_alive()
+            if done > last:
+                last, progress_at = done, time.monotonic()
+            if time.monotonic() - progress_at > _STALLED_SECONDS:
+                raise self._crew.failed(
+                    f"{done / len(watched):.0%} of the jobs were done, then none"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+    def _finished(self) -> int:
+        return self._count("SELECT count(*) FROM faultline.ledger")
+
+    def _count(self, query: LiteralString, params: Sequence[Any] = ()) -> int:
+        return int(self._conn.execute(query, params).fetchall()[0][0])

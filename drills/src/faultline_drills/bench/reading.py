@@ -1,0 +1,50 @@
+"""What the figures mean: what a commit costs on this server, and what the workers wait for. Pure."""
+
+from __future__ import annotations
+
+from faultline_drills.bench.figures import Rate, Times
+
+# Of a worker's slots, on average: that many are in a commit when the commit is what holds it up. A job
+# has other round trips than that one, so it is never all of them.
+_MOSTLY_WAITING = 0.4
+
+
+def read(
+    round_trip: Times, commit: Times, unflushed: Times, drain: Rate, writes: Rate, *, slots: int
+) -> list[str]:
+    """`slots` is how many jobs the workers run at once, and so how many can be in a commit."""
+    disk = max(0.0, commit.p50 - unflushed.p50)
+    sentences = [
+        f"One commit takes {_ms(commit.p50)} here: {_ms(round_trip.p50)} to the server and back,"
+        f" {_ms(disk)} until it is on disk. A client that waits for each gets at most"
+        f" {1 / commit.p50:,.0f} of them a second."
+    ]
+    in_commit = writes.median * commit.p50 / slots
+    if in_commit < _MOSTLY_WAITING:
+        sentences.append(
+            f"CPU-bound: with {writes.median:,.0f} of them a second, jobs with a write spend"
+            f" {in_commit:.0%} of their slots in that commit. The rest is mostly computing, by PostgreSQL"
+            " and by the workers: more or faster cores help, and more worker processes if there are cores"
+            " for them."
+        )
+    elif disk >= round_trip.p50:
+        sentences.append(
+            f"Commit-bound: jobs with a write spend {in_commit:.0%} of their slots waiting for a commit,"
+            " mostly for the disk. Faster storage helps, or more --concurrency: commits that wait"
+            " together share a write to the disk."
+        )
+    else:
+        sentences.append(
+            f"Round-trip-bound: jobs with a write spend {in_commit:.0%} of their slots waiting for a"
+            " commit, mostly for the network. Workers closer to the server help, or more --concurrency."
+        )
+    per_commit = drain.median * commit.p50
+    sentences.append(
+        f"No-op jobs are committed in batches: {per_commit:,.1f} of them are done in the time of one"
+        " commit."
+    )
+    return sentences
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f} ms"

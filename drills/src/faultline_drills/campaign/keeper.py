@@ -1,0 +1,194 @@
+"""Keeps a campaign going: hands in jobs, replaces workers that were killed, wakes those that stand still
+once others have finished their job, and lets the crowd loose on jobs that have begun to fail.
+
+A job that will strike a worker is handed in only while two others stay up: one to take over, which
+after two strikes is done in a process of its own and takes a while, and one for the rest. So what is
+timed is the recovery, and not the start of a new worker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import LiteralString
+from uuid import UUID
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import Connection, run
+from faultline.errors import FaultlineError, IllegalTransition
+from faultline_drills.arena import Arena, DrillNotRun
+from faultline_drills.campaign.plan import KILLS, STALLS, FaultKind, PlannedJob
+from faultline_drills.crowd import Crowd
+from faultline_drills.history import History, Phase, Verb
+from faultline_drills.witness import Witness
+
+_ENDED: LiteralString = "SELECT id FROM faultline.jobs WHERE state IN ('succeeded', 'failed')"
+_FAILING: LiteralString = (
+    "SELECT job_id FROM faultline.attempts_log WHERE outcome = 'failed' AND job_id = ANY(%s)"
+)
+# Self-fencing is off for both subjects, so that nothing but the fence is compared. One job at a time,
+# so that a fault strikes the job that it was drawn for and no other.
+WORKER_OPTIONS = ("--no-self-fencing", "--concurrency", "1")
+_JOIN_SECONDS = 10.0
+_RESERVE = 2
+FEWEST_WORKERS = 4  # one job may hold two of them
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """An attempt whose worker stands still."""
+
+    worker: Witness
+    job: UUID
+    token: int
+
+
+class Keeper:
+    def __init__(
+        self,
+        arena: Arena,
+        planned: Sequence[PlannedJob],
+        *,
+        crowd: Crowd,
+        submit: Callable[[PlannedJob], UUID],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self.struck: Counter[FaultKind] = Counter()
+        self.jobs: dict[UUID, PlannedJob] = {}  # handed in so far
+        self._arena = arena
+        self._waiting = deque(planned)
+        self._crowd = crowd
+        self._submit = submit
+        self._on_progress = on_progress
+        self._team: list[Witness] = []
+        self._stalled: dict[str, Stall] = {}  # by worker
+        self._late: list[Stall] = []  # woken, and not yet heard to have come to an end
+        self._threats = 0  # workers that the jobs handed in so far have yet to strike
+        self._calm: list[UUID] = []  # jobs to storm as soon as they have failed once
+        kills = sum(job.fault in KILLS for job in planned)
+        self._starts_left = arena.settings.workers + kills
+
+    def run(self) -> None:
+        for _ in range(self._arena.settings.workers):
+            self._start()
+        self._arena.wait_until(self._is_over, "the end of the campaign")
+
+    def _is_over(self) -> bool:
+        """Look after everybody once; whether there is nothing more to wait for."""
+        self._hand_in()
+        ended = {row[0] for row in self._arena.query(_ENDED)}
+        for worker in tuple(self._team):
+            self._tend(worker, ended)
+        self._late = [late for late in self._late if not _has_come_to_its_end(late)]
+        self._storm()
+        self._on_progress(len(ended))
+        is_done = not self._waiting and len(ended) >= len(self.jobs)
+        return is_done and not (self._stalled or self._late or self._calm)
+
+    def _hand_in(self) -> None:
+        for _ in range(len(self._waiting)):
+            hits = self._waiting[0].workers_struck
+            if hits and self._standing() - self._threats - hits < _RESERVE:
+                return
+            job = self._waiting.popleft()
+            job_id = self._submit(job)
+            self.jobs[job_id] = job
+            self._threats += hits
+            if job.fault is FaultKind.RETRY_STORM:
+                self._calm.append(job_id)
+            elif job.fault is FaultKind.DUPLICATE_SUBMISSION:
+                self.struck[job.fault] += 1
+
+    def _standing(self) -> int:
+        """Workers that are up, and that nothing holds."""
+        return sum(
+            worker.name not in self._stalled and bool(worker.heard("worker_started"))
+            for worker in self._team
+        )
+
+    # ── workers ──────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> None:
+        if not self._starts_left:
+            raise DrillNotRun("more workers ended than the plan can have struck")
+        self._starts_left -= 1
+        self._team.append(self._arena.worker(*WORKER_OPTIONS))
+
+    def _tend(self, worker: Witness, ended: set[UUID]) -> None:
+        if not worker.is_alive:
+            self._bury(worker)
+        elif (stall := self._stalled.get(worker.name)) is not None:
+            if stall.job in ended or self._is_held_elsewhere(stall):
+                del self._stalled[worker.name]
+                self._late.append(stall)
+                worker.resume()
+        elif worker.is_stopped:
+            self._note_stall(worker)
+
+    def _is_held_elsewhere(self, stall: Stall) -> bool:
+        """Whether a later attempt stands still with the job: then the earlier one comes back while the
+        job is running, only not for it. A fence that asked no more than that would let it through."""
+        others = self._stalled.values()
+        return any(each.job == stall.job and each.token > stall.token for each in others)
+
+    def _bury(self, worker: Witness) -> None:
+        worker.wait(_JOIN_SECONDS)  # then everything it said has been heard
+        held = _last_lease(worker)
+        planned = None if held is None else self.jobs.get(held[0])
+        if planned is None or planned.fault not in KILLS:
+            raise DrillNotRun(f"a worker ended that nothing had struck; {worker.last_words()}")
+        self._team.remove(worker)
+        self._threats -= 1
+        self.struck[planned.fault] += 1
+        self._arena.inject("kill", worker.name, at_job=planned.number, by=planned.fault.value)
+        self._start()
+
+    def _note_stall(self, worker: Witness) -> None:
+        held = _last_lease(worker)
+        planned = None if held is None else self.jobs.get(held[0])
+        if held is None or planned is None or planned.fault not in STALLS:
+            return  # its last words are still on their way; the next look will find them
+        self._stalled[worker.name] = Stall(worker, *held)
+        self._threats -= 1
+        if held[1] == 1:
+            self.struck[planned.fault] += 1
+        self._arena.inject("stop", worker.name, at_job=planned.number, by=planned.fault.value)
+
+    # ── the crowd ────────────────────────────────────────────────────────────────────────────────
+
+    def _storm(self) -> None:
+        if not self._calm:
+            return
+        failing = {row[0] for row in self._arena.query(_FAILING, [self._calm])}
+        for job in failing:
+            self._calm.remove(job)
+            retry = partial(_retry, self._arena.history, job)
+            answers = Counter(self._crowd.at_once([retry] * len(self._crowd)))
+            self.struck[FaultKind.RETRY_STORM] += 1
+            said = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
+            self._arena.inject("retry_storm", at_job=self.jobs[job].number, answers=said)
+
+
+def _last_lease(worker: Witness) -> tuple[UUID, int] | None:
+    claims = worker.heard("lease_acquired")
+    return (UUID(claims[-1]["job_id"]), int(claims[-1]["token"])) if claims else None
+
+
+def _has_come_to_its_end(late: Stall) -> bool:
+    said = late.worker.heard("worker_exit", job_id=str(late.job), token=late.token)
+    return bool(said) or not late.worker.is_alive
+
+
+def _retry(history: History, job: UUID, conn: Connection) -> str:
+    operation = history.invoke("crowd", Verb.RETRY, job=str(job))
+    try:
+        state = run(conn, protocol.retry(job))
+    except (FaultlineError, psycopg.Error) as error:
+        history.end(operation, Phase.FAIL if isinstance(error, IllegalTransition) else Phase.INFO)
+        return f"refused ({getattr(error, 'code', type(error).__name__)})"
+    history.end(operation, Phase.OK, state=state.value)
+    return state.value

@@ -1,0 +1,177 @@
+"""`faultline bench`: how fast Faultline is on your own PostgreSQL, as one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from faultline.cli.context import Context
+from faultline.config import MAX_CONCURRENCY
+from faultline.embedded import temporary_server
+from faultline.migrate import migrate
+from faultline_drills.bench import STEPS, BenchReport, BenchSettings, Figure, Rate, run_bench
+from faultline_drills.bench.sampling import REPEATS
+from faultline_drills.bench.settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
+from faultline_drills.cli.bar import progress_bar
+from faultline_drills.cli.options import json_option
+from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.provenance import Provenance, provenance
+from faultline_drills.scratch import scratch_database
+
+DEFAULTS = BenchSettings()
+_WIDTH_OF_A_PIPE = 200
+_SECTIONS = {"round_trip": "the server", "bulk_enqueue": "Faultline on it"}  # by its first row
+
+
+@click.command()
+@click.option(
+    "--database-url",
+    metavar="URL",
+    help="The server to measure, in a database of its own there.  [default: an embedded one]",
+)
+@click.option(
+    "--seconds",
+    default=DEFAULTS.seconds,
+    type=click.FloatRange(1, MAX_SECONDS),
+    show_default=True,
+    help="About how long it may take in all.",
+)
+@click.option(
+    "--workers",
+    default=DEFAULTS.workers,
+    type=click.IntRange(1, MAX_WORKERS),
+    show_default=True,
+    help="Worker processes that drain and wait for jobs.",
+)
+@click.option(
+    "-c",
+    "--concurrency",
+    default=DEFAULTS.concurrency,
+    type=click.IntRange(1, MAX_CONCURRENCY),
+    show_default=True,
+    help="Of each of them.",
+)
+@click.option(
+    "--payload",
+    default=DEFAULTS.payload_bytes,
+    type=click.IntRange(0, MAX_PAYLOAD_BYTES),
+    metavar="BYTES",
+    show_default=True,
+    help="What each job carries.",
+)
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Draws payload and pauses.")
+@json_option
+@click.pass_obj
+def bench(
+    context: Context,
+    database_url: str | None,
+    seconds: float,
+    workers: int,
+    concurrency: int,
+    payload: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure your PostgreSQL with Faultline on it: enqueue, drain, latency, recovery.
+
+    Plays in a database of its own on the server that is given, else on a PostgreSQL that is started
+    for it, and leaves nothing behind. Run it from where your workers run, on a server with nothing
+    else to do.
+    """
+    settings = BenchSettings(
+        seconds=seconds,
+        workers=workers,
+        concurrency=concurrency,
+        payload_bytes=payload,
+        seed=seed,
+    )
+    console = Console(highlight=False, stderr=as_json, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_PIPE
+    with ExitStack() as stack:
+        stack.enter_context(ends_cleanly())
+        server = database_url or context.given_url
+        if server is None:
+            own = stack.enter_context(temporary_server())
+            server = own.url
+            console.print(f"[dim]started an embedded PostgreSQL {own.version} for this[/]")
+        url = stack.enter_context(scratch_database(server, prefix="faultline_bench"))
+        migrate(url)
+        show = stack.enter_context(_display(console))
+        report = run_bench(url, settings, on_step=show)
+    origin = provenance(settings.command, seed=seed, postgres=report.server.version)
+    if as_json:
+        print(json.dumps({**report.facts(), "provenance": origin.facts()}))
+    else:
+        print_report(console, report, origin)
+
+
+@contextmanager
+def _display(console: Console) -> Iterator[Callable[[str], None]]:
+    """A bar with what is being measured; where nobody looks, a line for each."""
+    with progress_bar(console, "[dim]{task.description}[/]") as progress:
+        task = progress.add_task("starting", total=len(STEPS))
+        begun = 0
+
+        def show(step: str) -> None:
+            nonlocal begun
+            progress.update(task, completed=begun, description=step)
+            begun += 1
+            if not console.is_terminal:
+                console.print(f"[dim]{begun}/{len(STEPS)} {step}[/]")
+
+        yield show
+
+
+def print_report(console: Console, report: BenchReport, origin: Provenance) -> None:
+    for warning in report.server.warnings:
+        console.print(f"[bold red]NOT DURABLE[/] {warning}")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "median", "p99", "repeats", "n"):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for figure in report.figures:
+        if heading := _SECTIONS.get(figure.name):
+            table.add_row(f"[bold]{heading}[/]")
+        table.add_row(f"  {figure.title}", *_cells(figure))
+    console.print(table)
+    settings = report.settings
+    console.print(
+        f"[dim]{settings.workers} worker process{'es' if settings.workers > 1 else ''}, concurrency"
+        f" {settings.concurrency}, {settings.payload_bytes:,} bytes of payload; recovery: two workers at"
+        f" default settings.\nRepeats: the lowest and the highest of {REPEATS} (of their medians, for times)"
+        " and of all kills. The p99 of fewer than 100 is the longest."
+        f" Took {report.seconds:.0f} s.[/]\n"
+    )
+    for sentence in report.reading:
+        console.print(escape(sentence))
+    durability = ", ".join(
+        f"{name} {value or 'none'}" for name, value in report.server.settings.items()
+    )
+    console.print(
+        f"\n[dim]{escape(origin.line)} · Faultline {origin.faultline}\n{escape(durability)}[/]"
+    )
+
+
+def _cells(figure: Figure) -> list[str]:
+    low, high = min(figure.repeats), max(figure.repeats)
+    if isinstance(figure, Rate):
+        return [f"{figure.median:,.0f}/s", "", f"{low:,.0f} – {high:,.0f}", f"{figure.n:,}"]
+    return [
+        f"{_ms(figure.p50)} ms",
+        f"{_ms(figure.p99)} ms",
+        f"{_ms(low)} – {_ms(high)}",
+        f"{figure.n:,}",
+    ]
+
+
+def _ms(seconds: float) -> str:
+    """Milliseconds, with the digits that count."""
+    milliseconds = seconds * 1000
+    digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2
+    return f"{milliseconds:,.{digits}f}"

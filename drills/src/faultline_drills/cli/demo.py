@@ -1,0 +1,215 @@
+"""`faultline demo`: the stale-worker race, live, then both subjects under faults; with a verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from faultline.cli.context import Context
+from faultline_drills.campaign import CampaignSettings
+from faultline_drills.checker import Verdict
+from faultline_drills.cli.campaigns import race_on, run_shown, server_to_play_on
+from faultline_drills.cli.verdicts import exit_code
+from faultline_drills.provenance import provenance
+from faultline_drills.race import RaceEvent, RaceReport, RaceSettings
+from faultline_drills.race.timeline import lanes, moments
+from faultline_drills.report.comparison import conclude, pooled
+from faultline_drills.report.plots import NoPlots, draw_duplicates, require_plots, save
+from faultline_drills.report.summary import summarise
+from faultline_drills.subjects import Subject
+
+FAULT_RATE = 0.1
+DEFAULTS = CampaignSettings()
+
+# The milestones of the race, for the progress display: (worker, event).
+_STEPS = {
+    ("A", "execution_started"): "A runs the job",
+    ("A", "stalled"): "A stalls; its lease is running out",
+    ("B", "lease_acquired"): "B has taken over",
+    ("B", "commit_ok"): "B has committed",
+    ("A", "woken"): "A is back",
+    ("A", "stale_write_blocked"): "A was refused",
+}
+_STYLES = {"✓": "green", "✗": "red", "‖": "yellow", "!": "yellow"}
+# What of the summary is printed; the file has the rest.
+_PRINTED = (
+    "fault_rate",
+    "faultline_duplicates",
+    "naive_duplicates",
+    "invariant_violations",
+    "stale_writes_prevented",
+    "safe_for_controlled_release_validation",
+    "seed",
+    "duplicate_rate",
+    "faults_injected",
+)
+
+
+@click.command()
+@click.option(
+    "--log-only", is_flag=True, help="Nothing but the structured log, one JSON object per line."
+)
+@click.option(
+    "--lease-seconds", default=1.0, show_default=True, help="How long a lease lasts here."
+)
+@click.option("--no-campaign", is_flag=True, help="The race alone.")
+@click.option("--jobs", default=DEFAULTS.jobs, show_default=True, help="Of each campaign.")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Decides which are struck.")
+@click.option(
+    "--save-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports", "latest"),
+    show_default=True,
+    help="Where the summary and the plot go.",
+)
+@click.pass_obj
+def demo(
+    context: Context,
+    log_only: bool,
+    lease_seconds: float,
+    no_campaign: bool,
+    jobs: int,
+    seed: int,
+    save_to: Path,
+) -> None:
+    """Two workers, one job: A stalls past its lease, B takes over, A comes back and is refused.
+
+    Then many jobs, of which one in ten is struck by a fault, on Faultline and on the same queue
+    without its fence: which jobs take effect more than once?
+
+    Runs on a PostgreSQL of its own that is gone afterwards, or, with DATABASE_URL, in databases of
+    its own on that server. Exit code 0 only if every job took effect exactly once and the queue
+    without a fence was found out; 2 if the faults did not strike, so that nothing was shown.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    with ExitStack() as stack:
+        if not log_only:
+            console.print(
+                "[bold]The stale-worker race[/bold]: a worker stalls in the middle of a job, its lease"
+                " runs out,\na second worker takes over, and the first one comes back. What happens?\n"
+            )
+        server_url = stack.enter_context(server_to_play_on(context, None if log_only else console))
+        with _display(console, log_only) as show:
+            report = race_on(server_url, RaceSettings(lease_seconds=lease_seconds), show)
+        if log_only:
+            print(json.dumps({"event": "verdict", "holds": report.holds, **report.checks}))
+        else:
+            _explain(console, report)
+        if log_only or no_campaign or not report.holds:
+            sys.exit(0 if report.holds else 1)
+        code = compare_subjects(console, server_url, jobs, seed, save_to)
+    sys.exit(code)
+
+
+def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, save_to: Path) -> int:
+    """Both subjects under the same faults; the exit code."""
+    settings = [
+        CampaignSettings(jobs=jobs, seed=seed, fault_rate=FAULT_RATE, subject=subject)
+        for subject in Subject
+    ]
+    console.print(
+        f"\n[bold]Under faults[/bold]: {jobs} jobs, {DEFAULTS.workers} workers, {FAULT_RATE:.0%} of"
+        " the jobs are struck: worker killed, killed between two\nwrites, killed at its commit, stalled"
+        " past its lease, retried by 50 at once, submitted by 50 at once.\nThe same faults for Faultline"
+        " and for the same queue without its fence.\n"
+    )
+    cells = pooled(run_shown(console, settings, server_url))
+    conclusion = conclude(cells)
+    command = f"faultline demo --jobs {jobs} --seed {seed}"
+    origin = provenance(command, seed=seed, postgres=cells[0].campaigns[0].postgres)
+    summary = summarise(cells, conclusion, origin)
+    save_to.mkdir(parents=True, exist_ok=True)
+    written = [save_to / "benchmark_summary.json"]
+    written[0].write_text(json.dumps(summary, indent=2) + "\n")
+    try:
+        require_plots()
+        note = origin.line
+        written += save(draw_duplicates(cells, note), save_to, "benchmark_comparison", note)
+    except NoPlots as missing:
+        console.print(f"[yellow]no plot: {missing.message}; try: {escape(missing.hint or '')}[/]")
+    console.print(f"\n{_in_lines({name: summary[name] for name in _PRINTED})}", markup=False)
+    console.print(f"[dim]written: {', '.join(map(str, written))}[/]")
+    for reason in conclusion.reasons:
+        console.print(f"[bold red]{conclusion.verdict}[/]: {escape(reason)}")
+    if conclusion.verdict is Verdict.VALID:
+        console.print(
+            f"\n[green]Of {jobs} jobs, {summary['faultline_duplicates']} took effect more than once on"
+            f" Faultline[/], and {summary['naive_duplicates']} on the same queue without its fence."
+        )
+    return exit_code(conclusion.verdict)
+
+
+def _in_lines(facts: dict[str, Any]) -> str:
+    """JSON with a line for each name."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+@contextmanager
+def _display(console: Console, log_only: bool) -> Iterator[Callable[[RaceEvent], None]]:
+    """The race as it happens, in words or as a log; on a terminal with a progress bar below it."""
+    with ExitStack() as stack:
+        progress = None
+        began: float | None = None
+        if console.is_terminal and not log_only:
+            progress = stack.enter_context(
+                Progress(
+                    SpinnerColumn(),
+                    BarColumn(bar_width=24),
+                    TextColumn("{task.description}"),
+                    TimeElapsedColumn(),
+                    console=console,
+                    transient=True,
+                )
+            )
+            task = progress.add_task("starting worker A", total=len(_STEPS))
+
+        def show(event: RaceEvent) -> None:
+            nonlocal began
+            if log_only:
+                console.print(_line(event), markup=False)
+            for moment in () if log_only else moments([event]):
+                began = moment.at if began is None else began
+                style = _STYLES.get(moment.mark, "default")
+                console.print(
+                    f"  t={moment.at - began:5.2f}  {moment.worker}  [{style}]{moment.mark}"
+                    f" {escape(moment.text)}[/]"
+                )
+            if progress is not None and (step := _STEPS.get((event.worker, event.event))):
+                progress.update(task, advance=1, description=step)
+
+        yield show
+
+
+def _line(event: RaceEvent) -> str:
+    return json.dumps({"event": event.event, "worker": event.worker, **event.fields})
+
+
+def _explain(console: Console, report: RaceReport) -> None:
+    console.print(
+        "\n  [dim]█ at work  ░ stalled  ▶ claim  ‖ stalls  ▷ is back  ✓ committed  ✗ refused[/dim]"
+    )
+    for lane in lanes(report.events):
+        console.print(f"  {lane}", markup=False)
+    console.print("\n[bold]Verdict[/bold]")
+    for claim, holds in report.checks.items():
+        console.print(f"  [green]✓[/] {claim}" if holds else f"  [bold red]✗ {claim}[/]")
+    if report.holds:
+        console.print(
+            f"\nOne payment, not two: token {report.max_token} took effect, and what token 1 had"
+            " written in its transaction is gone.\n[dim]Self-fencing was off for this race: nothing"
+            " but the database stood between the late worker and a second payment.[/dim]"
+        )
+    else:
+        console.print("\n[bold red]The verdict does not hold.[/] The workers also said:")
+        for line in report.stray_lines[-40:]:
+            console.print(f"  {line}", markup=False)

@@ -1,0 +1,278 @@
+"""`faultline drill explore`: the library's own code on real sessions, in every order that matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from faultline.cli.context import Context
+from faultline.events import log
+from faultline_drills.cli.options import json_option, subject_option
+from faultline_drills.cli.playground import playground
+from faultline_drills.cli.verdicts import exit_code
+from faultline_drills.explorer import PROGRAMS, ExploreReport, ProgramReport
+from faultline_drills.explorer import explore as explore_programs
+from faultline_drills.explorer.explorer import Counterexample
+from faultline_drills.explorer.programs import story_of
+from faultline_drills.explorer.replay import save
+from faultline_drills.explorer.schedule import Step
+from faultline_drills.explorer.timeline import draw
+from faultline_drills.provenance import provenance
+from faultline_drills.subjects import Subject
+
+_COUNTED = ("takeovers", "stale_rejections", "lock_waits", "commits")
+_SCHEDULES = 100
+_MANY = 1_000_000
+_WIDTH = 160
+
+
+@click.command()
+@click.option(
+    "--program", "programs", multiple=True, type=click.Choice(list(PROGRAMS)), help="Some only."
+)
+@click.option("--list", "only_list", is_flag=True, help="Name the programs and their stories.")
+@click.option(
+    "--bound",
+    type=click.IntRange(0, 3),
+    default=2,
+    show_default=True,
+    help="Try every schedule with up to so many preemptions, then others at random.",
+)
+@click.option(
+    "--schedules",
+    type=click.IntRange(min=1),
+    help=f"At most so many different ones per program. [default: {_SCHEDULES}, or any number with --seconds]",
+)
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="For all programs together.")
+@click.option("--seed", default=0, show_default=True)
+@subject_option
+@click.option(
+    "--save-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reports", "explorer"),
+    show_default=True,
+    help="Where a violation's replay file and picture go.",
+)
+@json_option
+@click.pass_obj
+def explore(
+    context: Context,
+    programs: Sequence[str],
+    only_list: bool,
+    bound: int,
+    schedules: int | None,
+    seconds: float | None,
+    seed: int,
+    subject: str,
+    save_to: Path,
+    as_json: bool,
+) -> None:
+    """Let real sessions meet in every order that a few preemptions can bring about, and judge each.
+
+    Exit code 0 when nothing is wrong, 1 when a rule was broken (the shortest story of it is shown and
+    saved), 2 when nothing was shown because what matters did not happen.
+    """
+    console = wide_console(stderr=as_json)
+    if only_list:
+        _list(console)
+        return
+    chosen = list(programs) or list(PROGRAMS)
+    limit = schedules or (_SCHEDULES if seconds is None else _MANY)
+    with (
+        unheard(),
+        playground(context, None if as_json else console, subject=Subject(subject)) as url,
+        _display(console, chosen, limit) as show,
+    ):
+        report = explore_programs(
+            url,
+            chosen,
+            max_preemptions=bound,
+            max_schedules=limit,
+            max_seconds=seconds,
+            seed=seed,
+            on_schedule=show,
+        )
+    saved = _save(report, save_to, subject)
+    if as_json:
+        words = [f"faultline drill explore --bound {bound} --seed {seed}"]
+        words += [f"--program {name}" for name in programs]
+        words += [f"--seconds {seconds:g}"] if seconds else [f"--schedules {limit}"]
+        words += [f"--subject {subject}"] if subject != Subject.FAULTLINE else []
+        print(json.dumps(_facts(report, saved, " ".join(words)), indent=2))
+    else:
+        _show(console, report, saved)
+    sys.exit(exit_code(report.verdict))
+
+
+def wide_console(*, stderr: bool) -> Console:
+    """Where nobody looks, a timeline is not folded."""
+    console = Console(highlight=False, stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=_WIDTH)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """What the explored code says of its thousands of refusals is no news here."""
+    with Path(os.devnull).open("w") as nowhere:
+        log.open(style="json", stream=nowhere)
+        yield
+
+
+@contextmanager
+def _display(
+    console: Console, programs: Sequence[str], limit: int
+) -> Iterator[Callable[[ProgramReport], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("[dim]{task.fields[found]}[/]"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        total = None if limit >= _MANY else limit * len(programs)
+        task = progress.add_task("", total=total, found="")
+        done: dict[str, ProgramReport] = {}
+
+        def show(report: ProgramReport) -> None:
+            done[report.name] = report
+            refused = sum(each.counts["stale_rejections"] for each in done.values())
+            waits = sum(each.counts["lock_waits"] for each in done.values())
+            progress.update(
+                task,
+                description=f"{report.name:24}",
+                completed=sum(each.schedules for each in done.values()),
+                found=f"{refused} refused, {waits} lock waits",
+            )
+
+        yield show
+
+
+def _list(console: Console) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    for name in PROGRAMS:
+        table.add_row(f"[bold]{name}[/]", escape(story_of(name)))
+    console.print(table)
+
+
+# ── what came of it ──────────────────────────────────────────────────────────────────────────────
+
+
+def _save(report: ExploreReport, folder: Path, subject: str) -> Path | None:
+    found = report.counterexample
+    if found is None:
+        return None
+    path = folder / f"{subject}-{found.program}.json"
+    save(found, path, subject=subject, server_version=report.server_version)
+    path.with_suffix(".svg").write_text(
+        draw(
+            found.outcome.performed.steps,
+            title=f"{found.program}: {story_of(found.program)}",
+            violation=violation_of(found),
+        )
+    )
+    return path
+
+
+def violation_of(found: Counterexample) -> str:
+    finding = found.outcome.findings[0]
+    return f"{finding.rule.replace('_', ' ')}: {finding.evidence}"
+
+
+def _show(console: Console, report: ExploreReport, saved: Path | None) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("program", no_wrap=True)
+    headings = ("schedules", "distinct", "complete to bound", "most preemptions")
+    for name in (*headings, *(name.replace("_", " ") for name in _COUNTED)):
+        table.add_column(name, justify="right")
+    table.add_column("verdict")
+    for each in report.programs:
+        complete = "-" if each.complete_bound < 0 else str(each.complete_bound)
+        figures = [each.performed, each.schedules, complete, each.most_preemptions]
+        figures += [each.counts[name] for name in _COUNTED]
+        verdict = "[green]holds[/]" if each.performed else "not run"
+        if each.counterexample is not None:
+            verdict = "[bold red]violated[/]"
+        table.add_row(each.name, *(f"{figure}" for figure in figures), verdict)
+    console.print(table)
+    performed = [each for each in report.programs if each.performed]
+    seconds = sum(each.seconds for each in performed)
+    rate = report.schedules / seconds if seconds else 0.0
+    console.print(
+        f"\n{report.schedules:,} different schedules of {_programs(performed)} in"
+        f" {seconds:.1f} s ({rate:.0f} per second), seed {report.seed}; complete to some bound:"
+        f" {_programs([each for each in performed if each.complete_bound >= 0])}"
+    )
+    found = report.counterexample
+    if found is not None:
+        console.print(
+            f"\n[bold red]violated[/] after {found.found_after} schedules of {found.program}:"
+            f"\n  {escape(story_of(found.program))}\n"
+        )
+        show_steps(console, found.outcome.performed.steps)
+        console.print(f"\n[bold red]{escape(violation_of(found))}[/]")
+        console.print(f"\nsee it again: faultline drill replay {saved}", soft_wrap=True)
+    elif report.missing:
+        console.print(f"\n[yellow]nothing was shown:[/] {', '.join(report.missing)}")
+    else:
+        console.print("\n[green]no rule was broken[/]")
+
+
+def _programs(some: Sequence[object]) -> str:
+    return "1 program" if len(some) == 1 else f"{len(some)} programs"
+
+
+def show_steps(console: Console, steps: Sequence[Step]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "actor", "step", "token", "was told", "the jobs afterwards"):
+        table.add_column(name)
+    for number, step in enumerate(steps, 1):
+        token = "" if step.token is None else str(step.token)
+        cells = (str(number), step.actor, step.what, token, step.heard, step.rows)
+        table.add_row(*map(escape, cells))
+    console.print(table)
+
+
+def _facts(report: ExploreReport, saved: Path | None, command: str) -> dict[str, Any]:
+    found = report.counterexample
+    return {
+        "verdict": report.verdict.value,
+        "missing": report.missing,
+        "seed": report.seed,
+        "provenance": provenance(command, seed=report.seed, postgres=report.server_version).facts(),
+        "schedules": report.schedules,
+        "programs": [
+            {
+                "name": each.name,
+                "schedules": each.performed,
+                "distinct": each.schedules,
+                "complete_bound": each.complete_bound,
+                "most_preemptions": each.most_preemptions,
+                "seconds": round(each.seconds, 3),
+                **dict(each.counts),
+            }
+            for each in report.programs
+        ],
+        "violation": None
+        if found is None
+        else {
+            "program": found.program,
+            "found_after": found.found_after,
+            "rule": found.outcome.findings[0].rule,
+            "evidence": found.outcome.findings[0].evidence,
+            "vector": list(found.vector),
+            "replay": str(saved),
+        },
+    }

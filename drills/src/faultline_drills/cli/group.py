@@ -1,0 +1,52 @@
+"""`faultline drill`: its commands, each in a module of its own."""
+
+from __future__ import annotations
+
+import click
+
+from faultline.cli.context import Context
+from faultline.cli.lazy import LazyGroup
+
+_MODULES = {
+    "list": "faultline_drills.cli.run:list_scenarios",
+    "run": "faultline_drills.cli.run",
+    "explore": "faultline_drills.cli.explore",
+    "sweep": "faultline_drills.cli.sweep",
+    "soak": "faultline_drills.cli.soak",
+    "mutants": "faultline_drills.cli.mutants",
+    "replay": "faultline_drills.cli.replay",
+    "recovery": "faultline_drills.cli.recovery",
+    "report": "faultline_drills.cli.report",
+}
+
+
+def _use_server(ctx: click.Context, param: click.Parameter, url: str | None) -> None:
+    if url is not None:
+        ctx.ensure_object(Context).given_url = url
+
+
+class DrillGroup(LazyGroup):
+    """Every drill may be told where to play, at its own end of the line too."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and all(param.name != "database_url" for param in command.params):
+            command.params.append(
+                click.Option(
+                    ["--database-url"],
+                    metavar="URL",
+                    expose_value=False,
+                    callback=_use_server,
+                    help="A server to play on, in a database of its own there.",
+                )
+            )
+        return command
+
+
+@click.group(cls=DrillGroup, modules=_MODULES)
+def drill() -> None:
+    """Rehearse failures on real processes and a real PostgreSQL.
+
+    Without a database URL each drill starts a PostgreSQL of its own. With one it works in a database
+    of its own on that server, and leaves nothing behind; what breaks a server is never done to yours.
+    """

@@ -1,0 +1,133 @@
+"""`faultline drill mutants`: plant bugs in a copy of Faultline, and see each of them found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from faultline.cli.context import Context
+from faultline.embedded import temporary_server
+from faultline.errors import InvalidInput
+from faultline_drills.cli.bar import progress_bar
+from faultline_drills.cli.options import json_option
+from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.cli.run import listing_console
+from faultline_drills.mutants.catalogue import MUTANTS
+from faultline_drills.mutants.hunt import Kill, hunt, layers_of
+from faultline_drills.mutants.matrix import as_facts, as_page
+from faultline_drills.mutants.mutant import SEED, Mutant
+from faultline_drills.provenance import provenance, server_version
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[MUTANT]...")
+@click.option("--list", "only_list", is_flag=True, help="Name them, and the layer of each.")
+@click.option(
+    "--save-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the kill matrix goes, as mutants.json; that of all mutants always goes to reports/latest.",
+)
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the kill matrix as a page.",
+)
+@json_option
+@click.pass_obj
+def mutants(
+    context: Context,
+    names: Sequence[str],
+    only_list: bool,
+    save_to: Path | None,
+    markdown: Path | None,
+    as_json: bool,
+) -> None:
+    """Plant each bug in a scratch copy of Faultline; the layer that it names must find it.
+
+    First every layer is run on a faithful copy: one that is red there would find anything. Exit code 0
+    only if all are found.
+    """
+    chosen = _chosen(names)
+    console = Console(highlight=False, stderr=as_json, soft_wrap=True)
+    if only_list:
+        _list(listing_console(), chosen)
+        return
+    controls: list[Kill] = []
+    kills: list[Kill] = []
+    layers = layers_of(chosen)
+    with ExitStack() as stack:
+        stack.enter_context(ends_cleanly())
+        server_url = context.given_url or stack.enter_context(temporary_server()).url
+        command = " ".join(["faultline drill mutants", *names])
+        command += f" --markdown {markdown}" if markdown is not None else ""
+        # At the beginning: the code may be changed while this runs, and what runs is what there was.
+        origin = provenance(command, seed=SEED, postgres=server_version(server_url))
+        step = stack.enter_context(_display(console, len(layers) + len(chosen)))
+        for layer in layers:
+            step(f"{layer.name} on Faultline itself")
+            control = hunt(None, layer, server_url=server_url)
+            controls.append(control)
+            if control.killed:
+                console.print(f"  [yellow]{layer.name} is not green by itself[/]: {control.how}")
+        for mutant in chosen:
+            step(mutant.name)
+            kills.append(hunt(mutant, mutant.killed_by, server_url=server_url))
+            _tell(console, kills[-1])
+    facts = as_facts(kills, controls, origin)
+    if save_to is not None or not names:
+        folder = save_to or Path("reports", "latest")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "mutants.json").write_text(json.dumps(facts, indent=2) + "\n")
+    if as_json:
+        print(json.dumps(facts))
+    if markdown is not None:
+        markdown.write_text(as_page(kills, origin))
+    found = sum(kill.killed for kill in kills)
+    console.print(f"\n{found}/{len(kills)} mutants killed")
+    is_sound = not any(control.killed for control in controls)
+    sys.exit(2 if not is_sound else 0 if found == len(kills) else 1)
+
+
+def _chosen(names: Sequence[str]) -> list[Mutant]:
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InvalidInput(
+            f"there is no mutant {unknown[0]!r}", hint="see: faultline drill mutants --list"
+        )
+    return [known[name] for name in names] or list(MUTANTS)
+
+
+def _list(console: Console, chosen: Sequence[Mutant]) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    for mutant in chosen:
+        table.add_row(f"[bold]{mutant.name}[/]", escape(mutant.bug), mutant.killed_by.name)
+    console.print(table)
+
+
+def _tell(console: Console, kill: Kill) -> None:
+    mark = "[green]killed[/]  " if kill.killed else "[bold red]survived[/]"
+    console.print(
+        f"  {mark} {kill.mutant:<32} [dim]{kill.layer}, {kill.seconds:.1f} s: {escape(kill.how)}[/]"
+    )
+
+
+@contextmanager
+def _display(console: Console, total: int) -> Iterator[Callable[[str], None]]:
+    progress = progress_bar(console, "{task.description}")
+    with progress:
+        task = progress.add_task("", total=total, completed=-1)
+
+        def step(description: str) -> None:
+            progress.update(task, advance=1, description=description)
+
+        yield step

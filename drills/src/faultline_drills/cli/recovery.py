@@ -1,0 +1,73 @@
+"""`faultline drill recovery`: how long a killed worker's job waits."""
+
+from __future__ import annotations
+
+import json
+
+import click
+from rich.console import Console
+from rich.progress import track
+
+from faultline.cli.context import Context
+from faultline.config import WorkerSettings
+from faultline_drills.cli.options import json_option
+from faultline_drills.cli.playground import playground
+from faultline_drills.recovery import RecoveryReport, measure_recovery
+
+_BAR_WIDTH = 40
+
+
+@click.command()
+@click.option(
+    "--kills",
+    default=10,
+    type=click.IntRange(min=1),
+    show_default=True,
+    help="How many workers to kill.",
+)
+@json_option
+@click.pass_obj
+def recovery(context: Context, kills: int, as_json: bool) -> None:
+    """SIGKILL a worker in the middle of a job: how long until the job runs elsewhere?
+
+    Two workers at default settings; the killed one is replaced each time.
+    """
+    console = Console(highlight=False)
+    with playground(context, None if as_json else console) as url:
+        steps = iter(track(range(kills), "killing workers", console=console, transient=True))
+        next(steps, None)
+
+        def show(seconds: float) -> None:
+            if not as_json:
+                console.print(f"  killed, and running elsewhere after {seconds:.3f} s")
+            next(steps, None)
+
+        report = measure_recovery(url, kills=kills, on_kill=show)
+    if as_json:
+        print(json.dumps(_facts(report)))
+        return
+    _plot(console, report)
+
+
+def _facts(report: RecoveryReport) -> dict[str, object]:
+    return {
+        "kills": len(report.seconds),
+        "p50_seconds": round(report.median, 3),
+        "p95_seconds": round(report.p95, 3),
+        "max_seconds": round(report.longest, 3),
+        "seconds": [round(seconds, 3) for seconds in report.seconds],
+    }
+
+
+def _plot(console: Console, report: RecoveryReport) -> None:
+    bound = WorkerSettings().recovery_after_crash_seconds
+    console.print("\n[bold]From SIGKILL to running elsewhere[/bold]")
+    for seconds in sorted(report.seconds):
+        width = max(1, round(_BAR_WIDTH * seconds / max(report.longest, bound)))
+        console.print(f"  {seconds:6.3f} s  {'█' * width}")
+    console.print(
+        f"\n  n = {len(report.seconds)}, p50 {report.median:.3f} s, p95 {report.p95:.3f} s,"
+        f" max {report.longest:.3f} s"
+        f"\n  [dim]the job is back in the queue within {bound:g} s by design;"
+        " claiming and starting it comes on top[/dim]"
+    )

@@ -1,0 +1,115 @@
+"""`faultline drill replay`: see once more what a drill, a soak or the explorer found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from faultline.cli.context import Context
+from faultline.errors import InvalidInput
+from faultline_drills.cli import run, soak
+from faultline_drills.cli.explore import show_steps, unheard, wide_console
+from faultline_drills.cli.options import json_option
+from faultline_drills.cli.playground import playground
+from faultline_drills.explorer.programs import story_of
+from faultline_drills.explorer.replay import Replayed, load, run_again
+from faultline_drills.scenario import DrillSettings, find_scenario
+from faultline_drills.soak import SoakSettings
+from faultline_drills.subjects import Subject
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@json_option
+@click.pass_obj
+def replay(context: Context, file: Path, as_json: bool) -> None:
+    """Run again what was saved in FILE: a drill, a soak, or a schedule of the explorer.
+
+    A schedule is repeated step by step. A drill or a soak has the same seed, the same settings and the
+    same faults, but real processes, whose timing is their own. Exit code 1 when a rule is broken again.
+    """
+    saved = _read(file)
+    match saved.get("kind"):
+        case "drill":
+            scenario = find_scenario(saved["scenario"])
+            settings = DrillSettings(**_with_subject(saved["settings"]))
+            sys.exit(
+                run.play(
+                    context, [scenario], settings, save_to=None, as_json=as_json, is_replay=True
+                )
+            )
+        case "soak":
+            given = _with_subject(saved["settings"])
+            soaking = SoakSettings(**{**given, "faults": tuple(given["faults"])})
+            folder = file.parent / "again"  # what is replayed stays as it was found
+            sys.exit(soak.perform(context, soaking, save_to=folder, as_json=as_json))
+        case _:
+            sys.exit(_step_through(context, file, as_json))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        saved = json.loads(file.read_text())
+    except ValueError as error:
+        raise InvalidInput(f"{file} is not a report of a drill: {error}") from None
+    if not isinstance(saved, dict):
+        raise InvalidInput(
+            f"{file} is not a report of a drill", hint="give the .json, not the history"
+        )
+    return saved
+
+
+def _with_subject(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "subject": Subject(settings["subject"])}
+
+
+def _step_through(context: Context, file: Path, as_json: bool) -> int:
+    console = wide_console(stderr=as_json)
+    saved = load(file)
+    with (
+        unheard(),
+        playground(context, None if as_json else console, subject=Subject(saved.subject)) as url,
+    ):
+        replayed = run_again(url, saved)
+    if as_json:
+        print(json.dumps(_facts(replayed), indent=2))
+    else:
+        _show(console, replayed)
+    return 1 if replayed.is_reproduced else 0
+
+
+def _show(console: Console, replayed: Replayed) -> None:
+    saved, outcome = replayed.replay, replayed.outcome
+    console.print(f"[bold]{saved.program}[/], {saved.subject}: {escape(story_of(saved.program))}\n")
+    show_steps(console, outcome.performed.steps)
+    if outcome.performed.vector != saved.vector:
+        console.print("\n[yellow]the actors no longer take the same steps[/]")
+    for finding in outcome.findings:
+        console.print(
+            f"\n[bold red]{finding.rule.replace('_', ' ')}[/]: {escape(finding.evidence)}"
+        )
+    if replayed.is_reproduced:
+        console.print("\n[bold red]reproduced[/]")
+    else:
+        rules = ", ".join(rule.replace("_", " ") for rule in saved.rules)
+        console.print(f"\n[green]not reproduced[/]: it broke {rules} when it was found")
+
+
+def _facts(replayed: Replayed) -> dict[str, object]:
+    outcome = replayed.outcome
+    return {
+        "program": replayed.replay.program,
+        "subject": replayed.replay.subject,
+        "reproduced": replayed.is_reproduced,
+        "same_steps": outcome.performed.vector == replayed.replay.vector,
+        "rules": sorted(outcome.broken_rules),
+        "steps": [
+            [step.actor, step.what, step.heard, step.rows] for step in outcome.performed.steps
+        ],
+    }

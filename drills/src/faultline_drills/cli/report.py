@@ -1,0 +1,178 @@
+"""`faultline drill report`: campaigns, scenarios and a race, written up with plots."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from faultline.cli.context import Context
+from faultline_drills.campaign import CampaignSettings
+from faultline_drills.checker import Verdict
+from faultline_drills.cli.bar import progress_bar
+from faultline_drills.cli.campaigns import race_on, run_shown, server_to_play_on
+from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.provenance import Provenance, provenance, server_version
+from faultline_drills.race import RaceReport, RaceSettings
+from faultline_drills.report.comparison import Cell, pooled
+from faultline_drills.report.markdown import as_markdown, headline
+from faultline_drills.report.page import as_page
+from faultline_drills.report.plots import (
+    draw_duplicates,
+    draw_recoveries,
+    require_plots,
+    save,
+    save_as,
+)
+from faultline_drills.report.race_drawing import Race, draw_still, save_moving
+from faultline_drills.report.scenario_matrix import ScenarioRow, count_scenarios, play_all
+from faultline_drills.report.study import read_others, study
+from faultline_drills.subjects import Subject
+
+FAULT_RATES = (0.05, 0.1, 0.2)
+QUICK_REPEATS, QUICK_JOBS = 1, 60
+DEFAULTS = CampaignSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """How much is to be run."""
+
+    repeats: int
+    jobs: int
+    seed: int
+    with_scenarios: bool
+
+    @property
+    def command(self) -> str:
+        words = f"faultline drill report --repeats {self.repeats} --jobs {self.jobs}"
+        return words + f" --seed {self.seed}" + ("" if self.with_scenarios else " --no-scenarios")
+
+    @property
+    def campaigns(self) -> list[CampaignSettings]:
+        return [
+            CampaignSettings(
+                jobs=self.jobs, fault_rate=rate, seed=self.seed + repeat, subject=subject
+            )
+            for rate in FAULT_RATES
+            for repeat in range(self.repeats)
+            for subject in Subject
+        ]
+
+
+@click.command()
+@click.option("--repeats", default=4, show_default=True, help="Campaigns per fault rate and queue.")
+@click.option("--jobs", default=200, show_default=True, help="Of each campaign.")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Of the first repeat.")
+@click.option("--no-scenarios", is_flag=True, help="Campaigns only.")
+@click.option("--quick", is_flag=True, help="Short campaigns, no scenarios: about a minute.")
+@click.option("--gif", is_flag=True, help="Only draw the stale-worker race, into docs/gifs.")
+@click.option(
+    "--save-to",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the files go.  [default: reports/latest]",
+)
+@click.pass_obj
+def report(
+    context: Context,
+    repeats: int,
+    jobs: int,
+    seed: int,
+    no_scenarios: bool,
+    quick: bool,
+    gif: bool,
+    save_to: Path | None,
+) -> None:
+    """Strike 5, 10 and 20 % of the jobs, on Faultline and without its fence; play every scenario; and
+    write it up as JSON, Markdown and one page of HTML, with plots.
+
+    Needs matplotlib: pip install 'faultline-drills[report]'. What other drills have left in the same folder
+    (mutants, explore, sweep, soak) becomes part of it. Exit code 0 when nothing is wrong, 1 when
+    something is, 2 when the faults did not strike, so that nothing was shown.
+    """
+    require_plots()
+    console = Console(highlight=False, soft_wrap=True)
+    if quick:
+        repeats, jobs, no_scenarios = QUICK_REPEATS, QUICK_JOBS, True
+    scope = Scope(repeats=repeats, jobs=jobs, seed=seed, with_scenarios=not no_scenarios)
+    with server_to_play_on(context, console) as url:
+        # At the beginning: the code may be changed while this runs, and what runs is what there was.
+        command = "faultline drill report --gif" if gif else scope.command
+        origin = provenance(command, seed=None if gif else seed, postgres=server_version(url))
+        race = race_on(url, RaceSettings())
+        if gif:
+            _say_written(console, _draw_race(race, origin, save_to or Path("docs", "gifs")))
+            sys.exit(0 if race.holds else 1)
+        cells = pooled(run_shown(console, scope.campaigns, url))
+        rows = _play_scenarios(console, url, seed) if scope.with_scenarios else None
+    folder = save_to or Path("reports", "latest")
+    facts = study(cells, rows, race.checks, origin, read_others(folder))
+    _say_written(console, _write(facts, cells, race, origin, folder))
+    console.print(headline(facts).replace("**", ""), markup=False)
+    for reason in facts["why_not"]:
+        console.print(f"[bold red]{facts['verdict']}[/]: {escape(reason)}")
+    sys.exit(exit_code(Verdict(facts["verdict"])))
+
+
+def _play_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:
+    with ExitStack() as stack:
+        progress = stack.enter_context(progress_bar(console, "{task.description}"))
+        task = progress.add_task("scenarios", total=count_scenarios(), completed=-1)
+
+        def show(row: ScenarioRow) -> None:
+            control = "" if row.naive is None else f", without the fence {row.naive}"
+            style = STYLES.get(row.faultline, "yellow")
+            console.print(
+                f"  [{style}]{row.faultline:<8}[/] {row.scenario}[dim]{control}; {row.seconds:.1f} s[/]"
+            )
+
+        return play_all(
+            url,
+            seed,
+            on_start=lambda name: progress.update(task, advance=1, description=name),
+            on_row=show,
+        )
+
+
+def _draw_race(report: RaceReport, origin: Provenance, folder: Path) -> list[Path]:
+    race = Race(report)
+    note = origin.line
+    still = save_as(draw_still(race, note), folder / "stale_worker.svg", note)
+    return [still, save_moving(race, note, folder / "stale_worker.gif")]
+
+
+def _write(
+    facts: dict[str, Any], cells: list[Cell], race: RaceReport, origin: Provenance, folder: Path
+) -> list[Path]:
+    ours = [cell for cell in cells if cell.subject is Subject.FAULTLINE]
+    crash = [seconds for cell in ours for seconds in cell.crash_seconds]
+    takeover = [seconds for cell in ours for seconds in cell.takeover_seconds]
+    note = origin.line
+    drawn = save(draw_duplicates(cells, note), folder, "duplicates", note)
+    drawn += save(draw_recoveries(crash, takeover, note), folder, "recovery", note)
+    drawn += _draw_race(race, origin, folder)
+    captions = {
+        "Jobs that took effect more than once": "duplicates",
+        "Recovery": "recovery",
+        "The stale-worker race": "stale_worker",
+    }
+    svgs = {title: (folder / f"{stem}.svg").read_text() for title, stem in captions.items()}
+    texts = {
+        "report.json": json.dumps(facts, indent=2) + "\n",
+        "report.md": as_markdown(facts, [f"{stem}.svg" for stem in captions.values()]),
+        "report.html": as_page(facts, svgs),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return [*(folder / name for name in texts), *drawn]
+
+
+def _say_written(console: Console, paths: list[Path]) -> None:
+    console.print(f"[dim]written: {', '.join(map(str, paths))}[/]")

@@ -1,0 +1,218 @@
+"""`faultline drill list` and `faultline drill run`: the scenarios, and what became of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from faultline.cli.context import Context
+from faultline.errors import InvalidInput
+from faultline_drills.checker import Verdict
+from faultline_drills.cli.bar import progress_bar
+from faultline_drills.cli.options import json_option, save_to_option, subject_option
+from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.drill import DrillReport, run_drill
+from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
+from faultline_drills.subjects import Subject
+
+DEFAULTS = DrillSettings()
+_SHOWN_FINDINGS = 5
+
+
+@click.command("list")
+@json_option
+def list_scenarios(as_json: bool) -> None:
+    """Name the scenarios, with the first sentence of each story."""
+    scenarios = all_scenarios().values()
+    if as_json:
+        facts = [
+            {
+                "name": each.name,
+                "story": each.story,
+                "shows": each.shows,
+                "breaks_naive": each.breaks_naive,
+                "own_server": each.own_server,
+                "lacking": each.lacking(),
+            }
+            for each in scenarios
+        ]
+        print(json.dumps(facts, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    for each in scenarios:
+        lacking = each.lacking()
+        note = f" [yellow](not here: {escape(lacking)})[/]" if lacking else ""
+        table.add_row(f"[bold]{each.name}[/]", escape(each.title) + note)
+    listing_console().print(table)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True)
+@click.option(
+    "--fault-rate",
+    default=DEFAULTS.fault_rate,
+    show_default=True,
+    help="The share of jobs that are struck, where a story strikes by chance.",
+)
+@click.option("--jobs", default=DEFAULTS.jobs, show_default=True)
+@click.option("--workers", default=DEFAULTS.workers, show_default=True)
+@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option(
+    "--timeout-seconds",
+    default=DEFAULTS.timeout_seconds,
+    show_default=True,
+    help="How long any one thing may take before the drill counts as not run.",
+)
+@subject_option
+@save_to_option
+@json_option
+@click.pass_obj
+def run(
+    context: Context,
+    names: Sequence[str],
+    seed: int,
+    fault_rate: float,
+    jobs: int,
+    workers: int,
+    lease_seconds: float,
+    timeout_seconds: float,
+    subject: str,
+    save_to: Path | None,
+    as_json: bool,
+) -> None:
+    """Play scenarios, all of them by default, and judge what happened.
+
+    Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when a story did not take place and
+    so has shown nothing.
+    """
+    settings = DrillSettings(
+        seed=seed,
+        jobs=jobs,
+        workers=workers,
+        fault_rate=fault_rate,
+        lease_seconds=lease_seconds,
+        timeout_seconds=timeout_seconds,
+        subject=Subject(subject),
+    )
+    chosen = [find_scenario(name) for name in names] or list(all_scenarios().values())
+    if save_to is not None:
+        try:
+            save_to.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"--save-to {save_to}: {error.strerror}") from None
+    sys.exit(play(context, chosen, settings, save_to=save_to, as_json=as_json))
+
+
+def play(
+    context: Context,
+    chosen: Sequence[Scenario],
+    settings: DrillSettings,
+    *,
+    save_to: Path | None,
+    as_json: bool,
+    is_replay: bool = False,
+) -> int:
+    """Play them and tell of them; the exit code."""
+    console = Console(highlight=False, stderr=as_json, soft_wrap=True)
+    reports = _play_all(
+        console, chosen, settings, context.given_url, save_to, as_json, is_replay=is_replay
+    )
+    if not as_json:
+        _sum_up(console, reports)
+    return exit_code(*(report.judgement.verdict for report in reports))
+
+
+def listing_console() -> Console:
+    """For lists: one line each where a program reads them."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=240)
+
+
+def _play_all(
+    console: Console,
+    chosen: Sequence[Scenario],
+    settings: DrillSettings,
+    server_url: str | None,
+    save_to: Path | None,
+    as_json: bool,
+    *,
+    is_replay: bool,
+) -> list[DrillReport]:
+    reports: list[DrillReport] = []
+    with ExitStack() as stack:
+        stack.enter_context(ends_cleanly())
+        progress = stack.enter_context(_progress(console))
+        task = progress.add_task("", total=len(chosen), fault="")
+        for each in chosen:
+            progress.update(task, description=each.name, fault="")
+            if lacking := each.lacking():
+                console.print(f"  [yellow]-[/] {each.name}: not run here, {escape(lacking)}")
+                progress.advance(task)
+                continue
+
+            def show(line: str) -> None:
+                progress.update(task, fault=escape(line))
+
+            report = run_drill(
+                each, settings, server_url=server_url, on_fault=show, is_replay=is_replay
+            )
+            reports.append(report)
+            if save_to is not None or report.judgement.verdict is Verdict.INVALID:
+                saved = report.save(save_to or Path("reports", "drills"))
+            else:
+                saved = None
+            if as_json:
+                print(json.dumps(report.facts()), flush=True)
+            else:
+                _tell(console, report, saved)
+            progress.advance(task)
+    return reports
+
+
+def _progress(console: Console) -> Progress:
+    return progress_bar(console, "{task.description}", "[dim]{task.fields[fault]}[/]")
+
+
+def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:
+    judgement = report.judgement
+    style = STYLES[judgement.verdict]
+    counted = ", ".join(
+        f"{count} {name.replace('_', ' ')}" for name, count in report.tally.items() if count
+    )
+    console.print(
+        f"  [{style}]{judgement.verdict:<8}[/] {report.scenario:<28} [dim]{counted};"
+        f" {report.seconds:.1f} s[/]"
+    )
+    for finding in judgement.findings[:_SHOWN_FINDINGS]:
+        console.print(f"           [{style}]{finding.rule}[/]: {escape(finding.evidence)}")
+    more = len(judgement.findings) - _SHOWN_FINDINGS
+    if more > 0:
+        console.print(f"           and {more} more")
+    if saved is not None:
+        console.print(
+            f"           [dim]seed {report.settings.seed}, PostgreSQL {report.postgres}; saved: {saved};"
+            f" again: faultline drill replay {saved}[/]"
+        )
+
+
+def _sum_up(console: Console, reports: Sequence[DrillReport]) -> None:
+    found = dict.fromkeys(Verdict, 0)
+    for report in reports:
+        found[report.judgement.verdict] += 1
+    said = ", ".join(
+        f"[{STYLES[verdict]}]{count} {verdict}[/]" for verdict, count in found.items() if count
+    )
+    drills = "1 drill" if len(reports) == 1 else f"{len(reports)} drills"
+    console.print(f"\n{drills}: {said or 'none was run'}")

@@ -1,0 +1,178 @@
+"""`faultline drill soak`: a whole system under a nemesis, for as long as you like."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from faultline.cli.context import Context
+from faultline.cli.output import duration
+from faultline_drills.checker import Verdict
+from faultline_drills.cli.options import json_option, save_to_option, subject_option
+from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.nemesis import FAULTS
+from faultline_drills.soak import Progress, SoakReport, SoakSettings, run_soak
+from faultline_drills.subjects import Subject
+
+DEFAULTS = SoakSettings()
+_SHOWN_FINDINGS = 8
+_MINUTE_SECONDS = 60
+
+
+@click.command()
+@click.option("--minutes", default=1.0, show_default=True, help="How long the nemesis is at work.")
+@click.option("--workers", default=DEFAULTS.workers, show_default=True)
+@click.option("--producers", default=DEFAULTS.producers, show_default=True)
+@click.option(
+    "--reconcilers",
+    default=DEFAULTS.reconcilers,
+    show_default=True,
+    help="Beside the one inside every worker.",
+)
+@click.option("--seed", default=DEFAULTS.seed, show_default=True)
+@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option(
+    "--jobs-per-second",
+    default=DEFAULTS.jobs_per_second,
+    show_default=True,
+    help="What all producers submit together; a soak of hours slows down.",
+)
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    type=click.Choice(list(FAULTS)),
+    help="Only this kind of fault; may be given again.  [default: all that can be done here]",
+)
+@subject_option
+@save_to_option
+@json_option
+@click.pass_obj
+def soak(
+    context: Context,
+    minutes: float,
+    workers: int,
+    producers: int,
+    reconcilers: int,
+    seed: int,
+    lease_seconds: float,
+    jobs_per_second: float,
+    faults: tuple[str, ...],
+    subject: str,
+    save_to: Path | None,
+    as_json: bool,
+) -> None:
+    """Producers, workers and reconcilers at work, and a nemesis that strikes them all the time.
+
+    Dead workers are replaced. At the end everything settles and is judged. Exit code 0 when nothing is
+    wrong, 1 when a rule was broken, 2 when a kind of fault never struck, or nothing came of it.
+    """
+    settings = SoakSettings(
+        seconds=minutes * _MINUTE_SECONDS,
+        workers=workers,
+        producers=producers,
+        reconcilers=reconcilers,
+        seed=seed,
+        subject=Subject(subject),
+        lease_seconds=lease_seconds,
+        jobs_per_second=jobs_per_second,
+        faults=faults,
+    )
+    sys.exit(perform(context, settings, save_to=save_to, as_json=as_json))
+
+
+def perform(
+    context: Context, settings: SoakSettings, *, save_to: Path | None, as_json: bool
+) -> int:
+    """Soak, live, and tell of it; the exit code."""
+    console = Console(highlight=False, stderr=as_json, soft_wrap=True)
+    with ExitStack() as stack:
+        stack.enter_context(ends_cleanly())
+        board = _Board(console, settings)
+        stack.enter_context(board.live)
+        report = run_soak(
+            settings,
+            server_url=context.given_url,
+            on_fault=board.struck,
+            on_progress=board.update,
+        )
+    verdict = report.judgement.verdict
+    saved = None
+    if save_to is not None or verdict is Verdict.INVALID:
+        saved = report.save(save_to or Path("reports", "drills"))
+    if as_json:
+        print(json.dumps(report.facts()))
+    else:
+        _tell(console, report, saved)
+    return exit_code(verdict)
+
+
+class _Board:
+    """On a terminal a table that is always the latest; elsewhere a line for each blow."""
+
+    def __init__(self, console: Console, settings: SoakSettings) -> None:
+        self._console = console
+        self._settings = settings
+        self._last_blow = "none yet"
+        self._progress: Progress | None = None
+        self.live = Live(
+            get_renderable=self._draw,
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            auto_refresh=console.is_terminal,
+        )
+
+    def struck(self, line: str) -> None:
+        """Called by the nemesis' thread."""
+        self._last_blow = line
+        if not self._console.is_terminal:
+            seconds = 0.0 if self._progress is None else self._progress.seconds
+            self._console.print(f"  {seconds:7.1f} s  {escape(line)}")
+
+    def update(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def _draw(self) -> Group | Text:
+        now = self._progress
+        if now is None:
+            return Text("starting …")
+        table = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
+        table.add_row("elapsed", f"{duration(now.seconds)} of {duration(self._settings.seconds)}")
+        table.add_row("", now.phase)
+        table.add_row("jobs", f"{now.submitted:,} submitted, {now.committed:,} committed")
+        table.add_row("takeovers", f"{now.takeovers:,}")
+        table.add_row("stale writes refused", f"{now.stale_rejections:,}")
+        table.add_row("processes replaced", f"{now.replaced:,}")
+        table.add_row("faults", _counted(now.faults) or "none yet")
+        table.add_row("the last", self._last_blow)
+        return Group(table)
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(
+        f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items() if count
+    )
+
+
+def _tell(console: Console, report: SoakReport, saved: Path | None) -> None:
+    judgement = report.judgement
+    style = STYLES[judgement.verdict]
+    console.print(f"[{style}]{judgement.verdict}[/] after {duration(report.seconds)}")
+    console.print(f"  {_counted(report.tally)}")
+    for finding in judgement.findings[:_SHOWN_FINDINGS]:
+        console.print(f"  [{style}]{finding.rule}[/]: {escape(finding.evidence)}")
+    if (more := len(judgement.findings) - _SHOWN_FINDINGS) > 0:
+        console.print(f"  and {more} more")
+    if saved is not None:
+        console.print(f"  [dim]saved: {saved}, and the history beside it[/]")

@@ -1,0 +1,36 @@
+"""A base backup: a copy of a running server's whole data directory, to lay down somewhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faultline.embedded.account import hand_over
+from faultline.embedded.server import Server
+from faultline_drills.cluster.programs import run_program
+
+STANDBY = "standby.signal"
+RECOVERY = "recovery.signal"
+
+
+def base_backup(source: Server, into: Path) -> None:
+    """With the log that makes it consistent, so that it needs nothing else to be started."""
+    into.mkdir(mode=0o700)
+    hand_over(into)
+    run_program(
+        "pg_basebackup",
+        *("--pgdata", str(into), "--checkpoint=fast", "--wal-method=stream"),
+        *("--no-sync", "--no-manifest"),
+        url=source.url,
+        version=source.version,
+    )
+
+
+def start_as(signal_name: str, data_dir: Path, **settings: str) -> None:
+    """What it is to be when it is next started, and what it has to know for that."""
+    signal_file = data_dir / signal_name
+    signal_file.touch(mode=0o600)
+    hand_over(signal_file)
+    with (data_dir / "postgresql.auto.conf").open("a") as out:
+        for name, value in settings.items():
+            quoted = value.replace("'", "''")
+            out.write(f"{name} = '{quoted}'\n")

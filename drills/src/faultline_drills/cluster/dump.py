@@ -1,0 +1,56 @@
+"""A dump: the roles and one database of a running server as SQL, to be carried out by another one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from faultline.database import connect
+from faultline.embedded.account import hand_over
+from faultline.embedded.data_directory import PASSWORD_FILE
+from faultline.embedded.server import Server
+from faultline_drills.cluster.member import Member
+from faultline_drills.cluster.programs import run_program
+
+# Transactions of another server: their numbers mean nothing here, and those of this one begin anew.
+_TELL_APART = """
+    UPDATE drill.trail SET transaction = -transaction;
+    UPDATE drill.effects SET transaction = -transaction;
+    UPDATE drill.settled_steps SET transaction = -transaction;
+"""
+
+
+@dataclass(frozen=True)
+class Dump:
+    source: Member
+    roles: str
+    database: str
+
+    @classmethod
+    def of(cls, source: Member) -> Dump:
+        server = source.server
+        return cls(
+            source,
+            roles=run_program("pg_dumpall", "--roles-only", url=server.url, version=server.version),
+            database=run_program("pg_dump", url=source.url, version=server.version),
+        )
+
+    def restore(self, server: Server) -> Member:
+        """Into a cluster that has nothing yet, and has the source's password afterwards."""
+        server.start()
+        version = server.version
+        run_program("psql", "--quiet", url=server.url, version=version, reads=self.roles)
+        password = server.data_dir / PASSWORD_FILE
+        shutil.copyfile(self.source.server.data_dir / PASSWORD_FILE, password)
+        hand_over(password)
+        name = self.source.database
+        with connect(server.url, application_name="faultline drill") as conn:
+            conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        restored = Member("restored", server, database=name)
+        options = ("--quiet", "--set", "ON_ERROR_STOP=1")
+        run_program("psql", *options, url=restored.url, version=version, reads=self.database)
+        with connect(restored.url, application_name="faultline drill") as conn:
+            conn.execute(_TELL_APART)
+        return restored

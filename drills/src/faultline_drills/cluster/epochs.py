@@ -1,0 +1,19 @@
+"""What a story promises of epochs: each history has its own, and its claims carry it."""
+
+from __future__ import annotations
+
+from faultline.epoch import COUNTER_BITS
+from faultline_drills.arena import Arena
+
+
+def expect_epochs(arena: Arena, count: int) -> None:
+    """That there have been so many, the newest of which tokens were given out in."""
+    epochs = [
+        epoch for (epoch,) in arena.query("SELECT epoch FROM faultline.epochs ORDER BY epoch")
+    ]
+    arena.expect(len(epochs) == count, f"{count} histories have {len(epochs)} epochs: {epochs}")
+    newest = arena.count("SELECT coalesce(max(fencing_token), 0) FROM faultline.jobs")
+    arena.expect(
+        newest >> COUNTER_BITS == epochs[-1],
+        f"the newest token {newest} is not of epoch {epochs[-1]}",
+    )

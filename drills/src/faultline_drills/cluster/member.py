@@ -1,0 +1,125 @@
+"""One server of a cluster, and what can be asked of it from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, LiteralString
+
+from psycopg import conninfo, sql
+
+from faultline.database import connect
+from faultline.embedded.server import Server
+from faultline_drills.arena import POLL_SECONDS, DrillNotRun
+from faultline_drills.cluster.base_backup import STANDBY, start_as
+from faultline_drills.cluster.power import freeze, power_off
+from faultline_drills.recorder import read_world
+from faultline_drills.world import World
+
+_PATIENCE_SECONDS = 30.0
+_RECEIVERS: LiteralString = "SELECT count(*) FROM pg_stat_wal_receiver"
+_STREAMS: LiteralString = _RECEIVERS + " WHERE status = 'streaming'"
+_HAS_REPLAYED: LiteralString = (
+    "SELECT coalesce(pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn(), true)"
+)
+
+
+class Member:
+    def __init__(self, name: str, server: Server, *, database: str) -> None:
+        self.name = name
+        self.server = server
+        self.database = database
+
+    @property
+    def url(self) -> str:
+        """To this server and no other, whatever part it plays."""
+        return conninfo.make_conninfo(
+            self.server.url, dbname=self.database, target_session_attrs="any"
+        )
+
+    @property
+    def port(self) -> int:
+        return int(conninfo.conninfo_to_dict(self.server.url)["port"] or 0)
+
+    def ask(self, query: LiteralString) -> Any:
+        """The one value that the query returns, in a session of its own."""
+        with connect(self.url, application_name="faultline drill") as conn:
+            row = conn.execute(query).fetchone()
+        return row[0] if row else None
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise DrillNotRun(f"{self.name}: {what} did not happen")
+            time.sleep(POLL_SECONDS)
+
+    def world(self) -> World:
+        """What it holds."""
+        with connect(self.url, application_name="faultline drill") as conn:
+            return read_world(conn)
+
+    # ── as a standby ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def received(self) -> int:
+        """How far it has got in its primary's log, in bytes: of two standbys the one to promote."""
+        return int(self.ask("SELECT pg_last_wal_receive_lsn() - '0/0'::pg_lsn"))
+
+    @property
+    def timeline(self) -> int:
+        """Of the log that it writes."""
+        return int(self.ask("SELECT pg_walfile_name(pg_current_wal_lsn())")[:8], 16)
+
+    def follow(self, leader: Member | None) -> None:
+        """Take the log from `leader` from now on; None: from nobody, as when the network is cut."""
+        source = "" if leader is None else _as_source(leader, follower=self.name)
+        if self.server.running:
+            self.set("primary_conninfo", source)
+        else:
+            start_as(STANDBY, self.server.data_dir, primary_conninfo=source)
+            self.server.start()
+        if leader is None:
+            self.wait_until(lambda: self.ask(_RECEIVERS) == 0, "the end of replication")
+            self.wait_until(lambda: bool(self.ask(_HAS_REPLAYED)), "the end of replay")
+        else:
+            self.wait_until(lambda: self.ask(_STREAMS) == 1, "replication")
+
+    def promote(self) -> None:
+        if not self.ask("SELECT pg_promote(true, 30)"):
+            raise DrillNotRun(f"{self.name} was not promoted")
+
+    # ── as any server ────────────────────────────────────────────────────────────────────────────
+
+    def set(self, name: str, value: str) -> None:
+        """For good, and at once: it is not in the way of what other members are set to."""
+        change = sql.SQL("ALTER SYSTEM SET {} = {}").format(
+            sql.Identifier(name), sql.Literal(value)
+        )
+        with connect(self.url, application_name="faultline drill") as conn:
+            conn.execute(change)
+            conn.execute("SELECT pg_reload_conf()")
+
+    def checkpoint(self) -> None:
+        with connect(self.url, application_name="faultline drill") as conn:
+            conn.execute("CHECKPOINT")
+
+    def power_off(self) -> None:
+        power_off(self.server)
+
+    def freeze(self) -> None:
+        freeze(self.server)
+
+    def exhume(self) -> World:
+        """What a server that is gone had on its disk: it is started where nobody looks for it."""
+        last_port = self.server.data_dir / "postmaster.opts"
+        last_port.unlink(missing_ok=True)  # so that it gets another one
+        self.server.start()
+        try:
+            return self.world()
+        finally:
+            self.power_off()
+
+
+def _as_source(leader: Member, *, follower: str) -> str:
+    return conninfo.make_conninfo(leader.server.url, application_name=follower, dbname=None)

@@ -1,0 +1,134 @@
+"""Runs one scenario against one subject, from an empty database to a verdict."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from faultline.embedded import temporary_server
+from faultline_drills.arena import Arena, DrillNotRun
+from faultline_drills.checker import Judgement, judge
+from faultline_drills.history import History
+from faultline_drills.measures import quantile, recoveries
+from faultline_drills.provenance import provenance
+from faultline_drills.recorder import install_records
+from faultline_drills.scenario import DrillSettings, Scenario
+from faultline_drills.scratch import new_database, scratch_database
+from faultline_drills.subjects import install
+
+
+@dataclass(frozen=True)
+class DrillReport:
+    scenario: str
+    settings: DrillSettings
+    postgres: str
+    judgement: Judgement
+    tally: dict[str, int]
+    recovery_seconds: tuple[float, ...]
+    seconds: float
+    history: History
+    is_replay: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """For scripts, and for a file that `faultline drill replay` can run again."""
+        recovered = self.recovery_seconds
+        figures = {
+            f"p{share}": round(quantile(recovered, share / 100), 3)
+            for share in (50, 95, 100)
+            if recovered
+        }
+        return {
+            "kind": "drill",
+            "scenario": self.scenario,
+            "settings": asdict(self.settings),
+            "provenance": provenance(
+                f"faultline drill run {self.scenario}",
+                seed=self.settings.seed,
+                postgres=self.postgres,
+            ).facts(),
+            "verdict": self.judgement.verdict,
+            "findings": [asdict(finding) for finding in self.judgement.findings],
+            "examined": self.judgement.examined,
+            "tally": {name: count for name, count in self.tally.items() if count},
+            "recovery_seconds": figures,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def save(self, folder: Path) -> Path:
+        """The report and, beside it, the history; the path of the report."""
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{self.scenario}-{self.settings.subject}-{self.settings.seed}"
+        stem += "-again" if self.is_replay else ""  # what is replayed stays as it was found
+        self.history.write(folder / f"{stem}.history.jsonl")
+        report = folder / f"{stem}.json"
+        report.write_text(json.dumps(self.facts(), indent=2) + "\n")
+        return report
+
+
+def run_drill(
+    scenario: Scenario,
+    settings: DrillSettings,
+    *,
+    server_url: str | None = None,
+    on_fault: Callable[[str], None] = lambda line: None,
+    is_replay: bool = False,
+) -> DrillReport:
+    """Play the scenario on a database of its own: on the server at `server_url`, else on a new one.
+
+    A scenario that breaks the server itself always gets one of its own.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        server = None
+        if server_url is None or scenario.own_server:
+            make_server = scenario.make_server or temporary_server
+            server = stack.enter_context(make_server(settings=scenario.server_settings))
+            url = new_database(server.url)  # it may be lost before the end
+        else:
+            url = stack.enter_context(scratch_database(server_url))
+        install(settings.subject, url)
+        arena = Arena(url, settings, server=server, stack=stack, notify=on_fault)
+        install_records(arena.conn)
+        version = str(arena.query("SHOW server_version")[0][0])
+        missing = _play(scenario, arena)
+        arena.history.abandon()
+        tally = arena.tally()
+        missing += [f"{name}: none" for name in scenario.shows if not tally.get(name)]
+        judgement = judge(
+            arena.history,
+            arena.world(),
+            shows=scenario.shows,
+            missing=missing,
+            unmet=arena.unmet,
+        )
+    return DrillReport(
+        scenario=scenario.name,
+        is_replay=is_replay,
+        settings=settings,
+        postgres=version,
+        judgement=judgement,
+        tally=tally,
+        recovery_seconds=tuple(recoveries(arena.history)),
+        seconds=time.monotonic() - began,
+        history=arena.history,
+    )
+
+
+def _play(scenario: Scenario, arena: Arena) -> list[str]:
+    """What did not take place. A story that cannot be told has shown nothing; jobs that never end
+    afterwards, with healthy workers there to run them, are a promise broken."""
+    try:
+        scenario.play(arena)
+        told: list[str] = []
+    except DrillNotRun as problem:
+        told = [str(problem)]
+    try:
+        arena.settle()
+    except DrillNotRun as problem:
+        arena.expect(False, str(problem))
+    return told

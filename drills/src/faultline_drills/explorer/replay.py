@@ -1,0 +1,103 @@
+"""A violation as a file: what was found, and all that is needed to see it again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from faultline import __version__
+from faultline.errors import InvalidInput
+from faultline_drills.explorer.explorer import Counterexample, Outcome, perform
+from faultline_drills.explorer.programs import PROGRAMS, story_of
+from faultline_drills.explorer.schedule import Follow, Vector
+from faultline_drills.explorer.stage import Stage
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    program: str
+    subject: str
+    vector: Vector
+    seed: int
+    rules: tuple[str, ...]  # that it broke when it was found
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    replay: Replay
+    outcome: Outcome
+
+    @property
+    def is_reproduced(self) -> bool:
+        return bool(self.outcome.broken_rules & set(self.replay.rules))
+
+
+def save(found: Counterexample, path: Path, *, subject: str, server_version: str) -> None:
+    outcome = found.outcome
+    facts: dict[str, Any] = {
+        "format": _FORMAT,
+        "program": found.program,
+        "story": story_of(found.program),
+        "subject": subject,
+        "vector": list(found.vector),
+        "seed": found.seed,
+        "found_after": found.found_after,
+        "rules": sorted(outcome.broken_rules),
+        "findings": [asdict(finding) for finding in outcome.findings],
+        "versions": {
+            "faultline": __version__,
+            "commit": _commit(),
+            "postgresql": server_version,
+            "python": platform.python_version(),
+            "psycopg": psycopg.__version__,
+        },
+        "steps": [asdict(step) for step in outcome.performed.steps],
+        "history": [asdict(entry) for entry in outcome.history.entries],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(facts, indent=1, default=str) + "\n")
+
+
+def load(path: Path) -> Replay:
+    try:
+        facts = json.loads(path.read_text())
+        replay = Replay(
+            program=facts["program"],
+            subject=facts["subject"],
+            vector=tuple(facts["vector"]),
+            seed=int(facts["seed"]),
+            rules=tuple(facts["rules"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"{path} is not a replay: {type(error).__name__}: {error}",
+            hint="faultline drill explore --save-to DIR writes one when it finds a violation",
+        ) from None
+    if replay.program not in PROGRAMS:
+        raise InvalidInput(f"{path}: there is no program {replay.program!r} in this version")
+    return replay
+
+
+def run_again(url: str, replay: Replay) -> Replayed:
+    """In a scratch database that has the subject's schema."""
+    with Stage(url) as stage:
+        outcome = perform(stage, replay.program, Follow(replay.vector), narrate=True)
+    return Replayed(replay, outcome)
+
+
+def _commit() -> str | None:
+    """Of the checkout that this code is run from, if it is one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ran.stdout.strip() or None

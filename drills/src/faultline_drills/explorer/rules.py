@@ -1,0 +1,110 @@
+"""What only an explorer can hold against a run, since it knows who moved and when time passed. Pure.
+
+The checker's rules look at what came of the jobs. These look at how: nobody touches a lease that is
+not theirs, none is taken back while it lasts, none commits after it has run out, and nobody meets an
+error that the protocol does not have.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from faultline_drills.checker import Finding
+from faultline_drills.explorer.schedule import Performed
+from faultline_drills.explorer.stage import Movers
+from faultline_drills.history import History, Phase, Verb
+from faultline_drills.world import Transition, World
+
+_MAY_DO_ANYTHING = ("author", "clock")
+# Steps that skip what somebody has locked. One that waited would hold up every other job of its worker.
+_NEVER_WAIT = ("claims", "renews its leases", "commits a batch", "takes back what has expired")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    history: History
+    world: World
+    movers: Movers
+    performed: Performed
+    declared_dead: Collection[str]
+
+    def steps(self) -> Iterator[tuple[Transition, Transition]]:
+        """Each change of a job's row, with what it was before."""
+        trail: dict[str, list[Transition]] = defaultdict(list)
+        for step in sorted(self.world.trail, key=lambda step: step.order):
+            trail[step.job].append(step)
+        for steps in trail.values():
+            yield from pairwise(steps)
+
+
+def findings_of(evidence: Evidence) -> list[Finding]:
+    rules = (
+        only_the_holder_moves_a_lease,
+        no_commit_after_expiry,
+        what_skips_never_waits,
+        nobody_waits_in_a_circle,
+        nobody_meets_an_unexpected_error,
+    )
+    return [Finding(rule.__name__, said) for rule in rules for said in rule(evidence)]
+
+
+def only_the_holder_moves_a_lease(evidence: Evidence) -> Iterator[str]:
+    """Renewing or ending it takes its token; taking it back takes an expired lease or a dead worker."""
+    given = _tokens_given(evidence.history)
+    for before, step in evidence.steps():
+        if before.after != "running" or (step.after == "running" and step.token != before.token):
+            continue
+        mover = evidence.movers.of(step.order)
+        owner = mover.removesuffix("-heart")
+        if mover in _MAY_DO_ANYTHING or before.token in given[step.job].get(owner, ()):
+            continue
+        taken_back = step.after in ("queued", "failed")
+        if mover == "operator" and step.after == "failed":
+            continue
+        may_be_dead = mover == "undertaker" and evidence.declared_dead
+        if taken_back and (may_be_dead or _has_run_out(before, step)):
+            continue
+        verb = "renewed" if step.after == "running" else f"made {step.after}"
+        yield (
+            f"job {step.job}: the lease under token {before.token} was {verb} by {mover},"
+            " who does not hold it"
+        )
+
+
+def no_commit_after_expiry(evidence: Evidence) -> Iterator[str]:
+    for before, step in evidence.steps():
+        if (before.after, step.after) == ("running", "succeeded") and _has_run_out(before, step):
+            yield f"job {step.job}: committed under token {step.token} after its lease had run out"
+
+
+def what_skips_never_waits(evidence: Evidence) -> Iterator[str]:
+    for name, step in evidence.performed.waited:
+        if step in _NEVER_WAIT:
+            yield f"{name} {step}, and had to wait for a lock"
+
+
+def nobody_waits_in_a_circle(evidence: Evidence) -> Iterator[str]:
+    if evidence.performed.is_deadlocked:
+        yield "actors waited for one another, and the server had to choose a victim"
+
+
+def nobody_meets_an_unexpected_error(evidence: Evidence) -> Iterator[str]:
+    for name, error in evidence.performed.errors:
+        yield f"{name}: {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _tokens_given(history: History) -> dict[str, dict[str, set[int]]]:
+    """By job and worker."""
+    given: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for claim in history.operations(Verb.CLAIM):
+        if claim.outcome is Phase.OK and claim.job is not None and claim.token is not None:
+            given[claim.job][claim.process].add(claim.token)
+    return given
+
+
+def _has_run_out(before: Transition, step: Transition) -> bool:
+    """By the database's clock. Here a lease lasts for minutes, or was ended by a step of the clock's."""
+    return before.lease_expires_at is not None and before.lease_expires_at <= step.at

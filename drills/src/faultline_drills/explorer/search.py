@@ -1,0 +1,67 @@
+"""Which schedules to try: all those with few preemptions first, then some at random. Pure.
+
+Most bugs of concurrent programs need only one or two preemptions, so a complete search by their
+number finds them before a random one would.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from faultline_drills.explorer.schedule import Decision, Vector
+
+
+class Frontier:
+    """Beginnings of schedules that are still to be tried, by the preemptions they need."""
+
+    def __init__(self, *, max_preemptions: int, seed: int) -> None:
+        self._max_preemptions = max_preemptions
+        self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self._waiting: dict[int, list[Vector]] = defaultdict(list)
+        self._waiting[0].append(())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    @property
+    def complete_bound(self) -> int:
+        """Every schedule with this many preemptions was tried; -1 when not even those without."""
+        unfinished = [bound for bound, prefixes in self._waiting.items() if prefixes]
+        return min(unfinished, default=self._max_preemptions + 1) - 1
+
+    def next_prefix(self) -> Vector | None:
+        """With the fewest preemptions; among those any, so that a budget cuts off no one kind."""
+        for bound in range(self._max_preemptions + 1):
+            if prefixes := self._waiting[bound]:
+                chosen = self._random.randrange(len(prefixes))
+                prefixes[chosen], prefixes[-1] = prefixes[-1], prefixes[chosen]
+                return prefixes.pop()
+        return None
+
+    def add_alternatives(self, prefix: Vector, decisions: Sequence[Decision]) -> None:
+        """What else could have been decided after `prefix`, given what was."""
+        cost = 0
+        taken: list[str] = []
+        for turn, decision in enumerate(decisions):
+            if turn >= len(prefix):
+                for other in decision.runnable:
+                    other_cost = cost + decision.preempts(other)
+                    if other != decision.chosen and other_cost <= self._max_preemptions:
+                        self._waiting[other_cost].append((*taken, other))
+            cost += decision.preempts(decision.chosen)
+            taken.append(decision.chosen)
+
+
+class AtRandom:
+    """Decides by a seed. A turn is kept more often than not: uniform choices rarely let anybody far."""
+
+    def __init__(self, seed: int, *, switch_probability: float = 0.4) -> None:
+        self._random = random.Random(seed)  # noqa: S311
+        self._switch_probability = switch_probability
+
+    def __call__(self, turn: int, runnable: tuple[str, ...], current: str | None) -> str:
+        if current is not None and self._random.random() > self._switch_probability:
+            return current
+        return self._random.choice(runnable)

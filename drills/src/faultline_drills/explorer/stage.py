@@ -1,0 +1,145 @@
+"""The scratch database in which schedules are performed, one after the other, each from a clean slate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from faultline.database import connect
+from faultline_drills.explorer.session import Session
+from faultline_drills.recorder import install_records, read_world
+from faultline_drills.world import World
+
+# The guards stay as they are: what may remove ledger entries is retention, and this plays its part.
+_WIPE = """
+    SELECT set_config('faultline.verb', 'retention', true);
+    DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
+    DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
+    DELETE FROM drill.effects; DELETE FROM drill.trail; DELETE FROM drill.settled_steps
+"""
+_VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.trail, drill.settled_steps"
+_VACUUM_EVERY = 500
+_END_MILLISECONDS = 10_000
+
+# Who wrote a step of the trail: its session bears the actor's name.
+_MOVERS = (
+    "ALTER TABLE drill.trail ADD COLUMN mover text DEFAULT current_setting('application_name')"
+)
+_READ_MOVERS = "SELECT moment, split_part(mover, ' ', 1) FROM drill.trail"
+
+_BLOCKED = "SELECT pid FROM unnest(%s::int[]) AS pid WHERE pg_blocking_pids(pid) && %s::int[]"
+_STANDING = """
+    SELECT j.state, j.fencing_token, j.state = 'running' AND j.lease_expires_at <= clock_timestamp(),
+           (SELECT count(*) FROM drill.effects AS e WHERE e.job_id = j.id AND NOT e.is_step)
+    FROM faultline.jobs AS j ORDER BY j.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Movers:
+    """By the order of a step in the trail: the actor that took it."""
+
+    by_order: Mapping[int, str]
+
+    def of(self, order: int) -> str:
+        return self.by_order.get(order, "")
+
+
+class Stage:
+    """Sessions are kept from one schedule to the next; opening one costs as much as a schedule."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._wiped = 0
+        self.author = connect(url, application_name="author drill")  # sets the scene, and ends it
+        self._observer = connect(url, application_name="observer drill")
+        self.author.execute("SET synchronous_commit = off")
+        found = self.author.execute("SELECT to_regclass('drill.trail') IS NULL").fetchone()
+        if found == (True,):
+            install_records(self.author)
+            self.author.execute(_MOVERS)
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for session in self._sessions.values():
+            session.close()
+        self.author.close()
+        self._observer.close()
+
+    def session(self, owner: str, purpose: str) -> Session:
+        key = (owner, purpose)
+        if key not in self._sessions:
+            self._sessions[key] = Session(self.url, owner, purpose)
+        return self._sessions[key]
+
+    def sessions_of(self, owner: str) -> list[Session]:
+        return [session for (name, _), session in self._sessions.items() if name == owner]
+
+    def clear(self) -> None:
+        for session in self._sessions.values():
+            session.reset()
+        self.author.execute(_WIPE)
+        self._wiped += 1
+        if self._wiped % _VACUUM_EVERY == 0:
+            self.author.execute(_VACUUM)
+
+    # ── looking on ───────────────────────────────────────────────────────────────────────────────
+
+    def blocked(self, pids: Sequence[int]) -> set[int]:
+        """Those among them that wait for a lock which one of the actors holds."""
+        rows = self._observer.execute(_BLOCKED, [list(pids), self._actors_pids()]).fetchall()
+        return {pid for (pid,) in rows}
+
+    def _actors_pids(self) -> list[int]:
+        found: list[int] = []
+        for session in list(self._sessions.values()):
+            if (letter := session.letter) is not None:
+                found.append(letter.backend_pid)
+            if (pid := session.backend_pid) is not None:
+                found.append(pid)
+        return found
+
+    def end_sessions(self, owner: str) -> None:
+        """As the death of their process does. One that is inside a query is really ended; of another the
+        server would do no more than end its transaction."""
+        for session in self.sessions_of(owner):
+            if session.is_under_way:
+                self.terminate(session)
+            else:
+                session.end_transaction()
+
+    def terminate(self, session: Session) -> None:
+        if session.backend_pid is not None:
+            self.end_backend(session.backend_pid)
+
+    def end_backend(self, pid: int) -> None:
+        """Returns when it is gone, and its transaction with it."""
+        self._observer.execute("SELECT pg_terminate_backend(%s, %s)", [pid, _END_MILLISECONDS])
+
+    def standing(self) -> str:
+        """How every job stands now, in a few words."""
+        rows = self._observer.execute(_STANDING).fetchall()
+        return " | ".join(_describe(*row) for row in rows)
+
+    def world(self) -> tuple[World, Movers]:
+        movers = self.author.execute(_READ_MOVERS).fetchall()
+        return read_world(self.author), Movers(dict(movers))
+
+    @property
+    def server_version(self) -> str:
+        return self.author.info.parameter_status("server_version") or "unknown"
+
+
+def _describe(state: str, token: int, has_expired: bool, effects: int) -> str:
+    lease = ", expired" if has_expired else ""
+    effect = f", {effects} effect{'s' if effects != 1 else ''}" if effects else ""
+    return f"{state} (token {token}{lease}{effect})"

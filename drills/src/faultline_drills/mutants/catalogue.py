@@ -1,0 +1,27 @@
+"""The bugs that a queue like this one could have, each as an edit of Faultline's own source.
+
+Every mutant names the layer that must find it. A mutant that nothing finds would mean that a line of
+the protocol could be lost without anybody noticing.
+"""
+
+from __future__ import annotations
+
+from faultline_drills.mutants.epochs import EPOCH_MUTANTS
+from faultline_drills.mutants.fence import FENCE_MUTANTS
+from faultline_drills.mutants.limits import LIMIT_MUTANTS
+from faultline_drills.mutants.locks import LOCK_MUTANTS
+from faultline_drills.mutants.mutant import Mutant
+from faultline_drills.mutants.transactions import TRANSACTION_MUTANTS
+from faultline_drills.mutants.verbs import CLAIM_MUTANTS, VERB_MUTANTS
+from faultline_drills.mutants.workers import WORKER_MUTANTS
+
+MUTANTS: tuple[Mutant, ...] = (
+    *FENCE_MUTANTS,
+    *TRANSACTION_MUTANTS,
+    *CLAIM_MUTANTS,
+    *LOCK_MUTANTS,
+    *LIMIT_MUTANTS,
+    *VERB_MUTANTS,
+    *WORKER_MUTANTS,
+    *EPOCH_MUTANTS,
+)

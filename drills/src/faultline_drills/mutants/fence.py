@@ -1,0 +1,123 @@
+"""Bugs in the fence, and in the ledger that it guards."""
+
+from __future__ import annotations
+
+from faultline_drills.mutants.mutant import (
+    EXPLORER,
+    GUARDS,
+    MIGRATION,
+    PAPERS,
+    Edit,
+    Mutant,
+    drill,
+    in_protocol,
+)
+
+_FENCE = (
+    "WHEN job.fencing_token IS DISTINCT FROM token OR job.lease_id IS DISTINCT FROM lease"
+    " THEN 'token_mismatch'"
+)
+FENCE_MUTANTS = (
+    in_protocol(
+        "token_predicate_dropped",
+        "the fence compares the lease alone",
+        PAPERS,
+        (_FENCE, "WHEN job.lease_id IS DISTINCT FROM lease THEN 'token_mismatch'"),
+    ),
+    in_protocol(
+        "nonce_dropped",
+        "the fence compares the token alone",
+        PAPERS,
+        (_FENCE, "WHEN job.fencing_token IS DISTINCT FROM token THEN 'token_mismatch'"),
+    ),
+    in_protocol(
+        "any_older_token_accepted",
+        "= became >= on the token",
+        PAPERS,
+        (
+            "job.fencing_token IS DISTINCT FROM token OR job.lease_id",
+            "NOT job.fencing_token >= token OR job.lease_id",
+        ),
+    ),
+    in_protocol(
+        "token_and_nonce_dropped",
+        "any worker that ever had the job may write",
+        EXPLORER,
+        (_FENCE, "WHEN false THEN ''"),
+    ),
+    in_protocol(
+        "running_not_required",
+        "a job that was given back can still be committed",
+        PAPERS,
+        ("WHEN job.state <> 'running' THEN 'not_running'", "WHEN false THEN ''"),
+    ),
+    in_protocol(
+        "frozen_clock",
+        "now() stands still while the transaction runs",
+        drill("slow_transaction"),
+        (
+            "WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'",
+            "WHEN job.lease_expires_at <= now() THEN 'lease_expired'",
+        ),
+    ),
+    in_protocol(
+        "lease_holds_at_its_end",
+        "<= became < at expiry",
+        drill("edge_of_the_lease"),
+        (
+            "WHEN job.lease_expires_at <= clock_timestamp() THEN",
+            "WHEN job.lease_expires_at < clock_timestamp() THEN",
+        ),
+    ),
+    in_protocol(
+        "expiry_ignored",
+        "the fence does not look at the clock",
+        PAPERS,
+        ("WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'\n", ""),
+    ),
+    in_protocol(
+        "batch_not_fenced",
+        "an entry that calls itself part of a batch is believed",
+        PAPERS,
+        ("        IF committed <> entered THEN\n", "        IF false THEN\n"),
+    ),
+    in_protocol(
+        "loser_hidden",
+        "an insert that enters nothing passes for a commit",
+        PAPERS,
+        ("    IF entered = 0 THEN\n", "    IF false THEN\n"),
+    ),
+    in_protocol(
+        "dropped_rows_hidden",
+        "a statement of which some rows were dropped passes for a commit of all",
+        PAPERS,
+        ("        IF offered::bigint <> entered THEN", "        IF false THEN"),
+    ),
+    Mutant(
+        "ledger_keyed_by_the_pair",
+        "UNIQUE (job_id) became UNIQUE (job_id, fencing_token)",
+        drill("one_guard_down"),
+        (
+            Edit(MIGRATION, "job_id        uuid        PRIMARY KEY,", "job_id uuid NOT NULL,"),
+            Edit(
+                MIGRATION,
+                "UNIQUE (job_id, fencing_token)\n",
+                "PRIMARY KEY (job_id, fencing_token)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "trigger_disabled",
+        "the fence is in place and switched off",
+        drill("stale_takeover"),
+        (
+            Edit(
+                GUARDS,
+                "CREATE OR REPLACE TRIGGER guard_truncate",
+                "ALTER TABLE faultline.ledger DISABLE TRIGGER enter_ledger;\n"
+                "CREATE OR REPLACE TRIGGER guard_truncate",
+            ),
+        ),
+        stops_everything=True,  # no worker starts where the fence is down
+    ),
+)

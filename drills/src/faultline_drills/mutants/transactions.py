@@ -1,0 +1,122 @@
+"""Bugs in the check of a job's transaction at its COMMIT."""
+
+from __future__ import annotations
+
+from faultline_drills.mutants.mutant import (
+    EXECUTOR,
+    SESSION_SETTINGS,
+    TRANSACTIONS,
+    Edit,
+    Mutant,
+    drill,
+    in_protocol,
+)
+
+_HALF_WAY = drill("half_way_commit")
+
+TRANSACTION_MUTANTS = (
+    in_protocol(
+        "commit_half_way",
+        "a job's transaction commits without its entry in the ledger",
+        _HALF_WAY,
+        (
+            "        IF NOT FOUND THEN\n            PERFORM",
+            "        IF false THEN\n            PERFORM",
+        ),
+        path=TRANSACTIONS,
+    ),
+    in_protocol(
+        "step_half_way",
+        "a step commits before its block has ended",
+        _HALF_WAY,
+        (
+            "ELSIF current_setting('faultline.closed', true) IS DISTINCT FROM",
+            "ELSIF false AND current_setting('faultline.closed', true) IS DISTINCT FROM",
+        ),
+        path=TRANSACTIONS,
+    ),
+    in_protocol(
+        "entry_without_its_opening",
+        "a block's entry is made although its transaction was rolled back",
+        _HALF_WAY,
+        (
+            "IF opened = faultline.transaction_mark(close_transaction.lease_id, true) THEN",
+            "IF true THEN",
+        ),
+        path=TRANSACTIONS,
+    ),
+    in_protocol(
+        "opened_in_a_savepoint",
+        "the check vanishes together with the savepoint that it was queued in",
+        _HALF_WAY,
+        (
+            "    IF writer <> pg_current_xact_id()::xid THEN\n"
+            "        PERFORM faultline.refuse_half_way('was opened",
+            "    IF false THEN\n        PERFORM faultline.refuse_half_way('was opened",
+        ),
+        path=TRANSACTIONS,
+    ),
+    in_protocol(
+        "unlocked_entry_in_a_savepoint",
+        "above READ COMMITTED a refusal in a savepoint can be rolled back",
+        _HALF_WAY,
+        (
+            "    IF writer <> pg_current_xact_id()::xid THEN\n"
+            "        PERFORM faultline.refuse_half_way('was to be",
+            "    IF false THEN\n        PERFORM faultline.refuse_half_way('was to be",
+        ),
+        path=TRANSACTIONS,
+    ),
+    in_protocol(
+        "entry_in_a_savepoint",
+        "rolling back to a savepoint takes the entry and keeps the effect",
+        _HALF_WAY,
+        ("IF writer <> pg_current_xact_id()::xid\n", "IF false\n"),
+    ),
+    in_protocol(
+        "batch_in_a_savepoint",
+        "the same for a batch",
+        _HALF_WAY,
+        ("AND j.xmin <> pg_current_xact_id()::xid;", "AND false;"),
+    ),
+    Mutant(
+        "check_in_time_for_nothing",
+        "the check of the COMMIT is in place and switched off",
+        _HALF_WAY,
+        (
+            Edit(
+                TRANSACTIONS,
+                "        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION"
+                " faultline.refuse_unfinished();\n",
+                "        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION"
+                " faultline.refuse_unfinished();\n"
+                "        ALTER TABLE faultline.open_transactions DISABLE TRIGGER refuse_unfinished;\n",
+            ),
+        ),
+        stops_everything=True,  # no worker starts where the fence is down
+    ),
+    Mutant(
+        "lost_transaction_swallowed",
+        "a handler that swallows the loss of its transaction has succeeded",
+        _HALF_WAY,
+        (
+            Edit(
+                EXECUTOR,
+                "        if error is None and lost is not None and isinstance(ending, Returned):\n",
+                "        if False and isinstance(ending, Returned):\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "handlers_write_outside_of_blocks",
+        "after a ROLLBACK by hand the session writes on by itself",
+        _HALF_WAY,
+        (
+            Edit(
+                SESSION_SETTINGS,
+                '    "default_transaction_read_only": "on",\n',
+                '    "default_transaction_read_only": "off",\n',
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,166 @@
+"""Bugs in the verbs: who may claim, renew, give back, fail, cancel and retry, and when."""
+
+from __future__ import annotations
+
+from faultline_drills.mutants.mutant import (
+    EXPLORER,
+    MIGRATION,
+    OPERATING,
+    PAPERS,
+    WAITING,
+    Edit,
+    Mutant,
+    drill,
+    in_protocol,
+)
+
+_HELD = "CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'\n"
+
+CLAIM_MUTANTS = (
+    in_protocol(
+        "token_not_raised",
+        "a job that is claimed again keeps its token",
+        drill("stale_takeover"),
+        (
+            "fencing_token = greatest(j.fencing_token, epoch) + 1,",
+            "fencing_token = greatest(j.fencing_token, 1),",
+        ),
+        stops_everything=True,  # the guards refuse such a claim, for ever
+    ),
+    in_protocol(
+        "attempt_not_counted_at_claim",
+        "a job that kills its worker never runs out of attempts",
+        EXPLORER,
+        ("attempts = j.attempts + 1, fencing_token", "attempts = j.attempts, fencing_token"),
+    ),
+    in_protocol(
+        "claims_wait_for_locks",
+        "SKIP LOCKED is missing from the claim",
+        EXPLORER,
+        (
+            "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED",
+            "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE",
+        ),
+    ),
+    in_protocol(
+        "claim_without_lock",
+        "two claims read the same job before either has taken it",
+        EXPLORER,
+        (
+            "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED",
+            "ORDER BY w.next_run_at, w.id LIMIT wanted",
+        ),
+    ),
+    Mutant(
+        "key_by_select_then_insert",
+        "the idempotency key is looked up first and not unique",
+        drill("duplicate_submission"),
+        (
+            Edit(
+                MIGRATION,
+                "CREATE UNIQUE INDEX jobs_idempotency_key",
+                "CREATE INDEX jobs_idempotency_key",
+            ),
+            Edit(
+                WAITING,
+                "        ORDER BY given.key, given.ordinal\n"
+                "        ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
+                "        WHERE NOT EXISTS ("
+                "SELECT FROM faultline.jobs AS j WHERE j.idempotency_key = given.key)\n"
+                "        ORDER BY given.key, given.ordinal;",
+            ),
+        ),
+    ),
+    in_protocol(
+        "conflicting_key_ignored",
+        "another payload under the same key is taken for the same job",
+        drill("duplicate_submission"),
+        (
+            "        ELSIF FOUND THEN\n            RAISE",
+            "        ELSIF false THEN\n            RAISE",
+        ),
+        path=WAITING,
+    ),
+)
+
+VERB_MUTANTS = (
+    in_protocol(
+        "reconcile_without_predicate",
+        "the reconciler takes back leases that have not run out",
+        PAPERS,
+        (
+            "j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
+            "j.state = 'running'",
+        ),
+    ),
+    in_protocol(
+        "retry_without_state_guard",
+        "a running job is queued again",
+        PAPERS,
+        (
+            "    ELSIF job.state = 'failed' THEN\n",
+            "    ELSIF job.state IN ('failed', 'running') THEN\n",
+        ),
+        path=OPERATING,
+    ),
+    in_protocol(
+        "cancel_unfenced",
+        "a finished job is cancelled",
+        PAPERS,
+        (
+            "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
+            "IF false THEN\n        PERFORM",
+        ),
+        path=OPERATING,
+    ),
+    in_protocol(
+        "heartbeat_unfenced",
+        "a stale worker renews the lease of the one that took over",
+        PAPERS,
+        (
+            f"          AND {_HELD}              THEN true ELSE false END\n",
+            "          AND j.state = 'running'\n",
+        ),
+    ),
+    in_protocol(
+        "release_without_token",
+        "a stale worker gives back a job that another one runs",
+        EXPLORER,
+        (
+            "lock_own(release.job_id, release.fencing_token, release.lease_id);",
+            "lock_job(release.job_id);",
+        ),
+    ),
+    in_protocol(
+        "release_after_outage_without_token",
+        "a stale worker gives back, after an outage, a job that another one runs",
+        PAPERS,
+        (
+            "lock_own(\n"
+            "        release_after_outage.job_id, release_after_outage.fencing_token,"
+            " release_after_outage.lease_id);",
+            "lock_job(release_after_outage.job_id);",
+        ),
+        path=WAITING,
+    ),
+    in_protocol(
+        "defer_unfenced",
+        "a stale worker defers a job that another one runs",
+        PAPERS,
+        (
+            "AND coalesce(faultline.fence_violation(j, mine.token, mine.lease_id), 'lease_expired')"
+            " = 'lease_expired'),",
+            "AND j.state = 'running'),",
+        ),
+        path=WAITING,
+    ),
+    in_protocol(
+        "fail_without_token",
+        "a late failure queues a job that another one runs",
+        EXPLORER,
+        (
+            "job  faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);",
+            "job  faultline.jobs := faultline.lock_job(fail.job_id);",
+        ),
+    ),
+)

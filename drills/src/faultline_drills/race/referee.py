@@ -1,0 +1,221 @@
+"""Runs the race step by step, each step waiting for what the database says rather than for a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import LiteralString
+from uuid import UUID
+
+from faultline.database import Connection, connect
+from faultline.errors import FaultlineError
+from faultline_drills.race.app import ROLE_VARIABLE, charge
+from faultline_drills.race.timeline import RaceEvent
+from faultline_drills.witness import Witness
+
+_TABLES = """
+    CREATE SCHEMA race;
+    CREATE TABLE race.barriers (name text PRIMARY KEY, opened_at timestamptz DEFAULT clock_timestamp());
+    CREATE TABLE race.payments (
+        job_id uuid, token bigint, account text, amount int, paid_at timestamptz DEFAULT clock_timestamp());
+"""
+# A's lease is the one that runs out; B keeps what it has taken over, however busy the machine is.
+_LEASE_OF_B_SECONDS = 600.0
+
+
+class Role(StrEnum):
+    """What happens to worker A."""
+
+    STALLS = "stalls"
+    CRASHES_BEFORE_COMMIT = "crashes_before_commit"
+    CRASHES_AFTER_COMMIT = "crashes_after_commit"
+    STEADY = "steady"
+
+
+class RaceNotRun(FaultlineError):
+    """The race could not be brought to its end, so it proves nothing."""
+
+    code = "race_not_run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceSettings:
+    lease_seconds: float = 1.0
+    stall_seconds: float = 0.0  # at least; A is woken when the others have done their part
+    role_of_a: Role = Role.STALLS
+    # B is held at a barrier until A is back and has been judged: the newer token has not committed.
+    wake_before_commit: bool = False
+    timeout_seconds: float = 40.0
+
+
+@dataclass(frozen=True)
+class RaceReport:
+    job_id: UUID
+    events: tuple[RaceEvent, ...]
+    payments: int
+    ledger_count: int
+    min_token: int | None
+    max_token: int | None
+    state: str
+    rejections: int
+    stray_lines: tuple[str, ...]
+
+    @property
+    def checks(self) -> dict[str, bool]:
+        """What must be true after a race with a stale worker."""
+        return {
+            "exactly one ledger entry": self.ledger_count == 1,
+            "written under exactly one token": self.min_token == self.max_token is not None,
+            "by a token of 2 or more: the job really was taken over": (self.min_token or 0) >= 2,
+            "the job has succeeded": self.state == "succeeded",
+            "exactly one payment": self.payments == 1,
+            "the late commit was refused, and that is on record": self.rejections == 1,
+        }
+
+    @property
+    def holds(self) -> bool:
+        return all(self.checks.values())
+
+
+class _Race:
+    def __init__(
+        self,
+        url: str,
+        settings: RaceSettings,
+        on_event: Callable[[RaceEvent], None],
+        conn: Connection,
+    ) -> None:
+        self.url = url
+        self.settings = settings
+        self.conn = conn
+        self.events: list[RaceEvent] = []
+        self._on_event = on_event
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+
+    def say(self, worker: str, event: str, fields: dict[str, object] | None = None) -> None:
+        with self._lock:
+            seen = RaceEvent(time.monotonic() - self._began, worker, event, dict(fields or {}))
+            self.events.append(seen)
+            self._on_event(seen)
+
+    def start(self, name: str, role: str, *, lease_seconds: float) -> Witness:
+        options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
+        options += ["--lease-seconds", str(lease_seconds), "--no-self-fencing"]
+        return Witness(
+            name,
+            app="faultline_drills.race.app:app",
+            url=self.url,
+            options=options,
+            environment={ROLE_VARIABLE: role},
+            report=self.say,
+        )
+
+    def wait_until(self, query: LiteralString, what: str, witness: Witness | None = None) -> None:
+        """Poll the database until `query` returns a row."""
+        self._wait_for(lambda: self.conn.execute(query).fetchone() is not None, what, witness)
+
+    def wait_until_stopped(self, witness: Witness) -> None:
+        """It has opened its barrier before; a SIGCONT that came before its SIGSTOP would be lost."""
+        self._wait_for(lambda: witness.is_stopped, f"{witness.name}'s stall", witness)
+
+    def wait_until_said(self, witness: Witness, event: str) -> None:
+        self._wait_for(lambda: bool(witness.heard(event)), f"{witness.name}'s {event}", witness)
+
+    def _wait_for(self, holds: Callable[[], bool], what: str, witness: Witness | None) -> None:
+        deadline = time.monotonic() + self.settings.timeout_seconds
+        while not holds():
+            if witness is not None and witness.process.poll() is not None:
+                witness.wait(self.settings.timeout_seconds)  # all that it said has been heard
+                if holds():  # it was on its way out when we looked
+                    return
+                said = "\n".join(witness.stray_lines[-20:]) or "nothing"
+                raise RaceNotRun(f"worker {witness.name} ended before {what}; it said: {said}")
+            if time.monotonic() > deadline:
+                raise RaceNotRun(
+                    f"{what} did not happen within {self.settings.timeout_seconds:g} s"
+                )
+            time.sleep(0.01)
+
+
+def run_race(
+    url: str, settings: RaceSettings, on_event: Callable[[RaceEvent], None] = lambda event: None
+) -> RaceReport:
+    """Race two real worker processes for one job in the (scratch) database at `url`."""
+    with ExitStack() as stack:
+        conn = stack.enter_context(connect(url, application_name="faultline referee"))
+        conn.execute(_TABLES)
+        race = _Race(url, settings, on_event, conn)
+        job = charge.enqueue("alice", 100, conn=conn)
+        race.say("-", "job_enqueued", {"job_id": str(job.job_id)})
+
+        a = race.start("A", settings.role_of_a, lease_seconds=settings.lease_seconds)
+        stack.callback(a.end)
+        race.wait_until("SELECT FROM race.barriers WHERE name = 'started-1'", "A's claim", a)
+        started = time.monotonic()
+        if settings.role_of_a is Role.STALLS:
+            race.wait_until_stopped(a)
+            race.say("A", "stalled", {"signal": "SIGSTOP"})
+            role = "waits" if settings.wake_before_commit else "steady"
+            b = race.start("B", role, lease_seconds=_LEASE_OF_B_SECONDS)
+            stack.callback(b.end)
+            _take_over(race, a, b, started)
+        else:
+            _run_to_the_end(race, a, stack)
+        return _report(race, job.job_id, (*a.stray_lines,))
+
+
+def _take_over(race: _Race, a: Witness, b: Witness, started: float) -> None:
+    limit = race.settings.timeout_seconds
+    if race.settings.wake_before_commit:
+        race.wait_until("SELECT FROM race.barriers WHERE name = 'started-2'", "B's takeover", b)
+    else:
+        b.wait(limit)
+    time.sleep(max(0.0, started + race.settings.stall_seconds - time.monotonic()))
+    race.say("A", "woken", {"signal": "SIGCONT"})
+    a.resume()
+    a.wait(limit)
+    if race.settings.wake_before_commit:
+        race.conn.execute("INSERT INTO race.barriers (name) VALUES ('go')")
+    b.wait(limit)
+
+
+def _run_to_the_end(race: _Race, a: Witness, stack: ExitStack) -> None:
+    """A commits, or crashes on one side of its commit; after a crash B gets its chance to do harm."""
+    a.wait(race.settings.timeout_seconds)
+    race.say("A", "gone", {"exit_code": a.process.returncode})
+    if race.settings.role_of_a is Role.STEADY:
+        return
+    b = race.start("B", "steady", lease_seconds=_LEASE_OF_B_SECONDS)
+    stack.callback(b.end)
+    if race.settings.role_of_a is Role.CRASHES_AFTER_COMMIT:
+        # Heard of, and on record: by then it has looked for what A may have left.
+        race.wait_until_said(b, "worker_lost")
+        race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's burial", b)
+    race.wait_until("SELECT FROM faultline.jobs WHERE state = 'succeeded'", "the job's end", b)
+
+
+def _report(race: _Race, job_id: UUID, stray_lines: tuple[str, ...]) -> RaceReport:
+    row = race.conn.execute(
+        "SELECT (SELECT count(*) FROM race.payments), count(l.job_id), min(l.fencing_token),"
+        " max(l.fencing_token), (SELECT state FROM faultline.jobs WHERE id = %s),"
+        " (SELECT count(*) FROM faultline.rejections) FROM faultline.ledger AS l",
+        [job_id],
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    payments, ledger_count, min_token, max_token, state, rejections = row
+    return RaceReport(
+        job_id=job_id,
+        events=tuple(race.events),
+        payments=payments,
+        ledger_count=ledger_count,
+        min_token=min_token,
+        max_token=max_token,
+        state=state,
+        rejections=rejections,
+        stray_lines=stray_lines,
+    )

@@ -1,0 +1,53 @@
+"""The report as Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from faultline_drills.provenance import as_list
+from faultline_drills.report.tables import Table, all_tables
+
+
+def as_markdown(facts: Mapping[str, Any], plots: Sequence[str]) -> str:
+    """`plots` are the names of pictures beside the file."""
+    parts = [
+        "# Faultline under faults",
+        headline(facts),
+        *(f"- {reason}" for reason in facts["why_not"]),
+        as_list(facts),
+        *(f"![{name}]({name})" for name in plots),
+    ]
+    for table in all_tables(facts):
+        parts += [f"## {table.title}", table.about, _as_markdown(table)]
+    parts += ["## Not guaranteed", "\n".join(f"- {each}" for each in facts["not_guaranteed"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def headline(facts: Mapping[str, Any]) -> str:
+    """The verdict in a sentence, with the numbers it rests on."""
+
+    def total(subject: str) -> tuple[int, int]:
+        cells = [cell for cell in facts["cells"] if cell["subject"] == subject]
+        return (
+            sum(cell["duplicates"] for cell in cells),
+            sum(cell["duplicate_rate"]["n"] for cell in cells),
+        )
+
+    ours, jobs = total("faultline")
+    control, control_jobs = total("naive")
+    return (
+        f"Verdict: **{facts['verdict']}**. {ours} of {jobs:,} jobs took effect more than once on"
+        f" Faultline, {control} of {control_jobs:,} on the same queue without its fence, under the"
+        " same faults."
+    )
+
+
+def _as_markdown(table: Table) -> str:
+    lines = [_line(table.head), _line(["---"] * len(table.head))]
+    return "\n".join(lines + [_line(row) for row in table.rows])
+
+
+def _line(cells: Sequence[str]) -> str:
+    told = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(told)} |"

@@ -1,0 +1,108 @@
+"""Every scenario against Faultline, and against the control where that must be found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from faultline.errors import FaultlineError
+from faultline_drills.checker import Verdict
+from faultline_drills.drill import run_drill
+from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios
+from faultline_drills.subjects import Subject
+
+JOBS = 6
+NOT_RUN = "not run"
+_NOTE_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioRow:
+    scenario: str
+    title: str
+    faultline: str  # a verdict, or "not run"
+    naive: str | None  # None: the fence is not what this story is about
+    note: str
+    seconds: float
+
+    @property
+    def wrong(self) -> list[str]:
+        return [f"{self.scenario}: {self.note}"] if self.faultline == Verdict.INVALID else []
+
+    @property
+    def vacuous(self) -> list[str]:
+        """What it was to show and did not; a scenario that this machine cannot play is no reason."""
+        reasons = []
+        if self.faultline == Verdict.UNKNOWN:
+            reasons.append(f"{self.scenario}: {self.note}")
+        if self.naive not in (None, NOT_RUN, Verdict.INVALID):
+            reasons.append(f"{self.scenario}: the control was not found out")
+        return reasons
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "scenario": self.scenario,
+            "title": self.title,
+            "faultline": self.faultline,
+            "naive": self.naive,
+            "note": self.note,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def play_all(
+    server_url: str,
+    seed: int,
+    *,
+    on_start: Callable[[str], None] = lambda name: None,
+    on_row: Callable[[ScenarioRow], None] = lambda row: None,
+) -> list[ScenarioRow]:
+    """`on_start` is told what is about to be played, `on_row` what became of it."""
+    rows = []
+    for name, scenario in all_scenarios().items():
+        on_start(name)
+        rows.append(_play(scenario, server_url, seed))
+        on_row(rows[-1])
+    return rows
+
+
+def count_scenarios() -> int:
+    return len(all_scenarios())
+
+
+def _play(scenario: Scenario, server_url: str, seed: int) -> ScenarioRow:
+    if lacking := scenario.lacking():
+        return ScenarioRow(scenario.name, scenario.title, NOT_RUN, None, lacking, 0.0)
+    faultline, note, seconds = _verdict(scenario, Subject.FAULTLINE, server_url, seed)
+    naive = None
+    if scenario.breaks_naive:
+        naive, _, more = _verdict(scenario, Subject.NAIVE, server_url, seed)
+        seconds += more
+    return ScenarioRow(scenario.name, scenario.title, faultline, naive, note, seconds)
+
+
+def _verdict(
+    scenario: Scenario, subject: Subject, server_url: str, seed: int
+) -> tuple[str, str, float]:
+    """The verdict, the first finding or what was brought about, and the seconds it took."""
+    settings = DrillSettings(seed=seed, jobs=JOBS, subject=subject)
+    try:
+        report = run_drill(scenario, settings, server_url=server_url)
+    except (FaultlineError, psycopg.Error) as error:
+        return Verdict.UNKNOWN.value, _short(f"could not be played to its end: {error}"), 0.0
+    judgement = report.judgement
+    if judgement.findings:
+        note = _short(f"{judgement.findings[0].rule}: {judgement.findings[0].evidence}")
+    else:
+        shown = [(name, report.tally.get(name, 0)) for name in scenario.shows]
+        note = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in shown)
+    return judgement.verdict.value, note, report.seconds
+
+
+def _short(text: str) -> str:
+    """Evidence may quote a whole traceback; the drill's own report has all of it."""
+    line = " ".join(text.split())
+    return line if len(line) <= _NOTE_LENGTH else line[: _NOTE_LENGTH - 1] + "…"

@@ -1,0 +1,159 @@
+"""The tables of a report: a title, a head and rows of text, for Markdown and for the page alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faultline_drills.provenance import in_words
+
+SUBJECTS = {"faultline": "Faultline", "naive": "without the fence"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    about: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def all_tables(facts: Mapping[str, Any]) -> list[Table]:
+    tables = [_duplicates(facts), _recoveries(facts), _faults(facts)]
+    if facts["scenarios"] is not None:
+        tables.append(_scenarios(facts["scenarios"]))
+    others = facts["other_drills"]
+    if "mutants" in others:
+        tables.append(_mutants(others["mutants"]))
+    tables += [_other(name, each) for name, each in others.items() if name != "mutants"]
+    return tables
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _duplicates(facts: Mapping[str, Any]) -> Table:
+    rows = []
+    for cell in facts["cells"]:
+        rate, tally = cell["duplicate_rate"], cell["tally"]
+        low, high = rate["wilson_95"]
+        rows.append(
+            (
+                f"{cell['fault_rate']:.0%}",
+                SUBJECTS[cell["subject"]],
+                f"{rate['n']:,}",
+                str(sum(cell["faults_injected"].values())),
+                str(cell["duplicates"]),
+                percent(rate["rate"]),
+                f"{percent(low)} to {percent(high)}",
+                str(cell["invariant_violations"]),
+                str(tally.get("takeovers", 0)),
+                str(tally.get("stale_rejections", 0)),
+            )
+        )
+    about = (
+        "The same seeds, faults, workers and checker for both. A duplicate is a job that took effect more"
+        " than once. The interval is Wilson's, 95 %. Violations are pieces of evidence of the checker's"
+        f" fourteen rules, of which it keeps a few per rule. Self-fencing is {facts['self_fencing']}."
+    )
+    head = (
+        "faults",
+        "queue",
+        "jobs",
+        "struck",
+        "duplicates",
+        "rate",
+        "interval",
+        "violations",
+        "takeovers",
+        "late commits refused",
+    )
+    return Table("Jobs that took effect more than once", about, head, tuple(rows))
+
+
+def _recoveries(facts: Mapping[str, Any]) -> Table:
+    measured = (
+        ("worker killed: from its death to the job's next claim", "crash_recovery_seconds"),
+        ("worker stalled: from its lease's end to the job's next claim", "stale_takeover_seconds"),
+    )
+    rows = [
+        (name, str(facts[key]["n"]), *(_seconds(facts[key], at) for at in ("p50", "p95", "max")))
+        for name, key in measured
+    ]
+    about = (
+        f"Faultline, all fault rates, {facts['workers']} workers, a lease of"
+        f" {facts['lease_seconds']:g} s. While these were measured other workers were being killed,"
+        " stopped and started on the same machine."
+    )
+    return Table("Recovery", about, ("what", "n", "p50", "p95", "max"), tuple(rows))
+
+
+def _seconds(figures: Mapping[str, Any], name: str) -> str:
+    return f"{figures[name]:.3f} s" if name in figures else "-"
+
+
+def _faults(facts: Mapping[str, Any]) -> Table:
+    cells = facts["cells"]
+    kinds = sorted({kind for cell in cells for kind in cell["faults_injected"]})
+    head = (
+        "fault",
+        *(f"{SUBJECTS[each['subject']]}, {each['fault_rate']:.0%}" for each in cells),
+    )
+    rows = tuple(
+        (kind.replace("_", " "), *(str(cell["faults_injected"].get(kind, 0)) for cell in cells))
+        for kind in kinds
+    )
+    return Table("Faults that struck", "Counted where they struck, not planned.", head, rows)
+
+
+def _scenarios(rows: Iterable[Mapping[str, Any]]) -> Table:
+    return Table(
+        "Scenarios",
+        "Each a story with real processes, judged by the same fourteen rules. The queue without a fence"
+        " plays those in which the fence is what protects, and has to be found out.",
+        ("scenario", "Faultline", "without the fence", "what happened"),
+        tuple(
+            (each["scenario"], each["faultline"], each["naive"] or "-", each["note"])
+            for each in rows
+        ),
+    )
+
+
+def _mutants(facts: Mapping[str, Any]) -> Table:
+    mutants: Sequence[Mapping[str, Any]] = facts.get("mutants", [])
+    killed = sum(bool(each.get("killed")) for each in mutants)
+    return Table(
+        "Planted bugs",
+        f"{killed} of {len(mutants)} found, each by the layer that it names. Made by"
+        f" `{facts.get('command')}` at commit {facts.get('commit') or 'unknown'}, seed"
+        f" {facts.get('seed')}, on PostgreSQL {facts.get('postgres')}.",
+        ("mutant", "layer", "found", "how"),
+        tuple(
+            (
+                str(each.get("name")),
+                str(each.get("layer")),
+                "yes" if each.get("killed") else "NO",
+                str(each.get("how", "")),
+            )
+            for each in mutants
+        ),
+    )
+
+
+def _other(name: str, facts: Mapping[str, Any]) -> Table:
+    """A drill of its own: its plain figures, and what it counted."""
+    plain = {key: value for key, value in facts.items() if isinstance(value, str | int | float)}
+    counted = facts.get("tally")
+    if isinstance(counted, dict):
+        plain |= counted
+    told = {key.replace("_", " "): str(value) for key, value in plain.items()}
+    if isinstance(origin := facts.get("provenance"), dict):
+        told = in_words(origin) | told
+    return Table(
+        f"Drill: {name}",
+        "From the file that it left here.",
+        ("figure", "value"),
+        tuple(told.items()),
+    )

@@ -1,0 +1,62 @@
+"""Sessions of the workers are ended one after another, as an operator's script or a crash would.
+
+Any of them may be hit: the one that claims, the one that sends heartbeats, the reconciler's, a handler's
+in the middle of its transaction. The first is hit with its COMMIT on the way, which therefore never
+happens: the worker cannot know that, and has to find out.
+"""
+
+from __future__ import annotations
+
+from faultline.database import connect
+from faultline_drills.arena import Arena
+from faultline_drills.nemesis.messages import is_commit
+from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import pay
+
+_SESSIONS = """
+    SELECT pid, application_name FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_type = 'client backend'
+      AND application_name ~ %s
+    ORDER BY pid
+"""
+_ANY = "worker|committer|desk|heartbeat|handler|listener|reconciler"
+_KILLS_PER_JOB = 2
+
+
+@scenario(shows=("backend_kills", "unknown_commits", "outages", "commits"))
+def backend_killed(arena: Arena) -> None:
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    on_its_way = proxy.on(
+        Match(where=is_commit), Action.HOLD, lambda message: _kill_sender(arena, proxy, message)
+    )
+    for number in range(arena.settings.jobs):
+        arena.submit(pay, number=number, parts=3, work_seconds=arena.random.uniform(0, 0.5))
+    for _ in range(arena.settings.workers):
+        arena.worker(url=proxy.url)
+    arena.wait_until(lambda: on_its_way.wait(0) is not None, "a COMMIT")
+    proxy.release(on_its_way)
+    _kill_one(arena, "worker")  # it claims many times a second, so that this one is missed
+    for _ in range(_KILLS_PER_JOB * arena.settings.jobs - 1):
+        _kill_one(arena, _ANY)
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+    arena.wait_until(lambda: arena.chronicle.said["database_unavailable"] > 0, "an outage")
+
+
+def _kill_one(arena: Arena, purpose: str) -> None:
+    """One of those that are there, once there is one."""
+    wanted = [f"^faultline ({purpose})"]
+    arena.wait_for_row(_SESSIONS, wanted, "a session of a worker")
+    sessions = arena.query(_SESSIONS, wanted)
+    if sessions:
+        pid, name = arena.random.choice(sessions)
+        if arena.query("SELECT pg_terminate_backend(%s, 1000)", [pid])[0][0]:
+            arena.inject("backend_kill", name)
+
+
+def _kill_sender(arena: Arena, proxy: Proxy, message: Message) -> None:
+    """Called by the proxy's thread, which must not use the arena's own session."""
+    pid = proxy.route_of(connection=message.connection).backend_pid
+    with connect(arena.url, application_name="faultline drill") as conn:
+        conn.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    arena.inject("backend_kill", message.application, at="COMMIT")

@@ -1,0 +1,113 @@
+"""A thousand clients connect to every port and send half a request, while jobs run.
+
+A worker's metrics port, the API and the inspector are each held by clients that never finish what they
+send, in processes that may open 256 files. No job notices: each runs once and succeeds, although its
+handler needs a descriptor of its own. And each port still answers a client that does send its request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+from faultline_drills.arena import Arena
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import pay
+
+_FILES = 256  # of each process
+_HALF_OPEN = 1_000
+_FILES_FOR_IT = 2_048  # of this process
+_ANSWER_SECONDS = 30.0  # several times what a port waits for a request
+_PATHS = {"worker": "/metrics", "api": "/health", "inspector": "/api/about"}
+_STRUCK = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded' OR attempts <> 1"
+
+
+def lacking() -> str | None:
+    try:
+        import resource
+    except ImportError:
+        return "this system has no limit of open files to set"
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _FILES_FOR_IT:
+        return f"a process may open {hard} files here; holding the flood takes {_FILES_FOR_IT}"
+    return None
+
+
+@scenario(shows=("floods", "commits"), lacking=lacking)
+def connection_flood(arena: Arena) -> None:
+    ports = {name: _free_port() for name in _PATHS}
+    with _open_files(_FILES):  # inherited
+        worker = arena.started("--metrics-port", str(ports["worker"]))
+        arena.worker("--port", str(ports["api"]), command="api")
+        arena.worker("serve", "--port", str(ports["inspector"]), command="inspector")
+    for name, port in ports.items():
+        arena.wait_until(lambda n=name, p=port: _answers(p, _PATHS[n]), f"{name} at its port")  # type: ignore[misc]
+    with _open_files(_FILES_FOR_IT), ExitStack() as held:
+        for name, port in ports.items():
+            lines = _flood(held, port, _HALF_OPEN // len(ports))
+            arena.inject("flood", name, connections=lines)
+        for number in range(arena.settings.jobs):
+            arena.submit(pay, number=number, outside=True)
+        ended = _in_time(lambda: arena.unfinished() == 0, arena.settings.timeout_seconds / 2)
+        arena.expect(ended, "jobs go on while every port is flooded")
+        for name, port in ports.items():
+            answered = _answers_in_time(port, _PATHS[name])
+            arena.expect(answered, f"{name} answers while it is flooded")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs", by=worker)
+    arena.expect(arena.count(_STRUCK) == 0, "no job is touched: one attempt each, all succeeded")
+    for name, port in ports.items():
+        arena.expect(_answers_in_time(port, _PATHS[name]), f"{name} answers after the flood")
+
+
+def _flood(held: ExitStack, port: int, count: int) -> int:
+    """How many connected; those that are closed at the other end stay open at this one."""
+    for number in range(count):
+        try:
+            line = held.enter_context(socket.create_connection(("127.0.0.1", port), 10.0))
+            line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" if number % 2 else b"G")
+        except OSError:  # refused, or closed already
+            continue
+    return count
+
+
+def _answers_in_time(port: int, path: str) -> bool:
+    return _in_time(lambda: _answers(port, path), _ANSWER_SECONDS)
+
+
+def _in_time(holds: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _answers(port: int, path: str) -> bool:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
+    with contextlib.closing(line), contextlib.suppress(OSError, http.client.HTTPException):
+        line.request("GET", path)
+        return line.getresponse().status == 200
+    return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _open_files(limit: int) -> Iterator[None]:
+    """Let this process, and those that it starts, open so many files."""
+    import resource
+
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))

@@ -1,0 +1,125 @@
+"""A TCP proxy leads to a primary that was demoted, and later to the new one: sessions are not moved.
+
+The proxy has one name and looks at nothing: after the switch-over it sends new connections to the old
+primary, a standby by now. Then it leads the workers' own sessions to the new primary and those of their
+handlers still to the standby, and at last all of them to the primary. Workers and a producer keep no
+session with a server that only reads: jobs flow again, nothing is restarted, and no job is charged an
+attempt, neither for a statement that the shutdown of the old primary cut nor for one that a standby refused.
+Two handlers are in the middle of a statement at that moment. The control is a plain session that was opened
+to the standby at the wrong moment and kept: it still cannot write.
+"""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+from psycopg import conninfo
+
+from faultline.database import connect
+from faultline.errors import FaultlineError
+from faultline_drills.arena import Arena
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epochs, lacking
+from faultline_drills.producer import LibraryProducer
+from faultline_drills.proxy import Kind, Proxy, proxy_to
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import (
+    LONG_STATEMENT,
+    pay,
+    pay_in_long_statement,
+    pay_in_long_statement_apart,
+)
+
+_HANDLERS = "faultline handler"
+_CHARGED = "SELECT count(*) FROM faultline.attempts_log WHERE outcome <> 'released'"
+_CUT = (
+    "SELECT count(DISTINCT a.job_id) FROM faultline.attempts_log AS a"
+    " JOIN faultline.jobs AS j ON j.id = a.job_id"
+    " WHERE a.outcome = 'released' AND a.error LIKE 'the server failed: %%' AND j.task LIKE '%%statement%%'"
+)
+_UNDER_WAY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = %s"
+# Long enough that no lease runs out: that would be charged, since the worker could have died.
+_LEASE = ("--lease-seconds", "30", "--answer-seconds", "2")
+
+
+@scenario(
+    shows=("demotions", "promotions", "outages", "commits"),
+    server_settings=MEMBER_SETTINGS,
+    lacking=lacking,
+)
+def demoted_primary(arena: Arena) -> None:
+    cluster = Cluster(arena)
+    old, (new,) = cluster.primary, cluster.standbys
+    proxy = arena.stack.enter_context(proxy_to(_without_target(old.url)))
+    arena.move(proxy.url)
+    producer = LibraryProducer("producer", arena.url, arena.history, timeout_seconds=2.0)
+    arena.stack.callback(producer.end)
+    load = Load(arena, producer=producer, options=_LEASE)
+    load.wait_for_commits(arena.settings.jobs, "on the first primary")
+    arena.submit(pay_in_long_statement, number=-1)
+    arena.submit(pay_in_long_statement_apart, number=-2)
+    arena.wait_until(
+        lambda: arena.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
+    )
+    cluster.wait_until_shipped(new)
+    old.server.shut_down(mode="fast")
+    cluster.promote(new)
+    old.follow(new)
+    arena.inject("demotion", old.name)
+    for worker in load.workers:
+        arena.wait_until(
+            lambda worker=worker: bool(worker.heard("database_unavailable")),  # type: ignore[misc]
+            f"{worker.name} saying that it cannot write",
+            by=worker,
+        )
+    kept = arena.stack.enter_context(connect(proxy.url))
+    arena.move(new.url)
+    mark = proxy.message_count
+    so_far = {worker: len(worker.heard("lease_acquired")) for worker in load.workers}
+    proxy.aim(new.url, but_not=_HANDLERS)
+    for worker, count in so_far.items():
+        arena.wait_until(
+            lambda worker=worker, count=count: len(worker.heard("lease_acquired")) > count,  # type: ignore[misc]
+            f"a claim by {worker.name} from the new primary",
+            by=worker,
+        )
+    arena.wait_until(
+        lambda: _handlers_connected(proxy, after=mark), "a handler's session to the standby"
+    )
+    proxy.aim(new.url)
+    aimed_at = time.monotonic()
+    load.wait_for_commits(1, "on the second primary")
+    arena.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - aimed_at))
+    load.wait_for_commits(arena.settings.jobs, "on the second primary")
+    arena.expect(not _can_write(kept), "a session that was kept still leads to a standby")
+    load.end()
+    arena.expect(arena.count(_CHARGED) == 0, "no job was charged an attempt")
+    arena.expect(arena.count(_CUT) == 2, "both statements that the shutdown cut are on record")
+    arena.expect(
+        all(isinstance(error, FaultlineError) for error in producer.refused),
+        "the producer saw errors of Faultline's own alone",
+    )
+    expect_epochs(arena, 2)
+
+
+def _without_target(url: str) -> str:
+    """The URL of a user who names one host and asks for nothing."""
+    parts = conninfo.conninfo_to_dict(url)
+    parts.pop("target_session_attrs", None)
+    return conninfo.make_conninfo("", **parts)
+
+
+def _handlers_connected(proxy: Proxy, *, after: int) -> bool:
+    return any(
+        message.kind is Kind.STARTUP and message.application == _HANDLERS
+        for message in proxy.log
+        if message.number > after
+    )
+
+
+def _can_write(session: psycopg.Connection[object]) -> bool:
+    try:
+        pay.enqueue(number=0, conn=session)
+    except psycopg.errors.ReadOnlySqlTransaction:
+        return False
+    return True

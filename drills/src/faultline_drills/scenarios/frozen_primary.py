@@ -1,0 +1,92 @@
+"""The primary freezes, so that nothing is answered and nothing is reset, and a standby is promoted.
+
+Every process of the server is stopped. Its kernel still accepts connections and acknowledges what
+arrives, so neither keep-alives nor `tcp_user_timeout` notice anything. Workers and a producer wait for
+answers that will not come. They cut those sessions after a limit of their own, find the new primary, and
+go on: nothing is restarted, and no job is charged an attempt. Two handlers wait in statements of their own,
+one of them in a child process: their worker ends the sessions with a server that it has left. One more worker
+has that limit switched off. It is the control: it waits for as long as the old primary stays frozen.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from psycopg import conninfo
+
+from faultline.errors import FaultlineError
+from faultline.health import file
+from faultline.health.verdict import Limits, is_well
+from faultline.steady import steady_now
+from faultline_drills.arena import Arena
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epochs, lacking
+from faultline_drills.producer import LibraryProducer
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import (
+    LONG_STATEMENT,
+    pay_in_long_statement,
+    pay_in_long_statement_apart,
+)
+
+# The shortest limit there is; and a lease that does not run out, which would be charged.
+_LIMITED = ("--answer-seconds", "2", "--lease-seconds", "30")
+_FOR_EVER = ("--answer-seconds", "300", "--lease-seconds", "4", "--queues", "elsewhere")
+_CHARGED = "SELECT count(*) FROM faultline.attempts_log WHERE outcome <> 'released'"
+_UNDER_WAY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = %s"
+
+
+@scenario(
+    shows=("freezes", "promotions", "outages", "commits"),
+    server_settings=MEMBER_SETTINGS,
+    lacking=lacking,
+)
+def frozen_primary(arena: Arena) -> None:
+    cluster = Cluster(arena)
+    (standby,) = cluster.standbys
+    cluster.acknowledge_after([standby])
+    arena.move(conninfo.make_conninfo(arena.url, connect_timeout=2))
+    producer = LibraryProducer("producer", arena.url, arena.history, timeout_seconds=2.0)
+    arena.stack.callback(producer.end)
+    folder = Path(arena.stack.enter_context(TemporaryDirectory()))
+    control = arena.started(
+        *_FOR_EVER, "--health-file", str(folder / "control"), name="without a limit"
+    )
+    load = Load(arena, producer=producer, options=_LIMITED)
+    load.wait_for_commits(arena.settings.jobs, "on the first primary")
+    arena.submit(pay_in_long_statement, number=-1)
+    arena.submit(pay_in_long_statement_apart, number=-2)
+    arena.wait_until(
+        lambda: arena.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
+    )
+    cluster.freeze_primary()
+    cluster.promote(standby)
+    promoted_at = time.monotonic()
+    arena.move(arena.url)  # its own session was with the old primary
+    load.wait_for_commits(1, "on the second")
+    arena.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - promoted_at))
+    load.wait_for_commits(arena.settings.jobs, "on the second")
+    arena.expect(
+        not control.heard("database_unavailable") and not control.heard("database_back"),
+        "the worker without a limit still waits for the frozen server",
+    )
+    arena.wait_until(
+        lambda: "no answer to a heartbeat" in _health(folder / "control"),
+        "a health check that fails for want of heartbeats",
+        by=control,
+    )
+    control.end()
+    load.end()
+    arena.expect(arena.count(_CHARGED) == 0, "no job was charged an attempt")
+    arena.expect(
+        all(isinstance(error, FaultlineError) for error in producer.refused),
+        "the producer saw errors of Faultline's own alone",
+    )
+    expect_epochs(arena, 2)
+
+
+def _health(path: Path) -> str:
+    """What `faultline health worker` says."""
+    report = file.read(path)
+    return "" if report is None else is_well(report, steady_now(), Limits()).why

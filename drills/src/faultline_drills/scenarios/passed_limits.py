@@ -1,0 +1,134 @@
+"""A client with nothing but SQL tries to pass stated limits with values that look harmless.
+
+PostgreSQL compares intervals as if every month had 30 days, and adds them by the calendar, so that
+`120000 mons -3599995 days` is five days to a comparison and 144 years to a lease. The client asks for
+leases, renewals and purges with such intervals. It commits under a `faultline.batch` that it has set by
+hand, to leave no trace of its name. And an account that may not enqueue makes a key that may.
+"""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+
+from faultline import protocol
+from faultline.database import run
+from faultline.errors import FaultlineError
+from faultline.model import Claim
+from faultline_drills.arena import Arena
+from faultline_drills.history import Phase, Verb
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import pay
+
+_WORKER = "clerk"
+_ODD: tuple[LiteralString, ...] = (
+    "-12 mons 360 days 1 hour",  # an hour to a comparison
+    "120000 mons -3599995 days",  # five days
+)
+_WITHIN_LIMITS = (
+    "SELECT lease_expires_at > clock_timestamp() - interval '1 minute'"
+    " AND lease_expires_at <= clock_timestamp() + interval '7 days'"
+    " FROM faultline.jobs WHERE state = 'running'"
+)
+
+
+@scenario(shows=("odd_values", "refusals", "commits"))
+def passed_limits(arena: Arena) -> None:
+    arena.submit(pay, number=1)
+    for span in _ODD:
+        _ask(arena, "a lease", "SELECT FROM faultline.claim('clerk', lease => %s)", span)
+    (claim,) = run(
+        arena.conn, protocol.claim(_WORKER, ["default"], batch_size=1, lease_seconds=600.0)
+    )
+    renewal: LiteralString = (
+        "SELECT FROM faultline.jobs AS j, faultline.heartbeat("
+        "'clerk', ARRAY[j.id], ARRAY[j.fencing_token], ARRAY[j.lease_id], %s)"
+    )
+    for span in _ODD:
+        _ask(arena, "a renewal", renewal, span)
+    _commit_in_disguise(arena, claim)
+    for span in _ODD:
+        _purge(arena, span)
+    _make_a_key(arena)
+
+
+def _ask(arena: Arena, what: str, call: LiteralString, span: str) -> None:
+    """Refused, or granted within the limits; whichever it was is undone."""
+    arena.inject("odd_value", what.replace(" ", "_"), span=span)
+    try:
+        with arena.conn.transaction(force_rollback=True):
+            arena.conn.execute(call, [span])
+            granted = arena.conn.execute(_WITHIN_LIMITS).fetchall()
+    except psycopg.Error as error:
+        _count(arena, error.sqlstate == "FL005", f"{what} of {span}: {error}")
+        return
+    arena.expect(granted == [(True,)], f"{what} of {span} passed the limit of 7 days")
+
+
+def _commit_in_disguise(arena: Arena, claim: Claim) -> None:
+    """An entry of a batch is signed by the function that makes it, which this one is not."""
+    arena.inject("odd_value", "batch")
+    job = str(claim.job_id)
+    attempt = arena.history.invoke(_WORKER, Verb.ATTEMPT, job=job, token=claim.fencing_token)
+    with arena.conn.transaction():
+        arena.conn.execute("SET LOCAL faultline.batch = 'on'")
+        arena.conn.execute(
+            "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)",
+            [claim.job_id, claim.fencing_token],
+        )
+        run(arena.conn, protocol.commit(claim))
+    arena.history.end(attempt, Phase.OK)
+    ((signed,),) = arena.query("SELECT worker FROM faultline.ledger")
+    arena.expect(signed == _WORKER, f"an entry is signed by {signed}, not by {_WORKER}")
+
+
+def _purge(arena: Arena, span: str) -> None:
+    """What ended a moment ago is kept for an hour at least, and so is its entry."""
+    calls: tuple[tuple[LiteralString, LiteralString, int], ...] = (
+        ("jobs", "SELECT succeeded + failed FROM faultline.purge_jobs(%s, %s)", 2),
+        ("entries of the ledger", "SELECT entries FROM faultline.purge_ledger(%s)", 1),
+    )
+    for what, call, spans in calls:
+        arena.inject("odd_value", f"purge_of_{what.split()[0]}", span=span)
+        try:
+            with arena.conn.transaction(force_rollback=True):
+                if spans == 1:  # an entry stays for as long as its job
+                    arena.conn.execute("DELETE FROM faultline.jobs")
+                removed = arena.conn.execute(call, [span] * spans).fetchall()
+        except psycopg.Error as error:
+            _count(arena, error.sqlstate == "FL005", f"a purge of {what}: {error}")
+            continue
+        arena.expect(removed == [(0,)], f"{what} of a moment ago were purged by {span}")
+
+
+def _make_a_key(arena: Arena) -> None:
+    """Act as an account that may make keys and not enqueue (needs a superuser)."""
+    ((is_superuser,),) = arena.query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+    if not is_superuser:
+        return
+    arena.inject("odd_value", "scope")
+    account = sql.Identifier(f"faultline_drill_{arena.conn.info.backend_pid}")
+    steps = (
+        "CREATE ROLE {}",
+        "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA faultline FROM PUBLIC",  # as `migrate --roles` does
+        "GRANT USAGE ON SCHEMA faultline TO {}",
+        "GRANT EXECUTE ON FUNCTION faultline.create_api_key(text, text, bytea, text[]) TO {}",
+        "SET LOCAL SESSION AUTHORIZATION {}",
+    )
+    made = "SELECT faultline.create_api_key('drill', 'drilldri', sha256('x'), ARRAY['enqueue'])"
+    try:
+        with arena.conn.transaction(force_rollback=True):
+            for step in steps:
+                arena.conn.execute(sql.SQL(step).format(account))
+            arena.conn.execute(made)
+    except (psycopg.Error, FaultlineError) as error:
+        _count(arena, "may not make a key with the scope enqueue" in str(error), f"a key: {error}")
+    else:
+        arena.expect(False, "an account that may not enqueue made a key that may")
+
+
+def _count(arena: Arena, refused: bool, what: str) -> None:
+    arena.expect(refused, f"{what} was not refused for its limit")
+    arena.injected["refusal"] += refused

@@ -1,0 +1,110 @@
+"""A job ends the process that runs it, at every attempt.
+
+The attempt is counted when the job is claimed, not when it ends, so such a job runs out of attempts
+although nobody is ever left to report one. After two dead workers it is a suspect, and runs in a
+process of its own, where it can do no more harm. The jobs that were there when the workers died are
+finished by others, and none of them is buried with it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from uuid import UUID
+
+from faultline_drills.arena import Arena
+from faultline_drills.crew import Crew
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import note, pay, pay_apart, poison, poison_apart
+
+
+@scenario(shows=("segfaults", "takeovers", "dead_jobs", "commits"))
+def poison_segfault(arena: Arena) -> None:
+    """A job crashes in native code, and takes its worker with it, at every attempt.
+
+    Python cannot catch it: the process is gone in the middle of everything else it was doing.
+    """
+    _poison(arena, "segfault", exit_code=-signal.SIGSEGV)
+
+
+@scenario(shows=("exits", "takeovers", "dead_jobs", "commits"))
+def poison_exit(arena: Arena) -> None:
+    """A job leaves by the back door, at every attempt: `os._exit`, without cleaning up.
+
+    No exception, no signal, an ordinary end of the process: only the claim has counted the attempt.
+    """
+    _poison(arena, "exit", exit_code=17)
+
+
+def _lacking_memory_limits() -> str | None:
+    return None if sys.platform.startswith("linux") else "needs Linux, for limits on memory"
+
+
+@scenario(shows=("ooms", "takeovers", "dead_jobs", "commits"), lacking=_lacking_memory_limits)
+def poison_oom(arena: Arena) -> None:
+    """A job asks for ever more memory until its worker is killed for it, at every attempt.
+
+    The limit is one of the drill's own, so that the machine stays out of it; the end is the same
+    SIGKILL that a kernel short of memory sends.
+    """
+    _poison(arena, "oom", exit_code=-signal.SIGKILL)
+
+
+@scenario(shows=("endless_loops", "retries", "dead_jobs", "commits"))
+def poison_infinite_loop(arena: Arena) -> None:
+    """A job never ends, and does not listen: an endless loop, at every attempt.
+
+    No thread can be made to leave it. In a process of its own it is killed when its time is up, the
+    worker lives on, and so do the other jobs.
+    """
+    # The handler's time is to run out, and not its lease.
+    worker = arena.worker("--lease-seconds", "600")
+    first = arena.submit(
+        pay_apart, number=0
+    )  # its process is there, and idle, when the loop begins
+    arena.wait_for_state(first, "succeeded")
+    loop = arena.submit(poison_apart, number=1, how="spin")
+    others = _bystanders(arena)
+    arena.wait_for_state(loop, "failed")
+    for _ in worker.heard("endless_loop"):
+        arena.inject("endless_loop", str(loop))
+    _expect_buried(arena, loop, "attempts_spent")
+    for job in others:
+        arena.wait_for_state(job, "succeeded", "failed")
+    _expect_alive(arena, others)
+    arena.expect(worker.is_alive, "the worker lives on")
+
+
+def _poison(arena: Arena, how: str, *, exit_code: int) -> None:
+    killer = arena.submit(poison, number=0, how=how)
+    others = _bystanders(arena)
+    crew = Crew(arena, "--concurrency", "3", fault=how, exit_code=exit_code)
+    crew.work_to_the_end()
+    _expect_buried(arena, killer, "poison")
+    _expect_alive(arena, others)
+
+
+def _bystanders(arena: Arena) -> list[UUID]:
+    """Other jobs of the same workers, with writes of their own and without."""
+    tasks = (pay, note)
+    return [arena.submit(tasks[number % 2], number=number) for number in range(arena.settings.jobs)]
+
+
+def _expect_buried(arena: Arena, job: UUID, reason: str) -> None:
+    (found,) = arena.query(
+        "SELECT state, failed_reason, attempts, max_attempts FROM faultline.jobs WHERE id = %s",
+        [job],
+    )
+    limit = found[3]
+    arena.expect(
+        found == ("failed", reason, limit, limit), f"{job} is buried as {reason}, not {found}"
+    )
+
+
+def _expect_alive(arena: Arena, others: list[UUID]) -> None:
+    unhappy = arena.query(
+        "SELECT id, state, failed_reason FROM faultline.jobs"
+        " WHERE id = ANY (%s) AND state <> 'succeeded'",
+        [others],
+    )
+    arena.expect(not unhappy, f"the other jobs succeed, not {unhappy}")

@@ -1,0 +1,74 @@
+"""A standby is promoted while commits are under way, each as far as a commit can be.
+
+Of one the answer is lost: the standby has it. One has been sent and never arrives. One has been written
+by the primary, which waits for the standby to have it too, and is lost while it waits. Nobody was told
+how any of them ended. Each turns out to be one of two, on the server that goes on: the first is there, the
+others are not, and are done again. No payment is missing, and none is made twice.
+"""
+
+from __future__ import annotations
+
+from faultline_drills.arena import Arena
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, as_one, expect_epochs, lacking
+from faultline_drills.nemesis.messages import is_commit
+from faultline_drills.proxy import Action, Match, Proxy, Trap, proxy_to
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import note, pay, pay_by_hand
+
+_WAITS = (
+    "SELECT count(*) > 0 FROM pg_stat_activity"
+    " WHERE wait_event = 'SyncRep' AND query ~* 'commit[; ]*$'"
+)
+
+
+@scenario(
+    shows=("lost_acknowledgements", "power_cuts", "promotions", "unknown_commits", "commits"),
+    server_settings=MEMBER_SETTINGS,
+    lacking=lacking,
+)
+def promotion_mid_commit(arena: Arena) -> None:
+    cluster = Cluster(arena)
+    (standby,) = cluster.standbys
+    cluster.acknowledge_after([standby])
+    network = arena.stack.enter_context(proxy_to(cluster.primary.url))
+    answer_lost = network.on(Match(where=is_commit), Action.SWALLOW_REPLY)
+    on_its_way = network.on(Match(where=is_commit), Action.HOLD)
+    unshipped = network.on(Match(where=is_commit), Action.HOLD)
+    jobs = max(3, arena.settings.jobs)
+    for number in range(jobs):
+        arena.submit(pay if number % 2 else pay_by_hand, number=number, parts=3)
+    arena.submit(note, number=jobs)
+    # What is held back must still be good when it is let go: no lease may run out meanwhile.
+    options = ("--lease-seconds", str(5 * arena.settings.lease_seconds))
+    url = as_one([network.url, standby.url])
+    workers = [arena.worker(*options, url=url) for _ in range(arena.settings.workers)]
+    for trap in (answer_lost, on_its_way, unshipped):
+        arena.wait_until(lambda trap=trap: trap.wait(0) is not None, "a COMMIT")  # type: ignore[misc]
+    arena.inject("lost_acknowledgement", "handler")
+    _let_it_wait(arena, cluster, network, unshipped)
+    shipped = standby.world()
+    lost = cluster.lose_primary()
+    cluster.promote(standby)
+    network.flow()
+    network.reset_all()
+    written = lost.exhume()
+    only_there = written.commits - shipped.commits
+    arena.expect(bool(only_there), "a commit was written by the primary, and by it alone")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+    arena.expect(all(worker.is_alive for worker in workers), "the workers lived through it")
+    again = [job for job, token in shipped.commits if _token(arena, job) != token]
+    arena.expect(not again, f"{len(again)} jobs had taken effect, and were claimed again")
+    expect_epochs(arena, 2)
+
+
+def _let_it_wait(arena: Arena, cluster: Cluster, network: Proxy, held: Trap) -> None:
+    """The standby hears nothing more, and the COMMIT that was held back gets as far as the primary."""
+    cluster.standbys[0].follow(None)
+    network.release(held)
+    arena.wait_until(
+        lambda: bool(cluster.primary.ask(_WAITS)), "a COMMIT that waits for the standby"
+    )
+
+
+def _token(arena: Arena, job: str) -> int:
+    return arena.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [job])

@@ -1,0 +1,93 @@
+"""Fifty operators press retry on one dead job at the same moment, and go on until it has succeeded.
+
+Producers submit it again all the while, under its key. Only a failed job is moved by a retry, under
+its row's lock: of fifty presses one counts, the others find it queued or running, and none of them
+gives it more attempts than it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from faultline import protocol
+from faultline.database import Connection, run
+from faultline.errors import IllegalTransition
+from faultline_drills.arena import POLL_SECONDS, Arena
+from faultline_drills.crowd import all_at_once
+from faultline_drills.history import Phase, Verb
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import pay_or_die
+
+CROWD = 50
+DEATHS = 3  # how often it fails for good before it succeeds
+KEY = "the one that everybody wants"
+
+
+@scenario(shows=("deaths", "storms", "retries", "commits"))
+def retry_storm(arena: Arena) -> None:
+    tokens = range(1, DEATHS * pay_or_die.options.max_attempts + 1)
+    plan = {str(token): "raise@start" for token in tokens}
+    job = arena.submit(pay_or_die, key=KEY, number=1, plan=plan)
+    for _ in range(arena.settings.workers):
+        # In a storm a heartbeat may come late: a lease that runs out would be one more run of the job.
+        arena.worker("--lease-seconds", "600")
+    arena.wait_for_state(job, "failed")
+    operators = [_operator(arena, job, who) for who in range(CROWD)]
+    producers = [_producer(arena, job, plan, who) for who in range(5)]
+    pressed = sum(all_at_once(arena, operators + producers))
+    arena.inject("storm", str(job), presses=pressed)
+    _expect_one_retry_per_death(arena, job)
+
+
+def _operator(arena: Arena, job: UUID, who: int) -> Callable[[Connection], int]:
+    def press(conn: Connection) -> int:
+        deadline = time.monotonic() + arena.settings.timeout_seconds
+        pressed = 0
+        while time.monotonic() < deadline:
+            operation = arena.history.invoke(f"operator-{who}", Verb.RETRY, job=str(job))
+            try:
+                state = run(conn, protocol.retry(job))
+            except IllegalTransition:  # it has succeeded, and that is final
+                arena.history.end(operation, Phase.FAIL)
+                return pressed
+            arena.history.end(operation, Phase.OK, state=state)
+            pressed += 1
+            time.sleep(POLL_SECONDS)
+        arena.expect(False, "the job succeeds in the end")
+        return pressed
+
+    return press
+
+
+def _producer(
+    arena: Arena, job: UUID, plan: dict[str, str], who: int
+) -> Callable[[Connection], int]:
+    def submit(conn: Connection) -> int:
+        for _ in range(10):
+            operation = arena.history.invoke(f"producer-{who}", Verb.SUBMIT, key=KEY)
+            answer = pay_or_die.enqueue(number=1, plan=plan, idempotency_key=KEY, conn=conn)
+            arena.history.end(operation, Phase.OK, job=str(answer.job_id), key=KEY)
+            arena.expect(answer.existing and answer.job_id == job, "no second job is made")
+            time.sleep(POLL_SECONDS)
+        return 0
+
+    return submit
+
+
+def _expect_one_retry_per_death(arena: Arena, job: UUID) -> None:
+    deaths = arena.query(
+        "SELECT token FROM drill.trail WHERE job_id = %s AND before = 'running' AND after = 'failed'",
+        [job],
+    )
+    for (token,) in deaths:
+        arena.inject("death", str(job), under=token)
+    moved = arena.count(
+        "SELECT count(*) FROM faultline.attempts_log WHERE job_id = %s AND outcome = 'retried'",
+        [job],
+    )
+    arena.expect(moved == len(deaths), f"{moved} retries counted for {len(deaths)} deaths")
+    token = arena.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [job])
+    runs = DEATHS * pay_or_die.options.max_attempts + 1
+    arena.expect(token == runs, f"it ran {token} times, not {runs}")

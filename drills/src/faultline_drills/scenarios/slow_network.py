@@ -1,0 +1,31 @@
+"""Every message takes 150 ms each way, and the lease is long enough for that: nothing is taken over.
+
+A job's transaction is five round trips, a new connection half a dozen more, and heartbeats are as slow
+as everything else. A queue that took slowness for death would give such jobs away again and again, and
+might never finish one. Recovery that is quick with the dead must leave the slow alone.
+"""
+
+from __future__ import annotations
+
+from faultline_drills.arena import Arena
+from faultline_drills.proxy import proxy_to
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import note, pay
+
+_ONE_WAY_SECONDS = 0.15
+_LEASE_SECONDS = 5.0
+
+
+@scenario(shows=("slowdowns", "commits"))
+def slow_network(arena: Arena) -> None:
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    for _ in range(arena.settings.workers):
+        arena.started("--lease-seconds", str(_LEASE_SECONDS), url=proxy.url)
+    proxy.delay(_ONE_WAY_SECONDS, jitter=_ONE_WAY_SECONDS / 3, seed=arena.settings.seed)
+    arena.inject("slowdown", "workers", one_way_seconds=_ONE_WAY_SECONDS)
+    for number in range(arena.settings.jobs):
+        arena.submit(note if number % 3 == 0 else pay, number=number)
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+    proxy.flow()
+    again = arena.count("SELECT count(*) FROM faultline.jobs WHERE fencing_token > 1")
+    arena.expect(again == 0, f"{again} jobs were taken from workers that were only slow")

@@ -1,0 +1,39 @@
+"""A COMMIT is held up in the network while its lease lasts, and its session is cut for want of an answer.
+
+The worker has sent the COMMIT and hears nothing for half of the lease. It cuts the session and looks into
+the ledger: the job's entry is not there. It ends the lease itself, so that a COMMIT that still arrives is
+refused, and hands the job back. The handler did nothing wrong, so the attempt is not charged, and the job
+is run again at once instead of when its lease runs out.
+"""
+
+from __future__ import annotations
+
+from faultline_drills.arena import Arena
+from faultline_drills.nemesis.messages import is_commit
+from faultline_drills.proxy import Action, Match, proxy_to
+from faultline_drills.scenario import scenario
+from faultline_drills.workload import pay
+
+_HELD = 2
+_LEASE_SECONDS = "6"  # no answer is waited for longer than half of it
+_ENDS = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = %s"
+
+
+@scenario(shows=("held_commits", "unknown_commits", "released", "commits"))
+def unanswered_commit(arena: Arena) -> None:
+    proxy = arena.stack.enter_context(proxy_to(arena.url))
+    traps = [proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(_HELD)]
+    for number in range(_HELD):
+        arena.submit(pay, number=number, parts=2)
+    options = ("--concurrency", str(_HELD), "--lease-seconds", _LEASE_SECONDS)
+    arena.worker(*options, url=proxy.url)
+    for trap in traps:
+        arena.wait_until(lambda trap=trap: trap.wait(0) is not None, "a COMMIT")  # type: ignore[misc]
+        arena.inject("held_commit")
+    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
+    charged = arena.count(_ENDS, ["failed"])
+    arena.expect(charged == 0, f"{charged} attempts were charged for an answer that did not come")
+    released = arena.count(_ENDS, ["released"])
+    arena.expect(
+        released == _HELD, f"{released} of {_HELD} jobs were handed back by their own worker"
+    )

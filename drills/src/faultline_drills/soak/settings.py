@@ -1,0 +1,60 @@
+"""How long a soak lasts, how much is at work in it, and what may strike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from faultline.errors import InvalidInput
+from faultline_drills.nemesis import FAULTS
+from faultline_drills.scenario import DrillSettings
+from faultline_drills.subjects import Subject
+
+_DRAIN_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoakSettings:
+    seconds: float = 60.0
+    workers: int = 4
+    producers: int = 2
+    reconcilers: int = 1
+    seed: int = 1
+    subject: Subject = Subject.FAULTLINE
+    lease_seconds: float = 1.0
+    jobs_per_second: float = 20.0  # of all producers together
+    # What a soak keeps in memory grows with its jobs: a long one submits them at a slower pace.
+    most_jobs: int = 20_000
+    longest_pause_seconds: float = 1.5  # between two blows
+    faults: tuple[str, ...] = ()  # their kinds; all that can be done here when none is named
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0 or self.workers < 1 or self.producers < 1 or self.reconcilers < 0:
+            raise InvalidInput("a soak needs time, and at least one worker and one producer")
+        if self.jobs_per_second <= 0 or self.most_jobs < 1:
+            raise InvalidInput("a soak needs jobs: --jobs-per-second is more than 0")
+        if unknown := sorted(set(self.faults) - set(FAULTS)):
+            raise InvalidInput(
+                f"there is no fault {unknown[0]!r}", hint=f"one of: {', '.join(FAULTS)}"
+            )
+
+    @property
+    def command(self) -> str:
+        """What does the same again, but for what is as it is by default."""
+        words = f"faultline drill soak --minutes {self.seconds / 60:g} --seed {self.seed}"
+        words += f" --subject {self.subject}" if self.subject is not Subject.FAULTLINE else ""
+        return words + "".join(f" --fault {kind}" for kind in self.faults)
+
+    @property
+    def pace_per_second(self) -> float:
+        return min(self.jobs_per_second, self.most_jobs / self.seconds)
+
+    @property
+    def drill(self) -> DrillSettings:
+        return DrillSettings(
+            seed=self.seed,
+            jobs=1,
+            workers=self.workers,
+            lease_seconds=self.lease_seconds,
+            timeout_seconds=_DRAIN_SECONDS,
+            subject=self.subject,
+        )

@@ -1,0 +1,97 @@
+"""What producers submit during a soak: every kind of job, some of it twice under the same key."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from faultline.task import Task
+from faultline_drills.arena import Arena
+from faultline_drills.producer import Producer
+from faultline_drills.workload import note, pay, pay_by_hand, step_and_pay
+
+_LARGEST_BACKLOG = 500  # then producers wait: a soak is about faults, not about a flood
+_REPEATED_SHARE = 0.1
+_REMEMBERED = 100
+
+
+class Traffic:
+    def __init__(
+        self, arena: Arena, urls: Sequence[str], *, producers: int, jobs_per_second: float
+    ) -> None:
+        self._arena = arena
+        self._pause_seconds = producers / jobs_per_second
+        self._ending = threading.Event()
+        self._backlogged = threading.Event()
+        self.acknowledged = 0
+        self.repeated = 0
+        self.failures: list[BaseException] = []
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(
+                target=self._produce, args=(number, urls[number % len(urls)]), daemon=True
+            )
+            for number in range(producers)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def end(self, timeout_seconds: float = 60.0) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(timeout_seconds)
+
+    def look_at_the_backlog(self) -> None:
+        """Called now and then by whoever tends the soak."""
+        if self._arena.unfinished() > _LARGEST_BACKLOG:
+            self._backlogged.set()
+        else:
+            self._backlogged.clear()
+
+    def _produce(self, number: int, url: str) -> None:
+        name = f"producer-{number + 1}"
+        producer = Producer(name, url, self._arena.history)
+        dice = random.Random(f"{self._arena.settings.seed} {name}")  # noqa: S311 - repeatable
+        sent: deque[tuple[str, Task[Any, Any], dict[str, Any]]] = deque(maxlen=_REMEMBERED)
+        try:
+            for count in range(10**9):
+                if self._ending.wait(self._pause_seconds * dice.uniform(0.5, 1.5)):
+                    return
+                if self._backlogged.is_set():
+                    continue
+                repeats = bool(sent) and dice.random() < _REPEATED_SHARE
+                key, task, arguments = (
+                    dice.choice(sent) if repeats else (f"{name} {count}", *_draw(dice, count))
+                )
+                if producer.submit(task, key=key, stop=self._ending, **arguments) is None:
+                    return
+                sent.append((key, task, arguments))
+                with self._lock:
+                    self.acknowledged += not repeats
+                    self.repeated += repeats
+        except BaseException as error:
+            self.failures.append(error)
+        finally:
+            producer.close()
+
+
+def _draw(dice: random.Random, number: int) -> tuple[Task[Any, Any], dict[str, Any]]:
+    plan = {"1": "raise@half"} if dice.random() < 0.02 else None
+    work_seconds = round(dice.choice([0, 0, 0.02, 0.1, 0.3, 1.2]), 2)
+    common: dict[str, Any] = {"number": number, "plan": plan}
+    match dice.choices(["pay", "by hand", "step", "note"], [5, 3, 1, 2])[0]:
+        case "pay":
+            outside = dice.random() < 0.3
+            paid = {"parts": dice.randint(1, 3), "work_seconds": work_seconds, "outside": outside}
+            return pay, {**common, **paid}
+        case "by hand":
+            return pay_by_hand, {**common, "parts": 2, "work_seconds": work_seconds}
+        case "step":
+            return step_and_pay, {**common, "parts": 1}
+        case _:
+            return note, {"number": number}

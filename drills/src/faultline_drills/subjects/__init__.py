@@ -1,0 +1,28 @@
+"""What is put to the test: Faultline, and the same queue without its fence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import resources
+
+from faultline.database import connect
+from faultline.migrate import migrate
+
+
+class Subject(StrEnum):
+    FAULTLINE = "faultline"
+    NAIVE = "naive"
+
+
+def install(subject: Subject, url: str) -> None:
+    """Prepare a scratch database for the subject."""
+    migrate(url)
+    if subject is Subject.NAIVE:
+        weaken(url)
+
+
+def weaken(url: str) -> None:
+    """Take the fence away; also after something has put it back. Repeatable."""
+    sql = resources.files("faultline_drills.subjects").joinpath("naive.sql").read_text()
+    with connect(url) as conn, conn.transaction():
+        conn.execute(sql)

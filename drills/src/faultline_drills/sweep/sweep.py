@@ -1,0 +1,213 @@
+"""The crash sweep: a real process is struck at every message that it sends, in each of six ways."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from faultline.database import connect
+from faultline_drills.arena import DrillNotRun
+from faultline_drills.checker import Verdict
+from faultline_drills.proxy import Message
+from faultline_drills.recorder import install_records
+from faultline_drills.scenario import DrillSettings
+from faultline_drills.subjects import Subject, install
+from faultline_drills.sweep.cast import RECONCILER, WORKER
+from faultline_drills.sweep.migration import (
+    Catalogue,
+    MigrationTrial,
+    leave_older,
+    read_catalogue,
+    read_queue,
+)
+from faultline_drills.sweep.outcome import PointResult, SweepReport
+from faultline_drills.sweep.point import Fault, Point, Target, points_of
+from faultline_drills.sweep.template import Template, template
+from faultline_drills.sweep.trial import Trial, not_run
+
+_DRY_RUNS = 2  # a point that only one of two undisturbed runs passes is not one to be found again
+# A point that was not reached is tried once more. What comes by the clock, such as the tenth heartbeat, is
+# reached by a process that is quicker than it was in the survey if it then stands by for a while.
+_IDLE_SECONDS = (0.0, 2.0)
+_CASTS = {Target.WORKER: WORKER, Target.RECONCILER: RECONCILER}
+
+OnPoint = Callable[[PointResult, int], None]  # the result, and how many there will be
+Prepare = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSettings:
+    targets: tuple[Target, ...] = tuple(Target)
+    faults: tuple[Fault, ...] = tuple(Fault)
+    sample: int | None = None  # how many of all points; all of them without it
+    seed: int = 1
+    subject: Subject = Subject.FAULTLINE
+    lease_seconds: float = 0.5
+    timeout_seconds: float = 30.0
+    parallel: int = 2
+    worker_options: tuple[str, ...] = ()
+    patch: str = ""  # SQL on top of the subject: a planted bug
+
+    @property
+    def command(self) -> str:
+        """What does the same again."""
+        words = ["faultline drill sweep", f"--seed {self.seed}"]
+        if self.targets != tuple(Target):
+            words += [f"--target {target}" for target in self.targets]
+        if self.faults != tuple(Fault):
+            words += [f"--fault {fault}" for fault in self.faults]
+        if self.sample is not None:
+            words.append(f"--points {self.sample}")
+        if self.subject is not Subject.FAULTLINE:
+            words.append(f"--subject {self.subject}")
+        return " ".join([*words, *self.worker_options])
+
+
+class Ground:
+    """Databases for every target on one server, and what the targets send when undisturbed."""
+
+    def __init__(self, server_url: str, settings: SweepSettings, stack: ExitStack) -> None:
+        self.settings = settings
+        self._drill = DrillSettings(
+            seed=settings.seed,
+            lease_seconds=settings.lease_seconds,
+            timeout_seconds=settings.timeout_seconds,
+            subject=settings.subject,
+        )
+        self._whole: Catalogue = []
+        self._queue: Catalogue = []
+        self._installed = stack.enter_context(template(server_url, self._install))
+        migrated = {Target.MIGRATOR: lambda url: None, Target.UPGRADER: self._leave_older}
+        self._to_migrate: dict[Target, Template] = {
+            target: stack.enter_context(template(server_url, prepare))
+            for target, prepare in migrated.items()
+            if target in settings.targets
+        }
+
+    def _leave_older(self, url: str) -> None:
+        install(Subject.FAULTLINE, url)
+        with connect(url, application_name="faultline drill") as conn:
+            leave_older(conn)
+            self._queue = read_queue(conn)
+
+    def _install(self, url: str) -> None:
+        install(self.settings.subject, url)
+        with connect(url, application_name="faultline drill") as conn:
+            self._whole = read_catalogue(conn)
+            install_records(conn)
+            if self.settings.patch:
+                conn.execute(self.settings.patch.encode())
+
+    @contextmanager
+    def _trial(self, target: Target, idle_seconds: float = 0.0) -> Iterator[Trial | MigrationTrial]:
+        if target in self._to_migrate:
+            with self._to_migrate[target].copy() as url:
+                bound = self.settings.timeout_seconds
+                queue = self._queue if target is Target.UPGRADER else []
+                yield MigrationTrial(url, self._whole, queue, timeout_seconds=bound)
+        else:
+            with self._installed.copy() as url:
+                options = self.settings.worker_options if target is Target.WORKER else ()
+                cast = _CASTS[target]
+                yield Trial(url, cast, self._drill, options, idle_seconds=idle_seconds)
+
+    def survey(self, target: Target) -> tuple[tuple[Message, ...], ...]:
+        """The messages of a few runs without a fault."""
+        runs = []
+        for _ in range(_DRY_RUNS):
+            with self._trial(target) as trial:
+                runs.append(trial.dry_run())
+        return tuple(runs)
+
+    def points(self, target: Target) -> list[Point]:
+        return points_of(target, self.survey(target))
+
+    def strike(self, point: Point, fault: Fault) -> PointResult:
+        """At that point, on a database of its own; once more if it was not reached."""
+        began = time.monotonic()
+        for idle_seconds in _IDLE_SECONDS:
+            try:
+                with self._trial(point.target, idle_seconds) as trial:
+                    result = trial.run(point, fault)
+            except DrillNotRun as error:
+                result = not_run(point, fault, error, time.monotonic() - began)
+            if result.verdict is not Verdict.UNKNOWN:
+                break
+        return result
+
+
+@contextmanager
+def ground(server_url: str, settings: SweepSettings) -> Iterator[Ground]:
+    with ExitStack() as stack:
+        yield Ground(server_url, settings, stack)
+
+
+def choose(
+    points: Sequence[Point], faults: Sequence[Fault], *, sample: int | None, seed: int
+) -> list[tuple[Point, Fault]]:
+    """Every point with every fault, or as many of them as asked for: the same for the same seed."""
+    everything = [(point, fault) for point in points for fault in faults if _applies(point, fault)]
+    if sample is None or sample >= len(everything):
+        return everything
+    chosen = random.Random(seed).sample(range(len(everything)), sample)  # noqa: S311 - repeatable
+    return [everything[position] for position in sorted(chosen)]
+
+
+def _applies(point: Point, fault: Fault) -> bool:
+    """A migrator holds no job that another could be at."""
+    return not (point.target.migrates and fault is Fault.OVERLAP)
+
+
+def sweep(
+    server_url: str,
+    settings: SweepSettings | None = None,
+    *,
+    on_point: OnPoint = lambda result, total: None,
+) -> SweepReport:
+    """On databases of its own on the server at `server_url`, which are gone afterwards."""
+    settings, left_out = _without_vain_targets(settings or SweepSettings())
+    began = time.monotonic()
+    messages: dict[Target, int] = {}
+    points: list[Point] = []
+    results: list[PointResult] = []
+    with ground(server_url, settings) as field:
+        for target in settings.targets:
+            runs = field.survey(target)
+            messages[target] = len(runs[0])
+            points += points_of(target, runs)
+        chosen = choose(points, settings.faults, sample=settings.sample, seed=settings.seed)
+        with ThreadPoolExecutor(settings.parallel) as pool:
+            for result in pool.map(lambda strike: field.strike(*strike), chosen):
+                results.append(result)
+                on_point(result, len(chosen))
+    tally: Counter[str] = Counter()
+    for result in results:
+        tally.update(result.tally)
+    return SweepReport(
+        subject=settings.subject,
+        seed=settings.seed,
+        messages=messages,
+        available=len(choose(points, settings.faults, sample=None, seed=settings.seed)),
+        results=tuple(results),
+        seconds=time.monotonic() - began,
+        tally=tally,
+        left_out=left_out,
+    )
+
+
+def _without_vain_targets(settings: SweepSettings) -> tuple[SweepSettings, tuple[str, ...]]:
+    """A migration puts the fence up: a struck one is compared with Faultline, and the control has none."""
+    if settings.subject is Subject.FAULTLINE:
+        return settings, ()
+    kept = tuple(target for target in settings.targets if not target.migrates)
+    left_out = tuple(
+        f"{target}: it makes Faultline's own schema, whoever the subject is"
+        for target in settings.targets
+        if target.migrates
+    )
+    return replace(settings, targets=kept), left_out

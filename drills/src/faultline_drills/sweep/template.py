@@ -1,0 +1,44 @@
+"""Databases by the hundred: one is prepared, and each point is given a copy of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from psycopg import conninfo, sql
+
+from faultline import epoch
+from faultline.database import connect, run
+from faultline_drills.scratch import scratch_database
+
+
+class Template:
+    def __init__(self, server_url: str, url: str) -> None:
+        self._server_url = server_url
+        self._name = sql.Identifier(str(conninfo.conninfo_to_dict(url)["dbname"]))
+
+    @contextmanager
+    def copy(self) -> Iterator[str]:
+        """The URL of a copy, which is dropped at the end whoever is connected to it."""
+        name = f"faultline_sweep_{secrets.token_hex(6)}"
+        copy = sql.Identifier(name)
+        with connect(self._server_url, application_name="faultline drill") as admin:
+            admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(copy, self._name))
+            try:
+                yield conninfo.make_conninfo(self._server_url, dbname=name)
+            finally:
+                admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(copy))
+
+
+@contextmanager
+def template(server_url: str, prepare: Callable[[str], None]) -> Iterator[Template]:
+    """`prepare` is given the URL of an empty database, and leaves no session behind."""
+    with scratch_database(server_url, prefix="faultline_sweep_template") as url:
+        prepare(url)
+        with connect(url, application_name="faultline drill") as conn:
+            if conn.execute("SELECT to_regclass('faultline.epochs') IS NOT NULL").fetchone() == (
+                True,
+            ):
+                run(conn, epoch.forget_database())  # it is there to be copied
+        yield Template(server_url, url)

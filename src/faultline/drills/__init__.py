@@ -1,1 +1,0 @@
-"""Failure drills: rehearsed failures with a verdict, on real processes and a real PostgreSQL."""

@@ -1,6 +1,0 @@
-"""A campaign: a share of many jobs is struck by real faults, and what became of them is counted."""
-
-from faultline.drills.campaign.campaign import CampaignReport, CampaignSettings, run_campaign
-from faultline.drills.campaign.plan import FaultKind
-
-__all__ = ["CampaignReport", "CampaignSettings", "FaultKind", "run_campaign"]

@@ -1,5 +1,0 @@
-"""A wall clock that is wrong, in one process."""
-
-from faultline.drills.clock.shift import lacking, shifted
-
-__all__ = ["lacking", "shifted"]

@@ -1,5 +1,0 @@
-"""How long a job of a killed worker takes to run elsewhere, at default settings."""
-
-from faultline.drills.recovery.stopwatch import RecoveryReport, measure_recovery
-
-__all__ = ["RecoveryReport", "measure_recovery"]

@@ -1,1 +1,0 @@
-"""The stories, one per file; `faultline.drills.scenario.all_scenarios` finds them."""
