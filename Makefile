@@ -38,7 +38,7 @@ test: $(READY) ## the whole suite, on real PostgreSQL, with what it exercised
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --proof
 
 report: $(READY) ## fault rates, recovery times, scenario and kill matrices, as JSON, Markdown and HTML
-	@$(BIN)/faultline drill mutants --markdown docs/drills/mutants.md
+	@$(BIN)/faultline drill mutants --markdown docs/reports/mutants.md
 	@$(BIN)/faultline drill report
 	@$(BIN)/faultline drill report --gif
 

@@ -82,7 +82,7 @@ _ALERTS = (
     table(
         "Alerts that fire",
         "ALERTS{alertname=~'Faultline.+', alertstate='firing'}",
-        description="Each has its page in docs/operating.md.",
+        description="Each has its page in docs/alerts.md.",
         columns={
             "alertname": "alert",
             "severity": "severity",

@@ -77,7 +77,7 @@ class WorkerSettings:
     stall_seconds: float = 0.0
     poll_seconds: float = 1.0
     # With the graces after it, below the 30 s that orchestrators commonly wait before they kill, while the
-    # database answers; see docs/operating.md for when it does not.
+    # database answers; see docs/running.md for when it does not.
     drain_seconds: float = 20.0
     commit_batch: int = 500
     # How many short jobs may be claimed beyond the free slots; 0: each only when it can start.

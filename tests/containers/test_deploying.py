@@ -13,7 +13,7 @@ TEXT = PAGE.read_text()
 
 def test_what_it_links_to_and_names_is_there() -> None:
     links = re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", TEXT)
-    assert {"kubernetes.md", "security.md", "operating.md", "operations.md"} <= set(links)
+    assert {"kubernetes.md", "security.md", "alerts.md", "running.md"} <= set(links)
     for link in links:
         assert (PAGE.parent / link).exists(), link
     files = re.findall(r"`((?:deploy|examples|monitoring|tests|requirements)[\w./-]+)`", TEXT)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "monitoring"
 RULES = MONITORING / "rules"
 GRAFANA = MONITORING / "grafana"
-RUNBOOKS = ROOT / "docs" / "operating.md"
+RUNBOOKS = ROOT / "docs" / "alerts.md"
 
 # What Grafana puts in before it asks.
 VARIABLES = {"$__rate_interval": "5m", "$queue": ".*", "$instance": ".*"}

@@ -45,7 +45,7 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on(name: str) -> None:
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert name in headings()
-    assert rule["annotations"]["runbook_url"] == f"docs/operating.md#{anchor(name)}"
+    assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{anchor(name)}"
 
 
 def test_every_runbook_belongs_to_an_alert() -> None:

@@ -1,4 +1,4 @@
-"""What the runbooks tell you to type can be typed."""
+"""Every command and query in docs/alerts.md and docs/running.md is valid."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from faultline.cli.main import cli
 from tests.monitoring.shipped import ROOT, RUNBOOKS, anchor, headings
 
-TEXT = RUNBOOKS.read_text()
-QUERIES = re.findall(r"```sql\n(.*?)```", TEXT, flags=re.DOTALL)
-# In the text or in a block: up to the end of the code, or to a remark.
-COMMANDS = sorted(
-    set(re.findall(r"(?:`|^)(faultline [a-z-][^`\n#]*[^`\n# ])", TEXT, flags=re.MULTILINE))
-)
+ALERTS = RUNBOOKS.read_text()
+RUNNING = (RUNBOOKS.parent / "running.md").read_text()
+QUERIES = re.findall(r"```sql\n(.*?)```", ALERTS, flags=re.DOTALL)
+# In the text or in a block: up to the end of the code, or to a comment.
+COMMAND = re.compile(r"(?:`|^)(faultline [a-z-][^`\n#]*[^`\n# ])", flags=re.MULTILINE)
+COMMANDS = sorted({*COMMAND.findall(ALERTS), *COMMAND.findall(RUNNING)})
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -47,11 +47,11 @@ def test_a_command_of_the_runbooks_is_understood(command: str) -> None:
 
 def test_every_link_leads_somewhere() -> None:
     anchors = {anchor(heading) for heading in headings()}
-    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+    for target in re.findall(r"\]\(([^)]+)\)", ALERTS):
         page, _, place = target.partition("#")
         if page:
             assert (RUNBOOKS.parent / page).is_file(), target
         else:
             assert place in anchors, target
-    for path in re.findall(r"`((?:rules|grafana|dashboards)/[^`*,]*)`", TEXT):
+    for path in re.findall(r"`((?:rules|grafana|dashboards)/[^`*,]*)`", ALERTS):
         assert (ROOT / "monitoring" / path).exists(), path
