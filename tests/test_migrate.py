@@ -102,6 +102,25 @@ def test_migrations_are_numbered_from_one_without_a_gap() -> None:
     )
 
 
+def test_every_sql_file_is_applied_by_migrate() -> None:
+    texts = {
+        entry.name: entry.read_text()
+        for entry in resources.files("faultline.sql").iterdir()
+        if entry.name.endswith(".sql")
+    }
+    beside = {"schema.sql", "roles.sql", "grants.sql"}  # applied by the tests, and with --roles
+
+    assert beside < set(texts)
+    assert [name for name in set(texts) - beside if texts[name] not in functions_sql()] == []
+
+
+def test_a_migration_is_known_by_its_number_whatever_name_was_recorded(database_url: str) -> None:
+    with session(database_url) as conn:
+        conn.execute("UPDATE faultline.migrations SET name = 'as it was called before'")
+
+    assert migrate(database_url).applied == ()
+
+
 def test_the_report_says_what_was_applied(empty_database_url: str) -> None:
     report = migrate(empty_database_url)
 

@@ -8,7 +8,7 @@ Three guards, each for what the one before cannot see:
 1. Statements that begin or end a transaction are refused before they are sent.
 2. After every operation of the driver the state of the transaction is read from the protocol. If it has
    ended, the session is closed at once and NotCommitted is raised.
-3. PostgreSQL refuses to commit the transaction before its block has ended (sql/transactions.sql), and
+3. PostgreSQL refuses to commit the transaction before its block has ended (sql/handler_transactions.sql), and
    the session's default is read-only, so that nothing can be written outside of the block's transaction.
 """
 

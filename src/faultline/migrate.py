@@ -97,14 +97,18 @@ def functions_sql() -> str:
     files = resources.files("faultline.sql")
     names = (
         "protocol.sql",
-        "waiting.sql",
-        "transactions.sql",
+        "enqueue.sql",
+        "claiming.sql",
+        "handler_transactions.sql",
+        "intervals.sql",
         "epoch.sql",
-        "records.sql",
+        "workers.sql",
+        "recovery.sql",
         "guards.sql",
-        "upkeep.sql",
         "operating.sql",
         "audit.sql",
+        "retention.sql",
+        "counts.sql",
     )
     return "\n".join(files.joinpath(name).read_text() for name in names)
 

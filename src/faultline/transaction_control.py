@@ -3,7 +3,7 @@
 The scanner reads SQL as PostgreSQL's own lexer splits it: nested comments, quoted names, plain, E'' and
 dollar-quoted strings, scripts of several statements, and functions with a body from BEGIN ATOMIC to
 END. It exists to give an early and clear error. What it misses, the database refuses (see
-sql/transactions.sql).
+sql/handler_transactions.sql).
 """
 
 from __future__ import annotations

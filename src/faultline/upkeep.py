@@ -1,4 +1,4 @@
-"""The verbs of retention in upkeep.sql, as values in the style of protocol.py."""
+"""The verbs of retention.sql, as values in the style of protocol.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultline.config import Retention
 from faultline.protocol import Statement
 
 BATCH_SIZE = 500
-RETENTION = '{"kind": "retention"}'  # the actor of automatic purges, as audit.sql compares it
+RETENTION = '{"kind": "retention"}'  # the actor of automatic purges, as retention.sql compares it
 # After each batch, rest this many times as long as it took: three quarters of the time belong to others.
 REST_FACTOR = 3.0
 

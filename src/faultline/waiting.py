@@ -1,4 +1,4 @@
-"""The functions of waiting.sql as values: releases, deferrals, a clock set back."""
+"""Deferrals (claiming.sql), releases after an outage and a clock set back (recovery.sql) as values."""
 
 from __future__ import annotations
 

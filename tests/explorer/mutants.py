@@ -178,7 +178,7 @@ MUTANTS = [
         ],
         ("one-key",),
         also="DROP INDEX faultline.jobs_idempotency_key;",
-        file="waiting.sql",
+        file="enqueue.sql",
     ),
     Mutant(
         "a batch does not lock its jobs",

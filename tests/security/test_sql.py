@@ -52,7 +52,7 @@ REVIEWED = {
     ("reconciler/audit.py", "invariant.query"): "of INVARIANTS in that file",
 }
 # Dynamic SQL inside the database: identifiers by %I or quote_ident, values by %L.
-DYNAMIC_SQL = {"transactions.sql": 1, "roles.sql": 4, "upkeep.sql": 1}
+DYNAMIC_SQL = {"handler_transactions.sql": 1, "roles.sql": 4, "counts.sql": 1}
 
 HOSTILE = "x'; DROP TABLE faultline.jobs; --"
 

@@ -18,7 +18,7 @@ class Mutant:
         files = resources.files("faultline.sql")
         text = "\n".join(
             files.joinpath(name).read_text()
-            for name in ("protocol.sql", "waiting.sql", "guards.sql", "operating.sql")
+            for name in ("protocol.sql", "enqueue.sql", "guards.sql", "operating.sql")
         )
         assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places to change"
         return text.replace(self.old, self.new)

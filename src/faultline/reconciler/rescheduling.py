@@ -3,7 +3,7 @@
 A job that is enqueued to run at once is due at the database's time of then. If that clock is set back by a
 day, or a standby whose clock is a day behind is promoted, such a job would wait for a day. So the leading
 reconciler compares the database's clock with its own steady one at every look, and with the newest times
-on record when it begins to lead. See waiting.sql for what is rescheduled, and to when.
+on record when it begins to lead. See recovery.sql for what is rescheduled, and to when.
 """
 
 from __future__ import annotations

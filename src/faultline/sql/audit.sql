@@ -41,43 +41,6 @@ BEGIN
     RETURN true;
 END $$;
 
--- Safe at any time: the oldest rows go, in the order of their ids, and nothing waits for another's lock.
-CREATE OR REPLACE FUNCTION faultline.purge_audit(
-    keep interval, after_id bigint DEFAULT NULL, batch_size integer DEFAULT 500, dry_run boolean DEFAULT false)
-RETURNS TABLE (entries integer, last_id bigint) -- last_id: where to go on; null at the end
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-    oldest timestamptz := faultline.removed_before(keep, batch_size);
-    page   bigint[];
-BEGIN
-    page := ARRAY(SELECT a.id FROM faultline.audit_log AS a WHERE a.id > coalesce(after_id, 0)
-                  ORDER BY a.id LIMIT batch_size);
-    last_id := CASE WHEN cardinality(page) = batch_size THEN page[batch_size] END;
-    page := ARRAY(SELECT a.id FROM faultline.audit_log AS a WHERE a.id = ANY (page) AND a.at < oldest ORDER BY a.id);
-    IF cardinality(page) < batch_size THEN
-        last_id := NULL; -- ids follow time: what comes after is kept
-    END IF;
-    entries := cardinality(page);
-    IF NOT dry_run AND entries > 0 THEN
-        PERFORM set_config('faultline.verb', 'retention', true);
-        DELETE FROM faultline.audit_log AS a WHERE a.id = ANY (ARRAY(
-            SELECT o.id FROM faultline.audit_log AS o WHERE o.id = ANY (page) ORDER BY o.id FOR UPDATE SKIP LOCKED));
-        GET DIAGNOSTICS entries = ROW_COUNT;
-        PERFORM set_config('faultline.verb', '', true);
-    END IF;
-    RETURN NEXT;
-END $$;
-
--- What was purged by an operator's hand. The leading reconciler purges all the time, and says that it does: retention.
-CREATE OR REPLACE FUNCTION faultline.audit_purge(what text, removed bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF removed > 0 AND coalesce(current_setting('faultline.actor', true), '') <> '{"kind": "retention"}' THEN
-        PERFORM faultline.write_audit('purge', what, 'done', detail => removed || ' removed');
-    END IF;
-END $$;
-
 CREATE OR REPLACE FUNCTION faultline.refuse_audit_change() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

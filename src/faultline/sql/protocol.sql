@@ -11,8 +11,8 @@
 --   2. Whoever ends or moves a lease first locks the job's row FOR UPDATE, and only then looks at it.
 --   3. Entering the ledger is the commit: its trigger locks the job, compares token, lease and clock, and raises
 --      FL001 when they do not hold, which dooms the caller's transaction, user writes included. (A caller that rolls back
---      to a savepoint has asked PostgreSQL to forget the refusal. transactions.sql has the answer to that.)
--- Enqueueing is in waiting.sql; an operator's verbs, cancel and retry among them, are in operating.sql, under the same rules.
+--      to a savepoint has asked PostgreSQL to forget the refusal. handler_transactions.sql has the answer to that.)
+-- Enqueueing is in enqueue.sql; an operator's verbs, cancel and retry among them, are in operating.sql, under the same rules.
 -- All of it is correct at READ COMMITTED, uses the database's clock alone, and can be typed into psql. Parameters are
 -- written as function.parameter where a column has the same name.
 
@@ -144,7 +144,7 @@ REFERENCING NEW TABLE AS entries FOR EACH STATEMENT EXECUTE FUNCTION faultline.s
 -- `past` spares a busy caller the index entries that earlier claims have used up, which an old snapshot anywhere keeps
 -- alive: {"queue": {"priority": [next_run_at, job_id]}} of the last job that it got. Jobs queued again may lie before
 -- that, so leave it out a few times a second; a look that finds too little is repeated without it.
--- `tasks` names what the caller can run: it gets deferred jobs of these tasks at once (waiting.sql). `max_bytes` bounds the
+-- `tasks` names what the caller can run: it gets deferred jobs of these tasks at once (claiming.sql). `max_bytes` bounds the
 -- payloads' text: a claim ends with the job that reaches it, and never returns nothing because of it. A job that no
 -- claim can take fails here, alone.
 CREATE OR REPLACE FUNCTION faultline.claim(
@@ -270,17 +270,6 @@ BEGIN
     RETURN QUERY
         SELECT NULL::uuid, 'drain' FROM faultline.workers AS w WHERE w.id = worker AND w.drain_requested_at IS NOT NULL;
 END $$;
-
--- What the database believes this worker to hold; after a lost answer to a claim it may be more than the worker knows of.
--- A function, because a worker may read no payload but of a job that is claimed.
-CREATE OR REPLACE FUNCTION faultline.leases_of(worker text)
-RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, task text, queue text, payload jsonb, attempts integer,
-               max_attempts integer, crashes integer, priority integer, next_run_at timestamptz, trace_context text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT j.id, j.fencing_token, j.lease_id, j.task, j.queue, j.payload, j.attempts, j.max_attempts, j.crashes,
-           j.priority, j.next_run_at, j.trace_context
-    FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = worker
-$$;
 
 -- Safe in the middle of a job because the row stays locked until the caller's transaction ends: heartbeats pass, and
 -- whoever wants to take the job over waits or skips it. Above READ COMMITTED the lock keeps heartbeats out as well,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from faultline_drills.mutants.mutant import (
+    INTERVALS,
     OPERATING,
-    RECORDS,
-    UPKEEP,
+    RETENTION,
     drill,
     in_protocol,
 )
@@ -25,7 +25,7 @@ LIMIT_MUTANTS = (
             "    RETURN make_interval(secs => seconds);\n",
             "    RETURN lease;\n",
         ),
-        path=RECORDS,
+        path=INTERVALS,
     ),
     in_protocol(
         "retention_floor_compares_intervals",
@@ -36,7 +36,7 @@ LIMIT_MUTANTS = (
             "       OR (oldest IS NULL AND kept < interval '1 hour') THEN",
             "kept < interval '1 hour' THEN",
         ),
-        path=UPKEEP,
+        path=RETENTION,
     ),
     in_protocol(
         "commit_poses_as_a_batch",

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 SEED = 1  # of every layer
 PROTOCOL = "sql/protocol.sql"
-WAITING = "sql/waiting.sql"
+ENQUEUE = "sql/enqueue.sql"
+CLAIMING = "sql/claiming.sql"
+RECOVERY = "sql/recovery.sql"
+INTERVALS = "sql/intervals.sql"
+RETENTION = "sql/retention.sql"
 OPERATING = "sql/operating.sql"
-RECORDS = "sql/records.sql"
-UPKEEP = "sql/upkeep.sql"
 GUARDS = "sql/guards.sql"
-TRANSACTIONS = "sql/transactions.sql"
+HANDLER_TRANSACTIONS = "sql/handler_transactions.sql"
 MIGRATION = "sql/migrations/0001_initial.sql"
 SETTLEMENT = "workers/settlement.py"
 EXECUTOR = "workers/executor.py"

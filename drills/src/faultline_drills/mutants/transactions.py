@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from faultline_drills.mutants.mutant import (
     EXECUTOR,
+    HANDLER_TRANSACTIONS,
     SESSION_SETTINGS,
-    TRANSACTIONS,
     Edit,
     Mutant,
     drill,
@@ -23,7 +23,7 @@ TRANSACTION_MUTANTS = (
             "        IF NOT FOUND THEN\n            PERFORM",
             "        IF false THEN\n            PERFORM",
         ),
-        path=TRANSACTIONS,
+        path=HANDLER_TRANSACTIONS,
     ),
     in_protocol(
         "step_half_way",
@@ -33,7 +33,7 @@ TRANSACTION_MUTANTS = (
             "ELSIF current_setting('faultline.closed', true) IS DISTINCT FROM",
             "ELSIF false AND current_setting('faultline.closed', true) IS DISTINCT FROM",
         ),
-        path=TRANSACTIONS,
+        path=HANDLER_TRANSACTIONS,
     ),
     in_protocol(
         "entry_without_its_opening",
@@ -43,7 +43,7 @@ TRANSACTION_MUTANTS = (
             "IF opened = faultline.transaction_mark(close_transaction.lease_id, true) THEN",
             "IF true THEN",
         ),
-        path=TRANSACTIONS,
+        path=HANDLER_TRANSACTIONS,
     ),
     in_protocol(
         "opened_in_a_savepoint",
@@ -54,7 +54,7 @@ TRANSACTION_MUTANTS = (
             "        PERFORM faultline.refuse_half_way('was opened",
             "    IF false THEN\n        PERFORM faultline.refuse_half_way('was opened",
         ),
-        path=TRANSACTIONS,
+        path=HANDLER_TRANSACTIONS,
     ),
     in_protocol(
         "unlocked_entry_in_a_savepoint",
@@ -65,7 +65,7 @@ TRANSACTION_MUTANTS = (
             "        PERFORM faultline.refuse_half_way('was to be",
             "    IF false THEN\n        PERFORM faultline.refuse_half_way('was to be",
         ),
-        path=TRANSACTIONS,
+        path=HANDLER_TRANSACTIONS,
     ),
     in_protocol(
         "entry_in_a_savepoint",
@@ -85,7 +85,7 @@ TRANSACTION_MUTANTS = (
         _HALF_WAY,
         (
             Edit(
-                TRANSACTIONS,
+                HANDLER_TRANSACTIONS,
                 "        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION"
                 " faultline.refuse_unfinished();\n",
                 "        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from faultline_drills.mutants.mutant import (
+    CLAIMING,
+    ENQUEUE,
     EXPLORER,
     MIGRATION,
     OPERATING,
     PAPERS,
-    WAITING,
+    RECOVERY,
     Edit,
     Mutant,
     drill,
@@ -62,7 +64,7 @@ CLAIM_MUTANTS = (
                 "CREATE INDEX jobs_idempotency_key",
             ),
             Edit(
-                WAITING,
+                ENQUEUE,
                 "        ORDER BY given.key, given.ordinal\n"
                 "        ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;",
                 "        WHERE NOT EXISTS ("
@@ -79,7 +81,7 @@ CLAIM_MUTANTS = (
             "        ELSIF FOUND THEN\n            RAISE",
             "        ELSIF false THEN\n            RAISE",
         ),
-        path=WAITING,
+        path=ENQUEUE,
     ),
 )
 
@@ -141,7 +143,7 @@ VERB_MUTANTS = (
             " release_after_outage.lease_id);",
             "lock_job(release_after_outage.job_id);",
         ),
-        path=WAITING,
+        path=RECOVERY,
     ),
     in_protocol(
         "defer_unfenced",
@@ -152,7 +154,7 @@ VERB_MUTANTS = (
             " = 'lease_expired'),",
             "AND j.state = 'running'),",
         ),
-        path=WAITING,
+        path=CLAIMING,
     ),
     in_protocol(
         "fail_without_token",

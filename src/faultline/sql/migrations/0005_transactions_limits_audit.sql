@@ -1,6 +1,6 @@
 -- Transactions of handlers: what PostgreSQL checks when they commit.
 -- Transactions of jobs that have not been finished: a row queues the check of its transaction's COMMIT and is removed at once,
--- so that none is ever seen. Not logged, and empty after a crash, when there are no such transactions. See transactions.sql.
+-- so that none is ever seen. Not logged, and empty after a crash, when there are no such transactions. See handler_transactions.sql.
 CREATE UNLOGGED TABLE faultline.open_transactions (
     job_id        uuid    NOT NULL,
     fencing_token bigint  NOT NULL,

@@ -24,7 +24,7 @@ CREATE TABLE faultline.api_keys (
     CONSTRAINT key_scopes_are_known CHECK (scopes <@ ARRAY['enqueue', 'read', 'operate'] AND cardinality(scopes) > 0)
 );
 
--- They take or return more than they did; protocol.sql and records.sql have the new ones.
+-- They take or return more than they did; enqueue.sql, protocol.sql and intervals.sql have the new ones.
 DROP FUNCTION IF EXISTS faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer);
 DROP FUNCTION IF EXISTS faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer);
 DROP FUNCTION IF EXISTS faultline.claim(text, text[], integer, interval, jsonb);

@@ -1,0 +1,146 @@
+-- The parts of a claim: which lanes it reads, which of the jobs found it takes, and jobs deferred for other workers.
+-- Nothing here ends a lease but defer_many, which is fenced like release.
+
+-- ── Lanes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- The lanes (queue and priority) of these queues that hold queued jobs. For claims over many queues: it goes from one lane to the
+-- next, however many jobs lie between, so it costs what the non-empty lanes cost and empty queues cost nothing. When so many
+-- lanes of other queues lie between that looking into each lane of these queues is cheaper, it returns all of them.
+CREATE OR REPLACE FUNCTION faultline.lanes_of(queues text[], OUT lane_queues text[], OUT lane_priorities integer[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    max_lanes bigint := 5 * cardinality(queues)::bigint;
+BEGIN
+    WITH RECURSIVE lane (queue, priority) AS (
+        (SELECT j.queue::text, j.priority FROM faultline.jobs AS j WHERE j.state = 'queued'
+         ORDER BY j.queue, j.priority, j.next_run_at, j.id LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.priority
+        FROM lane AS l
+        CROSS JOIN LATERAL (
+            SELECT j.queue::text AS queue, j.priority FROM faultline.jobs AS j
+            WHERE j.state = 'queued' AND (j.queue, j.priority) > (l.queue, l.priority)
+            ORDER BY j.queue, j.priority, j.next_run_at, j.id LIMIT 1) AS n)
+    SELECT coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}') INTO lane_queues, lane_priorities
+    FROM (SELECT * FROM lane LIMIT max_lanes + 1) AS l;
+    IF cardinality(lane_queues) > max_lanes THEN
+        SELECT array_agg(q.queue), array_agg(p.priority) INTO lane_queues, lane_priorities
+        FROM unnest(queues) AS q (queue), generate_series(0, 9) AS p (priority);
+    ELSIF cardinality(lane_queues) <= 16 THEN -- building a hash table of all the names would cost more
+        SELECT coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}') INTO lane_queues, lane_priorities
+        FROM unnest(lane_queues, lane_priorities) AS l (queue, priority) WHERE l.queue = ANY (queues);
+    ELSE
+        SELECT coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}') INTO lane_queues, lane_priorities
+        FROM unnest(lane_queues, lane_priorities) AS l (queue, priority)
+        WHERE l.queue IN (SELECT q.queue FROM unnest(queues) AS q (queue));
+    END IF;
+END $$;
+
+-- ── Jobs that no claim can take ────────────────────────────────────────────────────────────────────────────────────
+
+-- What a claim takes of the jobs that it has found and locked: as many, in their order, as the limit on the payloads' text allows,
+-- and the first in any case. A job that no claim can ever take fails, alone: its token has reached the end of its epoch's range
+-- (epoch.sql), or the text of its payload is longer than a client can be sent. `faultline.sifted` tells the claim.
+CREATE OR REPLACE FUNCTION faultline.sift(candidates uuid[], epoch bigint, max_bytes bigint) RETURNS uuid[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    chosen   uuid[];
+    hopeless uuid[];
+    reasons  text[];
+BEGIN
+    SELECT array_agg(f.id) FILTER (WHERE f.reason IS NULL AND f.before < max_bytes),
+           array_agg(f.id) FILTER (WHERE f.reason IS NOT NULL), array_agg(f.reason) FILTER (WHERE f.reason IS NOT NULL)
+    INTO chosen, hopeless, reasons
+    FROM (SELECT r.id, r.bytes, r.reason,
+                 sum(CASE WHEN r.reason IS NULL THEN r.bytes ELSE 0 END) OVER (ORDER BY r.ordinal) - r.bytes AS before
+          FROM (SELECT t.id, t.bytes, t.ordinal,
+                       CASE WHEN t.fencing_token >= epoch AND t.fencing_token & 4194303 = 4194303 THEN 'token_spent'
+                            WHEN t.bytes > 268435456 THEN 'unreadable' END AS reason
+                FROM (SELECT j.id, j.fencing_token, faultline.json_text_bound(j.payload) AS bytes, g.ordinal
+                      FROM unnest(candidates) WITH ORDINALITY AS g (id, ordinal)
+                      JOIN faultline.jobs AS j ON j.id = g.id) AS t) AS r) AS f;
+    IF hopeless IS NOT NULL THEN
+        WITH bad AS MATERIALIZED (
+            SELECT b.id, b.reason, CASE b.reason
+                       WHEN 'token_spent' THEN 'its fencing token has reached the end of its range: enqueue the job anew'
+                       ELSE 'the text of its payload is too long to be sent to a worker: enqueue a smaller payload' END AS error
+            FROM unnest(hopeless, reasons) AS b (id, reason)),
+        logged AS (
+            INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome, error)
+            SELECT j.id, j.attempts, j.fencing_token, 'failed', b.error
+            FROM bad AS b JOIN faultline.jobs AS j ON j.id = b.id)
+        UPDATE faultline.jobs AS j
+        SET state = 'failed', failed_reason = b.reason, last_error = b.error, finished_at = clock_timestamp()
+        FROM bad AS b WHERE j.id = b.id;
+    END IF;
+    PERFORM set_config('faultline.sifted', CASE WHEN cardinality(chosen) = cardinality(candidates) THEN '' ELSE 'on' END, true);
+    RETURN chosen;
+END $$;
+
+-- ── Deferred jobs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- For jobs that the caller has claimed and cannot run because it does not know their task. The attempt is given back. The job is
+-- due again after retry_in, for any worker; one that names the task in its claim gets it at once. Spread by a tenth, so that
+-- a million jobs do not come due together. Safe because each row is locked before it is judged, as in release.
+CREATE OR REPLACE FUNCTION faultline.defer_many(
+    job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], retry_in interval DEFAULT '1 minute', reason text DEFAULT NULL)
+RETURNS TABLE (job_id uuid) -- the deferred ones; the caller does not hold the others any more
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    held uuid[] := ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) ORDER BY j.id FOR UPDATE);
+BEGIN
+    RETURN QUERY
+        WITH own AS MATERIALIZED (
+            SELECT j.id, j.task, j.queue, j.next_run_at, j.attempts, j.fencing_token, j.lease_owner, j.claimed_at
+            FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
+            JOIN faultline.jobs AS j ON j.id = mine.job_id
+            WHERE j.id = ANY (held)
+              AND coalesce(faultline.fence_violation(j, mine.token, mine.lease_id), 'lease_expired') = 'lease_expired'),
+        logged AS (
+            INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+            SELECT o.id, o.attempts, o.fencing_token, o.lease_owner, 'released', left(reason, 10000), o.claimed_at FROM own AS o),
+        listed AS (
+            INSERT INTO faultline.deferred_jobs AS d (job_id, task, queue, due_at, worker)
+            SELECT o.id, o.task, o.queue, least(o.next_run_at, clock_timestamp()), o.lease_owner FROM own AS o
+            ON CONFLICT (job_id) DO UPDATE
+            SET due_at = least(d.due_at, excluded.due_at), worker = excluded.worker, deferred_at = excluded.deferred_at),
+        moved AS (
+            UPDATE faultline.jobs AS j
+            SET state = 'queued', attempts = j.attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
+                next_run_at = clock_timestamp() + retry_in * (1 + random() / 10)
+            FROM own AS o WHERE j.id = o.id
+            RETURNING j.id),
+        woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT o.queue FROM own AS o) AS q)
+        SELECT m.id FROM moved AS m, (SELECT count(*) FROM woken) AS all_woken;
+END $$;
+
+-- Deferred jobs of these queues whose task the caller knows are due again, from when they were due before. Part of a claim,
+-- so it takes no more than the claim wants. It goes from one pair of task and queue to the next, like lanes_of.
+CREATE OR REPLACE FUNCTION faultline.recall_deferred(queues text[], tasks text[], max_jobs integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    WITH RECURSIVE kind (task, queue) AS (
+        (SELECT d.task, d.queue FROM faultline.deferred_jobs AS d ORDER BY d.task, d.queue, d.due_at, d.job_id LIMIT 1)
+        UNION ALL
+        SELECT n.task, n.queue
+        FROM kind AS k
+        CROSS JOIN LATERAL (
+            SELECT d.task, d.queue FROM faultline.deferred_jobs AS d
+            WHERE (d.task, d.queue) > (k.task, k.queue)
+            ORDER BY d.task, d.queue, d.due_at, d.job_id LIMIT 1) AS n),
+    gone AS (
+        DELETE FROM faultline.deferred_jobs AS d WHERE d.job_id = ANY (ARRAY(
+            SELECT e.job_id
+            FROM (SELECT * FROM kind LIMIT 1000) AS k
+            CROSS JOIN LATERAL (
+                SELECT w.job_id FROM faultline.deferred_jobs AS w WHERE w.task = k.task AND w.queue = k.queue
+                ORDER BY w.task, w.queue, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE SKIP LOCKED) AS e
+            WHERE k.task = ANY (tasks) AND k.queue = ANY (queues)
+            LIMIT max_jobs))
+        RETURNING d.job_id, d.due_at)
+    UPDATE faultline.jobs AS j SET next_run_at = g.due_at
+    FROM gone AS g
+    WHERE j.id = g.job_id AND j.state = 'queued' AND j.next_run_at > g.due_at;
+END $$;

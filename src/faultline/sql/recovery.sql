@@ -1,0 +1,163 @@
+-- Recovery beyond reconcile: after an outage of the server, from sessions that keep a job locked, after a clock was set back.
+
+-- ── After an outage ────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- For an attempt that ended because the server failed. The attempt is given back, at most five times for one job (until an
+-- operator retries it): a statement of the job's own may be what brings the server down, and such a job must come to an end.
+CREATE OR REPLACE FUNCTION faultline.release_after_outage(job_id uuid, fencing_token bigint, lease_id uuid, error text)
+RETURNS boolean -- false: it was given back too often, and the caller still holds it
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job faultline.jobs := faultline.lock_own(
+        release_after_outage.job_id, release_after_outage.fencing_token, release_after_outage.lease_id);
+BEGIN
+    IF 5 <= (SELECT count(*) FROM faultline.attempts_log AS a
+             WHERE a.job_id = job.id AND a.outcome = 'released' AND a.error LIKE 'the server failed: %'
+               AND a.id > coalesce((SELECT max(r.id) FROM faultline.attempts_log AS r
+                                    WHERE r.job_id = job.id AND r.outcome = 'retried'), 0)) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released',
+            left('the server failed: ' || coalesce(release_after_outage.error, ''), 10000), job.claimed_at);
+    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
+                              next_run_at = least(next_run_at, clock_timestamp())
+    WHERE id = job.id;
+    PERFORM faultline.wake(job.queue);
+    RETURN true;
+END $$;
+
+-- ── Sessions that keep a job locked ────────────────────────────────────────────────────────────────────────────────
+
+-- The transactions under way that lock this job's row: those of sessions, and prepared ones. Needs no privilege of the
+-- caller's, for pg_locks is open to all. A row names one transaction, or a multixact that stands for several, and the two
+-- kinds of number look alike. Where both readings lead to transactions that have locked our table, none is returned.
+CREATE OR REPLACE FUNCTION faultline.lockers_of(job_id uuid) RETURNS TABLE (pid integer, holder_xid xid, prepared_as text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    number  xid;
+    members xid[];
+BEGIN
+    SELECT j.xmax INTO number FROM faultline.jobs AS j WHERE j.id = lockers_of.job_id AND j.xmax <> '0'::xid;
+    IF number IS NULL THEN
+        RETURN;
+    END IF;
+    BEGIN
+        members := ARRAY(SELECT m.xid FROM pg_get_multixact_members(number) AS m);
+    EXCEPTION WHEN OTHERS THEN
+        members := '{}'; -- there is no such multixact: it is a transaction
+    END;
+    RETURN QUERY
+        WITH live AS MATERIALIZED (
+            SELECT l.pid, l.transactionid, p.gid, l.transactionid = number AS is_plain
+            FROM pg_locks AS l LEFT JOIN pg_prepared_xacts AS p ON p.transaction = l.transactionid
+            WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+              AND l.transactionid = ANY (members || number) AND l.pid IS DISTINCT FROM pg_backend_pid()
+              AND EXISTS (SELECT FROM pg_locks AS t
+                          WHERE t.locktype = 'relation' AND t.relation = 'faultline.jobs'::regclass AND t.granted
+                            AND t.virtualtransaction = l.virtualtransaction
+                            AND t.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())))
+        SELECT l.pid, l.transactionid, l.gid FROM live AS l
+        WHERE (SELECT count(DISTINCT c.is_plain) FROM live AS c) = 1;
+END $$;
+
+-- Ends sessions that keep a lapsed job locked: a client that froze in the middle of COPY FROM STDIN is active for PostgreSQL,
+-- so its limit on idling does not end it. Only a session that locks the row of a job whose lease ran out more than `grace`
+-- ago (a second at least), and that has waited for its client for as long, is ended. One that computes is left alone: it may
+-- be about to commit. What this function's owner may not see or end is returned, for the caller to try with its own account.
+CREATE OR REPLACE FUNCTION faultline.end_lapsed_holders(grace interval DEFAULT '5 seconds', max_jobs integer DEFAULT 100)
+RETURNS TABLE (job_id uuid, worker text, pid integer, holder_xid xid, prepared_as text, account text, application text,
+               outcome text) -- ended | working | hidden | not_permitted | prepared
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    held    record;
+    session record;
+    cutoff  timestamptz := least(statement_timestamp() - grace, statement_timestamp() - interval '1 second');
+BEGIN
+    FOR held IN
+        SELECT j.id, j.lease_owner FROM faultline.jobs AS j
+        WHERE j.state = 'running' AND j.lease_expires_at < cutoff
+        ORDER BY j.lease_expires_at LIMIT max_jobs
+    LOOP
+        PERFORM FROM faultline.jobs AS j WHERE j.id = held.id FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN FOUND; -- nothing holds it: the next reconcile takes it
+        PERFORM pg_stat_clear_snapshot();
+        FOR session IN
+            SELECT l.pid, l.holder_xid, l.prepared_as, a.usename::text AS account, a.application_name AS application,
+                   CASE WHEN l.prepared_as IS NOT NULL THEN 'prepared'
+                        WHEN a.state IS NULL THEN 'hidden'
+                        WHEN a.wait_event_type = 'Client' AND a.state_change < cutoff THEN 'ended'
+                        ELSE 'working' END AS outcome
+            FROM faultline.lockers_of(held.id) AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+        LOOP
+            outcome := session.outcome;
+            IF outcome = 'ended' THEN
+                BEGIN
+                    PERFORM pg_terminate_backend(session.pid);
+                EXCEPTION WHEN insufficient_privilege THEN
+                    outcome := 'not_permitted';
+                END;
+            END IF;
+            job_id := held.id; worker := held.lease_owner; pid := session.pid; holder_xid := session.holder_xid;
+            prepared_as := session.prepared_as; account := session.account; application := session.application;
+            RETURN NEXT;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- ── A clock that was set back ──────────────────────────────────────────────────────────────────────────────────────
+
+-- How far the newest times on record lie ahead of the clock: more than a moment only after the clock was set back, or on a
+-- promoted server whose clock is behind.
+CREATE OR REPLACE FUNCTION faultline.clock_setback() RETURNS interval
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT greatest((SELECT j.created_at FROM faultline.jobs AS j ORDER BY j.id DESC LIMIT 1),
+                    (SELECT a.ended_at FROM faultline.attempts_log AS a ORDER BY a.id DESC LIMIT 1),
+                    (SELECT max(w.last_heartbeat_at) FROM faultline.workers AS w),
+                    here.moment) - here.moment
+    FROM (SELECT clock_timestamp() AS moment) AS here
+$$;
+
+-- Queued jobs whose time was computed from a clock that has been set back since: those that were enqueued to run at once, and
+-- those that wait for another attempt. They were enqueued or claimed at times that are yet to come, which gives them
+-- away. The first are due now, in the order of their ids; the others after as long as they had to wait at most. A time that a
+-- producer has asked for stays. One page of the index of queued jobs per call; `next` says where to go on, null at the end.
+CREATE OR REPLACE FUNCTION faultline.reschedule_stranded(after jsonb DEFAULT NULL, page_size integer DEFAULT 10000)
+RETURNS TABLE (jobs integer, next jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    moment   timestamptz := clock_timestamp();
+    stranded uuid[];
+    seen     integer;
+BEGIN
+    IF (page_size BETWEEN 1 AND 100000) IS NOT TRUE THEN
+        RAISE EXCEPTION 'cannot look at % jobs at a time', page_size USING ERRCODE = 'FL005', HINT = 'page_size is 1 to 100000.';
+    END IF;
+    SELECT count(*), array_agg(p.id) FILTER (WHERE p.is_stranded), (array_agg(p.place ORDER BY p.ordinal DESC))[1]
+    INTO seen, stranded, next
+    FROM (SELECT j.id, row_number() OVER () AS ordinal,
+                 jsonb_build_array(j.queue, j.priority, j.next_run_at, j.id) AS place,
+                 j.next_run_at > moment
+                 AND (j.claimed_at > moment OR (j.claimed_at IS NULL AND j.created_at > moment AND j.next_run_at <= j.created_at))
+                 AS is_stranded
+          FROM (SELECT * FROM faultline.jobs AS q
+                WHERE q.state = 'queued' AND (after IS NULL OR (q.queue, q.priority, q.next_run_at, q.id)
+                      > (after ->> 0, (after ->> 1)::smallint, (after ->> 2)::timestamptz, (after ->> 3)::uuid))
+                ORDER BY q.queue, q.priority, q.next_run_at, q.id LIMIT page_size) AS j) AS p;
+    IF seen < page_size THEN
+        next := NULL;
+    END IF;
+    WITH moved AS (
+        UPDATE faultline.jobs AS j
+        SET next_run_at = moment + CASE WHEN j.claimed_at IS NULL THEN interval '0' ELSE j.next_run_at - j.claimed_at END
+        WHERE j.id = ANY (ARRAY(SELECT q.id FROM faultline.jobs AS q WHERE q.id = ANY (stranded) ORDER BY q.id FOR UPDATE SKIP LOCKED))
+          AND j.state = 'queued' AND j.next_run_at > moment
+        RETURNING j.queue),
+    woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q)
+    SELECT count(*) INTO jobs FROM moved, (SELECT count(*) FROM woken) AS all_woken;
+    RETURN NEXT;
+END $$;

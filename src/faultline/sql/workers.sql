@@ -1,0 +1,164 @@
+-- Workers: how they are notified, the registry of them, requests to drain, and what they report.
+-- Nothing here guards a job. The registry only lets the reconciler notice a dead worker before its leases run out.
+
+-- ── Notifications ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- A notification wakes a worker and carries no meaning: losing one costs a poll. It takes a lock shared by the whole
+-- cluster at COMMIT and cannot be prepared, so it can be switched off: SET faultline.notify = 'off'.
+CREATE OR REPLACE FUNCTION faultline.wake(queue text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('faultline.notify', true) IS DISTINCT FROM 'off' AND pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify('faultline', queue);
+    END IF;
+END $$;
+
+-- ── The registry ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
+-- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is
+-- then false, and only the lease tells. Called again after every reconnect, and by the heartbeat of a worker whose row was
+-- purged, under the lock_key that its sessions hold. Nothing is heard of a worker that is cut off, and its leases are to
+-- run out, so that it stops by its own clock before others have its jobs: its lock outlasts them.
+-- The lock is tried and not waited for. Any account may take advisory locks, whatever rights it has: where one holds the
+-- key, or waits for it, the worker draws another one, and no session can hold them all.
+CREATE OR REPLACE FUNCTION faultline.register_worker(
+    worker text, host text, pid integer, queues text[], holds_locks boolean, lock_key integer DEFAULT NULL)
+RETURNS integer -- its lock_key
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    key integer;
+BEGIN
+    INSERT INTO faultline.workers AS w (id, lock_key, host, pid, queues, holds_locks)
+    VALUES (worker, coalesce(register_worker.lock_key, nextval('faultline.workers_lock_key_seq')::integer),
+            left(register_worker.host, 255), register_worker.pid, register_worker.queues, register_worker.holds_locks)
+    ON CONFLICT (id) DO UPDATE SET
+        holds_locks = excluded.holds_locks, server_started_at = excluded.server_started_at,
+        last_heartbeat_at = excluded.last_heartbeat_at, lost_at = NULL
+    RETURNING lock_key INTO key;
+    IF register_worker.holds_locks THEN
+        PERFORM set_config('tcp_user_timeout', '600000', false);
+        FOR try IN 1..100 LOOP
+            IF pg_try_advisory_lock_shared(1717663084, key) THEN
+                RETURN key;
+            END IF;
+            UPDATE faultline.workers AS w SET lock_key = 1 + floor(random() * 2147483646)::integer
+            WHERE w.id = worker RETURNING w.lock_key INTO key;
+        END LOOP;
+        RAISE EXCEPTION 'another session holds the advisory lock that worker % needs', quote_literal(worker)
+            USING ERRCODE = 'lock_not_available',
+            HINT = 'Find it: SELECT pid FROM pg_locks WHERE locktype = ''advisory'' AND classid = 1717663084.';
+    END IF;
+    RETURN key;
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.deregister_worker(worker text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    DELETE FROM faultline.workers WHERE id = worker
+$$;
+
+-- Workers whose two sessions are both gone. Only those that registered with this very run of the server: a restart ends
+-- every session at once, and says nothing about the processes behind them.
+CREATE OR REPLACE FUNCTION faultline.vanished_workers() RETURNS TABLE (worker text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT w.id FROM faultline.workers AS w
+    WHERE w.holds_locks AND w.lost_at IS NULL AND w.server_started_at = pg_postmaster_start_time()
+      AND w.lock_key::oid NOT IN (
+          SELECT l.objid FROM pg_locks AS l
+          WHERE l.locktype = 'advisory' AND l.classid = 1717663084 AND l.objsubid = 2 AND l.granted
+            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+$$;
+
+-- Close the book on workers that have nothing left to give back; forget those lost, or silent, for a day. It waits for no
+-- row: one that a heartbeat or an operator has just now is left for the next time.
+CREATE OR REPLACE FUNCTION faultline.bury_workers(workers text[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE faultline.workers AS w SET lost_at = clock_timestamp()
+    WHERE w.id = ANY (ARRAY(
+        SELECT o.id FROM faultline.workers AS o WHERE o.id = ANY (bury_workers.workers)
+          AND NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = o.id)
+        ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED));
+    DELETE FROM faultline.workers AS w
+    WHERE w.id = ANY (ARRAY(
+        SELECT o.id FROM faultline.workers AS o
+        WHERE o.lost_at < clock_timestamp() - interval '1 day' OR o.last_heartbeat_at < clock_timestamp() - interval '1 day'
+        ORDER BY o.id FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- What the database believes this worker to hold; after a lost answer to a claim it may be more than the worker knows of.
+-- A function, because a worker may read no payload but of a job that is claimed.
+CREATE OR REPLACE FUNCTION faultline.leases_of(worker text)
+RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, task text, queue text, payload jsonb, attempts integer,
+               max_attempts integer, crashes integer, priority integer, next_run_at timestamptz, trace_context text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT j.id, j.fencing_token, j.lease_id, j.task, j.queue, j.payload, j.attempts, j.max_attempts, j.crashes,
+           j.priority, j.next_run_at, j.trace_context
+    FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = worker
+$$;
+
+-- ── Drain ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- An operator's verb: ask these workers to hand back what they cannot finish, and to leave; NULL asks all that are not
+-- known to be lost. They learn of it from their next heartbeat, behind a pooler too: the notification only makes that
+-- one come sooner. A lost worker that was named is asked as well, for the case that it comes back. Asking twice changes
+-- nothing. A worker that restarts is another worker, which nobody has asked.
+CREATE OR REPLACE FUNCTION faultline.request_drain(workers text[] DEFAULT NULL)
+RETURNS TABLE (worker text, requested_at timestamptz, is_lost boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+        WITH meant AS MATERIALIZED ( -- in one order: two operators may ask at the same time
+            SELECT w.id FROM faultline.workers AS w
+            WHERE CASE WHEN request_drain.workers IS NULL THEN w.lost_at IS NULL ELSE w.id = ANY (request_drain.workers) END
+            ORDER BY w.id FOR NO KEY UPDATE),
+        asked AS (
+            UPDATE faultline.workers AS w SET drain_requested_at = coalesce(w.drain_requested_at, clock_timestamp())
+            FROM meant AS m WHERE w.id = m.id
+            RETURNING w.id, w.drain_requested_at, w.lost_at IS NOT NULL AS is_lost),
+        woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue can have such a name
+        SELECT a.id, a.drain_requested_at, a.is_lost FROM asked AS a, (SELECT count(*) FROM woken) AS all_woken ORDER BY a.id;
+    PERFORM faultline.write_audit('drain', coalesce('worker ' || array_to_string(request_drain.workers, ', '), 'all workers'),
+                                  CASE WHEN FOUND THEN 'done' ELSE 'unchanged' END);
+END $$;
+
+CREATE OR REPLACE FUNCTION faultline.drain_worker(worker text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE faultline.workers SET draining = true WHERE id = worker
+$$;
+
+-- ── Reports ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- A worker reports that its event loop is blocked, and where; with a NULL duration, that the loop turns again. It never
+-- waits: the heartbeat's session calls it.
+CREATE OR REPLACE FUNCTION faultline.report_blocked(
+    worker text, duration interval, job_id uuid DEFAULT NULL, frame text DEFAULT NULL, stack text DEFAULT NULL) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE faultline.workers
+    SET blocked_since = clock_timestamp() - duration,
+        blocked_job = CASE WHEN duration IS NOT NULL THEN report_blocked.job_id END,
+        blocked_frame = CASE WHEN duration IS NOT NULL THEN left(frame, 1000) END,
+        blocked_stack = CASE WHEN duration IS NOT NULL THEN left(stack, 10000) END
+    WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED)
+$$;
+
+-- Safe to record late, or never: it is a record, not a guard. Called after the refused transaction was rolled back.
+CREATE OR REPLACE FUNCTION faultline.record_rejection(job_id uuid, stale_token bigint, worker text, reason text)
+RETURNS interval
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    job     faultline.jobs;
+    overlap interval := '0';
+BEGIN
+    SELECT * INTO job FROM faultline.jobs WHERE id = record_rejection.job_id;
+    IF job.fencing_token > stale_token THEN -- the other attempt began at claimed_at, and ran until it ended or still runs
+        overlap := greatest('0', coalesce(job.finished_at, clock_timestamp()) - job.claimed_at);
+    END IF;
+    INSERT INTO faultline.rejections (job_id, worker, stale_token, current_token, reason, overlap)
+    VALUES (record_rejection.job_id, left(record_rejection.worker, 200), record_rejection.stale_token, job.fencing_token,
+            left(record_rejection.reason, 100), overlap);
+    RETURN overlap;
+END $$;
