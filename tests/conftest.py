@@ -14,6 +14,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,8 +24,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from faultline import embedded
+from faultline import Faultline, embedded
+from faultline.events import log
 from tests.preforked import Template, forking
+from tests.running import EventTap
 
 pytest_plugins = ["tests.order", "tests.proof"]
 
@@ -251,6 +254,31 @@ def conn(connect: Connect) -> psycopg.Connection[Any]:
     return connect()
 
 
+@pytest.fixture
+def app(database_url: str) -> Iterator[Faultline]:
+    """An application on the test's own database."""
+    application = Faultline(database_url)
+    yield application
+    application.close()
+
+
+@pytest.fixture
+def effects(conn: psycopg.Connection[Any]) -> str:
+    """A table of the user's own, to see whose writes took effect."""
+    conn.execute("CREATE TABLE effects (note text)")
+    return "effects"
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> EventTap:
+    """Every event that is logged from now on, routine events included."""
+    stream = StringIO()
+    monkeypatch.setattr(log, "_logger", None)
+    monkeypatch.setattr(log, "is_verbose", False)
+    log.open(style="json", verbose=True, stream=stream)
+    return EventTap(stream)
+
+
 @pytest.fixture(scope="session")
 def template_process() -> Iterator[Template]:
     """A process that has imported Faultline, started when it is first asked for a fork."""
@@ -263,8 +291,9 @@ def template_process() -> Iterator[Template]:
 def forked_processes(request: pytest.FixtureRequest, template_process: Template) -> Iterator[None]:
     """Lets the tests of some folders start their processes by a fork; see tests/preforked.py."""
     with contextlib.ExitStack() as stack:
-        must_execute = request.node.get_closest_marker("executes") is not None
-        if request.path.parent.name in FORKS_PROCESSES and not must_execute:
+        is_marked = request.node.get_closest_marker
+        may_fork = request.path.parent.name in FORKS_PROCESSES and not is_marked("executes")
+        if may_fork or is_marked("forks"):
             stack.enter_context(forking(template_process))
         yield
 

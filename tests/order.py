@@ -16,9 +16,9 @@ import pytest
 # Files with a test of many seconds, then whole folders; in both the slowest first.
 FILES = (
     *("stateful/test_stateful.py", "testing/test_zombies.py", "api/test_document.py"),
-    *("benchmarks/test_driver.py", "test_model.py", "testing/test_example.py"),
+    *("benchmarks/test_driver.py", "model/test_model.py", "testing/test_example.py"),
     *("containers/test_stack.py", "testing/test_plugin.py", "drills/test_connection_flood.py"),
-    *("draining/test_signals.py", "cli/test_maximal_rows.py", "report/test_demo.py"),
+    *("draining/test_signals.py", "cli/test_maximal_rows.py", "demo/test_demo.py"),
     *("monitoring/test_live.py", "kubernetes/test_processes.py", "security/test_accounts.py"),
 )
 FOLDERS = (

@@ -11,8 +11,8 @@ import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState
 from tests.children import jobs
-from tests.library.running import ended, until, value, work_off, working
-from tests.library.test_blame import END_ALL, END_ONE, IS_SLEEPING, outcomes
+from tests.running import ended, value, wait_until, work_off, working
+from tests.workers.test_charged_attempts import END_ALL, END_ONE, IS_SLEEPING, outcomes
 
 Connection = psycopg.Connection[Any]
 
@@ -46,7 +46,7 @@ def test_the_handler_runs_in_another_process_which_ends_with_the_worker(app: Fau
     assert job.result["pid"] != os.getpid()
     assert job.result["token"] == 1
     assert job.result["has_lease"]
-    until(lambda: not is_alive(job.result["pid"]), "the end of the child")
+    wait_until(lambda: not is_alive(job.result["pid"]), "the end of the child")
 
 
 def test_a_child_is_used_again(app: Faultline) -> None:
@@ -131,9 +131,9 @@ def test_the_traceback_of_the_child_is_kept(app: Faultline) -> None:
 def test_a_cancelled_job_is_killed(app: Faultline, conn: Connection) -> None:
     with working(app, lease_seconds=600, heartbeat_seconds=0.1):
         job_id = jobs.wait_for_the_end.enqueue().job_id
-        (pid,) = until(lambda: effects(conn), "its beginning")
+        (pid,) = wait_until(lambda: effects(conn), "its beginning")
         app.cancel(job_id)
-        until(lambda: not is_alive(pid), "its end")
+        wait_until(lambda: not is_alive(pid), "its end")
 
     assert app.get(job_id).failed_reason == "cancelled"
 
@@ -143,7 +143,7 @@ def test_draining_kills_what_does_not_end_and_hands_the_job_back(
 ) -> None:
     with working(app, drain_seconds=0.1):
         job_id = jobs.wait_for_the_end.enqueue().job_id
-        (pid,) = until(lambda: effects(conn), "its beginning")
+        (pid,) = wait_until(lambda: effects(conn), "its beginning")
 
     job = app.get(job_id)
     assert (job.state, job.attempts) == (JobState.QUEUED, 0)
@@ -183,7 +183,9 @@ def test_a_task_that_the_child_does_not_find_is_deferred_and_uses_no_attempt(
 ) -> None:
     job_id = jobs.only_in_the_worker.enqueue().job_id
     with working(app):
-        until(lambda: conn.execute("SELECT FROM faultline.deferred_jobs").fetchall(), "deferral")
+        wait_until(
+            lambda: conn.execute("SELECT FROM faultline.deferred_jobs").fetchall(), "deferral"
+        )
         assert ended(app, jobs.pid_of.enqueue().job_id).state is JobState.SUCCEEDED
 
     job = app.get(job_id)
@@ -200,7 +202,7 @@ def test_a_childs_statement_is_charged_unless_the_worker_lost_its_sessions_too(
 ) -> None:
     job_id = jobs.sleep_in_a_statement.enqueue().job_id
     with working(app):
-        until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
+        wait_until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
         conn.execute(end)
         job = ended(app, job_id)
     assert job.state is JobState.SUCCEEDED

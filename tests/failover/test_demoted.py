@@ -22,8 +22,8 @@ from faultline_drills.cluster import Cluster, Member
 from faultline_drills.pooler import Pooler, pooler_to
 from faultline_drills.proxy import proxy_to
 from tests.api.served import client_of, make_key, served
-from tests.library.running import until
 from tests.protocol.steps import enqueue
+from tests.running import wait_until
 
 LEASE_SECONDS = 300.0
 
@@ -138,6 +138,6 @@ def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
         assert is_ready()
         proxy.aim(standby.url)
         proxy.reset_all()
-        until(lambda: status() == 503 and not is_ready(), "the standby")
+        wait_until(lambda: status() == 503 and not is_ready(), "the standby")
         proxy.aim(primary.url)  # what was opened to the standby stays there
-        until(lambda: status() == 201 and is_ready(), "the API's return")
+        wait_until(lambda: status() == 201 and is_ready(), "the API's return")

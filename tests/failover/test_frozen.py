@@ -28,19 +28,16 @@ from faultline.workers.listener import Listener
 from faultline_drills.cluster import as_one
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
-from tests.library.conftest import events
-from tests.library.running import (
+from tests.protocol.steps import enqueue
+from tests.running import (
     Connection,
     EventTap,
     background,
-    until,
     value,
+    wait_until,
     working,
 )
-from tests.library.test_blame import END_ONE, IS_SLEEPING
-from tests.protocol.steps import enqueue
-
-__all__ = ["events"]
+from tests.workers.test_charged_attempts import END_ONE, IS_SLEEPING
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
 SHORT_SECONDS = 0.3
@@ -258,12 +255,12 @@ def test_a_handlers_statement_ends_when_its_worker_has_left_the_frozen_server(
     monkeypatch.setenv("DATABASE_URL", both)
     job_id = task.enqueue().job_id
     with working(jobs.app, answer_seconds=2.0, lease_seconds=300):
-        until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
+        wait_until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
         freezing.blackhole()
         # The sleeping backend still locks the job, as that of a frozen server does not at the new one.
-        until(lambda: value(conn, RELEASE_WAITS) == 1, "the end of the attempt")
+        wait_until(lambda: value(conn, RELEASE_WAITS) == 1, "the end of the attempt")
         conn.execute(END_ONE)
-        until(lambda: stored_state(conn, job_id) == ("succeeded", 1), "the second attempt")
+        wait_until(lambda: stored_state(conn, job_id) == ("succeeded", 1), "the second attempt")
     freezing.flow()
     jobs.app.close()
 
@@ -297,8 +294,8 @@ def test_a_listener_leaves_a_frozen_server_and_hears_again(
             await listener.close()
 
     with background(listen):
-        until(is_called, "a notification")
+        wait_until(is_called, "a notification")
         calls.clear()
         freezing.blackhole()
-        until(is_called, "a notification by way of the other host")
+        wait_until(is_called, "a notification by way of the other host")
     freezing.flow()

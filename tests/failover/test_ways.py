@@ -15,8 +15,8 @@ from faultline_drills.nemesis import FAULTS, Battlefield, Network, Roster
 from faultline_drills.pooler import pooler_to
 from faultline_drills.proxy import proxy_to
 from faultline_drills.scenario import DrillSettings
-from tests.library.running import until
 from tests.protocol.steps import enqueue
+from tests.running import wait_until
 
 IS_STANDBY = "SELECT pg_is_in_recovery()"
 
@@ -60,7 +60,7 @@ def test_a_network_leads_to_the_primary_and_fails_on_the_way_to_every_server(
         network = Network("network", [to_standby, to_primary])
         session = psycopg.connect(network.url, autocommit=True)
         assert session.execute(IS_STANDBY).fetchone() == (False,)
-        until(lambda: len(network.routes) == 1, "the end of asking the standby")
+        wait_until(lambda: len(network.routes) == 1, "the end of asking the standby")
         assert network.busiest is to_primary
         reader = psycopg.connect(to_standby.url, autocommit=True)
         network.refuse_connections()

@@ -29,7 +29,7 @@ from faultline.inspector.reader import Look, Reader
 from faultline.model import JobState
 from faultline.protocol import Statement
 from tests.conftest import NewDatabase
-from tests.test_plans import COUNTERS, Reads
+from tests.plans.test_plans import COUNTERS, Reads
 
 JOBS = 120_000
 OF_EACH = JOBS // 100  # failed, queued, and running; the others have succeeded

@@ -24,7 +24,7 @@ from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S
 from tests.kubernetes.node import APPLICATION, Pod, running
 from tests.kubernetes.reading import read
-from tests.library.running import until
+from tests.running import wait_until
 
 STUCK = """
 import pathlib
@@ -94,13 +94,13 @@ def test_what_is_deployed_comes_up_works_is_well_and_goes(
         [key] = re.findall(r"\bflk_[\w-]+", operator.complete())
         job = enqueue(crew["api"], key)
         with psycopg.connect(url_of(server.url, "faultline"), autocommit=True) as conn:
-            until(lambda: result_of(conn, job) == "hello, you", "the job's result")
+            wait_until(lambda: result_of(conn, job) == "hello, you", "the job's result")
         for name, port, metric in (
             ("worker", "metrics", "faultline_jobs_succeeded_total"),
             ("reconciler", "metrics", "faultline_reconciler_leading"),
             ("api", "http", "faultline_http_requests_total"),
         ):
-            until(partial(is_shown, crew[name], port, metric), f"{metric} of the {name}")
+            wait_until(partial(is_shown, crew[name], port, metric), f"{metric} of the {name}")
 
         # The database goes away: not ready, and nothing that a restart would help.
         server.shut_down(mode="immediate")
@@ -127,7 +127,7 @@ def test_a_worker_whose_handler_never_ends_is_gone_before_it_would_be_killed(
     with running([worker]), psycopg.connect(secrets["worker"], autocommit=True) as conn:
         worker.wait_until("readinessProbe")
         conn.execute("SELECT FROM faultline.enqueue('stuck', '{}')")
-        until((tmp_path / "begun").exists, "the handler's begin")
+        wait_until((tmp_path / "begun").exists, "the handler's begin")
         worker.tell_to_go()
         assert worker.exit_code() == 1, worker.said
         assert '"stuck_threads":1' in worker.said.replace('": ', '":')

@@ -27,7 +27,7 @@ def test_a_mutant_fits_the_source_as_it_stands(mutant: Mutant) -> None:
 
 
 # Locks whose loss no drill can see: the registry's guards nothing, and the other is taken only above
-# READ COMMITTED, where tests/test_isolation.py is what looks.
+# READ COMMITTED, where tests/protocol/test_isolation.py is what looks.
 SPARED = ("FROM faultline.workers", "assert_fence.job_id FOR NO KEY UPDATE")
 
 

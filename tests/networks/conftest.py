@@ -8,9 +8,6 @@ import pytest
 
 from faultline_drills.hosted_server import HostedServer, server_on_a_host
 from faultline_drills.hosts import lacking
-from tests.library.conftest import events
-
-__all__ = ["events"]
 
 
 @pytest.fixture(scope="session")

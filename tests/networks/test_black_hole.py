@@ -18,7 +18,7 @@ from faultline.link import Link, is_transient
 from faultline.protocol import Statement
 from faultline_drills.hosted_server import HostedServer
 from faultline_drills.hosts import Cut, Host
-from tests.library.running import Background, until
+from tests.running import Background, wait_until
 
 # Far below the defaults, which a test has no time for, and would only show that 15 is 15.
 IMPATIENT = {
@@ -92,11 +92,11 @@ def test_a_link_comes_back_when_the_hole_is_closed(hosted: HostedServer) -> None
     talking = Background(talk)
     host.run(talking.start)  # its thread is on the host, as whoever started it
     try:
-        until(lambda: told[-1:] == ["1"], "an answer")
+        wait_until(lambda: told[-1:] == ["1"], "an answer")
         host.cut_off(Cut.REPLIES_LOST, peer=hosted.host)
-        until(lambda: told[-1:] not in ([], ["1"]), "an error")
+        wait_until(lambda: told[-1:] not in ([], ["1"]), "an error")
         host.heal()
-        until(lambda: told[-1:] == ["1"], "an answer again")
+        wait_until(lambda: told[-1:] == ["1"], "an answer again")
     finally:
         talking.cancel()
         talking.join()
@@ -117,4 +117,4 @@ def test_the_server_forgets_a_host_that_has_vanished(hosted: HostedServer) -> No
             conn.execute(f"SET {name} = {IMPATIENT[our]}")
         assert admin.execute(sessions, [host.address]).fetchone() == (1,)
         host.unplug()
-        until(lambda: admin.execute(sessions, [host.address]).fetchone() == (0,), "its end")
+        wait_until(lambda: admin.execute(sessions, [host.address]).fetchone() == (0,), "its end")

@@ -19,7 +19,7 @@ from faultline.database import connect
 from faultline.errors import DatabaseUnavailable
 from faultline_drills.hosted_server import HostedServer
 from faultline_drills.hosts import Cut, Host, network
-from tests.library.running import until
+from tests.running import wait_until
 
 from .conftest import require_hosts
 
@@ -111,7 +111,7 @@ def test_hosts_leave_nothing_behind() -> None:
             own = host.run(lambda: Path("/proc/thread-self/ns/net").stat().st_ino)
             keep_number(own, stack)
             assert interfaces() == before
-        until(lambda: own not in namespaces(), "the end of the namespace")
+        wait_until(lambda: own not in namespaces(), "the end of the namespace")
     assert interfaces() == before
 
 
@@ -124,4 +124,4 @@ def test_nor_does_a_drill_that_was_killed() -> None:
             own = int(process.stdout.readline())
             keep_number(own, stack)
             process.send_signal(signal.SIGKILL)
-        until(lambda: own not in namespaces(), "the end of the namespace")
+        wait_until(lambda: own not in namespaces(), "the end of the namespace")

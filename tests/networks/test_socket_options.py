@@ -21,7 +21,7 @@ from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
 from faultline.reconciler import Reconciler
 from tests.api.served import make_key
-from tests.library.running import ended, until, working
+from tests.running import ended, wait_until, working
 
 if not hasattr(socket, "TCP_USER_TIMEOUT"):
     pytest.skip("needs Linux, where these limits can be read back", allow_module_level=True)
@@ -103,7 +103,9 @@ def test_every_connection_has_them(
             ended(app, job_id)
         assert api.post("/jobs", json={"task": "t", "payload": {}}).status_code == 201
         assert inspected.get("/api/overview").status_code == 200
-        until(lambda: found_options(database_url).keys() >= PURPOSES, "a connection of each kind")
+        wait_until(
+            lambda: found_options(database_url).keys() >= PURPOSES, "a connection of each kind"
+        )
         found = found_options(database_url)
     app.close()
     assert found == {name: {tuple(sorted(wanted.items()))} for name in found}

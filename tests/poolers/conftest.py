@@ -8,9 +8,6 @@ import pytest
 
 from faultline import Faultline
 from faultline_drills.pooler import SESSION, TRANSACTION, Pooler, lacking, pooler_to
-from tests.library.conftest import events
-
-__all__ = ["events"]
 
 
 def require_pgbouncer() -> None:

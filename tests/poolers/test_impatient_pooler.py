@@ -13,7 +13,7 @@ from faultline import Faultline, Job, JobState
 from faultline.model import RetryPolicy
 from faultline.reconciler import Reconciler
 from faultline_drills.pooler import TRANSACTION, pooler_to
-from tests.library.running import EventTap, ended, until, working
+from tests.running import EventTap, ended, wait_until, working
 
 from .conftest import require_pgbouncer
 
@@ -62,7 +62,7 @@ def test_a_query_that_it_ends_is_a_failed_attempt_and_idle_connections_are_nobod
         assert [ended(app, job).state for job in quick] == [JobState.SUCCEEDED] * 2
         assert ended(app, slow).state is JobState.SUCCEEDED
         idle_since = time.monotonic()
-        until(lambda: time.monotonic() > idle_since + 1.5, "the end of idle connections")
+        wait_until(lambda: time.monotonic() > idle_since + 1.5, "the end of idle connections")
         later = [task.enqueue().job_id for task in (once, batched)]
         assert [ended(app, job).state for job in later] == [JobState.SUCCEEDED] * 2
     [retried] = events.of("job_retry_scheduled")

@@ -19,7 +19,7 @@ from faultline.protocol import Statement
 from faultline.reconciler import Reconciler
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
-from tests.library.running import EventTap, ended, until, working
+from tests.running import EventTap, ended, wait_until, working
 
 Connection = psycopg.Connection[Any]
 # What PgBouncer itself sets for whoever is served next.
@@ -130,11 +130,11 @@ def test_a_worker_that_gets_no_connection_fences_itself_and_works_again(
 
     job_id = slow.enqueue().job_id
     with working(app, lease_seconds=0.6, companions=[Reconciler(shared_url).run]):
-        until(lambda: events.of("execution_started"), "the start")
+        wait_until(lambda: events.of("execution_started"), "the start")
         with psycopg.connect(shared_url) as holder:  # in a transaction, from its first statement on
             holder.execute("SELECT 1")
-            until(lambda: events.of("lease_lost"), "self-fencing")
-            until(lambda: was_turned_away(events), "being turned away")
+            wait_until(lambda: events.of("lease_lost"), "self-fencing")
+            wait_until(lambda: was_turned_away(events), "being turned away")
         assert ended(app, job_id).state is JobState.SUCCEEDED
     app.close()
     assert conn.execute("SELECT count(*) FROM faultline.ledger").fetchone() == (1,)

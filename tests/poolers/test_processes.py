@@ -16,7 +16,7 @@ from faultline.reconciler import Reconciler
 from faultline_drills.pooler import Pooler
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
-from tests.library.running import EventTap, background, ended, until, working
+from tests.running import EventTap, background, ended, wait_until, working
 
 Connection = psycopg.Connection[Any]
 SESSION_LOCKS = (
@@ -54,8 +54,8 @@ def test_a_worker_runs_jobs_and_says_what_it_has_to_do_without(
             "only when its leases run out",
             "every reconciler acts",
         ):
-            until(lambda loss=loss: loss in reasons(events), f"saying {loss!r}")  # type: ignore[misc]
-        until(lambda: not clients(pooler, conn, "faultline listener"), "the end of listening")
+            wait_until(lambda loss=loss: loss in reasons(events), f"saying {loss!r}")  # type: ignore[misc]
+        wait_until(lambda: not clients(pooler, conn, "faultline listener"), "the end of listening")
     assert conn.execute("SELECT count(*) FROM effects").fetchone() == (2,)
     [started] = events.of("worker_started")
     assert started["recovery_after_crash_seconds"] == started["recovery_after_silence_seconds"]
@@ -76,12 +76,12 @@ def test_a_reconciler_takes_back_what_ran_out_and_any_number_may_act(
 ) -> None:
     reconcilers = Reconciler(pooled_url), Reconciler(pooled_url)
     with background(reconcilers[0].run), background(reconcilers[1].run):
-        until(lambda: len(events.of("degraded")) == 2, "what both have to say")
+        wait_until(lambda: len(events.of("degraded")) == 2, "what both have to say")
         conn.execute("SELECT faultline.enqueue('t', '{}')")
         conn.execute("SELECT FROM faultline.claim('gone', ARRAY['default'], 1, '100 milliseconds')")
         state = "SELECT state FROM faultline.jobs"
-        until(lambda: conn.execute(state).fetchone() == ("queued",), "the taking back")
-        until(lambda: events.of("lease_reaped"), "a word about it")
+        wait_until(lambda: conn.execute(state).fetchone() == ("queued",), "the taking back")
+        wait_until(lambda: events.of("lease_reaped"), "a word about it")
         assert conn.execute(SESSION_LOCKS).fetchone() == (0,)
     assert len(events.of("lease_reaped")) == 1
     assert events.of("reconciler_leading") == []
@@ -134,6 +134,6 @@ def test_a_worker_that_hears_no_call_leaves_at_its_next_heartbeat(
 ) -> None:
     with working(pooled_app, lease_seconds=1) as running:
         registered = "SELECT count(*) FROM faultline.workers"
-        until(lambda: conn.execute(registered).fetchone() == (1,), "its registration")
+        wait_until(lambda: conn.execute(registered).fetchone() == (1,), "its registration")
         assert invoke(pooled_url, "drain", "--all", "--wait").code == 0
-        until(lambda: not running.is_alive, "its end")
+        wait_until(lambda: not running.is_alive, "its end")

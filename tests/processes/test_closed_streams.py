@@ -17,10 +17,10 @@ import pytest
 
 from faultline import inspection
 from faultline.database import run
-from tests.library.running import ended, until
 from tests.processes import apps
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
 from tests.processes.stage import Stage
+from tests.running import ended, wait_until
 
 LISTENING = "0A"
 
@@ -70,12 +70,12 @@ def test_worker_reconciler_and_api_work_without_standard_streams(
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", database_url)
     with without_streams(database_url, "reconciler"):
-        until(lambda: run(conn, inspection.is_led()), "a reconciler that leads")
+        wait_until(lambda: run(conn, inspection.is_led()), "a reconciler that leads")
     with (
         without_streams(database_url, "worker", "--poll-seconds", "0.1"),
         without_streams(database_url, "api", "--port", "0", "--insecure-no-keys") as api,
     ):
         jobs = [task.enqueue().job_id for task in (apps.pay_plain, apps.pay_in_a_child)]
         assert [ended(apps.app, job).state for job in jobs] == ["succeeded"] * 2
-        until(lambda: answers(api.pid), "an answer of the API")
+        wait_until(lambda: answers(api.pid), "an answer of the API")
     apps.app.close()

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.library.running import until
+from tests.running import wait_until
 
 
 class Collector:
@@ -37,7 +37,7 @@ class Collector:
         return [span for span in self.spans() if span.name == name]
 
     def one(self, name: str) -> Any:
-        until(lambda: self.named(name), f"a span named {name}")
+        wait_until(lambda: self.named(name), f"a span named {name}")
         (found,) = self.named(name)
         return found
 

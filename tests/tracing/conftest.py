@@ -1,4 +1,4 @@
-"""An application on the test's own database, traced into memory."""
+"""Traces kept in memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from faultline import Faultline
 from faultline.tracing import tracing
-from tests.library.running import Connection
 from tests.tracing.recorded import Recorded
-
-
-@pytest.fixture
-def app(database_url: str) -> Iterator[Faultline]:
-    application = Faultline(database_url)
-    yield application
-    application.close()
 
 
 @pytest.fixture
@@ -27,9 +18,3 @@ def recorded() -> Iterator[Recorded]:
     yield record
     tracing.use(None)
     record.provider.shutdown()
-
-
-@pytest.fixture
-def effects(conn: Connection) -> str:
-    conn.execute("CREATE TABLE effects (note text)")
-    return "effects"

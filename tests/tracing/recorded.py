@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link
 
-from tests.library.running import until
+from tests.running import wait_until
 
 
 class Recorded:
@@ -27,7 +27,7 @@ class Recorded:
 
     def wait_for(self, name: str, count: int) -> list[ReadableSpan]:
         """Exactly so many; a span ends a moment after what it is about."""
-        until(lambda: len(self.named(name)) >= count, f"{count} spans named {name}")
+        wait_until(lambda: len(self.named(name)) >= count, f"{count} spans named {name}")
         found = self.named(name)
         assert len(found) == count
         return sorted(found, key=lambda span: span.start_time or 0)

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from faultline import Faultline, IdempotencyConflict, Job
 from faultline.tracing import from_headers, tracing
 from faultline.tracing.spans import MAX_IN_ONE_TRACE
-from tests.library.running import Connection, until, value, work_off, working
+from tests.running import Connection, value, wait_until, work_off, working
 from tests.tracing.recorded import Recorded, attributes, links, parent_id, span_id, trace_id
 
 SECRET = "correct horse battery staple"
@@ -263,7 +263,7 @@ def test_a_claim_that_finds_nothing_leaves_no_span(
         return None
 
     with working(app, queues=("idle", "busy"), poll_seconds=0.02):
-        until(lambda: value(conn, claimed) == 1, "a claim")
+        wait_until(lambda: value(conn, claimed) == 1, "a claim")
         nothing.enqueue()
         recorded.one("execute busy")
     assert len(recorded.named("claim busy")) == 1

@@ -13,7 +13,7 @@ from opentelemetry.trace import TraceFlags
 
 from faultline import Faultline, InvalidInput, Job, JobState
 from faultline.tracing import tracing
-from tests.library.running import Connection, value, work_off
+from tests.running import Connection, value, work_off
 from tests.tracing.recorded import Recorded, links, parent_id, span_id
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

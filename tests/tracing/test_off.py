@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.library.running import Connection, value
+from tests.running import Connection, value
 from tests.tracing.collector import collecting
 
 ROOT = Path(__file__).parents[2]

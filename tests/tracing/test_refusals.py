@@ -11,7 +11,7 @@ from opentelemetry.trace import StatusCode
 
 from faultline import Faultline, Job, StaleLease
 from faultline.workers.threads import AttemptAborted
-from tests.library.running import Connection, count, rejections, take_over, until, working
+from tests.running import Connection, count, rejections, take_over, wait_until, working
 from tests.tracing.recorded import Recorded, attributes, event, parent_id, span_id
 
 WRITE = "INSERT INTO effects VALUES ('written')"
@@ -143,7 +143,7 @@ def test_a_handler_that_will_not_end_is_still_seen_when_its_late_commit_is_refus
     def zombie(job: Job) -> None:
         while True:
             with contextlib.suppress(AttemptAborted):  # it will not be interrupted
-                until(lambda: settled, "the end of the attempt")
+                wait_until(lambda: settled, "the end of the attempt")
                 break
         with contextlib.suppress(StaleLease), psycopg.connect(database_url) as own:
             own.execute(WRITE)

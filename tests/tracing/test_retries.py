@@ -7,7 +7,7 @@ import asyncio
 from opentelemetry.trace import StatusCode
 
 from faultline import Faultline, Job, JobState, Reject, RetryPolicy
-from tests.library.running import Connection, ended, until, value, work_off, working
+from tests.running import Connection, ended, value, wait_until, work_off, working
 from tests.tracing.recorded import (
     Recorded,
     attributes,
@@ -96,7 +96,7 @@ def test_a_job_that_is_handed_back_is_no_error(app: Faultline, recorded: Recorde
 
     job_id = waits.enqueue().job_id
     with working(app, drain_seconds=0.01):
-        until(begun.is_set, "the handler")
+        wait_until(begun.is_set, "the handler")
     released = recorded.one("execute default")
     assert attributes(released)["faultline.outcome"] == "released"
     assert released.status.status_code is StatusCode.UNSET
@@ -121,7 +121,7 @@ def test_an_attempt_whose_lease_is_lost_says_so(
 
     job_id = waits.enqueue().job_id
     with working(app, lease_seconds=60.0, heartbeat_seconds=0.1):  # lost by word, not by time
-        until(begun.is_set, "the handler")
+        wait_until(begun.is_set, "the handler")
         app.cancel(job_id)
         execute = recorded.one("execute default")
     assert value(conn, "SELECT count(*) FROM faultline.ledger") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultline import Faultline, Job, RetryPolicy
 from faultline.reconciler import Reconciler
-from tests.library.running import Connection, background, expire, until, value, work_off
+from tests.running import Connection, background, expire, value, wait_until, work_off
 from tests.tracing.recorded import Recorded, attributes, event, links, parent_id, span_id
 
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
@@ -64,7 +64,7 @@ def test_the_reconciler_tells_what_it_has_taken_back(
     assert value(conn, CLAIM) == job_id
     with background(Reconciler(database_url).run):
         expire(conn, job_id)
-        until(lambda: app.get(job_id).state == "queued", "the job's return")
+        wait_until(lambda: app.get(job_id).state == "queued", "the job's return")
         taken = recorded.one("take back")
     assert attributes(taken)["messaging.batch.message_count"] == 1
     assert event(taken, "lease_reaped") == {

@@ -1,0 +1,141 @@
+"""A pool whose connections are all in use serves whoever has waited longest, and forgets nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg_pool import PoolTimeout
+
+from faultline.database import make_async_pool, make_pool
+from faultline.pool import AskingAsyncPool, AskingPool
+from tests.running import LIMIT_SECONDS, Connection, value, wait_until
+
+# A pool is asked every half second: by then whoever had to ask again would be behind the others.
+SEVERAL_TURNS = 1.3
+BORROWERS = ["first", "second", "third"]
+
+
+@contextlib.contextmanager
+def pool_of_one(url: str) -> Iterator[AskingPool]:
+    pool = make_pool(url, max_size=1, application_name="test")
+    assert isinstance(pool, AskingPool)
+    with pool:
+        yield pool
+
+
+@contextlib.contextmanager
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(len(BORROWERS)) as some:
+        yield some
+
+
+def test_borrowers_are_served_in_the_order_in_which_they_came(database_url: str) -> None:
+    served: list[str] = []
+    with pool_of_one(database_url) as pool, threads() as some:
+        held = pool.getconn()
+
+        def borrow(name: str) -> None:
+            conn = pool.getconn(timeout=LIMIT_SECONDS)
+            served.append(name)
+            pool.putconn(conn)
+
+        borrowing: list[Future[None]] = []
+        for name in BORROWERS:
+            borrowing.append(some.submit(borrow, name))
+            wait_until(lambda: len(pool._line) == len(borrowing), f"the {name} in line")
+        time.sleep(SEVERAL_TURNS)
+        pool.putconn(held)
+        for each in borrowing:
+            each.result(LIMIT_SECONDS)
+    assert served == BORROWERS
+
+
+def test_so_are_those_of_an_event_loop(database_url: str) -> None:
+    served: list[str] = []
+
+    async def main() -> None:
+        pool = make_async_pool(database_url, max_size=1, application_name="test")
+        assert isinstance(pool, AskingAsyncPool)
+        async with pool:
+            held = await pool.getconn()
+
+            async def borrow(name: str) -> None:
+                conn = await pool.getconn(timeout=LIMIT_SECONDS)
+                served.append(name)
+                await pool.putconn(conn)
+
+            borrowing = []
+            for name in BORROWERS:
+                borrowing.append(asyncio.create_task(borrow(name)))
+                await asyncio.sleep(0)
+                assert len(pool._line) == len(borrowing)
+            await asyncio.sleep(SEVERAL_TURNS)
+            await pool.putconn(held)
+            await asyncio.gather(*borrowing)
+
+    asyncio.run(main())
+    assert served == BORROWERS
+
+
+def test_who_waits_is_served_when_the_server_was_away_meanwhile(
+    database_url: str, server_url: str, conn: Connection
+) -> None:
+    """The connection that it waits for comes back broken, and cannot be replaced at once."""
+    allow = f"ALTER DATABASE {conn.info.dbname} ALLOW_CONNECTIONS "
+    with (
+        psycopg.connect(server_url, autocommit=True) as admin,
+        pool_of_one(database_url) as pool,
+        threads() as some,
+    ):
+        held = pool.getconn()
+        waiting = some.submit(pool.getconn, LIMIT_SECONDS)
+        wait_until(lambda: len(pool._line) == 1, "somebody in line")
+        time.sleep(SEVERAL_TURNS)
+        admin.execute(f"{allow} false")
+        try:
+            admin.execute("SELECT pg_terminate_backend(%s, 10000)", [held.info.backend_pid])
+            with pytest.raises(psycopg.OperationalError):
+                held.execute("SELECT 1")
+            pool.putconn(held)
+            wait_until(lambda: pool.get_stats().get("connections_errors"), "a try that failed")
+        finally:
+            admin.execute(f"{allow} true")
+        served = waiting.result(LIMIT_SECONDS)
+        assert value(served, "SELECT 42") == 42
+        pool.putconn(served)
+
+
+def test_who_gives_up_leaves_the_line(database_url: str) -> None:
+    with pool_of_one(database_url) as pool:
+        held = pool.getconn()
+        for _ in range(2):
+            with pytest.raises(PoolTimeout, match="all connections are in use"):
+                pool.getconn(timeout=0.05)
+        assert len(pool._line) == 0
+        pool.putconn(held)
+        for _ in range(2):  # its place was not given to somebody who is gone
+            pool.putconn(pool.getconn(timeout=LIMIT_SECONDS))
+
+
+def test_so_does_who_is_cancelled(database_url: str) -> None:
+    async def main() -> None:
+        async with make_async_pool(database_url, max_size=1, application_name="test") as pool:
+            held = await pool.getconn()
+            for given in (False, True):  # cancelled in line, and just when it was given its place
+                waiting = asyncio.create_task(pool.getconn(timeout=LIMIT_SECONDS))
+                await asyncio.sleep(0)
+                if given:
+                    await pool.putconn(held)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            for _ in range(2):
+                await pool.putconn(await pool.getconn(timeout=LIMIT_SECONDS))
+
+    asyncio.run(main())

@@ -1,0 +1,93 @@
+"""A pool whose server is away is asked again and again: nobody waits for a try that is a minute off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from faultline.database import make_async_pool, make_pool, pool_errors
+from faultline.errors import DatabaseUnavailable
+from tests.running import LIMIT_SECONDS, wait_until
+
+# Each try calls twice, with and without TLS. A pool's own pauses are 1 s, 2 s, 4 s, and so on: as long as
+# the test waits, it would have called a dozen times.
+CALLS = 14
+
+
+class Refusing:
+    """Where a server should be: hangs up on everyone, and counts them."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.callers = 0
+        self.url = f"postgresql://somebody@127.0.0.1:{self._listener.getsockname()[1]}/nowhere"
+        threading.Thread(target=self._refuse, daemon=True).start()
+
+    def _refuse(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller, _ = self._listener.accept()
+                self.callers += 1
+                caller.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def refusing() -> Iterator[Refusing]:
+    with contextlib.closing(Refusing()) as server:
+        yield server
+
+
+def test_a_pool_goes_on_trying_while_somebody_waits(refusing: Refusing) -> None:
+    with ThreadPoolExecutor(1) as somebody:
+        with make_pool(refusing.url, max_size=2, application_name="test") as pool:
+            asking = somebody.submit(pool.getconn, 2 * LIMIT_SECONDS)
+            wait_until(lambda: refusing.callers >= CALLS, "that many tries")
+        with pytest.raises(PoolClosed):
+            asking.result(LIMIT_SECONDS)
+
+
+def test_so_does_an_async_one(refusing: Refusing) -> None:
+    async def ask() -> None:
+        async with make_async_pool(refusing.url, max_size=2, application_name="test") as pool:
+            asking = asyncio.create_task(pool.getconn(2 * LIMIT_SECONDS))
+            await asyncio.to_thread(
+                wait_until, lambda: refusing.callers >= CALLS, "that many tries"
+            )
+        with pytest.raises(PoolClosed):
+            await asking
+
+    asyncio.run(ask())
+
+
+def test_nobody_waits_longer_than_they_said(refusing: Refusing) -> None:
+    async def ask() -> None:
+        async with make_async_pool(refusing.url, max_size=2, application_name="test") as pool:
+            with pytest.raises(PoolTimeout):
+                await pool.getconn(timeout=0.6)
+
+    asyncio.run(ask())
+    with (
+        make_pool(refusing.url, max_size=2, application_name="test") as pool,
+        pytest.raises(PoolTimeout),
+    ):
+        pool.getconn(timeout=0.6)
+
+
+def test_a_pool_that_gave_up_says_where_it_could_not_reach(refusing: Refusing) -> None:
+    with (
+        pytest.raises(DatabaseUnavailable, match="somebody@127") as error,
+        pool_errors(refusing.url),
+    ):
+        raise PoolTimeout("no connection")
+    assert error.value.hint is not None

@@ -1,0 +1,179 @@
+"""A link is a session that comes back, says so once, and waits politely in between."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+
+import psycopg
+import pytest
+
+from faultline import DatabaseUnavailable, InvalidInput, StaleLease
+from faultline.database import AsyncConnection, Session
+from faultline.link import Backoff, Link, is_transient
+from faultline.protocol import Statement
+from tests.running import LIMIT_SECONDS, Connection, EventTap, value
+
+PID: Statement[int] = Statement("SELECT pg_backend_pid()", (), lambda rows: int(rows[0][0]))
+BROKEN: Statement[int] = Statement("SELECT 1 / 0", (), lambda rows: int(rows[0][0]))
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [
+        (DatabaseUnavailable("away"), True),
+        (psycopg.OperationalError("gone"), True),
+        (psycopg.InterfaceError("closed"), True),
+        (psycopg.errors.AdminShutdown(), True),
+        (psycopg.errors.TooManyConnections(), True),
+        (psycopg.errors.ReadOnlySqlTransaction(), True),
+        (psycopg.errors.DivisionByZero(), False),
+        (psycopg.errors.UndefinedTable(), False),
+        (StaleLease("token_mismatch"), False),
+        (InvalidInput("no"), False),
+        (ValueError("no"), False),
+    ],
+)
+def test_waiting_helps_against_an_absent_server_alone(error: Exception, transient: bool) -> None:
+    assert is_transient(error) is transient
+
+
+def test_pauses_grow_to_the_longest_and_start_over_after_a_success() -> None:
+    backoff = Backoff(shortest=0.1, longest=2.0)
+    pauses = [backoff.next_pause() for _ in range(50)]
+    assert 0.1 <= pauses[0] <= 0.2
+    assert all(1.0 <= pause <= 2.0 for pause in pauses[10:])
+    assert len(set(pauses)) > 40  # a crowd spreads out
+    backoff.reset()
+    assert backoff.next_pause() <= 0.2
+
+
+def test_a_link_keeps_one_session_and_opens_it_when_first_used(
+    database_url: str, conn: Connection
+) -> None:
+    async def main() -> None:
+        link = Link(database_url, purpose="test")
+        first, second = await asyncio.gather(link.run(PID), link.run(PID))
+        assert first == second
+        named = "SELECT application_name FROM pg_stat_activity WHERE pid = %s"
+        assert value(conn, named, first) == "faultline test"
+        await link.close()
+
+    asyncio.run(main())
+
+
+def test_a_killed_session_is_an_error_once_and_then_replaced(
+    database_url: str, conn: Connection
+) -> None:
+    async def main() -> None:
+        seen: list[Session] = []
+
+        async def prepare(conn: AsyncConnection, session: Session) -> None:
+            seen.append(session)
+
+        link = Link(database_url, purpose="test", on_connect=prepare)
+        first = await link.run(PID)
+        conn.execute("SELECT pg_terminate_backend(%s, 10000)", [first])
+        with pytest.raises(psycopg.OperationalError):
+            await link.run(PID)
+        assert await link.run(PID) != first
+        assert [session.is_pooled for session in seen] == [False, False]
+        await link.close()
+
+    asyncio.run(main())
+
+
+def test_an_error_that_is_not_the_sessions_leaves_it_alone(database_url: str) -> None:
+    async def main() -> None:
+        link = Link(database_url, purpose="test")
+        first = await link.run(PID)
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            await link.run(BROKEN)
+        assert await link.run(PID) == first
+        await link.close()
+
+    asyncio.run(main())
+
+
+def test_an_absence_is_said_once_and_so_is_its_end(database_url: str, events: EventTap) -> None:
+    async def main() -> None:
+        link = Link(database_url, purpose="test")
+        for _ in range(3):
+            await link.pause(psycopg.OperationalError("server\n closed the  connection"))
+        await link.run(PID)
+        await link.run(PID)
+        await link.close()
+
+    asyncio.run(main())
+    said = events.all()
+    assert [line["event"] for line in said] == ["database_unavailable", "database_back"]
+    assert said[0]["purpose"] == said[1]["purpose"] == "test"
+    assert said[0]["error"] == "server closed the connection"
+
+
+def test_an_absent_server_is_an_error_in_our_own_words() -> None:
+    async def main() -> None:
+        with pytest.raises(DatabaseUnavailable, match="cannot reach PostgreSQL at"):
+            await Link(NOWHERE, purpose="test").run(PID)
+
+    asyncio.run(main())
+
+
+def test_a_pause_ends_when_the_worker_is_told_to_stop(database_url: str) -> None:
+    async def main() -> None:
+        link, stop = Link(database_url, purpose="test"), asyncio.Event()
+        stop.set()
+        async with asyncio.timeout(LIMIT_SECONDS):
+            for _ in range(1000):  # minutes, if any of them were waited for
+                await link.pause(psycopg.OperationalError("away"), stop=stop)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), asyncio.CancelledError()])
+def test_a_session_that_cannot_be_prepared_is_closed(
+    database_url: str, failure: BaseException
+) -> None:
+    opened: list[AsyncConnection] = []
+
+    async def prepare(conn: AsyncConnection, session: Session) -> None:
+        opened.append(conn)
+        raise failure
+
+    async def main() -> None:
+        link = Link(database_url, purpose="test", on_connect=prepare)
+        with pytest.raises(type(failure)):
+            await link.run(PID)
+        assert opened[0].closed
+
+    asyncio.run(main())
+
+
+def test_a_session_whose_opening_is_cancelled_is_closed(database_url: str) -> None:
+    """At whatever step: one that is left open is a session that nobody will ever end."""
+
+    async def cancelled_after(steps: int) -> bool:
+        link = Link(database_url, purpose="test")
+        opening = asyncio.create_task(link.connection())
+        for _ in range(steps):
+            await asyncio.sleep(0.0005)
+        finished = opening.done()
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await link.close()
+        return finished
+
+    async def main() -> None:
+        steps = 0
+        while not await cancelled_after(steps):
+            steps += 1
+
+    gc.collect()  # what others left behind is not ours
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    left_open = [str(warning.message) for warning in caught if "still open" in str(warning.message)]
+    assert left_open == []

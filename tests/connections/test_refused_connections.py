@@ -1,0 +1,109 @@
+"""A server that can be reached and refuses is not back: that is said after the first success."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from faultline.errors import ServerChanged
+from faultline.events import Event
+from faultline.link import Link
+from faultline.protocol import Statement
+from faultline.workers.listener import Listener
+from tests.running import Connection, EventTap, background, value, wait_until
+
+ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
+TRIES = 3
+
+# Whoever looks into the registry of workers is refused, and counted.
+REFUSE = """
+    CREATE SEQUENCE refusals;
+    ALTER TABLE faultline.workers RENAME TO registry;
+    CREATE FUNCTION refuse() RETURNS SETOF faultline.registry LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM nextval('public.refusals');
+            RAISE EXCEPTION 'restored, and not yet said to go on' USING ERRCODE = 'FL008';
+        END $$;
+    CREATE VIEW faultline.workers AS SELECT * FROM refuse()
+"""
+GIVE_IN = """
+    BEGIN;
+    DROP VIEW faultline.workers;
+    DROP FUNCTION refuse();
+    ALTER TABLE faultline.registry RENAME TO workers;
+    COMMIT
+"""
+
+
+def refusing(sqlstate: str) -> Statement[None]:
+    body = f"BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{sqlstate}'; END"
+    return Statement(f"DO $${body}$$", (), lambda rows: None)
+
+
+def said(events: EventTap) -> list[str]:
+    both = (Event.DATABASE_UNAVAILABLE, Event.DATABASE_BACK)
+    return [line["event"] for line in events.all() if line["event"] in both]
+
+
+@pytest.mark.parametrize("sqlstate", ["25006", "53300", "FL008"])
+def test_a_link_that_is_refused_is_not_back_by_a_new_connection(
+    database_url: str, events: EventTap, sqlstate: str
+) -> None:
+    async def main() -> None:
+        link = Link(database_url, purpose="test")
+        for _ in range(TRIES):
+            with pytest.raises((psycopg.Error, ServerChanged)) as refused:
+                await link.run(refusing(sqlstate))
+            await link.pause(refused.value)
+            await link.connection()
+        assert said(events) == ["database_unavailable"]
+        await link.run(ANSWER)
+        await link.run(ANSWER)
+        await link.close()
+
+    asyncio.run(main())
+    assert said(events) == ["database_unavailable", "database_back"]
+
+
+def test_a_link_that_was_cut_is_back_by_a_new_connection(
+    database_url: str, conn: Connection, events: EventTap
+) -> None:
+    async def main() -> None:
+        link = Link(database_url, purpose="test")
+        pid = (await link.connection()).info.backend_pid
+        conn.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        with pytest.raises(psycopg.OperationalError) as cut:
+            await link.run(ANSWER)
+        await link.pause(cut.value)
+        assert said(events) == ["database_unavailable"]
+        await link.connection()
+        assert said(events) == ["database_unavailable", "database_back"]
+        await link.close()
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_was_refused_is_back_once_it_listens(
+    database_url: str, conn: Connection, events: EventTap
+) -> None:
+    def make_link(purpose: str, **options: object) -> Link:
+        return Link(database_url, purpose=purpose, **options)  # type: ignore[arg-type]
+
+    async def listen() -> None:
+        woken = asyncio.Event()
+        listener = Listener(make_link, ["default"], "me", wake=woken.set, called=woken.set)
+        try:
+            await listener.run()
+        finally:
+            await listener.close()
+
+    conn.execute(REFUSE)
+    with background(listen):
+        wait_until(lambda: value(conn, "SELECT last_value FROM refusals") >= TRIES, "refusals")
+        assert said(events) == ["database_unavailable"]
+        conn.execute(GIVE_IN)
+        wait_until(lambda: events.of("database_back"), "its first success")
+    assert said(events) == ["database_unavailable", "database_back"]
+    assert {line["purpose"] for line in events.all()} == {"listener"}

@@ -1,0 +1,280 @@
+"""A leader that shows no life and is not ended by the server: somebody stands in, for as long as that lasts.
+
+What a clock that was set back leads to is made by hand: a leader without a limit to its silence, and a
+lease that outlasts its own length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from faultline import protocol
+from faultline.config import LEADER_PULSE_SECONDS, LEADER_SILENCE_SECONDS
+from faultline.database import run
+from faultline.errors import DatabaseUnavailable
+from faultline.link import Link
+from faultline.migrate import MIGRATION_LOCK, migrate
+from faultline.protocol import LOCK_CLASS
+from faultline.reconciler import Reconciler, leadership
+from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
+from tests.running import Connection, EventTap, background, value, wait_until
+from tests.security.accounts import account
+
+STANDING_IN = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    f" AND classid = {LOCK_CLASS} AND objid::int8 = {2**32 + leadership.STAND_IN_KEY}"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+# ── who is silent ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_leader_whose_pulse_stands_still_is_seen_to_for_as_long_as_that_lasts() -> None:
+    observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
+    assert [observer.still_seconds(sighting, now) for now in (100, 101, 105)] == [0, 1, 5]
+
+
+def test_so_is_one_that_froze_before_its_first_beat() -> None:
+    observer, sighting = LeaderObserver(), LeaderSighting(1, None, False)
+    assert [observer.still_seconds(sighting, now) for now in (100, 105)] == [0, 5]
+
+
+@pytest.mark.parametrize(
+    "sign_of_life",
+    [LeaderSighting(1, 8, False), LeaderSighting(2, 7, False), LeaderSighting(1, 7, True), None],
+    ids=["a beat", "another session", "at work", "nobody leads"],
+)
+def test_after_any_sign_of_life_its_silence_counts_from_anew(
+    sign_of_life: LeaderSighting | None,
+) -> None:
+    observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
+    assert observer.still_seconds(sighting, 100) == 0
+    assert observer.still_seconds(sign_of_life, 105) is None
+    assert [observer.still_seconds(sighting, now) for now in (106, 108)] == [0, 2]
+
+
+# ── what can be seen of a leader ─────────────────────────────────────────────────────────────────
+
+
+def lead(conn: Connection, *, beats: int = 1) -> None:
+    """As a leader does whose silence the server's timer does not end."""
+    leads, _ = run(conn, protocol.try_to_lead(silence_limit="0"))
+    assert leads
+    for number in range(1, beats + 1):
+        run(conn, leadership.beat(number, after=number - 1))
+
+
+def seen(conn: Connection) -> LeaderSighting | None:
+    return run(conn, leadership.sight_leader())
+
+
+def test_nobody_is_seen_where_nobody_leads(
+    conn: Connection, connect: Callable[[], Connection]
+) -> None:
+    bystander = connect()
+    run(bystander, protocol.hold_worker_lock(1))
+    assert run(bystander, leadership.stand_in())
+    assert seen(conn) is None
+
+
+def test_every_beat_can_be_seen_and_leaves_one_lock(
+    conn: Connection, connect: Callable[[], Connection]
+) -> None:
+    leader = connect()
+    lead(leader, beats=0)
+    assert seen(conn) == (leader.info.backend_pid, None, False, False)
+    pulses = []
+    for number in range(1, 4):
+        run(leader, leadership.beat(number, after=number - 1))
+        sighting = seen(conn)
+        assert sighting is not None
+        pulses.append(sighting.pulse)
+    assert None not in pulses
+    assert len(set(pulses)) == 3
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s"
+    assert value(conn, held, leader.info.backend_pid) == 2  # the lead, and the last beat
+
+
+def test_a_leader_in_the_middle_of_something_is_seen_at_work(
+    conn: Connection, connect: Callable[[], Connection]
+) -> None:
+    leader = connect()
+    lead(leader)
+    with leader.transaction():
+        leader.execute("SELECT 1")
+        busy = seen(conn)
+    idle = seen(conn)
+    assert busy is not None
+    assert busy.is_at_work
+    assert idle == busy._replace(is_at_work=False)
+
+
+# ── reconcilers ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "STAND_IN_SECONDS", 0.5)
+    monkeypatch.setattr(leadership, "_WATCH_SECONDS", 0.1)
+
+
+def lingering_job(conn: Connection) -> UUID:
+    """Its worker is gone, and by the database's clock its lease lasts for another hour."""
+    job_id: UUID = value(conn, "SELECT job_id FROM faultline.enqueue('t')")
+    conn.execute("SELECT faultline.claim('gone', '{default}', 1, '1 hour')")
+    conn.execute("UPDATE faultline.jobs SET lease_seconds = 0.1 WHERE id = %s", [job_id])
+    return job_id
+
+
+def state(conn: Connection, job_id: UUID) -> str:
+    return str(value(conn, "SELECT state FROM faultline.jobs WHERE id = %s", job_id))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_while_the_leader_shows_no_life_one_of_those_who_wait_does_its_work(
+    conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
+) -> None:
+    lead(connect())
+    job_id = lingering_job(conn)
+    with background(Reconciler(database_url).run), background(Reconciler(database_url).run):
+        wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
+        [reaped] = wait_until(lambda: events.of("lease_reaped"), "its being said, after the deed")
+    assert reaped["job_id"] == str(job_id)
+    assert {said["stands_in"] for said in events.of("reconciler_leading")} == {True}
+    assert len(events.of("degraded")) == len(events.of("reconciler_leading"))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_it_needs_no_right_to_the_leaders_session(
+    conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
+) -> None:
+    """The leader's account is a superuser's, whose sessions others can neither look into nor end."""
+    migrate(database_url, roles=True)
+    lead(connect())
+    job_id = lingering_job(conn)
+    with (
+        account(database_url, "faultline_worker") as url,
+        background(Reconciler(url).run),
+    ):
+        wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
+    assert {said["stands_in"] for said in events.of("reconciler_leading")} == {True}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_it_steps_back_when_the_leader_shows_life_and_leads_itself_when_that_one_ends(
+    conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
+) -> None:
+    leader = connect()
+    lead(leader)
+    with background(Reconciler(database_url).run):
+        wait_until(lambda: value(conn, STANDING_IN) == 1, "a stand-in")
+        run(leader, leadership.beat(2, after=1))
+        wait_until(lambda: value(conn, STANDING_IN) == 0, "its stepping back")
+        leader.close()
+        wait_until(lambda: not events.of("reconciler_leading")[-1]["stands_in"], "a leader")
+        assert value(conn, STANDING_IN) == 0
+    assert events.of("database_unavailable") == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_when_the_silent_leader_ends_its_stand_in_does_not_stay_one(
+    conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
+) -> None:
+    leader = connect()
+    lead(leader)
+    with background(Reconciler(database_url).run):
+        wait_until(lambda: value(conn, STANDING_IN) == 1, "a stand-in")
+        leader.close()
+        wait_until(
+            lambda: [said["stands_in"] for said in events.of("reconciler_leading")][-1:] == [False],
+            "a leader",
+        )
+        assert value(conn, STANDING_IN) == 0
+
+
+def test_a_leader_that_seldom_looks_keeps_its_pulse_and_its_session(
+    conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where looking is dear it rests for longer than the server tolerates silence."""
+    looks = []
+
+    async def look(self: Reconciler) -> float:
+        looks.append(1)
+        return 3600
+
+    monkeypatch.setattr(Reconciler, "_look", look)
+    beats = 2 * int(LEADER_SILENCE_SECONDS / LEADER_PULSE_SECONDS)
+    enough = 2**32 + leadership.STAND_IN_KEY - beats
+    with background(Reconciler(database_url).run):
+        first = wait_until(lambda: seen(conn), "a leader")
+        last = wait_until(
+            lambda: (now := seen(conn)) and now.pulse and now.pulse <= enough and now, "its pulse"
+        )
+    assert last.pid == first.pid
+    assert len(looks) == 1
+    assert events.of("database_unavailable") == []
+
+
+# ── strangers ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stranger_who_takes_every_lock_of_ours_does_not_stop_reconciliation(
+    conn: Connection, database_url: str, events: EventTap
+) -> None:
+    conn.execute("SELECT faultline.enqueue('t')")
+    conn.execute("SELECT faultline.claim('gone')")
+    conn.execute("UPDATE faultline.jobs SET lease_expires_at = clock_timestamp()")
+    every = "SELECT pg_advisory_lock(%s, key) FROM generate_series(-300, 300) AS key"
+    with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
+        stranger.execute(every, [LOCK_CLASS])
+        with background(Reconciler(database_url).run):
+            wait_until(lambda: value(conn, "SELECT state = 'queued' FROM faultline.jobs"))
+            [said] = events.of("degraded")
+            assert "no rights on the schema" in said["reason"]
+            stranger.close()
+            wait_until(
+                lambda: [line for line in events.of("reconciler_leading") if not line["stands_in"]]
+            )
+
+
+def test_a_leaders_pulse_goes_on_past_locks_that_a_stranger_holds(
+    conn: Connection, database_url: str
+) -> None:
+    """Otherwise a leader at work would look silent, and others would stand in for it."""
+
+    async def pulses() -> set[int]:
+        link = Link(database_url, purpose="reconciler")
+        found: set[int] = set()
+        try:
+            leader = leadership.Leadership(link)
+            assert (await leader.take())[0]
+            for _ in range(20):  # a jump may land on another lock of the stranger's
+                leader._due_at = 0.0
+                assert await leader.keep()
+                if (sighting := seen(conn)) and sighting.pulse is not None:
+                    found.add(sighting.pulse)
+            return found
+        finally:
+            await link.close()
+
+    next_beats = "SELECT pg_advisory_lock(%s, key) FROM generate_series(-300, -2) AS key"
+    with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
+        stranger.execute(next_beats, [LOCK_CLASS])
+        assert len(asyncio.run(pulses())) >= 2
+
+
+def test_a_migration_names_the_session_that_holds_its_lock(
+    conn: Connection, database_url: str
+) -> None:
+    with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
+        pid = stranger.info.backend_pid
+        stranger.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        with pytest.raises(DatabaseUnavailable, match="the session of t_account") as refusal:
+            migrate(database_url, lock_timeout_seconds=0.1)
+    assert f"pg_terminate_backend({pid})" in (refusal.value.hint or "")

@@ -1,0 +1,180 @@
+"""Claims about the files of a report: complete, self-contained, and made from the same facts."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from PIL import Image
+
+from faultline_drills.mutants.hunt import Kill
+from faultline_drills.mutants.matrix import as_page as matrix_page
+from faultline_drills.race import RaceReport
+from faultline_drills.race.timeline import RaceEvent
+from faultline_drills.report.markdown import as_markdown
+from faultline_drills.report.page import as_page
+from faultline_drills.report.plots import draw_duplicates, draw_recoveries, save, save_as
+from faultline_drills.report.race_drawing import Race, draw_still, save_moving
+from faultline_drills.report.scenario_matrix import ScenarioRow
+from faultline_drills.report.study import read_others, study
+from tests.unit.drills.report.reports import ORIGIN, both
+
+HELD = {"exactly one payment": True}
+ROW = ScenarioRow("stale_takeover", "A worker is stopped.", "valid", "invalid", "6 stops", 2.0)
+MUTANTS = {"mutants": [{"name": "no_fence", "layer": "explorer", "killed": True, "how": "17"}]}
+
+
+def facts(*rows: ScenarioRow, **others: Any) -> dict[str, Any]:
+    return study(both(), list(rows) or [ROW], HELD, ORIGIN, {"mutants": MUTANTS, **others})
+
+
+def drawing() -> str:
+    return '<?xml version="1.0"?><!DOCTYPE svg><svg id="a"><use xlink:href="#a"/></svg>'
+
+
+class References(html.parser.HTMLParser):
+    """What a browser would fetch or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "iframe", "object", "embed"):
+            self.found.append(tag)
+        for name, value in attrs:
+            points = name in ("src", "href", "xlink:href", "srcset", "data", "action")
+            if points and not (value or "").startswith("#"):
+                self.found.append(f"{tag} {name}={value}")
+
+
+def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
+    save(draw_duplicates(both(), ORIGIN.line), tmp_path, "duplicates", ORIGIN.line)
+    page = as_page(facts(), {"Duplicates": (tmp_path / "duplicates.svg").read_text()})
+    references = References()
+    references.feed(page)
+    assert references.found == []
+    assert "@import" not in page
+    assert "url(http" not in page
+    assert page.count("<svg") == 1
+
+
+def test_two_drawings_on_a_page_do_not_share_names() -> None:
+    page = as_page(facts(), {"One": drawing(), "Two": drawing()})
+    assert 'id="one-a"' in page
+    assert 'xlink:href="#two-a"' in page
+
+
+def test_what_a_drill_found_cannot_become_markup() -> None:
+    row = ScenarioRow("evil", "", "invalid", None, "<script>alert(1)</script> a | b", 1.0)
+    page, text = as_page(facts(row), {}), as_markdown(facts(row), [])
+    assert "<script>" not in page
+    assert r"a \| b" in text
+
+
+@pytest.mark.parametrize(
+    "said", [*ORIGIN.facts().values(), "no_fence", "stale_takeover", "superuser"]
+)
+def test_the_page_and_the_markdown_name_where_they_come_from_and_what_they_hold(said: Any) -> None:
+    assert str(said) in as_page(facts(), {})
+    assert str(said) in as_markdown(facts(), [])
+
+
+def test_the_facts_are_json_and_say_why_when_it_is_not_safe() -> None:
+    wrong = ScenarioRow("worker_crash", "", "invalid", None, "everything_ends: job j", 1.0)
+    told = json.loads(json.dumps(facts(wrong)))
+    assert told["verdict"] == "invalid"
+    assert told["why_not"] == ["worker_crash: everything_ends: job j"]
+    assert told["safe_for_controlled_release_validation"] is False
+
+
+def test_a_control_that_a_scenario_did_not_find_out_makes_the_report_unsure() -> None:
+    missed = ScenarioRow("stale_takeover", "", "valid", "valid", "6 stops", 1.0)
+    assert facts(missed)["verdict"] == "unknown"
+
+
+def test_a_race_that_did_not_hold_makes_the_report_invalid() -> None:
+    told = study(both(), None, {"exactly one payment": False}, ORIGIN, {})
+    assert told["verdict"] == "invalid"
+
+
+def test_what_other_drills_left_is_read_and_what_is_half_written_is_not(tmp_path: Path) -> None:
+    (tmp_path / "mutants.json").write_text(json.dumps(MUTANTS))
+    (tmp_path / "sweep.json").write_text('{"struck": 600, "tally": {"kills": 300}}')
+    (tmp_path / "soak.json").write_text('{"minutes":')
+    (tmp_path / "report.json").write_text("{}")
+    found = read_others(tmp_path)
+    assert found.keys() == {"mutants", "sweep"}
+    text = as_markdown(facts(**found), [])
+    assert "| struck | 600 |" in text
+    assert "| kills | 300 |" in text
+
+
+def test_plots_are_drawn_even_when_nothing_was_measured(tmp_path: Path) -> None:
+    paths = save(draw_recoveries([], [], ORIGIN.line), tmp_path, "recovery", ORIGIN.line)
+    assert [path.suffix for path in paths] == [".png", ".svg"]
+    assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_every_kind_of_picture_names_where_it_comes_from(tmp_path: Path) -> None:
+    note = ORIGIN.line
+    png, svg = save(draw_recoveries([], [], note), tmp_path, "recovery", note)
+    moving = save_moving(Race(race()), note, tmp_path / "race.gif", glide_frames=1)
+    with Image.open(png) as picture:
+        assert picture.info["Description"] == note
+    assert note in svg.read_text()
+    with Image.open(moving) as picture:
+        assert picture.info["comment"] == note.encode()
+
+
+def test_the_page_of_mutants_names_where_it_comes_from() -> None:
+    page = matrix_page([Kill("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
+    for said in ORIGIN.facts().values():
+        assert str(said) in page
+
+
+def race() -> RaceReport:
+    """As the referee tells it."""
+    told = [
+        (0.0, "A", "lease_acquired", {"token": 1}),
+        (0.1, "A", "stalled", {"signal": "SIGSTOP"}),
+        (1.3, "B", "lease_acquired", {"token": 2}),
+        (1.4, "B", "commit_ok", {"token": 2}),
+        (1.6, "A", "woken", {"signal": "SIGCONT"}),
+        (
+            1.7,
+            "A",
+            "stale_write_blocked",
+            {"stale_token": 1, "current_token": 2, "reason": "token_mismatch"},
+        ),
+    ]
+    return RaceReport(
+        job_id=uuid4(),
+        events=tuple(RaceEvent(*each) for each in told),
+        payments=1,
+        ledger_count=1,
+        min_token=2,
+        max_token=2,
+        state="succeeded",
+        rejections=1,
+        stray_lines=(),
+    )
+
+
+def test_a_race_is_drawn_still_and_moving(tmp_path: Path) -> None:
+    still = tmp_path / "race.svg"
+    save_as(draw_still(Race(race()), ORIGIN.line), still, ORIGIN.line)
+    assert "<svg" in still.read_text()
+    moving = save_moving(Race(race()), ORIGIN.line, tmp_path / "race.gif", glide_frames=2)
+    assert moving.stat().st_size < 400_000
+    with Image.open(moving) as picture:
+        assert getattr(picture, "n_frames", 1) > len(race().events)
+        shown_ms = 0
+        for frame in range(picture.n_frames):
+            picture.seek(frame)
+            shown_ms += picture.info["duration"]
+    assert 5_000 < shown_ms < 20_000  # long enough to read

@@ -1,0 +1,150 @@
+"""A worker claims ahead of its slots while jobs are short, and gives back what it cannot start soon."""
+
+from __future__ import annotations
+
+import asyncio
+
+from faultline import Faultline, Job
+from faultline.config import WorkerSettings
+from faultline.model import Claim
+from faultline.workers import Worker
+from faultline.workers.bookmark import Bookmark
+from faultline.workers.pace import Pace
+from tests.running import LIMIT_SECONDS, Connection, background, count, value, wait_until
+
+
+def claim_of(queue: str, priority: int, due_at: str, job_id: str = "j") -> Claim:
+    return Claim(job_id, 1, "l", "task", queue, "{}", 1, 5, 0, priority, due_at)
+
+
+# ── the pace ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def paced(jobs: int, seconds: float, *, rounds: int = 20) -> int:
+    """What a worker claims ahead that ends so many jobs in so many seconds, again and again."""
+    pace, now = Pace(most_ahead=500), 0.0
+    pace.jobs_ahead(now)
+    for _ in range(rounds):
+        for _ in range(jobs):
+            pace.job_ended()
+        now += seconds
+        ahead = pace.jobs_ahead(now)
+    return ahead
+
+
+def test_a_worker_that_has_done_nothing_yet_claims_nothing_ahead() -> None:
+    assert Pace(most_ahead=500).jobs_ahead(1000.0) == 0
+
+
+def test_long_jobs_are_not_claimed_ahead() -> None:
+    assert paced(10, 1.0) == 0
+
+
+def test_short_jobs_are_claimed_ahead_but_not_without_end() -> None:
+    assert 0 < paced(10, 0.01) <= 50
+    assert paced(1_000, 0.01) == 500
+
+
+def test_a_worker_that_slows_down_claims_nothing_ahead_at_once() -> None:
+    pace, now = Pace(most_ahead=500), 0.0
+    for _ in range(20):
+        for _ in range(100):
+            pace.job_ended()
+        now += 0.01
+        assert pace.jobs_ahead(now) >= 0
+    assert pace.jobs_ahead(now) > 0
+    assert pace.jobs_ahead(now + 1.0) == 0
+
+
+# ── the bookmark ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_claim_looks_at_everything() -> None:
+    assert Bookmark().past(0.0) is None
+
+
+def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -> None:
+    mark = Bookmark()
+    claims = [
+        claim_of("mail", 5, "2026-01-01", "a"),
+        claim_of("mail", 5, "2026-01-02", "b"),
+        claim_of("bills", 0, "2026-01-03", "c"),
+    ]
+    mark.advance(claims, was_full=True, began=0.0, ended=0.001)
+    assert mark.past(0.1) == ('{"mail":{"5":["2026-01-02","b"]},"bills":{"0":["2026-01-03","c"]}}')
+
+
+def test_now_and_then_a_claim_looks_at_everything_again() -> None:
+    mark = Bookmark()
+    mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=0.0)
+    assert mark.past(0.2) is not None
+    mark.advance([claim_of("mail", 5, "e")], was_full=False, began=0.2, ended=0.201)
+    assert mark.past(0.3) is None
+
+
+def test_the_dearer_a_full_look_the_more_seldom() -> None:
+    mark = Bookmark()
+    mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=1.0)
+    assert mark.past(20.0) is not None
+    assert mark.past(21.5) is None
+
+
+# ── the worker ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_claimed_ahead_of_a_slow_job_is_handed_back(
+    app: Faultline, conn: Connection
+) -> None:
+    """Many short jobs, then one that takes long: those behind it must not wait for it."""
+    gate = asyncio.Event()
+    slow: list[int] = []  # how many waited behind each
+
+    @app.task()
+    async def short(job: Job) -> None:
+        # Which job takes long is known when the worker has claimed ahead, however fast it is.
+        if not slow and (waiting := worker._hands.waiting) > 0:
+            slow.append(waiting)
+            await asyncio.wait_for(gate.wait(), LIMIT_SECONDS)
+
+    short.enqueue_many([{}] * 3000)
+    worker = Worker(app, WorkerSettings(concurrency=1, poll_seconds=0.2))
+    handed_back = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'released'"
+    one_runs = "SELECT count(*) = 1 FROM faultline.jobs WHERE state = 'running'"
+    with background(worker.run, stop=worker.stop) as running:
+        wait_until(lambda: slow, "a job that takes long before others")
+        wait_until(lambda: value(conn, handed_back) >= slow[0], "those behind it handed back")
+        wait_until(lambda: value(conn, one_runs), "an end of the commits before it")
+        assert value(conn, "SELECT count(*) FROM faultline.jobs WHERE attempts > 1") == 0
+        wanted = count(conn, "faultline.ledger") + 1 + slow[0]
+        running.call(gate.set)
+        wait_until(lambda: count(conn, "faultline.ledger") >= wanted, "its end, and theirs")
+    assert value(conn, "SELECT max(attempts) FROM faultline.jobs") == 1
+
+
+def test_a_worker_that_stops_hands_back_what_it_had_claimed_ahead(
+    app: Faultline, conn: Connection
+) -> None:
+    runs = 0
+
+    @app.task()
+    async def short(job: Job) -> None:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(0.002)
+        if runs >= 200 and worker._hands.waiting > 0 and not stopped:
+            stopped.append(worker._hands.waiting)
+            worker.stop()
+
+    stopped: list[int] = []  # how many waited for a slot then
+    short.enqueue_many([{}] * 5000)
+    worker = Worker(app, WorkerSettings(concurrency=10, poll_seconds=0.2))
+    with background(worker.run, stop=worker.stop) as running:
+        wait_until(lambda: not running.is_alive, "the end of the worker")
+    held = "SELECT count(*) FROM faultline.jobs WHERE state = 'running'"
+    assert value(conn, held) == 0
+    done = count(conn, "faultline.ledger")
+    assert 200 <= done < 5000
+    assert value(conn, "SELECT count(*) FROM faultline.jobs WHERE state = 'queued'") == 5000 - done
+    assert value(conn, "SELECT max(attempts) FROM faultline.jobs WHERE state = 'queued'") == 0
+    handed_back = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'released'"
+    assert value(conn, handed_back) >= stopped[0] > 0

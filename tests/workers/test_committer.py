@@ -1,0 +1,201 @@
+"""Jobs without a transaction of their own are committed in batches, each under its own fence."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from faultline import Faultline, Job, JobState, protocol
+from faultline.database import run
+from faultline.link import Link
+from faultline.model import Claim, CommitOutcome
+from faultline.protocol import CommitVerdict
+from faultline.workers.committer import Committer, Entry
+from faultline.workers.leases import Lease
+from tests.running import (
+    LIMIT_SECONDS,
+    Connection,
+    EventTap,
+    count,
+    expire,
+    value,
+    wait_until,
+    working,
+)
+
+KILL = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+    " WHERE application_name = 'faultline committer' AND datname = current_database()"
+)
+
+
+def claimed(conn: Connection, how_many: int) -> list[Claim]:
+    conn.execute(
+        "SELECT faultline.enqueue_many('noop', array_fill('{}'::jsonb, ARRAY[%s]))", [how_many]
+    )
+    statement = protocol.claim("me", ["default"], batch_size=how_many, lease_seconds=60)
+    return run(conn, statement)
+
+
+class Answers:
+    """The verdicts as they come in, and how many flushes it took."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[UUID, CommitVerdict | Exception] = {}
+        self.flushes = 0
+
+    def entry(self, claim: Claim, result: str | None = None) -> Entry:
+        lease = Lease(claim, sent_at=0.0, lease_seconds=60.0)
+        return Entry(lease, result, self._note)
+
+    def _note(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
+        assert lease.claim.job_id not in self.verdicts, "a second verdict"
+        self.verdicts[lease.claim.job_id] = verdict
+
+    def flushed(self) -> None:
+        self.flushes += 1
+
+    def outcomes(self) -> set[CommitOutcome]:
+        return {
+            verdict.outcome
+            for verdict in self.verdicts.values()
+            if isinstance(verdict, CommitVerdict)
+        }
+
+
+def commit_all(
+    database_url: str, claims: list[Claim], results: list[str | None] | None = None, *, batch: int
+) -> Answers:
+    answers = Answers()
+
+    async def main() -> None:
+        link = Link(database_url, purpose="committer")
+        committer = Committer(link, batch_size=batch, on_flushed=answers.flushed)
+        for claim, result in zip(claims, results or [None] * len(claims), strict=True):
+            committer.submit(answers.entry(claim, result))
+        assert committer.pending == len(claims)
+        service = asyncio.create_task(committer.run())
+        await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
+        assert committer.pending == 0
+        service.cancel()
+        await asyncio.gather(service, return_exceptions=True)
+        await committer.close()
+
+    asyncio.run(main())
+    return answers
+
+
+def test_what_gathers_is_committed_in_one_batch(conn: Connection, database_url: str) -> None:
+    answers = commit_all(database_url, claimed(conn, 100), batch=500)
+    assert answers.flushes == 1
+    assert answers.outcomes() == {CommitOutcome.COMMITTED}
+    assert value(conn, "SELECT count(DISTINCT xmin::text) FROM faultline.ledger") == 1
+    assert count(conn, "faultline.ledger") == 100
+
+
+def test_a_batch_is_no_larger_than_it_may_be(conn: Connection, database_url: str) -> None:
+    answers = commit_all(database_url, claimed(conn, 25), batch=10)
+    assert answers.flushes == 3
+    sizes = "SELECT count(*) FROM faultline.ledger GROUP BY xmin::text ORDER BY 1"
+    assert conn.execute(sizes).fetchall() == [(5,), (10,), (10,)]
+
+
+def test_one_stale_claim_does_not_hold_back_the_others(conn: Connection, database_url: str) -> None:
+    claims = claimed(conn, 10)
+    expire(conn, claims[3].job_id)
+    answers = commit_all(database_url, claims, batch=500)
+    assert count(conn, "faultline.ledger") == 9
+    stale = answers.verdicts[claims[3].job_id]
+    assert isinstance(stale, CommitVerdict)
+    assert (stale.outcome, stale.reason) == (CommitOutcome.STALE, "lease_expired")
+
+
+def test_one_entry_that_cannot_be_stored_does_not_hold_back_the_others(
+    conn: Connection, database_url: str
+) -> None:
+    claims = claimed(conn, 5)
+    results = [None, '"fine"', "not json", None, '"fine"']
+    answers = commit_all(database_url, claims, results, batch=500)
+    assert count(conn, "faultline.ledger") == 4
+    assert isinstance(answers.verdicts[claims[2].job_id], psycopg.Error)
+
+
+@pytest.mark.parametrize("batch", [10, 1])
+def test_a_row_that_is_locked_is_committed_once_it_is_free_and_holds_up_no_other(
+    conn: Connection, database_url: str, batch: int
+) -> None:
+    claims = claimed(conn, 3)
+    answers, two = Answers(), asyncio.Event()
+
+    def flushed() -> None:
+        if len(answers.verdicts) == 2:
+            two.set()
+
+    async def main() -> None:
+        link = Link(database_url, purpose="committer")
+        committer = Committer(link, batch_size=batch, on_flushed=flushed)
+        service = asyncio.create_task(committer.run())
+        with psycopg.connect(database_url) as holder:
+            holder.execute(
+                "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [claims[0].job_id]
+            )
+            for claim in claims:
+                committer.submit(answers.entry(claim))
+            async with asyncio.timeout(LIMIT_SECONDS):
+                await two.wait()
+            assert claims[0].job_id not in answers.verdicts
+            holder.rollback()
+        await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
+        service.cancel()
+        await asyncio.gather(service, return_exceptions=True)
+        await committer.close()
+
+    asyncio.run(main())
+    assert answers.outcomes() == {CommitOutcome.COMMITTED}
+    assert count(conn, "faultline.ledger") == 3
+
+
+def test_a_batch_that_was_committed_before_is_answered_as_yours(
+    conn: Connection, database_url: str
+) -> None:
+    claims = claimed(conn, 3)
+    run(conn, protocol.commit_many(claims, [None] * 3))
+    answers = commit_all(database_url, claims, batch=10)
+    assert answers.outcomes() == {CommitOutcome.ALREADY_YOURS}
+
+
+@pytest.mark.parametrize("kills", [1, 5])
+def test_every_job_is_committed_once_however_often_the_session_is_killed(
+    app: Faultline, conn: Connection, events: EventTap, kills: int
+) -> None:
+    runs: list[UUID] = []
+
+    @app.task()
+    async def noop(job: Job) -> None:
+        runs.append(job.id)
+
+    jobs = [job.job_id for job in noop.enqueue_many([{}] * 300)]
+    with working(app, concurrency=20, commit_batch=10):
+        for number in range(1, kills + 1):
+            wait_until(lambda number=number: count(conn, "faultline.ledger") >= 30 * number)  # type: ignore[misc]
+            wait_until(lambda: value(conn, KILL) or count(conn, "faultline.ledger") == 300)
+        wait_until(lambda: count(conn, "faultline.ledger") == 300)
+        wait_until(lambda: len(events.of("commit_ok")) == 300)
+    assert sorted(runs) == sorted(jobs)
+    assert {app.get(job_id).state for job_id in jobs[:5]} == {JobState.SUCCEEDED}
+    assert value(conn, "SELECT max(attempts) FROM faultline.jobs") == 1
+
+
+def test_a_flood_of_jobs_is_committed_in_far_fewer_transactions(
+    app: Faultline, conn: Connection
+) -> None:
+    @app.task()
+    async def noop(job: Job) -> None: ...
+
+    noop.enqueue_many([{}] * 500)
+    with working(app, concurrency=100):
+        wait_until(lambda: count(conn, "faultline.ledger") == 500)
+    assert value(conn, "SELECT count(DISTINCT xmin::text) FROM faultline.ledger") <= 100

@@ -1,0 +1,226 @@
+"""What Faultline says: one JSON line for each event, its name first, under names that do not change."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from io import StringIO
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from faultline import Faultline, Job, RetryPolicy
+from faultline.config import LIVENESS_SECONDS, LONGEST_LEADERSHIP_SECONDS
+from faultline.events import ROUTINE, WARNINGS, Event, EventLog
+from faultline.reconciler import Reconciler
+from tests.running import (
+    Connection,
+    EventTap,
+    background,
+    ended,
+    expire,
+    rejections,
+    take_over,
+    value,
+    wait_until,
+    working,
+)
+
+NAMES = {
+    "lease_acquired",
+    "lease_renewed",
+    "lease_lost",
+    "lease_reaped",
+    "execution_started",
+    "commit_ok",
+    "commit_unknown",
+    "stale_write_blocked",
+    "job_retry_scheduled",
+    "job_dead",
+    "job_released",
+    "jobs_deferred",
+    "jobs_rescheduled",
+    "handler_error_after_commit",
+    "worker_started",
+    "worker_draining",
+    "worker_exit",
+    "worker_stopped",
+    "loop_blocked",
+    "loop_resumed",
+    "session_ended",
+    "worker_lost",
+    "reconciler_leading",
+    "purged",
+    "database_unavailable",
+    "database_back",
+    "degraded",
+    "process_drained",
+    "process_restarted",
+}
+OF_AN_ATTEMPT = {"event", "job_id", "token", "worker", "at"}
+
+
+def said(verbose: bool, event: Event, **fields: Any) -> list[str]:
+    stream, log = StringIO(), EventLog()
+    log.open(style="json", verbose=verbose, stream=stream)
+    log.emit(event, **fields)
+    return stream.getvalue().splitlines()
+
+
+def test_the_names_are_exactly_these() -> None:
+    assert {event.value for event in Event} == NAMES
+
+
+def test_a_line_is_one_json_object_with_the_event_first() -> None:
+    [line] = said(True, Event.COMMIT_OK, job_id="j", token=1, text="two\nlines")
+    fields = json.loads(line)
+    assert line.startswith('{"event":"commit_ok",')
+    assert (fields["job_id"], fields["token"], fields["text"]) == ("j", 1, "two\nlines")
+    assert datetime.fromisoformat(fields["at"]).utcoffset() is not None
+
+
+@pytest.mark.parametrize("text", ["\udc80", "\x00", "é", "x" * 100_000])
+def test_any_text_can_be_said(text: str) -> None:
+    [line] = said(True, Event.JOB_DEAD, error=text)
+    assert json.loads(line)["event"] == "job_dead"
+
+
+def test_a_value_that_is_not_json_is_said_as_text() -> None:
+    job_id = uuid4()
+    [line] = said(True, Event.JOB_DEAD, job_id=job_id)
+    assert json.loads(line)["job_id"] == str(job_id)
+
+
+def test_nobody_is_hurt_when_nobody_can_listen() -> None:
+    """A pipe that was closed at the other end must not end an attempt, or a heartbeat."""
+    stream, log = StringIO(), EventLog()
+    log.open(style="json", stream=stream)
+    stream.close()
+    log.emit(Event.JOB_DEAD)
+
+
+@pytest.mark.parametrize("event", Event)
+def test_routine_is_said_on_request_alone(event: Event) -> None:
+    assert len(said(False, event)) == (0 if event in ROUTINE else 1)
+    assert len(said(True, event)) == 1
+
+
+def test_nothing_is_both_routine_and_a_warning() -> None:
+    assert ROUTINE.isdisjoint(WARNINGS)
+
+
+def test_a_log_that_was_not_opened_is_silent() -> None:
+    EventLog().emit(Event.JOB_DEAD)
+
+
+# ── the life of a job, as it is told ─────────────────────────────────────────────────────────────
+
+
+def test_a_job_that_succeeds_is_acquired_started_committed_and_left(
+    app: Faultline, events: EventTap
+) -> None:
+    @app.task(name="fine")
+    async def fine(job: Job) -> None: ...
+
+    job_id = fine.enqueue().job_id
+    with working(app, worker_id="me"):
+        wait_until(lambda: events.of("worker_exit"))
+    told = [line for line in events.all() if line.get("job_id") == str(job_id)]
+    of_job = [line for line in told if line["event"] != "lease_renewed"]  # at any moment
+    story = ["lease_acquired", "execution_started", "commit_ok", "worker_exit"]
+    assert [line["event"] for line in of_job] == story
+    assert all(line.keys() >= OF_AN_ATTEMPT for line in of_job)
+    assert {(line["worker"], line["token"]) for line in of_job} == {("me", 1)}
+    assert of_job[-1]["reason"] == "success"
+    assert events.lines()[0].startswith('{"event":"worker_started","worker":"me"')
+    assert events.all()[-1]["event"] == "worker_stopped"
+
+
+def test_a_worker_that_starts_says_how_soon_it_recovers(app: Faultline, events: EventTap) -> None:
+    with working(app, lease_seconds=4, queues=("red",), concurrency=3):
+        [line] = wait_until(lambda: events.of("worker_started"))
+    assert (line["queues"], line["concurrency"], line["lease_seconds"]) == (["red"], 3, 4)
+    assert line["recovery_after_crash_seconds"] < line["recovery_after_silence_seconds"]
+    assert line["recovery_in_large_fleet_seconds"] == 2 * (
+        LONGEST_LEADERSHIP_SECONDS + LIVENESS_SECONDS
+    )
+
+
+def test_a_job_that_fails_is_scheduled_again_and_then_dead(
+    app: Faultline, events: EventTap
+) -> None:
+    @app.task(max_attempts=2, retry=RetryPolicy(base_seconds=0, cap_seconds=0))
+    async def hopeless(job: Job) -> None:
+        raise ValueError("no")
+
+    with working(app):
+        ended(app, hopeless.enqueue().job_id)
+        wait_until(lambda: len(events.of("worker_exit")) == 2)
+    [retry], [dead] = events.of("job_retry_scheduled"), events.of("job_dead")
+    assert (retry["error"], retry["retry_in_seconds"]) == ("ValueError: no", 0)
+    assert (dead["error"], dead["reason"]) == ("ValueError: no", "attempts_spent")
+    assert [line["reason"] for line in events.of("worker_exit")] == ["failed", "failed"]
+
+
+def test_a_lease_that_is_renewed_is_said_to_be(app: Faultline, events: EventTap) -> None:
+    @app.task()
+    def slow(job: Job) -> None:
+        wait_until(lambda: events.of("lease_renewed"))
+
+    with working(app, heartbeat_seconds=0.1, worker_id="me"):
+        job_id = slow.enqueue().job_id
+        ended(app, job_id)
+    line = events.of("lease_renewed")[0]
+    assert (line["job_id"], line["token"], line["worker"]) == (str(job_id), 1, "me")
+
+
+def test_a_stale_write_is_said_to_be_blocked(
+    app: Faultline, conn: Connection, events: EventTap
+) -> None:
+    @app.task()
+    async def stale(job: Job) -> None:
+        take_over(conn, job.id)
+        async with job.transaction():
+            pass
+
+    job_id = stale.enqueue().job_id
+    with working(app, self_fencing=False, worker_id="me"):
+        [line] = wait_until(lambda: events.of("stale_write_blocked"))
+    assert (line["job_id"], line["worker"], line["reason"]) == (
+        str(job_id),
+        "me",
+        "token_mismatch",
+    )
+    assert (line["stale_token"], line["current_token"]) == (1, 2)
+    assert line["overlap_seconds"] >= 0
+    assert rejections(conn, job_id) == [(1, 2, "token_mismatch")]
+
+
+def test_a_lost_worker_and_what_it_held_are_named(
+    conn: Connection, database_url: str, events: EventTap
+) -> None:
+    conn.execute("SELECT faultline.register_worker('gone', 'host', 1, '{default}', true)")
+    conn.execute("SELECT pg_advisory_unlock_all()")
+    job_id = value(conn, "SELECT job_id FROM faultline.enqueue('t')")
+    conn.execute("SELECT faultline.claim('gone', '{default}', 1, '1 hour')")
+    with background(Reconciler(database_url).run):
+        [reaped] = wait_until(lambda: events.of("lease_reaped"))
+        [lost] = events.of("worker_lost")
+    assert lost["worker"] == "gone"
+    assert (reaped["job_id"], reaped["lost_worker"], reaped["cause"]) == (
+        str(job_id),
+        "gone",
+        "worker_lost",
+    )
+
+
+def test_a_job_without_attempts_left_is_dead_of_poison(
+    conn: Connection, database_url: str, events: EventTap
+) -> None:
+    job_id = value(conn, "SELECT job_id FROM faultline.enqueue('t', max_attempts => 1)")
+    conn.execute("SELECT faultline.claim('gone', '{default}', 1, '1 hour')")
+    expire(conn, job_id)
+    with background(Reconciler(database_url).run):
+        [dead] = wait_until(lambda: events.of("job_dead"))
+    assert (dead["job_id"], dead["reason"]) == (str(job_id), "poison")

@@ -1,0 +1,35 @@
+"""A worker's heartbeat keeps to the clock that leases run out by."""
+
+from __future__ import annotations
+
+import pytest
+
+from faultline.config import WorkerSettings
+from faultline.steady import steady_now
+from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.leases import LeaseBook
+from tests.running import LIMIT_SECONDS, Connection, value, wait_until
+
+
+def test_a_machine_that_was_suspended_is_not_waited_for_once_more(
+    database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it was, the clock of the leases went on, and the one that waiting goes by did not."""
+    suspended_seconds = 0.0
+    monkeypatch.setattr(
+        "faultline.workers.heartbeat.steady_now", lambda: steady_now() + suspended_seconds
+    )
+    register = "SELECT faultline.register_worker('me', 'host', 1, '{default}', false)"
+    lock_key = value(conn, register)
+    settings = WorkerSettings(worker_id="me", lease_seconds=3600)
+    heartbeat = Heartbeat(database_url, settings, LeaseBook())
+    heartbeat.start(lock_key=lock_key)
+    try:
+        due_at = wait_until(lambda: heartbeat.due_at, "the first beat")
+        first = heartbeat.answered_at
+        suspended_seconds = 7200.0
+        wait_until(lambda: heartbeat.answered_at != first, "the beat that is overdue")
+        again = wait_until(lambda: heartbeat.due_at, "its end")
+        assert again > due_at + suspended_seconds - settings.lease_seconds
+    finally:
+        assert heartbeat.stop(LIMIT_SECONDS)

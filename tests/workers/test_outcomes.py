@@ -1,0 +1,80 @@
+"""How an attempt ends when what the database last said about it is no longer true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from faultline import Faultline, Job, JobState, StaleLease, protocol
+from faultline.database import run
+from faultline.link import Link
+from faultline.steady import steady_now
+from faultline.workers.committer import Committer
+from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.settlement import Settlement
+from tests.running import Connection, EventTap, count
+
+
+def make_settlement(url: str, book: LeaseBook, committer: Committer | None = None) -> Settlement:
+    def make_link(purpose: str, *, on_connect: Any = None) -> Link:
+        return Link(url, purpose=purpose, on_connect=on_connect)
+
+    return Settlement(
+        "worker",
+        book=book,
+        committer=committer,  # type: ignore[arg-type]
+        make_link=make_link,
+        spawn=lambda work: None,
+        retry_seconds=lambda claim: 0.0,
+        wake_in=lambda seconds: None,
+    )
+
+
+def settle(url: str, lease: Lease, act: Callable[[Settlement], Coroutine[Any, Any, None]]) -> None:
+    async def run_it() -> None:
+        book = LeaseBook()
+        book.add(lease)
+        settlement = make_settlement(url, book)
+        try:
+            await act(settlement)
+        finally:
+            await settlement.close()
+        assert len(book) == 0
+
+    asyncio.run(run_it())
+
+
+def claimed(app: Faultline, conn: Connection) -> Lease:
+    @app.task()
+    async def noop(job: Job) -> None: ...
+
+    noop.enqueue()
+    (claim,) = run(conn, protocol.claim("worker", ["default"], batch_size=1, lease_seconds=60))
+    return Lease(claim, sent_at=steady_now(), lease_seconds=60)
+
+
+def test_a_commit_that_came_through_after_its_lease_was_called_expired_is_a_success(
+    app: Faultline, conn: Connection, events: EventTap
+) -> None:
+    """Sent twice, the batch was refused, then the lease was renewed, then the first copy arrived."""
+    lease = claimed(app, conn)
+    run(conn, protocol.commit(lease.claim))
+
+    settle(app.database_url, lease, lambda each: each.stale(lease, StaleLease("lease_expired")))
+
+    assert count(conn, "faultline.rejections") == 0
+    assert events.of("stale_write_blocked") == []
+    assert [said["reason"] for said in events.of("worker_exit")] == ["success"]
+
+
+def test_a_lease_that_ran_out_and_that_nobody_took_is_given_up_and_put_on_record(
+    app: Faultline, conn: Connection, events: EventTap
+) -> None:
+    lease = claimed(app, conn)
+
+    settle(app.database_url, lease, lambda each: each.stale(lease, StaleLease("lease_expired")))
+
+    assert app.get(lease.claim.job_id).state is JobState.QUEUED
+    assert count(conn, "faultline.rejections") == 1
+    assert len(events.of("stale_write_blocked")) == 1
