@@ -1,4 +1,4 @@
-"""The shop that compose.yaml runs: a charge, a reminder that fails at first, and a report that is slow."""
+"""Tasks of the compose.yaml example: a charge, a reminder that fails once, a slow report."""
 
 import asyncio
 

@@ -1,8 +1,8 @@
--- The shop's own table. Its workers may add payments and read them, and nothing else.
+-- The shop's own table. Its workers may insert and read payments only.
 CREATE SCHEMA shop;
 
 CREATE TABLE shop.payments (
-    invoice bigint NOT NULL, -- not unique on purpose: that each is paid once is the fence's doing
+    invoice bigint NOT NULL, -- not unique on purpose: the fence ensures that each invoice is paid once
     cents bigint NOT NULL CHECK (cents > 0),
     paid_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );

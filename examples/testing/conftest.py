@@ -1,4 +1,4 @@
-"""The tables of the shop, in a database of each test's own."""
+"""Creates the shop's tables in a new database for each test."""
 
 import psycopg
 import pytest

@@ -1,4 +1,4 @@
-"""A shop that takes payments: one handler that may pay twice, the same one put right, and a reminder."""
+"""Example tasks: a handler that may pay twice, its corrected form, and a reminder."""
 
 import psycopg
 
@@ -9,7 +9,7 @@ app = faultline.Faultline()  # DATABASE_URL
 
 @app.task(name="shop.pay_carelessly")
 def pay_carelessly(job: faultline.Job, invoice: int) -> None:
-    with psycopg.connect(app.database_url) as conn:  # commits by itself, whoever holds the job
+    with psycopg.connect(app.database_url) as conn:  # commits on its own, without the fence
         conn.execute("insert into payments (invoice) values (%s)", [invoice])
 
 

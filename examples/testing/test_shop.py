@@ -1,4 +1,4 @@
-"""The handlers of the shop, tested: what they do, when they fail, and what a fault makes of them."""
+"""Tests of the shop's handlers: results, retries, and injected faults."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_a_payment_is_made_once_whatever_happens_to_its_worker(shop: faultline.F
     zombies(shop, pay, {"invoice": 42}, invariant=paid_once)
 
 
-def test_the_careless_handler_is_found_out(shop: faultline.Faultline) -> None:
+def test_zombies_detects_the_careless_handler(shop: faultline.Faultline) -> None:
     with pytest.raises(ZombieEffect) as found:
         zombies(shop, pay_carelessly, {"invoice": 42}, invariant=paid_once)
     print(found.value)
