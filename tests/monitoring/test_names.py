@@ -33,6 +33,7 @@ OTHER_NAMES = {
     ),  # roles
     *("faultline_app", "faultline_database"),  # fixtures
     "faultline_csrf",  # a cookie
+    "faultline_drills",  # a module
 }
 _NAME = re.compile(r"\bfaultline_[a-z0-9_]+")
 
