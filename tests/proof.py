@@ -17,7 +17,7 @@ from faultline_drills.checker import Judgement, Verdict
 
 Tally = Callable[..., None]
 
-# What `make test` must have brought about on Faultline itself, in all and by kind: many schedules must
+# What `make test` must have brought about on Faultline itself, in all and by kind: many interleavings must
 # not make up for drills that no longer run.
 IN_ALL = "in all"
 GATES = {
@@ -29,7 +29,7 @@ GATES = {
         "commits": 1000,
         "unknown_commits": 5,
     },
-    "explorer schedule": {
+    "explorer interleaving": {
         "scenarios": 1300,
         "takeovers": 100,
         "stale_rejections": 100,
@@ -122,7 +122,7 @@ class _Listener:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """`tally("explorer schedule", scenarios=120, takeovers=35)`: adds to what the run exercised."""
+    """`tally("explorer interleaving", scenarios=120, takeovers=35)`: adds to what the run exercised."""
 
     def add(kind: str, **counts: int) -> None:
         told: Any = {"kind": kind, "counts": counts}

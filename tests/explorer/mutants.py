@@ -17,7 +17,7 @@ Change = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Mutant:
+class SqlMutant:
     name: str
     changes: Sequence[Change]
     programs: tuple[str, ...]  # any of them sees it
@@ -60,42 +60,42 @@ NO_GUARDS = "ALTER TABLE faultline.jobs DISABLE TRIGGER guard_update;"
 ENTRY = "VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);"
 
 MUTANTS = [
-    Mutant(
+    SqlMutant(
         "the ledger does not lock the job",
         [(ENTER_LOCK, ENTER_LOCK.replace(" FOR UPDATE", ""))],
-        ("believed-dead", "cancel"),
+        ("mistaken-for-dead", "cancel"),
     ),
-    Mutant(
+    SqlMutant(
         "the ledger does not compare tokens",
         [(FENCE_TOKEN, "WHEN false THEN 'token_mismatch'")],
-        ("take-over", "three-workers"),
+        ("takeover", "three-workers"),
     ),
-    Mutant(
+    SqlMutant(
         "the ledger does not ask whether the job is running",
         [(FENCE_STATE, "WHEN false THEN 'not_running'")],
-        ("cancel", "believed-dead", "late-commit"),
+        ("cancel", "mistaken-for-dead", "late-commit"),
     ),
-    Mutant(
+    SqlMutant(
         "the ledger does not look at the clock",
         [(FENCE_CLOCK, "WHEN false THEN 'lease_expired'")],
-        ("take-over",),
+        ("takeover",),
     ),
-    Mutant(
+    SqlMutant(
         "the fence reads a clock that stands still",
         [("WHEN job.lease_expires_at <= clock_timestamp()", "WHEN job.lease_expires_at <= now()")],
-        ("take-over", "own-transaction"),
+        ("takeover", "own-transaction"),
     ),
-    Mutant(
+    SqlMutant(
         "a fenced step does not lock the job",
         [(FENCE_LOCK, FENCE_LOCK.replace(" FOR KEY SHARE", ""))],
-        ("step-before",),
+        ("fenced-step",),
     ),
-    Mutant(
+    SqlMutant(
         "reconcile does not lock what it takes back",
         [(RECONCILE_LOCK, RECONCILE_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
-        ("cancel-of-the-expired",),
+        ("cancel-expired",),
     ),
-    Mutant(
+    SqlMutant(
         "reconcile takes leases that have not run out",
         [
             (
@@ -103,9 +103,9 @@ MUTANTS = [
                 "WHERE j.state = 'running'",
             )
         ],
-        ("take-over", "heartbeat"),
+        ("takeover", "heartbeat"),
     ),
-    Mutant(
+    SqlMutant(
         "reconcile takes what is not running",
         [
             (
@@ -113,51 +113,51 @@ MUTANTS = [
                 "WHERE j.lease_expires_at <= statement_timestamp()",
             )
         ],
-        ("take-over", "reconcilers", "three-workers"),
+        ("takeover", "reconcilers", "three-workers"),
     ),
-    Mutant(
+    SqlMutant(
         "anybody may report a failure or hand a job back",
         [(REFUSE_OWN, REFUSE_OWN.replace("violation <> 'lease_expired'", "false"))],
         ("late-failure", "late-release"),
     ),
-    Mutant(
+    SqlMutant(
         "a failure does not lock the job",
         [(OWN_LOCK, OWN_LOCK.replace(" FOR UPDATE", ""))],
-        ("late-commit", "cancel-of-the-expired"),
+        ("late-commit", "cancel-expired"),
     ),
-    Mutant(
+    SqlMutant(
         "anybody may renew a lease",
         [(HEART_FENCE, "")],
         ("late-heartbeat",),
     ),
-    Mutant(
+    SqlMutant(
         "a claim does not raise the token",
         [(RAISE_TOKEN, "attempts = j.attempts + 1")],
-        ("take-over",),
+        ("takeover",),
         also=NO_GUARDS,
     ),
-    Mutant(
+    SqlMutant(
         "a claim does not skip what is locked",
         [(CLAIM_LOCK, CLAIM_LOCK.replace(" SKIP LOCKED", ""))],
-        ("bare-clients", "fair-shares"),
+        ("sql-clients", "three-claimants"),
     ),
-    Mutant(
+    SqlMutant(
         "a claim does not lock what it takes",
         [(CLAIM_LOCK, CLAIM_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
-        ("bare-clients", "fair-shares"),
+        ("sql-clients", "three-claimants"),
     ),
-    Mutant(
+    SqlMutant(
         "cancel and retry do not lock the job",
         [(JOB_LOCK, JOB_LOCK.replace(" FOR UPDATE", ""))],
         ("cancel", "retry"),
         file="operating.sql",
     ),
-    Mutant(
+    SqlMutant(
         "attempts are not counted at the claim",
         [(RAISE_TOKEN, "fencing_token = j.fencing_token + 1")],
         ("last-attempt",),
     ),
-    Mutant(
+    SqlMutant(
         "a conflict in the ledger is hidden, and its keys are weak",
         [
             (ENTRY, ENTRY.replace(";", " ON CONFLICT DO NOTHING;")),
@@ -165,10 +165,10 @@ MUTANTS = [
             ("WHEN job.state = 'succeeded' THEN 'already_committed'", "WHEN false THEN ''"),
             (FENCE_STATE, "WHEN false THEN 'not_running'"),
         ],
-        ("repeated-commit", "take-over"),
+        ("repeated-commit", "takeover"),
         also="ALTER TABLE faultline.ledger DROP CONSTRAINT ledger_pkey;",
     ),
-    Mutant(
+    SqlMutant(
         "a key is looked up and then inserted",
         [
             (
@@ -176,21 +176,21 @@ MUTANTS = [
                 "ON CONFLICT DO NOTHING;",
             )
         ],
-        ("one-key",),
+        ("idempotency-key",),
         also="DROP INDEX faultline.jobs_idempotency_key;",
         file="enqueue.sql",
     ),
-    Mutant(
+    SqlMutant(
         "a batch does not lock its jobs",
         [("ORDER BY j.id FOR UPDATE SKIP LOCKED);", "ORDER BY j.id);")],
         ("batch-and-heartbeat",),
     ),
-    Mutant(
+    SqlMutant(
         "a heartbeat waits for locked rows",
         [("ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),", "ORDER BY j.id FOR NO KEY UPDATE),")],
         ("batch-and-heartbeat",),
     ),
-    Mutant(
+    SqlMutant(
         "retry moves a job in any state",
         [("ELSIF job.state = 'failed' THEN", "ELSIF true THEN")],
         ("last-attempt",),

@@ -12,16 +12,16 @@ from faultline.workers.settlement import Settlement
 from faultline_drills.checker import Verdict
 from faultline_drills.explorer import ExploreReport, explore
 from faultline_drills.subjects import Subject, install
-from tests.explorer.mutants import MUTANTS, Mutant
+from tests.explorer.mutants import MUTANTS, SqlMutant
 from tests.proof import Tally
 
-NAIVE_BOUND = 40  # schedules, for any of the programs below
+NAIVE_BOUND = 40  # interleavings, for any of the programs below
 MUTANT_BOUND = 80
 STRIKING = [
-    "take-over",
+    "takeover",
     "own-transaction",
     "late-failure",
-    "believed-dead",
+    "mistaken-for-dead",
     "repeated-commit",
     "late-commit",
 ]
@@ -31,7 +31,7 @@ def count(tally: Tally, report: ExploreReport) -> None:
     counts = report.counts
     tally(
         "explorer control",
-        scenarios=report.schedules,
+        scenarios=report.interleavings,
         takeovers=counts["takeovers"],
         commits=counts["commits"],
     )
@@ -44,22 +44,22 @@ def test_the_naive_queue_is_found_out(empty_database_url: str, tally: Tally, pro
         empty_database_url,
         [program],
         max_preemptions=2,
-        max_schedules=NAIVE_BOUND,
-        tells_story=False,
+        max_interleavings=NAIVE_BOUND,
+        shrinks=False,
     )
     assert report.verdict is Verdict.INVALID
     count(tally, report)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
-def test_a_planted_bug_is_found(database_url: str, tally: Tally, mutant: Mutant) -> None:
+def test_a_planted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMutant) -> None:
     mutant.apply(database_url)
     report = explore(
         database_url,
         mutant.programs[:1],
         max_preemptions=2,
-        max_schedules=MUTANT_BOUND,
-        tells_story=False,
+        max_interleavings=MUTANT_BOUND,
+        shrinks=False,
     )
     assert report.verdict is Verdict.INVALID
     count(tally, report)
@@ -92,11 +92,11 @@ def test_a_worker_that_guesses_what_became_of_its_commit_is_found_out(
         database_url,
         ["late-commit"],
         max_preemptions=2,
-        max_schedules=MUTANT_BOUND,
-        tells_story=False,
+        max_interleavings=MUTANT_BOUND,
+        shrinks=False,
     )
     assert report.counterexample is not None
-    assert report.counterexample.outcome.broken_rules & {
+    assert report.counterexample.execution.broken_rules & {
         "failed_attempts_left_nothing",
         "reported_commits_are_in_the_ledger",
     }
@@ -104,6 +104,6 @@ def test_a_worker_that_guesses_what_became_of_its_commit_is_found_out(
 
 
 def test_a_run_in_which_nothing_happened_is_not_a_success(database_url: str) -> None:
-    report = explore(database_url, ["fair-shares"], max_preemptions=0, max_schedules=3)
+    report = explore(database_url, ["three-claimants"], max_preemptions=0, max_interleavings=3)
     assert report.verdict is Verdict.UNKNOWN
     assert "no stale rejections" in report.missing

@@ -1,4 +1,4 @@
-"""Every program holds in every schedule that is tried, and what it is about does happen."""
+"""Every program holds in every interleaving that is tried, and what it is about does happen."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ import pytest
 from faultline_drills.explorer import PROGRAMS, explore
 from tests.proof import Tally
 
-SCHEDULES = 56
-MORE_SCHEDULES = {"late-heartbeat": 120}  # what it is about happens late: this is all of them
+INTERLEAVINGS = 56
+MORE_INTERLEAVINGS = {"late-heartbeat": 120}  # what it is about happens late: this is all of them
 RACE = ("takeovers", "stale_rejections", "commits", "lock_waits")
-# What has to happen in a program's schedules, or they show nothing.
+# What has to happen in a program's interleavings, or they show nothing.
 HAPPENS = {
-    "take-over": RACE,
+    "takeover": RACE,
     "own-transaction": RACE,
     "three-workers": ("takeovers", "stale_rejections", "commits"),
     "heartbeat": ("takeovers", "stale_rejections", "commits"),
     "late-heartbeat": RACE,
     "late-failure": RACE,
     "late-release": RACE,
-    "one-snapshot": ("stale_rejections", "commits", "lock_waits"),
-    "believed-dead": RACE,
+    "repeatable-read": ("stale_rejections", "commits", "lock_waits"),
+    "mistaken-for-dead": RACE,
     "reconcilers": ("stale_rejections", "commits"),
     "cancel": ("stale_rejections", "commits", "lock_waits"),
-    "cancel-of-the-expired": ("stale_rejections", "lock_waits"),
+    "cancel-expired": ("stale_rejections", "lock_waits"),
     "retry": RACE,
     "last-attempt": ("stale_rejections", "commits", "lock_waits"),
-    "one-key": ("commits", "lock_waits"),
+    "idempotency-key": ("commits", "lock_waits"),
     "batch": ("takeovers", "stale_rejections", "commits"),
     "batch-and-heartbeat": ("stale_rejections", "commits"),
-    "fair-shares": ("commits",),
-    "bare-clients": RACE,
+    "three-claimants": ("commits",),
+    "sql-clients": RACE,
     "repeated-commit": RACE,
-    "step-before": RACE,
+    "fenced-step": RACE,
     "crash": ("takeovers", "stale_rejections", "commits", "kills"),
     "ended-session": (*RACE, "kills"),
-    "lost-answer": (*RACE, "unknown_commits"),
+    "lost-reply": (*RACE, "unknown_commits"),
     "late-commit": ("takeovers", "commits", "lock_waits", "unknown_commits"),
     "lost-batch": ("takeovers", "stale_rejections", "commits", "unknown_commits"),
     "late-batch": ("takeovers", "stale_rejections", "commits", "unknown_commits"),
-    "any-lost-answer": ("takeovers", "stale_rejections", "commits", "faults"),
+    "any-lost-reply": ("takeovers", "stale_rejections", "commits", "faults"),
 }
 
 
@@ -48,15 +48,15 @@ def test_it_is_said_of_each_program_what_has_to_happen() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_no_schedule_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:
-    schedules = MORE_SCHEDULES.get(program, SCHEDULES)
-    report = explore(database_url, [program], max_preemptions=2, max_schedules=schedules)
+def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:
+    interleavings = MORE_INTERLEAVINGS.get(program, INTERLEAVINGS)
+    report = explore(database_url, [program], max_preemptions=2, max_interleavings=interleavings)
     assert report.counterexample is None
     counts = report.counts
     assert [name for name in HAPPENS[program] if not counts[name]] == []
     tally(
-        "explorer schedule",
-        scenarios=report.schedules,
+        "explorer interleaving",
+        scenarios=report.interleavings,
         takeovers=counts["takeovers"],
         stale_rejections=counts["stale_rejections"],
         commits=counts["commits"],

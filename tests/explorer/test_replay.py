@@ -17,8 +17,8 @@ from faultline_drills.cli.explore import explore as explore_command
 from faultline_drills.cli.replay import replay as replay_command
 from faultline_drills.explorer import explore
 from faultline_drills.explorer.explorer import Counterexample
-from faultline_drills.explorer.replay import load, run_again, save
-from faultline_drills.explorer.timeline import draw
+from faultline_drills.explorer.interleaving_diagram import draw
+from faultline_drills.explorer.replay_file import load, replay_interleaving, save
 from faultline_drills.scratch import scratch_database
 from faultline_drills.subjects import Subject, install
 
@@ -32,7 +32,7 @@ def naive_url(server_url: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def found(naive_url: str) -> Counterexample:
-    report = explore(naive_url, ["late-commit"], max_preemptions=2, max_schedules=60)
+    report = explore(naive_url, ["late-commit"], max_preemptions=2, max_interleavings=60)
     assert report.counterexample is not None
     return report.counterexample
 
@@ -45,33 +45,33 @@ def file(found: Counterexample, tmp_path: Path) -> Path:
 
 
 def test_a_violation_is_told_step_by_step(found: Counterexample) -> None:
-    steps = found.outcome.performed.steps
-    assert found.outcome.performed.preemptions == 0  # each goes on until it waits
-    acted = [step.actor for step in steps if step.what != "goes on" and step.actor != "finisher"]
-    assert acted == list(found.vector)
-    assert steps[-1].rows.endswith("2 effects)")
+    steps = found.execution.record.steps
+    assert found.execution.record.preemptions == 0  # each goes on until it waits
+    acted = [step.actor for step in steps if step.action != "goes on" and step.actor != "finisher"]
+    assert acted == list(found.interleaving)
+    assert steps[-1].jobs.endswith("2 effects)")
 
 
 def test_a_replay_does_the_same_steps_and_breaks_the_same_rules(
     naive_url: str, found: Counterexample, file: Path
 ) -> None:
-    replayed = run_again(naive_url, load(file))
+    replayed = replay_interleaving(naive_url, load(file))
     assert replayed.is_reproduced
-    assert replayed.outcome.performed.steps == found.outcome.performed.steps
-    assert replayed.outcome.broken_rules == found.outcome.broken_rules
+    assert replayed.execution.record.steps == found.execution.record.steps
+    assert replayed.execution.broken_rules == found.execution.broken_rules
 
 
 def test_a_replay_on_a_queue_with_its_fence_breaks_nothing(database_url: str, file: Path) -> None:
-    replayed = run_again(database_url, load(file))
+    replayed = replay_interleaving(database_url, load(file))
     assert not replayed.is_reproduced
-    assert replayed.outcome.findings == ()
+    assert replayed.execution.findings == ()
 
 
 def test_the_file_says_all_that_was_known(found: Counterexample, file: Path) -> None:
     facts = json.loads(file.read_text())
-    assert facts["vector"] == list(found.vector)
+    assert facts["interleaving"] == list(found.interleaving)
     assert facts["versions"].keys() == {"faultline", "commit", "postgresql", "python", "psycopg"}
-    assert len(facts["history"]) == len(found.outcome.history.entries)
+    assert len(facts["history"]) == len(found.execution.history.entries)
     assert "at_most_one_effect" in facts["rules"]
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_replay_is_refused_in_words(tmp_path: Path, text: str) -> Non
 
 
 def test_the_picture_has_every_actor_and_every_step(found: Counterexample) -> None:
-    steps = found.outcome.performed.steps
+    steps = found.execution.record.steps
     picture = ElementTree.fromstring(draw(steps, title="a <title>", violation="a & b"))  # noqa: S314
     texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {step.actor for step in steps} <= set(texts)
@@ -117,7 +117,7 @@ def test_the_command_shows_saves_and_replays_a_violation(context: Context, tmp_p
 def test_the_command_says_what_was_explored_and_that_it_holds(
     context: Context, tmp_path: Path
 ) -> None:
-    arguments = ["--program", "take-over", "--bound", "1", "--schedules", "30", "--json"]
+    arguments = ["--program", "takeover", "--bound", "1", "--interleavings", "30", "--json"]
     ran = CliRunner().invoke(explore_command, [*arguments, "--save-to", str(tmp_path)], obj=context)
     assert ran.exit_code == 0, ran.output
     facts = json.loads(ran.stdout)
@@ -129,7 +129,7 @@ def test_the_command_says_what_was_explored_and_that_it_holds(
 
 
 def test_the_command_says_when_nothing_was_shown(context: Context) -> None:
-    arguments = ["--program", "fair-shares", "--bound", "0", "--schedules", "2"]
+    arguments = ["--program", "three-claimants", "--bound", "0", "--interleavings", "2"]
     ran = CliRunner().invoke(explore_command, arguments, obj=context)
     assert ran.exit_code == 2, ran.output
     assert "nothing was shown" in ran.output

@@ -24,15 +24,15 @@ from faultline_drills.cli.verdicts import exit_code
 from faultline_drills.explorer import PROGRAMS, ExploreReport, ProgramReport
 from faultline_drills.explorer import explore as explore_programs
 from faultline_drills.explorer.explorer import Counterexample
+from faultline_drills.explorer.interleaving import Step
+from faultline_drills.explorer.interleaving_diagram import draw
 from faultline_drills.explorer.programs import story_of
-from faultline_drills.explorer.replay import save
-from faultline_drills.explorer.schedule import Step
-from faultline_drills.explorer.timeline import draw
+from faultline_drills.explorer.replay_file import save
 from faultline_drills.provenance import provenance
 from faultline_drills.subjects import Subject
 
 _COUNTED = ("takeovers", "stale_rejections", "lock_waits", "commits")
-_SCHEDULES = 100
+_INTERLEAVINGS = 100
 _MANY = 1_000_000
 _WIDTH = 160
 
@@ -47,12 +47,12 @@ _WIDTH = 160
     type=click.IntRange(0, 3),
     default=2,
     show_default=True,
-    help="Try every schedule with up to so many preemptions, then others at random.",
+    help="Try every interleaving with up to so many preemptions, then others at random.",
 )
 @click.option(
-    "--schedules",
+    "--interleavings",
     type=click.IntRange(min=1),
-    help=f"At most so many different ones per program. [default: {_SCHEDULES}, or any number with --seconds]",
+    help=f"Try at most this many per program.  [default: {_INTERLEAVINGS}; unlimited with --seconds]",
 )
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="For all programs together.")
 @click.option("--seed", default=0, show_default=True)
@@ -71,7 +71,7 @@ def explore(
     programs: Sequence[str],
     only_list: bool,
     bound: int,
-    schedules: int | None,
+    interleavings: int | None,
     seconds: float | None,
     seed: int,
     subject: str,
@@ -88,9 +88,9 @@ def explore(
         _list(console)
         return
     chosen = list(programs) or list(PROGRAMS)
-    limit = schedules or (_SCHEDULES if seconds is None else _MANY)
+    limit = interleavings or (_INTERLEAVINGS if seconds is None else _MANY)
     with (
-        unheard(),
+        logging_discarded(),
         playground(context, None if as_json else console, subject=Subject(subject)) as url,
         _display(console, chosen, limit) as show,
     ):
@@ -98,16 +98,16 @@ def explore(
             url,
             chosen,
             max_preemptions=bound,
-            max_schedules=limit,
+            max_interleavings=limit,
             max_seconds=seconds,
             seed=seed,
-            on_schedule=show,
+            on_interleaving=show,
         )
     saved = _save(report, save_to, subject)
     if as_json:
         words = [f"faultline drill explore --bound {bound} --seed {seed}"]
         words += [f"--program {name}" for name in programs]
-        words += [f"--seconds {seconds:g}"] if seconds else [f"--schedules {limit}"]
+        words += [f"--seconds {seconds:g}"] if seconds else [f"--interleavings {limit}"]
         words += [f"--subject {subject}"] if subject != Subject.FAULTLINE else []
         print(json.dumps(_facts(report, saved, " ".join(words)), indent=2))
     else:
@@ -122,7 +122,7 @@ def wide_console(*, stderr: bool) -> Console:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def logging_discarded() -> Iterator[None]:
     """What the explored code says of its thousands of refusals is no news here."""
     with Path(os.devnull).open("w") as nowhere:
         log.open(style="json", stream=nowhere)
@@ -152,7 +152,7 @@ def _display(
             progress.update(
                 task,
                 description=f"{report.name:24}",
-                completed=sum(each.schedules for each in done.values()),
+                completed=sum(each.interleavings for each in done.values()),
                 found=f"{refused} refused, {waits} lock waits",
             )
 
@@ -178,7 +178,7 @@ def _save(report: ExploreReport, folder: Path, subject: str) -> Path | None:
     save(found, path, subject=subject, server_version=report.server_version)
     path.with_suffix(".svg").write_text(
         draw(
-            found.outcome.performed.steps,
+            found.execution.record.steps,
             title=f"{found.program}: {story_of(found.program)}",
             violation=violation_of(found),
         )
@@ -187,41 +187,41 @@ def _save(report: ExploreReport, folder: Path, subject: str) -> Path | None:
 
 
 def violation_of(found: Counterexample) -> str:
-    finding = found.outcome.findings[0]
+    finding = found.execution.findings[0]
     return f"{finding.rule.replace('_', ' ')}: {finding.evidence}"
 
 
 def _show(console: Console, report: ExploreReport, saved: Path | None) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("program", no_wrap=True)
-    headings = ("schedules", "distinct", "complete to bound", "most preemptions")
+    headings = ("interleavings", "distinct", "complete to bound", "most preemptions")
     for name in (*headings, *(name.replace("_", " ") for name in _COUNTED)):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for each in report.programs:
         complete = "-" if each.complete_bound < 0 else str(each.complete_bound)
-        figures = [each.performed, each.schedules, complete, each.most_preemptions]
+        figures = [each.executed, each.interleavings, complete, each.most_preemptions]
         figures += [each.counts[name] for name in _COUNTED]
-        verdict = "[green]holds[/]" if each.performed else "not run"
+        verdict = "[green]holds[/]" if each.executed else "not run"
         if each.counterexample is not None:
             verdict = "[bold red]violated[/]"
         table.add_row(each.name, *(f"{figure}" for figure in figures), verdict)
     console.print(table)
-    performed = [each for each in report.programs if each.performed]
-    seconds = sum(each.seconds for each in performed)
-    rate = report.schedules / seconds if seconds else 0.0
+    record = [each for each in report.programs if each.executed]
+    seconds = sum(each.seconds for each in record)
+    rate = report.interleavings / seconds if seconds else 0.0
     console.print(
-        f"\n{report.schedules:,} different schedules of {_programs(performed)} in"
+        f"\n{report.interleavings:,} different interleavings of {_programs(record)} in"
         f" {seconds:.1f} s ({rate:.0f} per second), seed {report.seed}; complete to some bound:"
-        f" {_programs([each for each in performed if each.complete_bound >= 0])}"
+        f" {_programs([each for each in record if each.complete_bound >= 0])}"
     )
     found = report.counterexample
     if found is not None:
         console.print(
-            f"\n[bold red]violated[/] after {found.found_after} schedules of {found.program}:"
+            f"\n[bold red]violated[/] after {found.found_after} interleavings of {found.program}:"
             f"\n  {escape(story_of(found.program))}\n"
         )
-        show_steps(console, found.outcome.performed.steps)
+        show_steps(console, found.execution.record.steps)
         console.print(f"\n[bold red]{escape(violation_of(found))}[/]")
         console.print(f"\nsee it again: faultline drill replay {saved}", soft_wrap=True)
     elif report.missing:
@@ -240,7 +240,7 @@ def show_steps(console: Console, steps: Sequence[Step]) -> None:
         table.add_column(name)
     for number, step in enumerate(steps, 1):
         token = "" if step.token is None else str(step.token)
-        cells = (str(number), step.actor, step.what, token, step.heard, step.rows)
+        cells = (str(number), step.actor, step.action, token, step.result, step.jobs)
         table.add_row(*map(escape, cells))
     console.print(table)
 
@@ -252,12 +252,12 @@ def _facts(report: ExploreReport, saved: Path | None, command: str) -> dict[str,
         "missing": report.missing,
         "seed": report.seed,
         "provenance": provenance(command, seed=report.seed, postgres=report.server_version).facts(),
-        "schedules": report.schedules,
+        "interleavings": report.interleavings,
         "programs": [
             {
                 "name": each.name,
-                "schedules": each.performed,
-                "distinct": each.schedules,
+                "interleavings": each.executed,
+                "distinct": each.interleavings,
                 "complete_bound": each.complete_bound,
                 "most_preemptions": each.most_preemptions,
                 "seconds": round(each.seconds, 3),
@@ -270,9 +270,9 @@ def _facts(report: ExploreReport, saved: Path | None, command: str) -> dict[str,
         else {
             "program": found.program,
             "found_after": found.found_after,
-            "rule": found.outcome.findings[0].rule,
-            "evidence": found.outcome.findings[0].evidence,
-            "vector": list(found.vector),
+            "rule": found.execution.findings[0].rule,
+            "evidence": found.execution.findings[0].evidence,
+            "interleaving": list(found.interleaving),
             "replay": str(saved),
         },
     }

@@ -14,11 +14,11 @@ from rich.markup import escape
 from faultline.cli.context import Context
 from faultline.errors import InvalidInput
 from faultline_drills.cli import run, soak
-from faultline_drills.cli.explore import show_steps, unheard, wide_console
+from faultline_drills.cli.explore import logging_discarded, show_steps, wide_console
 from faultline_drills.cli.options import json_option
 from faultline_drills.cli.playground import playground
 from faultline_drills.explorer.programs import story_of
-from faultline_drills.explorer.replay import Replayed, load, run_again
+from faultline_drills.explorer.replay_file import ReplayResult, load, replay_interleaving
 from faultline_drills.scenario import DrillSettings, find_scenario
 from faultline_drills.soak import SoakSettings
 from faultline_drills.subjects import Subject
@@ -29,9 +29,9 @@ from faultline_drills.subjects import Subject
 @json_option
 @click.pass_obj
 def replay(context: Context, file: Path, as_json: bool) -> None:
-    """Run again what was saved in FILE: a drill, a soak, or a schedule of the explorer.
+    """Run again what was saved in FILE: a drill, a soak, or an interleaving of the explorer.
 
-    A schedule is repeated step by step. A drill or a soak has the same seed, the same settings and the
+    An interleaving is repeated step by step. A drill or a soak has the same seed, the same settings and the
     same faults, but real processes, whose timing is their own. Exit code 1 when a rule is broken again.
     """
     saved = _read(file)
@@ -73,10 +73,10 @@ def _step_through(context: Context, file: Path, as_json: bool) -> int:
     console = wide_console(stderr=as_json)
     saved = load(file)
     with (
-        unheard(),
+        logging_discarded(),
         playground(context, None if as_json else console, subject=Subject(saved.subject)) as url,
     ):
-        replayed = run_again(url, saved)
+        replayed = replay_interleaving(url, saved)
     if as_json:
         print(json.dumps(_facts(replayed), indent=2))
     else:
@@ -84,11 +84,11 @@ def _step_through(context: Context, file: Path, as_json: bool) -> int:
     return 1 if replayed.is_reproduced else 0
 
 
-def _show(console: Console, replayed: Replayed) -> None:
-    saved, outcome = replayed.replay, replayed.outcome
+def _show(console: Console, replayed: ReplayResult) -> None:
+    saved, outcome = replayed.replay, replayed.execution
     console.print(f"[bold]{saved.program}[/], {saved.subject}: {escape(story_of(saved.program))}\n")
-    show_steps(console, outcome.performed.steps)
-    if outcome.performed.vector != saved.vector:
+    show_steps(console, outcome.record.steps)
+    if outcome.record.interleaving != saved.interleaving:
         console.print("\n[yellow]the actors no longer take the same steps[/]")
     for finding in outcome.findings:
         console.print(
@@ -101,15 +101,15 @@ def _show(console: Console, replayed: Replayed) -> None:
         console.print(f"\n[green]not reproduced[/]: it broke {rules} when it was found")
 
 
-def _facts(replayed: Replayed) -> dict[str, object]:
-    outcome = replayed.outcome
+def _facts(replayed: ReplayResult) -> dict[str, object]:
+    outcome = replayed.execution
     return {
         "program": replayed.replay.program,
         "subject": replayed.replay.subject,
         "reproduced": replayed.is_reproduced,
-        "same_steps": outcome.performed.vector == replayed.replay.vector,
+        "same_steps": outcome.record.interleaving == replayed.replay.interleaving,
         "rules": sorted(outcome.broken_rules),
         "steps": [
-            [step.actor, step.what, step.heard, step.rows] for step in outcome.performed.steps
+            [step.actor, step.action, step.result, step.jobs] for step in outcome.record.steps
         ],
     }

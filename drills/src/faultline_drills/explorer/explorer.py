@@ -1,4 +1,4 @@
-"""Explores programs: performs schedule after schedule, judges each, and stops at the first violation."""
+"""Runs the interleavings of each program, judges each, and stops at the first violation."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from faultline_drills.checker import Finding, Verdict, judge
-from faultline_drills.explorer.minimise import minimise
-from faultline_drills.explorer.play import FINISHER, Play
+from faultline_drills.explorer.execution_rules import Evidence, findings_of
+from faultline_drills.explorer.explorer_database import ExplorerDatabase
+from faultline_drills.explorer.interleaving import ExecutionRecord, FollowInterleaving, Interleaving
+from faultline_drills.explorer.program_execution import FINISHER, ProgramExecution
 from faultline_drills.explorer.programs import PROGRAMS
-from faultline_drills.explorer.rules import Evidence, findings_of
-from faultline_drills.explorer.schedule import Follow, Performed, Vector
 from faultline_drills.explorer.scheduler import Decide
-from faultline_drills.explorer.search import AtRandom, Frontier
-from faultline_drills.explorer.stage import Stage
+from faultline_drills.explorer.search import Frontier, RandomInterleaving
+from faultline_drills.explorer.shrinking import shrink
 from faultline_drills.history import History, Phase, Verb
 
 _DUPLICATES_IN_A_ROW = 40
-_SLICE = 10  # schedules of one program before it is the next one's turn
+_SLICE = 10  # interleavings of one program before it is the next one's turn
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """One schedule, and what is wrong with it."""
+class JudgedExecution:
+    """One interleaving, and what is wrong with it."""
 
-    performed: Performed
+    record: ExecutionRecord
     history: History
     findings: tuple[Finding, ...]
     counts: Counter[str]
@@ -39,17 +39,17 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Counterexample:
     program: str
-    vector: Vector
+    interleaving: Interleaving
     seed: int
-    found_after: int  # schedules of this program
-    outcome: Outcome
+    found_after: int  # interleavings of this program
+    execution: JudgedExecution
 
 
 @dataclass(slots=True)
 class ProgramReport:
     name: str
-    schedules: int = 0  # distinct ones
-    performed: int = 0  # with those that had been seen before
+    interleavings: int = 0  # distinct ones
+    executed: int = 0  # with those that had been seen before
     complete_bound: int = -1
     most_preemptions: int = 0
     seconds: float = 0.0
@@ -64,8 +64,8 @@ class ExploreReport:
     server_version: str = ""
 
     @property
-    def schedules(self) -> int:
-        return sum(program.schedules for program in self.programs)
+    def interleavings(self) -> int:
+        return sum(program.interleavings for program in self.programs)
 
     @property
     def counts(self) -> Counter[str]:
@@ -94,31 +94,31 @@ def explore(
     programs: Sequence[str] | None = None,
     *,
     max_preemptions: int = 2,
-    max_schedules: int = 200,
+    max_interleavings: int = 200,
     max_seconds: float | None = None,
     seed: int = 0,
-    on_schedule: Callable[[ProgramReport], None] | None = None,
-    tells_story: bool = True,
+    on_interleaving: Callable[[ProgramReport], None] | None = None,
+    shrinks: bool = True,
 ) -> ExploreReport:
-    """In a scratch database that has the subject's schema. Schedules are counted per program, seconds
+    """In a scratch database that has the subject's schema. Interleavings are counted per program, seconds
     are for all of them. It stops at the first violation, and looks for the shortest story of it.
 
     The programs take turns, so that a bug which one of them finds soon is found soon.
     """
     report = ExploreReport(seed=seed)
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
-    with Stage(url) as stage:
-        report.server_version = stage.server_version
+    with ExplorerDatabase(url) as database:
+        report.server_version = database.server_version
         runs = [
-            _ProgramRun(
-                stage, name, max_preemptions=max_preemptions, seed=seed, tells_story=tells_story
+            ProgramSearch(
+                database, name, max_preemptions=max_preemptions, seed=seed, shrinks=shrinks
             )
             for name in programs or PROGRAMS
         ]
         report.programs = [run.report for run in runs]
-        for limit in range(_SLICE, max_schedules + _SLICE, _SLICE):
+        for limit in range(_SLICE, max_interleavings + _SLICE, _SLICE):
             for run in runs:
-                run.go_on(min(limit, max_schedules), deadline, on_schedule)
+                run.go_on(min(limit, max_interleavings), deadline, on_interleaving)
                 if report.counterexample is not None or _is_past(deadline):
                     return report
             if all(run.is_exhausted for run in runs):
@@ -130,34 +130,42 @@ def _is_past(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-def perform(stage: Stage, program: str, decide: Decide, *, narrate: bool = False) -> Outcome:
-    """One schedule from a clean slate to its judgement."""
-    play = Play(stage)
-    PROGRAMS[program](play)
-    performed = play.perform(decide, narrate=narrate)
-    play.finish(performed)
-    world, movers = stage.world()
-    judgement = judge(play.history, world)
-    own = findings_of(Evidence(play.history, world, movers, performed, play.declared_dead))
-    counts = play.counts
+def run_interleaving(
+    database: ExplorerDatabase, program: str, decide: Decide, *, with_steps: bool = False
+) -> JudgedExecution:
+    """One interleaving from a clean slate to its judgement."""
+    execution = ProgramExecution(database)
+    PROGRAMS[program](execution)
+    record = execution.run(decide, with_steps=with_steps)
+    execution.finish(record)
+    world, writers = database.world()
+    judgement = judge(execution.history, world)
+    own = findings_of(Evidence(execution.history, world, writers, record, execution.declared_dead))
+    counts = execution.counts
     counts["commits"] = len(world.ledger)
-    counts["lock_waits"] = len(performed.waited)
+    counts["lock_waits"] = len(record.waited)
     counts["takeovers"] = sum(
         claim.outcome is Phase.OK and claim.process != FINISHER and (claim.token or 0) > 1
-        for claim in play.history.operations(Verb.CLAIM)
+        for claim in execution.history.operations(Verb.CLAIM)
     )
-    return Outcome(performed, play.history, (*judgement.findings, *own), counts)
+    return JudgedExecution(record, execution.history, (*judgement.findings, *own), counts)
 
 
-class _ProgramRun:
+class ProgramSearch:
     def __init__(
-        self, stage: Stage, name: str, *, max_preemptions: int, seed: int, tells_story: bool
+        self,
+        database: ExplorerDatabase,
+        name: str,
+        *,
+        max_preemptions: int,
+        seed: int,
+        shrinks: bool,
     ) -> None:
-        self._stage = stage
-        self._tells_story = tells_story
+        self._database = database
+        self._shrinks = shrinks
         self._seed = seed
         self._frontier = Frontier(max_preemptions=max_preemptions, seed=seed)
-        self._seen: set[Vector] = set()
+        self._seen: set[Interleaving] = set()
         self._duplicates_in_a_row = 0
         self.report = ProgramReport(name)
 
@@ -168,53 +176,59 @@ class _ProgramRun:
 
     def go_on(
         self,
-        max_schedules: int,
+        max_interleavings: int,
         deadline: float | None,
-        on_schedule: Callable[[ProgramReport], None] | None,
+        on_interleaving: Callable[[ProgramReport], None] | None,
     ) -> None:
-        """Until it has tried so many different schedules in all."""
+        """Until it has tried so many different interleavings in all."""
         report, began = self.report, time.monotonic()
-        while report.schedules < max_schedules and not self.is_exhausted:
-            is_new = self._try_next(report.performed)
+        while report.interleavings < max_interleavings and not self.is_exhausted:
+            is_new = self._try_next(report.executed)
             self._duplicates_in_a_row = 0 if is_new else self._duplicates_in_a_row + 1
-            if is_new and on_schedule is not None:
-                on_schedule(report)
+            if is_new and on_interleaving is not None:
+                on_interleaving(report)
             if report.counterexample is not None or _is_past(deadline):
                 break
         report.seconds += time.monotonic() - began
         report.complete_bound = self._frontier.complete_bound
 
     def _try_next(self, number: int) -> bool:
-        """Whether the schedule was a new one."""
+        """Whether the interleaving was a new one."""
         prefix = self._frontier.next_prefix()
-        decide = AtRandom(self._seed * 1_000_003 + number) if prefix is None else Follow(prefix)
-        outcome = perform(self._stage, self.report.name, decide)
-        self.report.performed += 1
-        performed = outcome.performed
+        decide = (
+            RandomInterleaving(self._seed * 1_000_003 + number)
+            if prefix is None
+            else FollowInterleaving(prefix)
+        )
+        outcome = run_interleaving(self._database, self.report.name, decide)
+        self.report.executed += 1
+        record = outcome.record
         if prefix is not None:
-            self._frontier.add_alternatives(prefix, performed.decisions)
-        if performed.vector in self._seen:
+            self._frontier.add_alternatives(prefix, record.decisions)
+        if record.interleaving in self._seen:
             return False
-        self._seen.add(performed.vector)
+        self._seen.add(record.interleaving)
         report = self.report
-        report.schedules += 1
+        report.interleavings += 1
         report.counts += outcome.counts
-        report.most_preemptions = max(report.most_preemptions, performed.preemptions)
+        report.most_preemptions = max(report.most_preemptions, record.preemptions)
         if outcome.findings:
-            told = self._shortest(outcome) if self._tells_story else outcome
+            told = self._shortest(outcome) if self._shrinks else outcome
             report.counterexample = Counterexample(
-                report.name, told.performed.vector, self._seed, report.schedules, told
+                report.name, told.record.interleaving, self._seed, report.interleavings, told
             )
         return True
 
-    def _shortest(self, found: Outcome) -> Outcome:
+    def _shortest(self, found: JudgedExecution) -> JudgedExecution:
         """The violation in as few steps as can be, step by step."""
 
-        def attempt(vector: Vector) -> Outcome:
-            return perform(self._stage, self.report.name, Follow(vector), narrate=True)
+        def attempt(interleaving: Interleaving) -> JudgedExecution:
+            return run_interleaving(
+                self._database, self.report.name, FollowInterleaving(interleaving), with_steps=True
+            )
 
-        smallest = minimise(found, attempt)
-        outcome = attempt(smallest.performed.vector)
+        smallest = shrink(found, attempt)
+        outcome = attempt(smallest.record.interleaving)
         if outcome.broken_rules & found.broken_rules:
             return outcome
         return found  # it does not repeat itself, which is worth knowing too

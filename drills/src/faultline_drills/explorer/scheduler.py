@@ -1,4 +1,4 @@
-"""Performs one schedule: lets one actor at a time do one round trip, and sees who waits for whom.
+"""Performs one interleaving: lets one actor at a time do one round trip, and sees who waits for whom.
 
 Nothing is decided by how long something takes. A round trip that does not come back is looked up in
 the server's own lock table: it either waits for another actor, or will come back.
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from faultline.errors import FaultlineError
-from faultline_drills.explorer.gate import Crashed, Gate, News
-from faultline_drills.explorer.schedule import Decision, Performed, Step
+from faultline_drills.explorer.interleaving import Decision, ExecutionRecord, Step
+from faultline_drills.explorer.step_permit import ActorEvent, ActorKilled, StepPermit
 
 Decide = Callable[[int, tuple[str, ...], str | None], str]
 Blocked = Callable[[Sequence[int]], set[int]]  # of these backends, those that wait for one of them
@@ -24,23 +24,23 @@ MAX_TURNS = 400
 
 
 class Stuck(FaultlineError):
-    """An actor neither came back nor waits for another one: the schedule shows nothing."""
+    """An actor neither came back nor waits for another one: the interleaving shows nothing."""
 
     code = "explorer_stuck"
 
 
-class Actor:
+class ActorThread:
     """A part, played in a thread of its own."""
 
     def __init__(
         self,
         name: str,
         part: Callable[[], None],
-        gate: Gate,
+        permit: StepPermit,
         is_ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
-        self.gate = gate
+        self.permit = permit
         self.is_ready = is_ready
         self.is_started = False
         self.stands = False
@@ -63,7 +63,7 @@ class Actor:
 
     def move(self) -> None:
         self.stands = False
-        self.gate.open()
+        self.permit.open()
 
     def join(self) -> None:
         self._thread.join(BOUND_SECONDS)
@@ -71,33 +71,33 @@ class Actor:
     def _play(self) -> None:
         try:
             self._part()
-        except Crashed:
+        except ActorKilled:
             pass
         except BaseException as error:  # seen by the judge, whatever it is
             self.error = error
         finally:
-            self.gate.say_ended()
+            self.permit.report_end()
 
 
-class Performance:
+class StepScheduler:
     def __init__(
         self,
-        actors: Sequence[Actor],
-        news: SimpleQueue[tuple[Gate, News]],
+        actors: Sequence[ActorThread],
+        events: SimpleQueue[tuple[StepPermit, ActorEvent]],
         blocked: Blocked,
         *,
-        standing: Callable[[], str] | None = None,
+        describe_jobs: Callable[[], str] | None = None,
     ) -> None:
         self._actors = {actor.name: actor for actor in actors}
-        self._news = news
+        self._events = events
         self._blocked = blocked
-        self._standing = standing  # how the jobs stand, for a timeline
-        self._done = Performed()
+        self._describe_jobs = describe_jobs  # how the jobs stand, for a timeline
+        self._done = ExecutionRecord()
         self._waiting: set[str] = set()
 
-    def run(self, decide: Decide) -> Performed:
+    def run(self, decide: Decide) -> ExecutionRecord:
         """Until everybody has ended, or nobody can move."""
-        for actor in self._actors.values():  # one by one: the order is part of the schedule
+        for actor in self._actors.values():  # one by one: the order is part of the interleaving
             actor.start()
             self._settle()
         last: str | None = None
@@ -116,19 +116,19 @@ class Performance:
             last = chosen
         else:
             raise Stuck(f"no end after {MAX_TURNS} turns")
-        self._done.is_deadlocked |= any(a.gate.was_deadlocked for a in self._actors.values())
+        self._done.is_deadlocked |= any(a.permit.was_deadlocked for a in self._actors.values())
         self._send_home()
         return self._done
 
     def _runnable(self) -> tuple[str, ...]:
         able = [actor for actor in self._actors.values() if actor.can_move]
-        awake = [actor for actor in able if not actor.gate.is_resting]
+        awake = [actor for actor in able if not actor.permit.yields_turn]
         return tuple(actor.name for actor in awake or able)
 
-    def _take_turn(self, actor: Actor) -> None:
-        step = actor.gate.next_step
+    def _take_turn(self, actor: ActorThread) -> None:
+        step = actor.permit.next_step
         for each in self._actors.values():
-            each.gate.is_resting = False
+            each.permit.yields_turn = False
         actor.move()
         self._settle()
         if self._end_the_killed():
@@ -144,20 +144,20 @@ class Performance:
                 self._waiting.discard(name)
                 self._note(other, "goes on", "")
 
-    def _note(self, actor: Actor, what: str, instead: str) -> None:
-        heard = actor.gate.heard.copy()
-        actor.gate.heard.clear()
-        if self._standing is not None:
+    def _note(self, actor: ActorThread, what: str, instead: str) -> None:
+        heard = actor.permit.results.copy()
+        actor.permit.results.clear()
+        if self._describe_jobs is not None:
             said = instead or "; ".join(heard)
             self._done.steps.append(
-                Step(actor.name, what, said, self._standing(), actor.gate.token)
+                Step(actor.name, what, said, self._describe_jobs(), actor.permit.token)
             )
 
-    def _in_flight(self) -> list[Actor]:
+    def _in_flight(self) -> list[ActorThread]:
         return [actor for actor in self._actors.values() if actor.is_under_way]
 
     def _end_the_killed(self) -> bool:
-        killed = [a for a in self._actors.values() if a.stands and a.gate.is_doomed]
+        killed = [a for a in self._actors.values() if a.stands and a.permit.is_killed]
         for actor in killed:
             actor.move()  # to its end
         return bool(killed)
@@ -168,11 +168,11 @@ class Performance:
         all_waited_before = False
         while in_flight := self._in_flight():
             try:
-                gate, news = self._news.get(timeout=LOOK_AFTER_SECONDS)
+                permit, events = self._events.get(timeout=LOOK_AFTER_SECONDS)
             except Empty:
-                pids = [a.gate.backend_pid for a in in_flight if a.gate.backend_pid is not None]
+                pids = [a.permit.backend_pid for a in in_flight if a.permit.backend_pid is not None]
                 all_wait = len(pids) == len(in_flight) and self._blocked(pids) >= set(pids)
-                if all_wait and all_waited_before and not despite_waits and self._news.empty():
+                if all_wait and all_waited_before and not despite_waits and self._events.empty():
                     return  # asked twice: one may be woken while the other is looked at
                 all_waited_before = all_wait
                 if time.monotonic() > deadline:
@@ -180,10 +180,10 @@ class Performance:
                     raise Stuck(f"neither back nor waiting for a lock: {names}") from None
                 continue
             all_waited_before = False
-            self._hear(self._actors[gate.name], news)
+            self._hear(self._actors[permit.name], events)
 
-    def _hear(self, actor: Actor, news: News) -> None:
-        if news is News.ENDED:
+    def _hear(self, actor: ActorThread, events: ActorEvent) -> None:
+        if events is ActorEvent.ENDED:
             actor.has_ended = True
             if actor.error is not None:
                 self._done.errors.append((actor.name, actor.error))
@@ -194,6 +194,6 @@ class Performance:
         """Those that were never ready, such as a network that had nothing to deliver."""
         for actor in self._actors.values():
             if actor.stands:
-                actor.gate.is_doomed = True
+                actor.permit.is_killed = True
                 actor.move()
             actor.join()

@@ -1,4 +1,4 @@
-"""Which schedules to try: all those with few preemptions first, then some at random. Pure.
+"""Which interleavings to try: all those with few preemptions first, then some at random. Pure.
 
 Most bugs of concurrent programs need only one or two preemptions, so a complete search by their
 number finds them before a random one would.
@@ -10,16 +10,16 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from faultline_drills.explorer.schedule import Decision, Vector
+from faultline_drills.explorer.interleaving import Decision, Interleaving
 
 
 class Frontier:
-    """Beginnings of schedules that are still to be tried, by the preemptions they need."""
+    """Beginnings of interleavings that are still to be tried, by the preemptions they need."""
 
     def __init__(self, *, max_preemptions: int, seed: int) -> None:
         self._max_preemptions = max_preemptions
         self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
-        self._waiting: dict[int, list[Vector]] = defaultdict(list)
+        self._waiting: dict[int, list[Interleaving]] = defaultdict(list)
         self._waiting[0].append(())
 
     def __len__(self) -> int:
@@ -27,11 +27,11 @@ class Frontier:
 
     @property
     def complete_bound(self) -> int:
-        """Every schedule with this many preemptions was tried; -1 when not even those without."""
+        """Every interleaving with this many preemptions was tried; -1 when not even those without."""
         unfinished = [bound for bound, prefixes in self._waiting.items() if prefixes]
         return min(unfinished, default=self._max_preemptions + 1) - 1
 
-    def next_prefix(self) -> Vector | None:
+    def next_prefix(self) -> Interleaving | None:
         """With the fewest preemptions; among those any, so that a budget cuts off no one kind."""
         for bound in range(self._max_preemptions + 1):
             if prefixes := self._waiting[bound]:
@@ -40,7 +40,7 @@ class Frontier:
                 return prefixes.pop()
         return None
 
-    def add_alternatives(self, prefix: Vector, decisions: Sequence[Decision]) -> None:
+    def add_alternatives(self, prefix: Interleaving, decisions: Sequence[Decision]) -> None:
         """What else could have been decided after `prefix`, given what was."""
         cost = 0
         taken: list[str] = []
@@ -54,7 +54,7 @@ class Frontier:
             taken.append(decision.chosen)
 
 
-class AtRandom:
+class RandomInterleaving:
     """Decides by a seed. A turn is kept more often than not: uniform choices rarely let anybody far."""
 
     def __init__(self, seed: int, *, switch_probability: float = 0.4) -> None:

@@ -49,7 +49,7 @@ def drill(*scenarios: str) -> Layer:
     return Layer(f"drill {' '.join(scenarios)}", ("run", *scenarios, *options))
 
 
-EXPLORER = Layer("explorer", ("explore", "--seed", str(SEED), "--schedules", "60"))
+EXPLORER = Layer("explorer", ("explore", "--seed", str(SEED), "--interleavings", "60"))
 PAPERS = drill("wrong_papers")
 
 

@@ -1,4 +1,4 @@
-"""The search tries each schedule once, those with the fewest preemptions first, and knows when it is
+"""The search tries each interleaving once, those with the fewest preemptions first, and knows when it is
 through."""
 
 from __future__ import annotations
@@ -8,52 +8,59 @@ from math import comb
 
 import pytest
 
-from faultline_drills.explorer.schedule import Decision, Follow, Performed, Vector
+from faultline_drills.explorer.interleaving import (
+    Decision,
+    ExecutionRecord,
+    FollowInterleaving,
+    Interleaving,
+)
 from faultline_drills.explorer.scheduler import Decide
-from faultline_drills.explorer.search import AtRandom, Frontier
+from faultline_drills.explorer.search import Frontier, RandomInterleaving
 
 Lengths = dict[str, int]
 
 
-def play(lengths: Lengths, decide: Decide) -> Performed:
+def simulate(lengths: Lengths, decide: Decide) -> ExecutionRecord:
     """Actors that never wait: each can move until its steps are used up."""
-    left, performed, last = Counter(lengths), Performed(), None
+    left, record, last = Counter(lengths), ExecutionRecord(), None
     while runnable := tuple(name for name in lengths if left[name]):
         current = last if last in runnable else None
-        last = decide(len(performed.decisions), runnable, current)
+        last = decide(len(record.decisions), runnable, current)
         left[last] -= 1
-        performed.decisions.append(Decision(runnable, last, current))
-    return performed
+        record.decisions.append(Decision(runnable, last, current))
+    return record
 
 
-def search(lengths: Lengths, *, max_preemptions: int, seed: int = 0) -> list[Performed]:
+def search(lengths: Lengths, *, max_preemptions: int, seed: int = 0) -> list[ExecutionRecord]:
     frontier = Frontier(max_preemptions=max_preemptions, seed=seed)
     found = []
     while (prefix := frontier.next_prefix()) is not None:
-        performed = play(lengths, Follow(prefix))
-        frontier.add_alternatives(prefix, performed.decisions)
-        found.append(performed)
+        record = simulate(lengths, FollowInterleaving(prefix))
+        frontier.add_alternatives(prefix, record.decisions)
+        found.append(record)
     assert frontier.complete_bound == max_preemptions
     return found
 
 
 def test_without_preemptions_everybody_goes_on_to_the_end() -> None:
-    vectors = {each.vector for each in search({"a": 2, "b": 3}, max_preemptions=0)}
-    assert vectors == {("a", "a", "b", "b", "b"), ("b", "b", "b", "a", "a")}
+    interleavings = {each.interleaving for each in search({"a": 2, "b": 3}, max_preemptions=0)}
+    assert interleavings == {("a", "a", "b", "b", "b"), ("b", "b", "b", "a", "a")}
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 3), (4, 4)])
 def test_with_enough_preemptions_every_interleaving_is_tried_once(first: int, second: int) -> None:
-    vectors = [each.vector for each in search({"a": first, "b": second}, max_preemptions=8)]
-    assert len(vectors) == len(set(vectors)) == comb(first + second, first)
+    interleavings = [
+        each.interleaving for each in search({"a": first, "b": second}, max_preemptions=8)
+    ]
+    assert len(interleavings) == len(set(interleavings)) == comb(first + second, first)
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2, 3])
 def test_a_bound_leaves_out_what_needs_more_preemptions_and_nothing_else(bound: int) -> None:
     lengths = {"a": 3, "b": 3, "c": 2}
     everything = search(lengths, max_preemptions=20)
-    wanted = {each.vector for each in everything if each.preemptions <= bound}
-    found = [each.vector for each in search(lengths, max_preemptions=bound)]
+    wanted = {each.interleaving for each in everything if each.preemptions <= bound}
+    found = [each.interleaving for each in search(lengths, max_preemptions=bound)]
     assert sorted(found) == sorted(wanted)
 
 
@@ -69,24 +76,31 @@ def test_a_search_that_was_cut_short_says_which_bound_it_completed() -> None:
     while frontier.complete_bound < 1:
         prefix = frontier.next_prefix()
         assert prefix is not None
-        frontier.add_alternatives(prefix, play({"a": 3, "b": 3}, Follow(prefix)).decisions)
+        frontier.add_alternatives(
+            prefix, simulate({"a": 3, "b": 3}, FollowInterleaving(prefix)).decisions
+        )
     assert len(frontier) > 0  # those with two preemptions are still to come
 
 
 def test_the_seed_decides_the_order_and_not_what_is_found() -> None:
-    def vectors(seed: int) -> list[Vector]:
+    def interleavings(seed: int) -> list[Interleaving]:
         found = search({"a": 3, "b": 3, "c": 1}, max_preemptions=2, seed=seed)
-        return [each.vector for each in found]
+        return [each.interleaving for each in found]
 
-    assert vectors(1) == vectors(1)
-    assert vectors(1) != vectors(2)
-    assert set(vectors(1)) == set(vectors(2))
+    assert interleavings(1) == interleavings(1)
+    assert interleavings(1) != interleavings(2)
+    assert set(interleavings(1)) == set(interleavings(2))
 
 
-def test_a_random_schedule_is_the_same_for_the_same_seed() -> None:
+def test_a_random_interleaving_is_the_same_for_the_same_seed() -> None:
     lengths = {"a": 6, "b": 6, "c": 6}
-    assert play(lengths, AtRandom(7)).vector == play(lengths, AtRandom(7)).vector
-    assert len({play(lengths, AtRandom(seed)).vector for seed in range(20)}) > 10
+    assert (
+        simulate(lengths, RandomInterleaving(7)).interleaving
+        == simulate(lengths, RandomInterleaving(7)).interleaving
+    )
+    assert (
+        len({simulate(lengths, RandomInterleaving(seed)).interleaving for seed in range(20)}) > 10
+    )
 
 
 def test_taking_over_from_somebody_who_cannot_go_on_is_no_preemption() -> None:

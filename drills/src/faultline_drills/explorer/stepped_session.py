@@ -15,21 +15,21 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from faultline.database import Connection, connect
-from faultline_drills.explorer.gate import Gate
+from faultline_drills.explorer.step_permit import StepPermit
 
 
-class Fault(Enum):
+class RoundTripFault(Enum):
     """What the network does to the next round trip. Either way the client sees a lost connection."""
 
-    LOSES_THE_ANSWER = auto()  # it is carried out
-    DELIVERS_LATE = auto()  # it is carried out when the network gets round to it
+    LOSE_REPLY = auto()  # it is carried out
+    DELIVER_LATE = auto()  # it is carried out when the network gets round to it
 
 
 class LostConnection(psycopg.OperationalError):
     """What a client sees when its connection breaks."""
 
 
-class Letter:
+class DelayedRoundTrip:
     """A round trip that the network still has to deliver."""
 
     def __init__(self, conn: Connection, sending: Any) -> None:
@@ -44,12 +44,12 @@ class Letter:
         except psycopg.Error:
             pass
         finally:
-            settle_down(self._conn)
+            roll_back(self._conn)
             self._conn.close()
 
 
-class Session:
-    """One actor's connection for one purpose; it lasts over many schedules, a gate over one."""
+class SteppedSession:
+    """One actor's connection for one purpose; it lasts over many interleavings, a permit over one."""
 
     def __init__(self, url: str, owner: str, purpose: str) -> None:
         self._url = url
@@ -57,11 +57,11 @@ class Session:
         self._conn: Connection | None = None
         self.backend_pid: int | None = None  # kept, since a closed connection does not tell
         self._is_severed = False
-        self.gate: Gate | None = None
-        self.fault: Fault | None = None
+        self.permit: StepPermit | None = None
+        self.fault: RoundTripFault | None = None
         self.fault_at: str | None = None  # the step that it waits for; None: the next one
-        self.letter: Letter | None = None
-        self.struck: list[str] = []  # the steps that a fault has met
+        self.delayed: DelayedRoundTrip | None = None
+        self.fault_steps: list[str] = []  # the steps that a fault has met
 
     @property
     def is_under_way(self) -> bool:
@@ -89,18 +89,18 @@ class Session:
 
     def end_transaction(self) -> None:
         if self._conn is not None:
-            settle_down(self._conn)
+            roll_back(self._conn)
 
     def reset(self) -> None:
-        """Between two schedules, when nobody uses it."""
-        self.gate = self.fault = self.fault_at = self.letter = None
-        self.struck = []
+        """Between two interleavings, when nobody uses it."""
+        self.permit = self.fault = self.fault_at = self.delayed = None
+        self.fault_steps = []
         if self._conn is not None:
             self._renew(self._conn)
 
     def _renew(self, conn: Connection) -> None:
         """As good as a new one. A block that was killed inside has not told the driver of its end."""
-        settle_down(conn)
+        roll_back(conn)
         conn._num_transactions = 0
         self._is_severed = False
 
@@ -112,56 +112,56 @@ class Session:
         self._is_severed = True
         raise OSError("severed")
 
-    def _take_fault(self, step: str) -> Fault | None:
+    def _take_fault(self, step: str) -> RoundTripFault | None:
         if self.fault is None or self.fault_at not in (None, step):
             return None
         fault, self.fault = self.fault, None
-        self.struck.append(step)
+        self.fault_steps.append(step)
         return fault
 
     def _round_trip(self, conn: Connection, sending: Any, *limits: Any, **named_limits: Any) -> Any:
-        gate = self.gate
-        if gate is not None:
-            gate.raise_if_killed()
-        if conn is not self._conn:  # it was lost with a letter; a rollback has nowhere to go
+        permit = self.permit
+        if permit is not None:
+            permit.raise_if_killed()
+        if conn is not self._conn:  # it was lost with a delayed; a rollback has nowhere to go
             sending.close()
             if sending.gi_code.co_name == "_exit_gen":
                 return False
             raise LostConnection("the connection is lost")
-        step = step_of(sending, conn)
-        if gate is None or step is None:
+        step = describe_step(sending, conn)
+        if permit is None or step is None:
             return psycopg.Connection.wait(conn, sending, *limits, **named_limits)
         if self._is_severed:
             sending.close()
             raise LostConnection("the connection is lost")
-        gate.wait_for_turn(step, self.backend_pid)
+        permit.wait_for_permit(step, self.backend_pid)
         fault = self._take_fault(step)
-        if fault is Fault.DELIVERS_LATE:
-            self.letter = Letter(conn, sending)
+        if fault is RoundTripFault.DELIVER_LATE:
+            self.delayed = DelayedRoundTrip(conn, sending)
             self._conn = self.backend_pid = None
-            gate.hear("the connection is lost; it is still on its way")
+            permit.note("the connection is lost; it is still on its way")
             raise LostConnection("the connection is lost")
         try:
             answer = psycopg.Connection.wait(conn, sending, *limits, **named_limits)
         except psycopg.Error as error:
-            gate.raise_if_killed()
-            gate.was_deadlocked |= isinstance(error, psycopg.errors.DeadlockDetected)
-            gate.hear(heard_error(error))
+            permit.raise_if_killed()
+            permit.was_deadlocked |= isinstance(error, psycopg.errors.DeadlockDetected)
+            permit.note(describe_error(error))
             raise
         finally:
-            gate.backend_pid = None
-        if fault is Fault.LOSES_THE_ANSWER:
+            permit.backend_pid = None
+        if fault is RoundTripFault.LOSE_REPLY:
             self._is_severed = True
-            settle_down(conn)
-            gate.hear("the answer is lost")
+            roll_back(conn)
+            permit.note("the answer is lost")
             raise LostConnection("the answer is lost")
         return answer
 
 
-class SessionPool:
+class SteppedSessionPool:
     """Stands where a job expects a pool."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SteppedSession) -> None:
         self._session = session
 
     def getconn(self) -> Connection:
@@ -171,14 +171,14 @@ class SessionPool:
         """There is one, and it stays the session's."""
 
 
-def settle_down(conn: Connection) -> None:
+def roll_back(conn: Connection) -> None:
     """End its transaction, as the server does when a client is gone."""
     if conn.closed or conn.info.transaction_status is TransactionStatus.IDLE:
         return
     conn.pgconn.exec_(b"ROLLBACK")
 
 
-def heard_error(error: psycopg.Error) -> str:
+def describe_error(error: psycopg.Error) -> str:
     if error.sqlstate is None:
         return "the connection is lost"
     return f"refused: {_JOB_ID.sub('', error.diag.message_primary or '')}"
@@ -204,12 +204,12 @@ _WORDS = {
 }
 
 
-def step_of(sending: Any, conn: Connection) -> str | None:
+def describe_step(sending: Any, conn: Connection) -> str | None:
     """What is about to be sent, in words; None for what nobody else could ever notice."""
     name, given = sending.gi_code.co_name, sending.gi_frame.f_locals
     match name:
         case "_execute_gen":
-            return in_words(str(given["query"]))
+            return describe_query(str(given["query"]))
         case "_enter_gen":
             return "BEGIN"
         case "_exit_gen" if given.get("exc_val") is None:
@@ -222,7 +222,7 @@ def step_of(sending: Any, conn: Connection) -> str | None:
     return None if name.startswith("_set_") else name
 
 
-def in_words(query: str) -> str:
+def describe_query(query: str) -> str:
     if query.endswith("COMMIT"):  # with the ledger entry before it, in one message
         return "COMMIT"
     if verb := _VERB.search(query):

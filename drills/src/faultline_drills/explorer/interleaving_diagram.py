@@ -1,11 +1,11 @@
-"""A schedule as a picture: one lane per actor, time downwards. An SVG, built from strings. Pure."""
+"""An interleaving as a picture: one lane per actor, time downwards. An SVG, built from strings. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from faultline_drills.explorer.schedule import Step
+from faultline_drills.explorer.interleaving import Step
 
 _LANE, _ROW, _LEFT, _TOP = 210, 46, 40, 96
 _STATE = 330
@@ -40,13 +40,13 @@ def draw(steps: Sequence[Step], *, title: str, violation: str) -> str:
 
 def _step(row: int, step: Step, lanes: list[str]) -> list[str]:
     x, y = _LEFT + _LANE * lanes.index(step.actor), _TOP + _ROW * row
-    kind = "wait" if step.heard.startswith("waits") else "bad" if "refused" in step.heard else ""
+    kind = "wait" if step.result.startswith("waits") else "bad" if "refused" in step.result else ""
     token = f" · token {step.token}" if step.token is not None else ""
     return [
         f'<rect class="{kind}" x="{x}" y="{y}" width="{_LANE - 14}" height="{_ROW - 8}"/>',
-        _text(x + 6, y + 15, f"{row + 1}. {_short(step.what, 26)}{token}"),
-        _text(x + 6, y + 31, _short(step.heard, 34), "small"),
-        _text(_LEFT + _LANE * len(lanes), y + 22, _short(step.rows, 56), "small"),
+        _text(x + 6, y + 15, f"{row + 1}. {_short(step.action, 26)}{token}"),
+        _text(x + 6, y + 31, _short(step.result, 34), "small"),
+        _text(_LEFT + _LANE * len(lanes), y + 22, _short(step.jobs, 56), "small"),
     ]
 
 

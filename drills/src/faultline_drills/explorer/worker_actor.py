@@ -28,31 +28,31 @@ from faultline.workers.executor import Executor
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.settlement import Settlement
-from faultline_drills.explorer.play import LEASE_SECONDS, QUEUE, Play
-from faultline_drills.explorer.session import Session, SessionPool
+from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
+from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
 from faultline_drills.history import Phase, Verb
 
 T = TypeVar("T")
-Handler = Callable[["Worker", Job], Any]
+Handler = Callable[["WorkerActor", Job], Any]
 
-_PATIENCE = 20  # transient errors in a row: here each has one cause, and it passes
-_LOCKED_ROUNDS = 50
+_MAX_TRANSIENT_ERRORS = 20  # transient errors in a row: here each has one cause, and it passes
+_MAX_LOCKED_ROUNDS = 50
 
 
-class Impatient(FaultlineError):
+class RetriesExhausted(FaultlineError):
     """The library went on trying what cannot succeed."""
 
     code = "explorer_impatient"
 
 
-class HandlerFailed(Exception):
+class SimulatedFailure(Exception):
     """What a handler raises of its own accord."""
 
 
 class SteppedLink(Link):
     """A link over an actor's session. It never pauses: other actors decide when things have changed."""
 
-    def __init__(self, session: Session, purpose: str) -> None:
+    def __init__(self, session: SteppedSession, purpose: str) -> None:
         super().__init__("", purpose=purpose)
         self._session = session
         self._pauses = 0
@@ -62,8 +62,8 @@ class SteppedLink(Link):
 
     async def pause(self, error: BaseException, **_: Any) -> None:
         self._pauses += 1
-        if self._pauses > _PATIENCE:
-            raise Impatient(f"{self.purpose}: {error}") from error
+        if self._pauses > _MAX_TRANSIENT_ERRORS:
+            raise RetriesExhausted(f"{self.purpose}: {error}") from error
 
     async def drop(self) -> None:
         return None
@@ -71,7 +71,7 @@ class SteppedLink(Link):
     close = drop
 
 
-def completed(work: Coroutine[Any, Any, T]) -> T:
+def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Run what never waits for an event loop."""
     try:
         work.send(None)
@@ -81,7 +81,7 @@ def completed(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for an event loop")
 
 
-class _ToldSettlement(Settlement):
+class _RecordingSettlement(Settlement):
     """Remembers what the worker came to believe of each attempt."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -93,32 +93,34 @@ class _ToldSettlement(Settlement):
         super().finish(lease, exit_reason=exit_reason)
 
 
-class Worker:
-    def __init__(self, play: Play, name: str, part: Callable[[Worker], None]) -> None:
+class WorkerActor:
+    def __init__(
+        self, execution: ProgramExecution, name: str, part: Callable[[WorkerActor], None]
+    ) -> None:
         self.name = name
-        self.play = play
+        self.execution = execution
         self.book = LeaseBook()
-        self._gate = play.add(name, lambda: part(self))
-        self._session = play.session(name)
+        self._permit = execution.add(name, lambda: part(self))
+        self._session = execution.session(name)
         self._committer = Committer(
             self._link("committer"), batch_size=100, on_flushed=lambda: None
         )
-        self._settlement = _ToldSettlement(
+        self._settlement = _RecordingSettlement(
             name,
             book=self.book,
             committer=self._committer,
             make_link=self._link,
-            spawn=completed,
+            spawn=run_to_completion,
             retry_seconds=lambda claim: 0.0,
             wake_in=lambda seconds: None,
         )
         unused = cast(Any, None)
         self._executor = Executor(
-            unused, self._settlement, unused, self_fencing=False, spawn=completed
+            unused, self._settlement, unused, self_fencing=False, spawn=run_to_completion
         )
 
     def _link(self, purpose: str, **_: Any) -> Link:
-        return SteppedLink(self.play.session(self.name, purpose), purpose)
+        return SteppedLink(self.execution.session(self.name, purpose), purpose)
 
     def connection(self) -> Connection:
         """For a transaction that the handler owns."""
@@ -127,7 +129,7 @@ class Worker:
     # ── claiming ─────────────────────────────────────────────────────────────────────────────────
 
     def claim(self, batch_size: int = 1) -> list[Job]:
-        number = self.play.history.invoke(self.name, Verb.CLAIM)
+        number = self.execution.history.invoke(self.name, Verb.CLAIM)
         statement = protocol.claim(
             self.name, [QUEUE], batch_size=batch_size, lease_seconds=LEASE_SECONDS
         )
@@ -138,22 +140,24 @@ class Worker:
                 raise
             return []  # what it was given, if anything, runs out
         for claim in claims:
-            self.play.history.end(
+            self.execution.history.end(
                 number, Phase.OK, job=str(claim.job_id), token=claim.fencing_token
             )
-            number = self.play.history.invoke(self.name, Verb.CLAIM)
-        self.play.history.end(number, Phase.FAIL)
-        self._gate.hear(", ".join(f"token {claim.fencing_token}" for claim in claims) or "nothing")
+            number = self.execution.history.invoke(self.name, Verb.CLAIM)
+        self.execution.history.end(number, Phase.FAIL)
+        self._permit.note(
+            ", ".join(f"token {claim.fencing_token}" for claim in claims) or "nothing"
+        )
         return [self.hold(claim) for claim in claims]
 
     def hold(self, claim: Claim) -> Job:
         lease = Lease(claim, sent_at=steady_now(), lease_seconds=LEASE_SECONDS)
         self.book.add(lease)
-        self._gate.token = claim.fencing_token
+        self._permit.token = claim.fencing_token
         return Job(claim, lease, self._pool, None)
 
     def _pool(self) -> Any:
-        return SessionPool(self._session)
+        return SteppedSessionPool(self._session)
 
     # ── attempts ─────────────────────────────────────────────────────────────────────────────────
 
@@ -166,8 +170,8 @@ class Worker:
         numbers = {job: self._begin(job) for job in jobs}
         for job in jobs:
             attempt = self._attempt_of(job, handler)
-            ending = completed(self._executor._run_handler(attempt))
-            completed(self._executor._settle(attempt, ending))
+            ending = run_to_completion(self._executor._run_handler(attempt))
+            run_to_completion(self._executor._settle(attempt, ending))
         self._flush()
         for job, number in numbers.items():
             self._end(job, number)
@@ -178,7 +182,7 @@ class Worker:
         async def run_handler(tools: object) -> Returned | Raised:
             try:
                 return Returned(handler(self, job))
-            except (HandlerFailed, FaultlineError, psycopg.OperationalError) as error:
+            except (SimulatedFailure, FaultlineError, psycopg.OperationalError) as error:
                 return Raised(error)  # any other is a fault of the explorer's own
 
         parts = SimpleNamespace(job=job, claim=job._claim, lease=job._lease, run=run_handler)
@@ -187,38 +191,42 @@ class Worker:
     def _flush(self) -> None:
         waiting = list(self._committer._waiting)
         self._committer._waiting.clear()
-        for _ in range(_LOCKED_ROUNDS):
+        for _ in range(_MAX_LOCKED_ROUNDS):
             if not waiting:
                 return
-            waiting = completed(self._committer._commit(waiting))
-            self._gate.is_resting = True  # the committer pauses: whoever holds the rows goes first
-        raise Impatient("a batch stays locked")
+            waiting = run_to_completion(self._committer._commit(waiting))
+            self._permit.yields_turn = (
+                True  # the committer pauses: whoever holds the rows goes first
+            )
+        raise RetriesExhausted("a batch stays locked")
 
     def give_up(self, job: Job, error: Exception) -> None:
         """Report a failure."""
         number = self._begin(job)
-        completed(self._settlement.fail(cast(Lease, job._lease), error))
+        run_to_completion(self._settlement.fail(cast(Lease, job._lease), error))
         self._end(job, number)
 
     def release(self, job: Job) -> None:
         number = self._begin(job)
-        completed(self._settlement.release(cast(Lease, job._lease)))
+        run_to_completion(self._settlement.release(cast(Lease, job._lease)))
         self._end(job, number)
 
     def _begin(self, job: Job) -> int:
-        return self.play.history.invoke(self.name, Verb.ATTEMPT, job=str(job.id), token=job.token)
+        return self.execution.history.invoke(
+            self.name, Verb.ATTEMPT, job=str(job.id), token=job.token
+        )
 
     def _end(self, job: Job, number: int) -> None:
         told = self._settlement.told[job._claim]
-        self.play.counts["stale_rejections"] += told == "stale"
+        self.execution.counts["stale_rejections"] += told == "stale"
         phase = Phase.OK if told == "success" else Phase.FAIL
-        self.play.history.end(number, phase, exit_reason=told)
-        self._gate.hear({"success": "committed", "stale": "stale: stands aside"}.get(told, told))
+        self.execution.history.end(number, phase, exit_reason=told)
+        self._permit.note({"success": "committed", "stale": "stale: stands aside"}.get(told, told))
 
 
-def heartbeat_of(worker: Worker, beats: int = 1) -> None:
+def add_heartbeat(worker: WorkerActor, beats: int = 1) -> None:
     """The worker's own heartbeat thread, over a session of its own."""
-    name = f"{worker.name}-heart"
+    name = f"{worker.name}-heartbeat"
     settings = WorkerSettings(worker_id=worker.name, lease_seconds=LEASE_SECONDS)
 
     def part() -> None:
@@ -227,8 +235,8 @@ def heartbeat_of(worker: Worker, beats: int = 1) -> None:
             heartbeat._conn = session.connection()
             heartbeat._beat()
 
-    worker.play.add(name, part)
-    session = worker.play.session(name)
+    worker.execution.add(name, part)
+    session = worker.execution.session(name)
 
 
 # ── what handlers do ─────────────────────────────────────────────────────────────────────────────
@@ -241,32 +249,32 @@ def write_effect(conn: Connection, job: Job, *, is_step: bool = False) -> None:
     )
 
 
-def in_its_transaction(worker: Worker, job: Job) -> None:
+def in_its_transaction(worker: WorkerActor, job: Job) -> None:
     with job.transaction() as tx:
         write_effect(tx, job)
 
 
-def in_one_snapshot(worker: Worker, job: Job) -> None:
+def in_one_snapshot(worker: WorkerActor, job: Job) -> None:
     with job.transaction(isolation=psycopg.IsolationLevel.REPEATABLE_READ) as tx:
         write_effect(tx, job)
 
 
-def in_a_transaction_of_its_own(worker: Worker, job: Job) -> None:
+def in_a_transaction_of_its_own(worker: WorkerActor, job: Job) -> None:
     conn = worker.connection()
     with conn.transaction():
         write_effect(conn, job)
         job.commit(conn)
 
 
-def with_a_step_before(worker: Worker, job: Job) -> None:
+def with_a_step_before(worker: WorkerActor, job: Job) -> None:
     with job.fenced() as tx:
         write_effect(tx, job, is_step=True)
     in_its_transaction(worker, job)
 
 
-def without_writes(worker: Worker, job: Job) -> None:
+def without_writes(worker: WorkerActor, job: Job) -> None:
     """The worker commits it."""
 
 
-def in_vain(worker: Worker, job: Job) -> None:
-    raise HandlerFailed("in vain")
+def in_vain(worker: WorkerActor, job: Job) -> None:
+    raise SimulatedFailure("in vain")

@@ -1,11 +1,11 @@
-"""Schedules as plain data: who was let through when, and who else could have been. Pure."""
+"""Interleavings as plain data: who was let through when, and who else could have been. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Vector = tuple[str, ...]  # one actor's name for each decision
+Interleaving = tuple[str, ...]  # one actor's name for each decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Step:
     """What happened at one turn, for people to read."""
 
     actor: str
-    what: str
-    heard: str = ""
-    rows: str = ""  # the jobs afterwards, as everybody else sees them
+    action: str
+    result: str = ""
+    jobs: str = ""  # the jobs afterwards, as everybody else sees them
     token: int | None = None
 
 
 @dataclass(slots=True)
-class Performed:
+class ExecutionRecord:
     decisions: list[Decision] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     waited: list[tuple[str, str]] = field(
@@ -43,7 +43,7 @@ class Performed:
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
 
     @property
-    def vector(self) -> Vector:
+    def interleaving(self) -> Interleaving:
         return tuple(decision.chosen for decision in self.decisions)
 
     @property
@@ -51,12 +51,12 @@ class Performed:
         return sum(decision.preempts(decision.chosen) for decision in self.decisions)
 
 
-class Follow:
-    """Decides by a vector, and where that ends, or asks for somebody who cannot move, lets the current
+class FollowInterleaving:
+    """Decides by an interleaving, and where that ends, or asks for somebody who cannot move, lets the current
     actor go on; else the first in line."""
 
-    def __init__(self, vector: Sequence[str] = ()) -> None:
-        self._vector = vector
+    def __init__(self, interleaving: Sequence[str] = ()) -> None:
+        self._vector = interleaving
 
     def __call__(self, turn: int, runnable: tuple[str, ...], current: str | None) -> str:
         if turn < len(self._vector) and self._vector[turn] in runnable:

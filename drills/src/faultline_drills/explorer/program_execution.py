@@ -1,4 +1,4 @@
-"""One schedule's cast: who takes part, what they were told, and what is left to whoever comes next."""
+"""One interleaving's cast: who takes part, what they were told, and what is left to whoever comes next."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from faultline import protocol
 from faultline.database import run
 from faultline.errors import FaultlineError
 from faultline.model import Claim
-from faultline_drills.explorer.gate import Gate, News
-from faultline_drills.explorer.schedule import Performed, Step
-from faultline_drills.explorer.scheduler import Actor, Decide, Performance
-from faultline_drills.explorer.session import Session
-from faultline_drills.explorer.stage import Stage
+from faultline_drills.explorer.explorer_database import ExplorerDatabase
+from faultline_drills.explorer.interleaving import ExecutionRecord, Step
+from faultline_drills.explorer.scheduler import ActorThread, Decide, StepScheduler
+from faultline_drills.explorer.step_permit import ActorEvent, StepPermit
+from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.history import History, Phase, Verb
 
 QUEUE = "explorer"
 LEASE_SECONDS = 600.0  # no lease runs out by itself: the clock is an actor
 FINISHER = "finisher"
-_COMMITS = ("COMMIT", "commits a batch")
-_ROUNDS = 6  # a job has at most five attempts
+_COMMIT_STEPS = ("COMMIT", "commits a batch")
+_MAX_ROUNDS = 6  # a job has at most five attempts
 _END_EVERY_LEASE = """
     UPDATE faultline.jobs SET next_run_at = clock_timestamp(),
         lease_expires_at = CASE WHEN state = 'running' THEN clock_timestamp() END
@@ -30,18 +30,18 @@ _END_EVERY_LEASE = """
 """
 
 
-class Play:
+class ProgramExecution:
     """What a program fills before the curtain, and the judge reads after it."""
 
-    def __init__(self, stage: Stage) -> None:
-        stage.clear()
-        self.stage = stage
+    def __init__(self, database: ExplorerDatabase) -> None:
+        database.clear()
+        self.database = database
         self.history = History()
         self.counts: Counter[str] = Counter()
         self.declared_dead: set[str] = set()
         self.job_ids: list[UUID] = []
-        self._news: SimpleQueue[tuple[Gate, News]] = SimpleQueue()
-        self._actors: list[Actor] = []
+        self._events: SimpleQueue[tuple[StepPermit, ActorEvent]] = SimpleQueue()
+        self._actors: list[ActorThread] = []
 
     # ── before ───────────────────────────────────────────────────────────────────────────────────
 
@@ -54,9 +54,9 @@ class Play:
             priority=5,
             max_attempts=max_attempts,
         )
-        ids = [queued.job_id for queued in run(self.stage.author, statement)]
+        ids = [queued.job_id for queued in run(self.database.setup, statement)]
         for job_id in ids:
-            self.history.saw("author", Verb.SUBMIT, job=str(job_id), token=None)
+            self.history.saw("setup", Verb.SUBMIT, job=str(job_id), token=None)
         self.job_ids += ids
         return ids
 
@@ -66,7 +66,7 @@ class Play:
 
     def claim_for(self, worker: str, count: int) -> list[Claim]:
         statement = protocol.claim(worker, [QUEUE], batch_size=count, lease_seconds=LEASE_SECONDS)
-        claims = run(self.stage.author, statement)
+        claims = run(self.database.setup, statement)
         for claim in claims:
             self.saw_claim(worker, claim)
         return claims
@@ -76,53 +76,59 @@ class Play:
 
     def add(
         self, name: str, part: Callable[[], None], is_ready: Callable[[], bool] = lambda: True
-    ) -> Gate:
-        gate = Gate(name, self._news)
-        self._actors.append(Actor(name, part, gate, is_ready))
-        return gate
+    ) -> StepPermit:
+        permit = StepPermit(name, self._events)
+        self._actors.append(ActorThread(name, part, permit, is_ready))
+        return permit
 
-    def actor(self, name: str) -> Actor:
+    def actor(self, name: str) -> ActorThread:
         return next(actor for actor in self._actors if actor.name == name)
 
-    def gate_of(self, name: str) -> Gate:
-        return self.actor(name).gate
+    def permit_of(self, name: str) -> StepPermit:
+        return self.actor(name).permit
 
-    def session(self, owner: str, purpose: str = "main") -> Session:
-        session = self.stage.session(owner, purpose)
-        session.gate = self.gate_of(owner)
+    def session(self, owner: str, purpose: str = "main") -> SteppedSession:
+        session = self.database.session(owner, purpose)
+        session.permit = self.permit_of(owner)
         return session
 
-    # ── the schedule ─────────────────────────────────────────────────────────────────────────────
+    # ── the interleaving ─────────────────────────────────────────────────────────────────────────────
 
-    def perform(self, decide: Decide, *, narrate: bool = False) -> Performed:
-        standing = self.stage.standing if narrate else None
-        performance = Performance(self._actors, self._news, self.stage.blocked, standing=standing)
+    def run(self, decide: Decide, *, with_steps: bool = False) -> ExecutionRecord:
+        describe_jobs = self.database.describe_jobs if with_steps else None
+        performance = StepScheduler(
+            self._actors, self._events, self.database.blocked, describe_jobs=describe_jobs
+        )
         return performance.run(decide)
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────
 
-    def finish(self, performed: Performed) -> None:
+    def finish(self, record: ExecutionRecord) -> None:
         """Whoever comes next finishes what is left, with nothing but the protocol."""
-        conn = self.stage.author
+        conn = self.database.setup
         for actor in self._actors:
-            for session in self.stage.sessions_of(actor.name):
-                if session.letter is not None:
-                    session.letter.deliver()
-                self.counts["faults"] += len(session.struck)
-                self.counts["unknown_commits"] += sum(step in _COMMITS for step in session.struck)
+            for session in self.database.sessions_of(actor.name):
+                if session.delayed is not None:
+                    session.delayed.deliver()
+                self.counts["faults"] += len(session.fault_steps)
+                self.counts["unknown_commits"] += sum(
+                    step in _COMMIT_STEPS for step in session.fault_steps
+                )
                 session.reset()
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             if conn.execute(_END_EVERY_LEASE).rowcount == 0:
                 return
             claims = self.claim_for(FINISHER, 10)
             for claim in claims:
                 self._finish_job(claim)
-            if claims and performed.steps:  # somebody reads along
-                step = Step(FINISHER, "claims and commits what is left", "", self.stage.standing())
-                performed.steps.append(step)
+            if claims and record.steps:  # somebody reads along
+                step = Step(
+                    FINISHER, "claims and commits what is left", "", self.database.describe_jobs()
+                )
+                record.steps.append(step)
 
     def _finish_job(self, claim: Claim) -> None:
-        conn, job, token = self.stage.author, str(claim.job_id), claim.fencing_token
+        conn, job, token = self.database.setup, str(claim.job_id), claim.fencing_token
         number = self.history.invoke(FINISHER, Verb.ATTEMPT, job=job, token=token)
         try:
             with conn.transaction():

@@ -1,4 +1,4 @@
-"""The scratch database in which schedules are performed, one after the other, each from a clean slate."""
+"""The scratch database in which interleavings are record, one after the other, each from a clean slate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from faultline.database import connect
-from faultline_drills.explorer.session import Session
+from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recorder import install_records, read_world
 from faultline_drills.world import World
 
@@ -23,13 +23,13 @@ _VACUUM_EVERY = 500
 _END_MILLISECONDS = 10_000
 
 # Who wrote a step of the trail: its session bears the actor's name.
-_MOVERS = (
-    "ALTER TABLE drill.trail ADD COLUMN mover text DEFAULT current_setting('application_name')"
+_WRITER_COLUMN = (
+    "ALTER TABLE drill.trail ADD COLUMN writer text DEFAULT current_setting('application_name')"
 )
-_READ_MOVERS = "SELECT moment, split_part(mover, ' ', 1) FROM drill.trail"
+_READ_WRITERS = "SELECT moment, split_part(writer, ' ', 1) FROM drill.trail"
 
 _BLOCKED = "SELECT pid FROM unnest(%s::int[]) AS pid WHERE pg_blocking_pids(pid) && %s::int[]"
-_STANDING = """
+_JOBS = """
     SELECT j.state, j.fencing_token, j.state = 'running' AND j.lease_expires_at <= clock_timestamp(),
            (SELECT count(*) FROM drill.effects AS e WHERE e.job_id = j.id AND NOT e.is_step)
     FROM faultline.jobs AS j ORDER BY j.id
@@ -37,7 +37,7 @@ _STANDING = """
 
 
 @dataclass(frozen=True, slots=True)
-class Movers:
+class TransitionWriters:
     """By the order of a step in the trail: the actor that took it."""
 
     by_order: Mapping[int, str]
@@ -46,22 +46,22 @@ class Movers:
         return self.by_order.get(order, "")
 
 
-class Stage:
-    """Sessions are kept from one schedule to the next; opening one costs as much as a schedule."""
+class ExplorerDatabase:
+    """Sessions are kept from one interleaving to the next; opening one costs as much as an interleaving."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._sessions: dict[tuple[str, str], Session] = {}
+        self._sessions: dict[tuple[str, str], SteppedSession] = {}
         self._wiped = 0
-        self.author = connect(url, application_name="author drill")  # sets the scene, and ends it
+        self.setup = connect(url, application_name="setup drill")  # sets the scene, and ends it
         self._observer = connect(url, application_name="observer drill")
-        self.author.execute("SET synchronous_commit = off")
-        found = self.author.execute("SELECT to_regclass('drill.trail') IS NULL").fetchone()
+        self.setup.execute("SET synchronous_commit = off")
+        found = self.setup.execute("SELECT to_regclass('drill.trail') IS NULL").fetchone()
         if found == (True,):
-            install_records(self.author)
-            self.author.execute(_MOVERS)
+            install_records(self.setup)
+            self.setup.execute(_WRITER_COLUMN)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> ExplorerDatabase:
         return self
 
     def __exit__(
@@ -72,25 +72,25 @@ class Stage:
     ) -> None:
         for session in self._sessions.values():
             session.close()
-        self.author.close()
+        self.setup.close()
         self._observer.close()
 
-    def session(self, owner: str, purpose: str) -> Session:
+    def session(self, owner: str, purpose: str) -> SteppedSession:
         key = (owner, purpose)
         if key not in self._sessions:
-            self._sessions[key] = Session(self.url, owner, purpose)
+            self._sessions[key] = SteppedSession(self.url, owner, purpose)
         return self._sessions[key]
 
-    def sessions_of(self, owner: str) -> list[Session]:
+    def sessions_of(self, owner: str) -> list[SteppedSession]:
         return [session for (name, _), session in self._sessions.items() if name == owner]
 
     def clear(self) -> None:
         for session in self._sessions.values():
             session.reset()
-        self.author.execute(_WIPE)
+        self.setup.execute(_WIPE)
         self._wiped += 1
         if self._wiped % _VACUUM_EVERY == 0:
-            self.author.execute(_VACUUM)
+            self.setup.execute(_VACUUM)
 
     # ── looking on ───────────────────────────────────────────────────────────────────────────────
 
@@ -102,8 +102,8 @@ class Stage:
     def _actors_pids(self) -> list[int]:
         found: list[int] = []
         for session in list(self._sessions.values()):
-            if (letter := session.letter) is not None:
-                found.append(letter.backend_pid)
+            if (delayed := session.delayed) is not None:
+                found.append(delayed.backend_pid)
             if (pid := session.backend_pid) is not None:
                 found.append(pid)
         return found
@@ -117,7 +117,7 @@ class Stage:
             else:
                 session.end_transaction()
 
-    def terminate(self, session: Session) -> None:
+    def terminate(self, session: SteppedSession) -> None:
         if session.backend_pid is not None:
             self.end_backend(session.backend_pid)
 
@@ -125,18 +125,18 @@ class Stage:
         """Returns when it is gone, and its transaction with it."""
         self._observer.execute("SELECT pg_terminate_backend(%s, %s)", [pid, _END_MILLISECONDS])
 
-    def standing(self) -> str:
+    def describe_jobs(self) -> str:
         """How every job stands now, in a few words."""
-        rows = self._observer.execute(_STANDING).fetchall()
+        rows = self._observer.execute(_JOBS).fetchall()
         return " | ".join(_describe(*row) for row in rows)
 
-    def world(self) -> tuple[World, Movers]:
-        movers = self.author.execute(_READ_MOVERS).fetchall()
-        return read_world(self.author), Movers(dict(movers))
+    def world(self) -> tuple[World, TransitionWriters]:
+        writers = self.setup.execute(_READ_WRITERS).fetchall()
+        return read_world(self.setup), TransitionWriters(dict(writers))
 
     @property
     def server_version(self) -> str:
-        return self.author.info.parameter_status("server_version") or "unknown"
+        return self.setup.info.parameter_status("server_version") or "unknown"
 
 
 def _describe(state: str, token: int, has_expired: bool, effects: int) -> str:

@@ -13,10 +13,10 @@ import psycopg
 
 from faultline import __version__
 from faultline.errors import InvalidInput
-from faultline_drills.explorer.explorer import Counterexample, Outcome, perform
+from faultline_drills.explorer.explorer import Counterexample, JudgedExecution, run_interleaving
+from faultline_drills.explorer.explorer_database import ExplorerDatabase
+from faultline_drills.explorer.interleaving import FollowInterleaving, Interleaving
 from faultline_drills.explorer.programs import PROGRAMS, story_of
-from faultline_drills.explorer.schedule import Follow, Vector
-from faultline_drills.explorer.stage import Stage
 
 _FORMAT = 1
 
@@ -25,29 +25,29 @@ _FORMAT = 1
 class Replay:
     program: str
     subject: str
-    vector: Vector
+    interleaving: Interleaving
     seed: int
     rules: tuple[str, ...]  # that it broke when it was found
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     replay: Replay
-    outcome: Outcome
+    execution: JudgedExecution
 
     @property
     def is_reproduced(self) -> bool:
-        return bool(self.outcome.broken_rules & set(self.replay.rules))
+        return bool(self.execution.broken_rules & set(self.replay.rules))
 
 
 def save(found: Counterexample, path: Path, *, subject: str, server_version: str) -> None:
-    outcome = found.outcome
+    outcome = found.execution
     facts: dict[str, Any] = {
         "format": _FORMAT,
         "program": found.program,
         "story": story_of(found.program),
         "subject": subject,
-        "vector": list(found.vector),
+        "interleaving": list(found.interleaving),
         "seed": found.seed,
         "found_after": found.found_after,
         "rules": sorted(outcome.broken_rules),
@@ -59,7 +59,7 @@ def save(found: Counterexample, path: Path, *, subject: str, server_version: str
             "python": platform.python_version(),
             "psycopg": psycopg.__version__,
         },
-        "steps": [asdict(step) for step in outcome.performed.steps],
+        "steps": [asdict(step) for step in outcome.record.steps],
         "history": [asdict(entry) for entry in outcome.history.entries],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def load(path: Path) -> Replay:
         replay = Replay(
             program=facts["program"],
             subject=facts["subject"],
-            vector=tuple(facts["vector"]),
+            interleaving=tuple(facts["interleaving"]),
             seed=int(facts["seed"]),
             rules=tuple(facts["rules"]),
         )
@@ -86,11 +86,13 @@ def load(path: Path) -> Replay:
     return replay
 
 
-def run_again(url: str, replay: Replay) -> Replayed:
+def replay_interleaving(url: str, replay: Replay) -> ReplayResult:
     """In a scratch database that has the subject's schema."""
-    with Stage(url) as stage:
-        outcome = perform(stage, replay.program, Follow(replay.vector), narrate=True)
-    return Replayed(replay, outcome)
+    with ExplorerDatabase(url) as database:
+        outcome = run_interleaving(
+            database, replay.program, FollowInterleaving(replay.interleaving), with_steps=True
+        )
+    return ReplayResult(replay, outcome)
 
 
 def _commit() -> str | None:

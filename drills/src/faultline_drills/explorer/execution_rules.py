@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from faultline_drills.checker import Finding
-from faultline_drills.explorer.schedule import Performed
-from faultline_drills.explorer.stage import Movers
+from faultline_drills.explorer.explorer_database import TransitionWriters
+from faultline_drills.explorer.interleaving import ExecutionRecord
 from faultline_drills.history import History, Phase, Verb
 from faultline_drills.world import Transition, World
 
-_MAY_DO_ANYTHING = ("author", "clock")
+_MAY_DO_ANYTHING = ("setup", "clock")
 # Steps that skip what somebody has locked. One that waited would hold up every other job of its worker.
 _NEVER_WAIT = ("claims", "renews its leases", "commits a batch", "takes back what has expired")
 
@@ -27,8 +27,8 @@ _NEVER_WAIT = ("claims", "renews its leases", "commits a batch", "takes back wha
 class Evidence:
     history: History
     world: World
-    movers: Movers
-    performed: Performed
+    writers: TransitionWriters
+    record: ExecutionRecord
     declared_dead: Collection[str]
 
     def steps(self) -> Iterator[tuple[Transition, Transition]]:
@@ -44,9 +44,9 @@ def findings_of(evidence: Evidence) -> list[Finding]:
     rules = (
         only_the_holder_moves_a_lease,
         no_commit_after_expiry,
-        what_skips_never_waits,
-        nobody_waits_in_a_circle,
-        nobody_meets_an_unexpected_error,
+        skip_locked_never_waits,
+        no_deadlock,
+        no_unexpected_error,
     )
     return [Finding(rule.__name__, said) for rule in rules for said in rule(evidence)]
 
@@ -57,19 +57,19 @@ def only_the_holder_moves_a_lease(evidence: Evidence) -> Iterator[str]:
     for before, step in evidence.steps():
         if before.after != "running" or (step.after == "running" and step.token != before.token):
             continue
-        mover = evidence.movers.of(step.order)
-        owner = mover.removesuffix("-heart")
-        if mover in _MAY_DO_ANYTHING or before.token in given[step.job].get(owner, ()):
+        writer = evidence.writers.of(step.order)
+        owner = writer.removesuffix("-heartbeat")
+        if writer in _MAY_DO_ANYTHING or before.token in given[step.job].get(owner, ()):
             continue
         taken_back = step.after in ("queued", "failed")
-        if mover == "operator" and step.after == "failed":
+        if writer == "operator" and step.after == "failed":
             continue
-        may_be_dead = mover == "undertaker" and evidence.declared_dead
+        may_be_dead = writer == "mistaken-reconciler" and evidence.declared_dead
         if taken_back and (may_be_dead or _has_run_out(before, step)):
             continue
         verb = "renewed" if step.after == "running" else f"made {step.after}"
         yield (
-            f"job {step.job}: the lease under token {before.token} was {verb} by {mover},"
+            f"job {step.job}: the lease under token {before.token} was {verb} by {writer},"
             " who does not hold it"
         )
 
@@ -80,19 +80,19 @@ def no_commit_after_expiry(evidence: Evidence) -> Iterator[str]:
             yield f"job {step.job}: committed under token {step.token} after its lease had run out"
 
 
-def what_skips_never_waits(evidence: Evidence) -> Iterator[str]:
-    for name, step in evidence.performed.waited:
+def skip_locked_never_waits(evidence: Evidence) -> Iterator[str]:
+    for name, step in evidence.record.waited:
         if step in _NEVER_WAIT:
             yield f"{name} {step}, and had to wait for a lock"
 
 
-def nobody_waits_in_a_circle(evidence: Evidence) -> Iterator[str]:
-    if evidence.performed.is_deadlocked:
+def no_deadlock(evidence: Evidence) -> Iterator[str]:
+    if evidence.record.is_deadlocked:
         yield "actors waited for one another, and the server had to choose a victim"
 
 
-def nobody_meets_an_unexpected_error(evidence: Evidence) -> Iterator[str]:
-    for name, error in evidence.performed.errors:
+def no_unexpected_error(evidence: Evidence) -> Iterator[str]:
+    for name, error in evidence.record.errors:
         yield f"{name}: {type(error).__name__}: {' '.join(str(error).split())}"
 
 

@@ -1,0 +1,255 @@
+"""Everybody who is not a worker: the clock, reconcilers, operators, producers, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import psycopg
+
+from faultline import protocol
+from faultline.database import run
+from faultline.errors import FaultlineError, StaleLease
+from faultline.model import Claim
+from faultline.reconciler.reconciler import Reconciler
+from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
+from faultline_drills.explorer.stepped_session import RoundTripFault
+from faultline_drills.explorer.worker_actor import SteppedLink, run_to_completion
+from faultline_drills.history import Phase, Verb
+
+_EXPIRE = """
+    UPDATE faultline.jobs SET lease_expires_at = clock_timestamp()
+    WHERE lease_expires_at > clock_timestamp() AND id = ANY (%s)
+"""
+
+
+def add_clock(execution: ProgramExecution, *, times: int = 1, only: int | None = None) -> None:
+    """Time passes: the leases run out, of all jobs or of one. Whoever has locked a row is not overtaken:
+    to everybody else its lease runs out when the lock is gone."""
+    ids = execution.job_ids if only is None else [execution.job_ids[only]]
+
+    def part() -> None:
+        for _ in range(times):
+            session.connection().execute(_EXPIRE, [list(ids)])
+
+    execution.add("clock", part)
+    session = execution.session("clock")
+
+
+def add_reconciler(
+    execution: ProgramExecution, name: str = "reconciler", *, looks: int = 1
+) -> None:
+    """The leading reconciler's own look: survey, observe, give back."""
+
+    def part() -> None:
+        leader = Reconciler("")
+        leader._link = SteppedLink(execution.session(name), "reconciler")
+        for _ in range(looks):
+            run_to_completion(leader._look())
+
+    execution.add(name, part)
+
+
+def add_mistaken_reconciler(execution: ProgramExecution, worker: str) -> None:
+    """A reconciler that believes a worker dead, rightly or not, and acts in a transaction of its own."""
+    execution.declared_dead.add(worker)
+
+    def part() -> None:
+        conn = session.connection()
+        with conn.transaction():
+            run(conn, protocol.reconcile(max_jobs=10, dead_workers=[worker]))
+
+    execution.add("mistaken-reconciler", part)
+    session = execution.session("mistaken-reconciler")
+
+
+def add_operator(
+    execution: ProgramExecution, *verbs: str, name: str = "operator", in_transaction: bool = False
+) -> None:
+    """Cancels or retries the first job."""
+    statements = {"cancel": protocol.cancel, "retry": protocol.retry}
+
+    def act(verb: str) -> None:
+        job = execution.job_ids[0]
+        number = execution.history.invoke(name, Verb(verb), job=str(job))
+        try:
+            state = run(session.connection(), statements[verb](job))
+        except FaultlineError as error:
+            is_refused = error.code == "illegal_transition"
+            execution.history.end(
+                number, Phase.FAIL if is_refused else Phase.INFO, error=str(error)
+            )
+            if not is_refused or verb != "retry":
+                raise
+        else:
+            execution.history.end(number, Phase.OK, state=state.value)
+            permit.note(f"it is {state.value}")
+
+    def part() -> None:
+        for verb in verbs:
+            if in_transaction:
+                with session.connection().transaction():
+                    act(verb)
+            else:
+                act(verb)
+
+    permit = execution.add(name, part)
+    session = execution.session(name)
+
+
+def add_producer(
+    execution: ProgramExecution, name: str, key: str, *, in_transaction: bool = False
+) -> None:
+    """Submits one job under a key; in a transaction of its own it may keep actors with that key waiting."""
+
+    def submit() -> None:
+        conn = session.connection()
+        statement = protocol.enqueue(
+            "explored", {"parts": 1}, queue=QUEUE, priority=5, max_attempts=5, idempotency_key=key
+        )
+        number = execution.history.invoke(name, Verb.SUBMIT, key=key)
+        if in_transaction:
+            with conn.transaction():
+                queued = run(conn, statement)
+        else:
+            queued = run(conn, statement)
+        execution.history.end(number, Phase.OK, job=str(queued.job_id), key=key)
+        permit.note("was there before" if queued.existing else "queued")
+
+    permit = execution.add(name, submit)
+    session = execution.session(name)
+
+
+def add_sql_client(
+    execution: ProgramExecution,
+    name: str,
+    *,
+    act: Callable[[psycopg.Connection[object], Claim], None] | None = None,
+) -> None:
+    """Anybody with psql: claims inside a transaction of its own, then commits inside another."""
+
+    def part() -> None:
+        conn = session.connection()
+        number = execution.history.invoke(name, Verb.CLAIM)
+        with conn.transaction():
+            claims = run(
+                conn,
+                protocol.claim(name, [QUEUE], batch_size=1, lease_seconds=LEASE_SECONDS),
+            )
+        if not claims:
+            execution.history.end(number, Phase.FAIL)
+            permit.note("nothing")
+            return
+        claim = claims[0]
+        execution.history.end(number, Phase.OK, job=str(claim.job_id), token=claim.fencing_token)
+        permit.note(f"token {claim.fencing_token}")
+        commit_with_sql(execution, name, claim)
+
+    permit = execution.add(name, part)
+    session = execution.session(name)
+
+
+def commit_with_sql(
+    execution: ProgramExecution, name: str, claim: Claim, *, times: int = 1
+) -> None:
+    """The effect and the ledger entry in one transaction, sent again and again if it is told so."""
+    session = execution.session(name)
+    permit = execution.permit_of(name)
+    permit.token = claim.fencing_token
+    for _ in range(times):
+        conn = session.connection()
+        job, token = str(claim.job_id), claim.fencing_token
+        number = execution.history.invoke(name, Verb.ATTEMPT, job=job, token=token)
+        try:
+            with conn.transaction():
+                conn.execute(
+                    "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)", [job, token]
+                )
+                run(conn, protocol.commit(claim))
+        except StaleLease as error:
+            execution.counts["stale_rejections"] += 1
+            if error.reason != "already_committed":  # by its own earlier entry
+                execution.history.end(number, Phase.FAIL, exit_reason="stale")
+        else:
+            execution.history.end(number, Phase.OK)
+            permit.note("committed")
+
+
+def add_repeating_client(
+    execution: ProgramExecution, name: str, claim: Claim, *, times: int = 2
+) -> None:
+    """A client that sends its commit again and again, whatever it was told."""
+    execution.add(name, lambda: commit_with_sql(execution, name, claim, times=times))
+    execution.session(name)
+
+
+# ── what goes wrong ──────────────────────────────────────────────────────────────────────────────
+
+
+def add_killer(execution: ProgramExecution, victims: Sequence[str]) -> None:
+    """SIGKILL for the first of the victims; its sessions end with it. With more than one name the
+    rest belong to the same process."""
+
+    def part() -> None:
+        permit.wait_for_permit(f"SIGKILL for {victims[0]}", None)
+        execution.counts["kills"] += not execution.actor(victims[0]).has_ended
+        for victim in victims:
+            execution.permit_of(victim).is_killed = True
+        for victim in victims:
+            execution.database.end_sessions(victim)
+
+    permit = execution.add("killer", part)
+
+
+def add_session_killer(execution: ProgramExecution, victim: str) -> None:
+    """An administrator ends the victim's session; the victim's process goes on."""
+
+    def part() -> None:
+        permit.wait_for_permit(f"ends the session of {victim}", None)
+        execution.counts["kills"] += not execution.actor(victim).has_ended
+        execution.database.terminate(execution.database.session(victim, "main"))
+
+    permit = execution.add("administrator", part)
+
+
+def add_delayed_session_killer(execution: ProgramExecution, victim: str) -> None:
+    """An administrator ends a session whose client is gone, before what it sent last arrives."""
+    session = execution.session(victim)
+
+    def part() -> None:
+        permit.wait_for_permit(f"ends the session that {victim} has lost", None)
+        if session.delayed is not None:
+            execution.database.end_backend(session.delayed.backend_pid)
+
+    permit = execution.add("administrator", part, lambda: session.delayed is not None)
+
+
+def add_network_fault(
+    execution: ProgramExecution,
+    victim: str,
+    fault: RoundTripFault,
+    *,
+    at: str | None = None,
+    purpose: str = "main",
+) -> None:
+    """Loses the answer to one round trip of the victim's: to the step that is named, or to whichever
+    comes next when it takes its turn. What it holds back is delivered at a later turn."""
+
+    def strike() -> None:
+        permit.wait_for_permit(f"will lose the next answer to {victim}", None)
+        session.fault = fault
+
+    def deliver() -> None:
+        late.wait_for_permit("delivers what was held back", None)
+        delayed = session.delayed
+        if delayed is not None:
+            late.backend_pid = delayed.backend_pid
+            delayed.deliver()
+            session.delayed = None
+
+    session = execution.session(victim, purpose)
+    if at is None:
+        permit = execution.add("network", strike)
+    else:
+        session.fault, session.fault_at = fault, at
+    if fault is RoundTripFault.DELIVER_LATE:
+        late = execution.add("network", deliver, lambda: session.delayed is not None)
