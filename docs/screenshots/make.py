@@ -1,7 +1,7 @@
-"""Makes the pictures in this folder from a real run: python docs/screenshots/make.py
+"""Makes the screenshots in this folder from a real run: python docs/screenshots/make.py
 
-A PostgreSQL of its own, real workers on a small shop (shop.py), one of them stopped past its lease while
-another takes over, and a headless Chromium that looks at the inspector. Takes about two minutes.
+Starts an embedded PostgreSQL and real workers on a small shop (shop.py). One worker is stopped until its
+lease expires and another takes over. Headless Chromium opens the inspector. Takes about two minutes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from faultline.migrate import migrate
 from faultline_drills.witness import Witness
 
 HERE = Path(__file__).parent
-BOUND_SECONDS = 40.0
-DESK = {"width": 1360, "height": 860}
+TIMEOUT_SECONDS = 40.0
+DESKTOP = {"width": 1360, "height": 860}
 PHONE = {"width": 390, "height": 844}
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-WATCHED_SECONDS = 60.0  # so that the charts have something to show
+CHART_SECONDS = 60.0  # of data for the charts
 
-# Of the worker that serves one queue alone.
-_HELD_BY_THE_SILENT = (
+# Running jobs of the worker that will be stopped: the one that serves only the queue reports.
+_JOBS_OF_STOPPED_WORKER = (
     "SELECT FROM faultline.jobs AS j JOIN faultline.workers AS w ON w.id = j.lease_owner"
     " WHERE j.state = 'running' AND w.queues = '{reports}'"
 )
@@ -40,17 +40,17 @@ _HELD_BY_THE_SILENT = (
 Connection = psycopg.Connection[Any]
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    give_up_at = time.monotonic() + BOUND_SECONDS
-    while not (answer := condition()):
-        if time.monotonic() > give_up_at:
-            raise SystemExit(f"{what} did not happen in {BOUND_SECONDS:g} s")
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (result := condition()):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{what} did not happen in {TIMEOUT_SECONDS:g} s")
         time.sleep(0.02)
-    return answer
+    return result
 
 
 class Shop:
-    """The shop's database, and the processes that work on it."""
+    """The shop's database and its processes."""
 
     def __init__(self, url: str, processes: contextlib.ExitStack) -> None:
         self.url = url
@@ -68,17 +68,17 @@ class Shop:
             found = re.search(r"http://[\d.]+:\d+", "\n".join(witness.stray_lines))
             return found and found[0]
 
-        return str(until(address, "the inspector's start"))
+        return str(wait_until(address, "the inspector's start"))
 
     def _run(self, command: str, *options: str) -> Witness:
-        found_here = {"PYTHONPATH": str(HERE)}
+        environment = {"PYTHONPATH": str(HERE)}
         witness = Witness(
             command,
             app="shop:app",
             url=self.url,
             command=command,
             options=options,
-            environment=found_here,
+            environment=environment,
         )
         self._processes.callback(witness.end)
         return witness
@@ -88,7 +88,7 @@ class Shop:
 
 
 def stage_takeover(shop_: Shop) -> str:
-    """A worker stops in the middle of a charge, another takes over, the first comes back: the job's id."""
+    """Stop a worker during a charge until another takes over; resume it. Return the job's id."""
     enqueued = shop.charge.enqueue(
         invoice=4711, seconds=1.6, conn=shop_.conn, idempotency_key="invoice-4711"
     )
@@ -96,31 +96,31 @@ def stage_takeover(shop_: Shop) -> str:
     lease = ("--lease-seconds", "2.5", "--no-self-fencing", "--max-jobs", "1")
     first = shop_.worker("billing", *lease)
     held = "SELECT FROM faultline.jobs WHERE id = %s AND fencing_token = %s"
-    until(lambda: shop_.has(held, job_id, 1), "the first claim")
+    wait_until(lambda: shop_.has(held, job_id, 1), "the first claim")
     time.sleep(0.5)
     first.stop()
     second = shop_.worker("billing", *lease)
-    until(lambda: shop_.has(held, job_id, 2), "the takeover")
+    wait_until(lambda: shop_.has(held, job_id, 2), "the takeover")
     time.sleep(0.7)
-    first.resume()  # it has slept through its own work: it commits almost at once
-    until(
+    first.resume()  # its sleep is over, so it tries to commit almost at once
+    wait_until(
         lambda: shop_.has("SELECT FROM faultline.rejections WHERE job_id = %s", job_id),
         "the refusal",
     )
     for witness in (second, first):
-        witness.wait(BOUND_SECONDS)
+        witness.wait(TIMEOUT_SECONDS)
     return job_id
 
 
 @contextlib.contextmanager
 def traffic(shop_: Shop) -> Iterator[None]:
-    """Customers, in waves, until the block ends."""
-    is_over = threading.Event()
+    """Enqueue jobs in waves until the block ends."""
+    stopped = threading.Event()
 
-    def trade() -> None:
+    def enqueue_waves() -> None:
         with psycopg.connect(shop_.url, autocommit=True) as conn:
             for round_ in range(10_000):
-                if is_over.wait(0.25):
+                if stopped.wait(0.25):
                     return
                 wave = 6 + 10 * (round_ % 60 < 16)
                 for number in range(wave):
@@ -132,21 +132,23 @@ def traffic(shop_: Shop) -> Iterator[None]:
                 if round_ % 40 == 0:
                     shop.sync_stock.enqueue(warehouse="lisbon", conn=conn)
 
-    trader = threading.Thread(target=trade, daemon=True)
-    trader.start()
+    producer = threading.Thread(target=enqueue_waves, daemon=True)
+    producer.start()
     try:
         yield
     finally:
-        is_over.set()
-        trader.join(BOUND_SECONDS)
+        stopped.set()
+        producer.join(TIMEOUT_SECONDS)
 
 
 class Camera:
+    """Opens pages of the inspector and saves screenshots."""
+
     def __init__(self, browser: Browser, url: str) -> None:
         self._browser = browser
         self._url = url
 
-    def open(self, *, scheme: str = "light", viewport: dict[str, int] = DESK) -> Page:
+    def open(self, *, scheme: str = "light", viewport: dict[str, int] = DESKTOP) -> Page:
         page = self._browser.new_page(
             viewport=viewport,
             color_scheme=scheme,
@@ -160,7 +162,7 @@ class Camera:
 
     def show(self, page: Page, route: str) -> None:
         page.goto(f"{self._url}/#/{route}")
-        page.wait_for_selector(".link-state[data-link=open]", state="attached")
+        page.wait_for_selector(".connection-state[data-connection=open]", state="attached")
         page.wait_for_selector(".skeleton", state="detached")
         page.wait_for_timeout(400)  # charts and fonts
 
@@ -174,11 +176,11 @@ class Camera:
 
 
 def take_pictures(
-    shop_: Shop, camera: Camera, job_id: str, silent: Witness, has_reports: bool
+    shop_: Shop, camera: Camera, job_id: str, stopped_worker: Witness, has_reports: bool
 ) -> None:
     light, dark = camera.open(), camera.open(scheme="dark")
     phone = camera.open(viewport=PHONE)
-    time.sleep(WATCHED_SECONDS)
+    time.sleep(CHART_SECONDS)
     camera.shoot(light, "overview")
     camera.shoot(dark, "overview-dark")
     camera.shoot(phone, "overview-phone")
@@ -186,29 +188,34 @@ def take_pictures(
         camera.shoot(page, f"timeline{suffix}", f"jobs/{job_id}")
     for page in (light, phone):
         camera.show(page, "leases")
-    until(lambda: shop_.has(_HELD_BY_THE_SILENT), "a claim of the worker that is to fall silent")
-    silent.stop()  # its leases begin to run out
+    wait_until(
+        lambda: shop_.has(_JOBS_OF_STOPPED_WORKER), "a claim of the worker that is stopped next"
+    )
+    stopped_worker.stop()  # its leases begin to expire
     for page, name in ((light, "leases"), (phone, "leases-phone")):
         page.wait_for_selector(".badge[data-tone=warn], .badge[data-tone=bad]")
         camera.shoot(page, name)
-    shop_.conn.execute("ANALYZE faultline.jobs")  # what has succeeded is estimated, never counted
+    shop_.conn.execute("ANALYZE faultline.jobs")  # the number of succeeded jobs is an estimate
     for route in ("workers", "queues", "rejections", "audit", "jobs?state=failed"):
         camera.shoot(light, route.partition("?")[0], route)
     if has_reports:
         camera.shoot(light, "reports", "reports", whole=True)
     else:
-        print("no picture of the reports: there are none in the folder")
+        print("no screenshot of the reports page: the folder has no summaries")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--reports", type=Path, default=Path("reports/latest"), help="summaries to show"
+        "--reports",
+        type=Path,
+        default=Path("reports/latest"),
+        help="folder with the summaries to show",
     )
     arguments = parser.parse_args()
     chromium = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     if chromium is None:
-        raise SystemExit("no Chromium on this machine")
+        raise SystemExit("no Chromium found: install one")
     with embedded.temporary_server() as server, contextlib.ExitStack() as processes:
         migrate(server.url)
         shop_ = Shop(server.url, processes)
@@ -217,15 +224,15 @@ def main() -> None:
         shop_.conn.execute(
             "SELECT faultline.enqueue('newsletter.send', '{}', 'newsletter', 5, now() + interval '1 day')"
         )
-        shop_.conn.execute("SELECT faultline.pause_queue('newsletter', 'waits for the lawyers')")
-        silent = shop_.worker("reports", "--lease-seconds", "8", "--concurrency", "3")
+        shop_.conn.execute("SELECT faultline.pause_queue('newsletter', 'waiting for legal review')")
+        stopped_worker = shop_.worker("reports", "--lease-seconds", "8", "--concurrency", "3")
         shop_.worker("reports,billing", "--lease-seconds", "10")
         shop_.worker("mail,billing", "--concurrency", "3")
         shop_.worker("mail,stock", "--concurrency", "2")
         with traffic(shop_), sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             has_reports = any(arguments.reports.glob("*summary.json"))
-            take_pictures(shop_, Camera(browser, url), job_id, silent, has_reports)
+            take_pictures(shop_, Camera(browser, url), job_id, stopped_worker, has_reports)
             browser.close()
 
 

@@ -1,4 +1,4 @@
-"""The application in the pictures: a shop."""
+"""The application in the screenshots: a shop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, an inspector for each test's database, and pages that must not complain."""
+"""Fixtures: headless Chromium, an inspector on each test's database, and tabs whose errors fail the test."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .tab import Tab
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 PHONE = {"width": 360, "height": 740}
-DESK = {"width": 1280, "height": 900}
-BOUND_MILLISECONDS = 40_000.0  # for what comes at once as a rule: a machine may be busy
+DESKTOP = {"width": 1280, "height": 900}
+TIMEOUT_MILLISECONDS = 40_000.0  # long, because the machine may be busy
 
 OpenTab = Callable[..., Tab]
 
 
 def find_chromium() -> str | None:
-    """The one that `FAULTLINE_TEST_CHROMIUM` names, else the first that is installed."""
+    """Return the program in `FAULTLINE_TEST_CHROMIUM`, else the first one installed."""
     named = os.environ.get("FAULTLINE_TEST_CHROMIUM")
     return named or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
 
 
 def has_fonts() -> bool:
-    """Whether fontconfig knows a font; false where it cannot be asked."""
+    """Tell whether fontconfig lists a font; false if fc-list is not installed."""
     program = shutil.which("fc-list")
     if program is None:
         return False
@@ -42,7 +42,7 @@ def has_fonts() -> bool:
 
 
 def require_text(browser: Browser) -> None:
-    """Skip where Chromium ends at the first text of a page because the machine has no font at all."""
+    """Skip if the machine has no font: Chromium crashes at the first text it draws."""
     try:
         page = browser.new_page()
         page.goto("data:text/html,<p>text<input placeholder=text><button>text</button>")
@@ -54,15 +54,15 @@ def require_text(browser: Browser) -> None:
         pytest.skip("Chromium needs a font to draw text: install one, such as fonts-dejavu-core")
 
 
-# Not for the session: while it is open, its event loop is the one of this thread, and another test's
-# asyncio.run would be refused.
+# Not for the whole session: while Playwright is open its event loop runs in this thread, and asyncio.run in
+# another package's test would fail.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
         pytest.skip("no Chromium: install one, or name it in FAULTLINE_TEST_CHROMIUM")
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    expect.set_options(timeout=BOUND_MILLISECONDS)
+    expect.set_options(timeout=TIMEOUT_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox"] if is_root else []
@@ -74,55 +74,55 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
-    """Where the test's inspector looks for reports; empty at first."""
+    """The inspector's folder of reports, empty at first."""
     folder = tmp_path / "reports"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def ended_last(database_url: str) -> Iterator[ExitStack]:
-    """For the processes of a test: pages are closed before them, and their database goes after them."""
-    with ExitStack() as processes:
-        yield processes
+def processes(database_url: str) -> Iterator[ExitStack]:
+    """Processes of a test: ended after its tabs are closed, before its database is dropped."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture
-def inspector(database_url: str, reports: Path, ended_last: ExitStack) -> Inspector:
-    return ended_last.enter_context(serving(database_url, reports=reports))
+def inspector(database_url: str, reports: Path, processes: ExitStack) -> Inspector:
+    return processes.enter_context(serving(database_url, reports=reports))
 
 
 @pytest.fixture
 def proxy(database_url: str) -> Iterator[Proxy]:
-    """Between an inspector and the test's database."""
+    """A proxy between the inspector and the test's database."""
     with proxy_to(database_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def open_tab(browser: Browser, ended_last: ExitStack) -> Iterator[OpenTab]:
-    """Opens a page of an inspector. Whatever the page complained of fails the test when it ends."""
+def open_tab(browser: Browser, processes: ExitStack) -> Iterator[OpenTab]:
+    """Open a tab on an inspector. Errors that the page logged fail the test when it ends."""
     with ExitStack() as opened:
         tabs: list[Tab] = []
 
-        def open_one(url: str, *, viewport: dict[str, int] = DESK, scheme: str = "light") -> Tab:
+        def open_one(url: str, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light") -> Tab:
             context = browser.new_context(
                 viewport=viewport, color_scheme=scheme, reduced_motion="reduce", locale="en-GB"
             )
             opened.callback(context.close)
             page: Page = context.new_page()
-            page.set_default_timeout(BOUND_MILLISECONDS)
+            page.set_default_timeout(TIMEOUT_MILLISECONDS)
             tabs.append(Tab(page, url))
             return tabs[-1]
 
         yield open_one
         for tab in tabs:
-            assert tab.complaints == []
+            assert tab.problems == []
 
 
 @pytest.fixture(scope="package")
 def idle_inspector(new_database: NewDatabase, template: str) -> Iterator[Inspector]:
-    """For tests that only look: one, on a database with nothing in it."""
+    """One inspector on an empty database, shared by tests that only read."""
     with new_database(template) as url, serving(url, reports=Path(os.devnull)) as inspector:
         yield inspector
 

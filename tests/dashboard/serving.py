@@ -1,4 +1,4 @@
-"""Inspectors for dashboards: as users start one, and in this process for tests that only look at pages."""
+"""Starts inspectors: as a process, as users do, or faster in a thread of the test."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
 from faultline_drills.witness import Witness
 
-BOUND_SECONDS = 40.0
-APP = "faultline_drills.race.app:app"  # serves none of its tasks
+TIMEOUT_SECONDS = 40.0
+APP = "faultline_drills.race.app:app"  # its tasks are not run
 
 
 class Inspector(Protocol):
-    """Something that serves a dashboard at `url`."""
+    """A server of the dashboard at `url`."""
 
     @property
     def url(self) -> str: ...
 
 
-class Program:
-    """`faultline …` that serves HTTP, from its first word to its end."""
+class ServerProcess:
+    """A `faultline` command that serves HTTP. The constructor waits until it listens."""
 
     def __init__(self, database_url: str, command: str, *options: str) -> None:
         self._witness = Witness(
@@ -38,22 +38,22 @@ class Program:
         self.url = self._wait_for_address()
 
     def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + BOUND_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline and self._witness.is_alive:
-            said = "\n".join(self._witness.stray_lines)
-            if found := re.search(r"http://[\d.]+:\d+", said):
+            output = "\n".join(self._witness.stray_lines)
+            if found := re.search(r"http://[\d.]+:\d+", output):
                 return found[0]
             time.sleep(0.01)
-        words = self._witness.last_words()
+        output = self._witness.last_words()
         self._witness.end()
-        raise AssertionError(f"it does not listen: {words}")
+        raise AssertionError(f"the server does not listen: {output}")
 
     def end(self) -> None:
         self._witness.end()
 
 
 class ServerThread:
-    """The inspector's application on a port of its own, in a thread: starts in a few milliseconds."""
+    """The inspector's application in a thread; it starts in a few milliseconds."""
 
     def __init__(self, database_url: str, reports: Path) -> None:
         settings = InspectorSettings(database_url=database_url, reports=reports, version="test")
@@ -66,7 +66,7 @@ class ServerThread:
         self.url = self._wait_for_address()
 
     def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + BOUND_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not self._server.started:
             assert self._thread.is_alive(), "the inspector did not start"
             assert time.monotonic() < deadline, "the inspector does not listen"
@@ -76,7 +76,7 @@ class ServerThread:
 
     def end(self) -> None:
         self._server.should_exit = True
-        self._thread.join(BOUND_SECONDS)
+        self._thread.join(TIMEOUT_SECONDS)
         assert not self._thread.is_alive(), "the inspector does not stop"
 
 
@@ -96,7 +96,7 @@ def start_inspector(
     reports: Path | None = None,
     api_url: str | None = None,
     max_streams: int | None = None,
-) -> Program:
+) -> ServerProcess:
     options = ["serve", "--port", port]
     if reports is not None:
         options += ["--reports", str(reports)]
@@ -104,4 +104,4 @@ def start_inspector(
         options += ["--api-url", api_url]
     if max_streams is not None:
         options += ["--max-streams", str(max_streams)]
-    return Program(database_url, "inspector", *options)
+    return ServerProcess(database_url, "inspector", *options)

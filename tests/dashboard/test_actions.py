@@ -1,4 +1,4 @@
-"""An operator's actions: with a key that the API accepts, after a question, and never failing unseen."""
+"""Operators' actions need an accepted key and a confirmation, and show their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue, state, value
 
 from .conftest import OpenTab
-from .serving import APP, BOUND_SECONDS, start_inspector
+from .serving import APP, TIMEOUT_SECONDS, start_inspector
 from .tab import Tab
 
 LONG = "a-queue-whose-name-is-as-long-as-a-name-of-a-queue-may-be-63-ch"
@@ -32,16 +32,16 @@ def is_listening(port: str) -> bool:
 
 
 @pytest.fixture
-def operated(database_url: str, open_tab: OpenTab, ended_last: ExitStack) -> Tab:
-    """A dashboard whose inspector knows the API."""
+def operator_tab(database_url: str, open_tab: OpenTab, processes: ExitStack) -> Tab:
+    """A tab on an inspector with --api-url, so that actions are enabled."""
     port = str(free_port())
-    # Without a cache a revoked key is refused from the next request on.
+    # Without a cache, a revoked key is refused at the next request.
     options = ["--port", port, "--key-cache-seconds", "0"]
     api = Witness("api", app=APP, url=database_url, command="api", options=options)
-    ended_last.callback(api.end)
+    processes.callback(api.end)
     inspector = start_inspector(database_url, api_url=f"http://127.0.0.1:{port}")
-    ended_last.callback(inspector.end)
-    deadline = time.monotonic() + BOUND_SECONDS
+    processes.callback(inspector.end)
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_listening(port):
         assert api.is_alive, api.last_words()
         assert time.monotonic() < deadline, api.last_words()
@@ -56,20 +56,20 @@ def make_key(conn: psycopg.Connection[object], *scopes: Scope) -> str:
 
 
 def enter_key(tab: Tab, key: str) -> Locator:
-    """Hands a key to the open dialog of that name, and returns the dialog."""
+    """Enter a key into the open dialog, and return the dialog."""
     dialog = tab.page.get_by_role("dialog")
     dialog.get_by_label("Key").fill(key)
     dialog.get_by_role("button", name="Use this key").click()
     return dialog
 
 
-def give_key(tab: Tab, key: str) -> None:
-    tab.page.get_by_role("button", name="Operate", exact=True).click()
+def open_key_dialog_and_enter(tab: Tab, key: str) -> None:
+    tab.page.get_by_role("button", name="Enter key", exact=True).click()
     expect(enter_key(tab, key)).to_have_count(0)
 
 
 def press(tab: Tab, label: str, subject: str) -> Locator:
-    """Asks for an action, and returns the question."""
+    """Press an action's button, and return the confirmation dialog."""
     tab.page.get_by_role("button", name=label, exact=True).click()
     dialog = tab.page.get_by_role("dialog", name=f"{label}: {subject}")
     expect(dialog).to_be_visible()
@@ -83,16 +83,16 @@ def press_and_confirm(tab: Tab, label: str, subject: str) -> None:
 
 
 def test_an_operator_with_a_key_pauses_cancels_and_retries(
-    operated: Tab, conn: psycopg.Connection[object]
+    operator_tab: Tab, conn: psycopg.Connection[object]
 ) -> None:
-    tab = operated
-    # As a browser does behind a proxy with a login of its own: the page's key must not take its place.
+    tab = operator_tab
+    # A proxy's login uses the Authorization header: the page's key must not replace it.
     tab.page.set_extra_http_headers({"Authorization": "Basic b3BzOnNlY3JldA=="})
     job_id, _ = enqueue(conn)
     tab.go("queues")
-    tab.settle()
-    expect(tab.page.get_by_role("button", name="Pause")).to_have_count(0)  # not without a key
-    give_key(tab, make_key(conn, Scope.OPERATE))
+    tab.wait_for_data()
+    expect(tab.page.get_by_role("button", name="Pause")).to_have_count(0)  # no key yet
+    open_key_dialog_and_enter(tab, make_key(conn, Scope.OPERATE))
 
     press_and_confirm(tab, "Pause", "default")
     expect(tab.find("td[data-label=Status]")).to_have_text("paused")
@@ -101,11 +101,11 @@ def test_an_operator_with_a_key_pauses_cancels_and_retries(
     expect(tab.find("td[data-label=Status]")).to_have_text("open")
     assert value(conn, "SELECT count(*) FROM faultline.paused_queues") == 0
 
-    tab.page.evaluate(f"location.hash = '#/jobs/{job_id}'")  # a reload would forget the key
+    tab.page.evaluate(f"location.hash = '#/jobs/{job_id}'")  # a reload would lose the key
     press(tab, "Cancel job", "send_mail")
     tab.page.keyboard.press("Escape")
     expect(tab.page.get_by_role("dialog")).to_have_count(0)
-    assert state(conn, job_id) == "queued"  # leaving the question alone does nothing
+    assert state(conn, job_id) == "queued"  # closing the dialog changes nothing
     press_and_confirm(tab, "Cancel job", "send_mail")
     expect(tab.find(".job-title .badge")).to_have_text("failed")
     assert state(conn, job_id) == "failed"
@@ -114,25 +114,25 @@ def test_an_operator_with_a_key_pauses_cancels_and_retries(
     assert state(conn, job_id) == "queued"
 
     tab.page.reload()
-    tab.settle()
+    tab.wait_for_data()
     expect(tab.page.get_by_role("button", name="Cancel job")).to_have_count(0)
     assert (
         tab.page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})").count("flk_") == 0
     )
 
 
-def test_a_key_is_checked_when_it_is_entered_and_a_refused_action_stays_on_the_page(
-    operated: Tab, conn: psycopg.Connection[object]
+def test_a_key_is_checked_when_it_is_entered_and_a_refused_action_keeps_its_dialog_open(
+    operator_tab: Tab, conn: psycopg.Connection[object]
 ) -> None:
-    tab = operated
-    tab.expects_failed_requests = True  # a refusal is one
+    tab = operator_tab
+    tab.expects_failed_requests = True  # the API refuses keys
     enqueue(conn, queue=LONG)
     tab.go("queues")
-    tab.settle()
-    tab.page.get_by_role("button", name="Operate", exact=True).click()
+    tab.wait_for_data()
+    tab.page.get_by_role("button", name="Enter key", exact=True).click()
     for key, words in (
         (keys.new_key().text, "not known, or was revoked"),
-        (make_key(conn, Scope.READ), "may only read"),
+        (make_key(conn, Scope.READ), "has only the scope read"),
         ("flk_with a space", "no spaces"),
     ):
         dialog = enter_key(tab, key)

@@ -1,4 +1,4 @@
-"""What users put into jobs is shown, and never run."""
+"""Markup in jobs' data is shown as text and never executed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.protocol.steps import Lease, claim, claim_new, enqueue, expire
 
 from .tab import PAGES, Tab
 
-SCRIPT = "<script>window.harmed = true</script>"
-IMAGE = "<img src=x onerror='window.harmed = true'>"
+SCRIPT = "<script>window.executed = true</script>"
+IMAGE = "<img src=x onerror='window.executed = true'>"
 
 
 @pytest.fixture
 def hostile_job(database_url: str) -> Lease:
-    """Failed, refused and held by workers whose every text is markup."""
+    """A failed job with a refused write, whose every text is markup."""
     with psycopg.connect(database_url, autocommit=True) as conn:
         first = claim_new(
             conn, worker=IMAGE, payload={"html": SCRIPT, IMAGE: [IMAGE]}, idempotency_key=SCRIPT
@@ -40,22 +40,25 @@ def hostile_job(database_url: str) -> Lease:
 
 def test_markup_in_jobs_stays_text_on_every_page(tab: Tab, hostile_job: Lease) -> None:
     tab.go(f"jobs/{hostile_job.job_id}")
-    tab.settle()
+    tab.wait_for_data()
     expect(tab.find("pre[aria-label=Payload]")).to_contain_text(SCRIPT)
     expect(tab.find("pre[aria-label='Last error']")).to_contain_text(f"{SCRIPT}{IMAGE}")
     expect(tab.find(".facts")).to_contain_text(SCRIPT)
-    expect(tab.find(".story")).to_contain_text(IMAGE)
+    expect(tab.find(".event-list")).to_contain_text(IMAGE)
     expect(tab.find(".timeline svg")).to_contain_text("token 2")
-    assert_unharmed(tab)
-    for route in (*PAGES, "jobs?task=<script>window.harmed=true</script>&queue=%3Cimg%20src=x%3E"):
+    assert_no_markup_executed(tab)
+    for route in (
+        *PAGES,
+        "jobs?task=<script>window.executed=true</script>&queue=%3Cimg%20src=x%3E",
+    ):
         for scheme in ("light", "dark"):
             tab.page.emulate_media(color_scheme=scheme)
             tab.go(route)
-            tab.settle()
-            assert_unharmed(tab)
+            tab.wait_for_data()
+            assert_no_markup_executed(tab)
 
 
-def assert_unharmed(tab: Tab) -> None:
-    assert tab.page.evaluate("window.harmed") is None
+def assert_no_markup_executed(tab: Tab) -> None:
+    assert tab.page.evaluate("window.executed") is None
     assert tab.find("img").count() == 0
     assert tab.find("#app script").count() == 0

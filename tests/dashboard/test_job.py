@@ -1,4 +1,4 @@
-"""One job's page: exact values, why it waits, errors with their lines, and no text that reorders others."""
+"""The page of one job: exact numbers, why it waits, tracebacks, right-to-left text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ PRECISE = "0.10000000000000000001"
 TRACEBACK = (
     'ValueError: no\n\nTraceback (most recent call last):\n  File "shop.py", line 7\nValueError: no'
 )
-TURNED = "\u202etxt.\u05e9\u05dc"  # a right-to-left override, and Hebrew letters
+RIGHT_TO_LEFT = "\u202etxt.\u05e9\u05dc"  # a right-to-left override, and Hebrew letters
 
-# Texts that hold a character of the other direction, and are not alone in an element that isolates them.
-_LOOSE = """
-    const loose = [];
+# Right-to-left texts that are not inside an element that isolates their direction.
+_NOT_ISOLATED = """
+    const found = [];
     const walker = document.createTreeWalker(document.getElementById("app"), NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
         const { data, parentElement } = walker.currentNode;
         const isAlone = parentElement.matches("bdi, pre, option, svg text, svg title");
         if (/[\\u202e\\u0590-\\u05ff]/.test(data) && !isAlone)
-            loose.push(parentElement.outerHTML);
+            found.push(parentElement.outerHTML);
     }
-    loose
+    found
 """
 
 
@@ -40,12 +40,12 @@ def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
         [f'{{"share": {PRECISE}}}', job_id],
     )
     tab.go(f"jobs/{job_id}")
-    tab.settle()
+    tab.wait_for_data()
     payload = tab.find("pre[aria-label=Payload]")
     expect(payload).to_contain_text(f'"invoice": {BEYOND_DOUBLES}')
     expect(payload).to_contain_text(f'"share": {PRECISE}')
     expect(payload).to_contain_text('"empty": []')
-    why = tab.page.get_by_role("region", name="Why it waits")
+    why = tab.page.get_by_role("region", name="Why this job waits")
     expect(why).to_contain_text("no live worker listens to queue unserved")
     expect(why).to_contain_text("Problem")
     expect(why).to_contain_text("worker --queues unserved")
@@ -57,39 +57,43 @@ def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
     expect(tab.find("pre[aria-label=Result]")).to_have_text(str(BEYOND_DOUBLES))
 
 
-def test_an_error_keeps_its_lines_and_no_text_reorders_its_neighbours(
+def test_an_error_keeps_its_lines_and_right_to_left_text_reorders_nothing(
     tab: Tab, conn: psycopg.Connection[object]
 ) -> None:
-    job_id, _ = enqueue(conn, payload={TURNED: TURNED}, idempotency_key=f"key {TURNED}")
-    [lease] = claim_batch(conn, 1, worker=f"worker {TURNED}")
+    job_id, _ = enqueue(
+        conn, payload={RIGHT_TO_LEFT: RIGHT_TO_LEFT}, idempotency_key=f"key {RIGHT_TO_LEFT}"
+    )
+    [lease] = claim_batch(conn, 1, worker=f"worker {RIGHT_TO_LEFT}")
     conn.execute("SELECT faultline.fail(%s, %s, %s, %s, '0', 'fatal')", [*lease, TRACEBACK])
     conn.execute(
         "SELECT faultline.record_rejection(%s, 1, %s, 'token_mismatch')",
-        [job_id, f"late {TURNED}"],
+        [job_id, f"late {RIGHT_TO_LEFT}"],
     )
     conn.execute(
         "SELECT faultline.register_worker(%s, %s, 7, %s, false)",
-        [f"w {TURNED}", f"host {TURNED}", ["default"]],
+        [f"w {RIGHT_TO_LEFT}", f"host {RIGHT_TO_LEFT}", ["default"]],
     )
-    conn.execute("SELECT faultline.pause_queue('other', %s)", [f"reason {TURNED}"])
+    conn.execute("SELECT faultline.pause_queue('other', %s)", [f"reason {RIGHT_TO_LEFT}"])
     enqueue(conn)
-    claim_batch(conn, 1, worker=f"w {TURNED}")
+    claim_batch(conn, 1, worker=f"w {RIGHT_TO_LEFT}")
     for route in ("overview", "leases", "workers", "queues", "rejections"):
         tab.go(route)
-        tab.settle()
+        tab.wait_for_data()
         expect(tab.find("main")).to_contain_text("\u202e")
-        assert tab.page.evaluate(_LOOSE) == [], route
+        assert tab.page.evaluate(_NOT_ISOLATED) == [], route
     tab.go(f"jobs/{job_id}")
-    tab.settle()
-    expect(tab.find(".story")).to_contain_text("the attempt failed")
-    assert tab.page.evaluate(_LOOSE) == []
-    # In JSON each string stands beside others: its name and its value are isolated one by one.
+    tab.wait_for_data()
+    expect(tab.find(".event-list")).to_contain_text("the attempt failed")
+    assert tab.page.evaluate(_NOT_ISOLATED) == []
+    # In JSON every string is isolated on its own: here a name and its value.
     payload = tab.find("pre[aria-label=Payload]")
-    expect(payload.locator("bdi")).to_have_text([f'"{TURNED}"'] * 2)
+    expect(payload.locator("bdi")).to_have_text([f'"{RIGHT_TO_LEFT}"'] * 2)
     error = tab.find("pre[aria-label='Last error']")
     expect(error).to_have_text(TRACEBACK, use_inner_text=True)
     expect(error).to_have_css("white-space-collapse", "preserve")
-    told = tab.find("[data-kind=failed]")
-    expect(told.locator("p")).to_have_text(f"worker {TURNED} the attempt failed: ValueError: no")
-    told.get_by_text("Traceback", exact=True).click()
-    expect(told.locator("pre")).to_contain_text(TRACEBACK, use_inner_text=True)
+    event = tab.find("[data-kind=failed]")
+    expect(event.locator("p")).to_have_text(
+        f"worker {RIGHT_TO_LEFT} the attempt failed: ValueError: no"
+    )
+    event.get_by_text("Traceback", exact=True).click()
+    expect(event.locator("pre")).to_contain_text(TRACEBACK, use_inner_text=True)

@@ -1,4 +1,4 @@
-"""Everything can be reached without a mouse."""
+"""The dashboard can be used with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.protocol.steps import enqueue
 from .tab import Tab
 
 
-def test_the_keys_of_the_help_do_what_it_says(tab: Tab, database_url: str) -> None:
+def test_the_keyboard_shortcuts_of_the_help_work(tab: Tab, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         job_id, _ = enqueue(conn)
     tab.go("overview")
-    tab.settle()
+    tab.wait_for_data()
     keyboard = tab.page.keyboard
     keyboard.press("?")
     expect(tab.page.get_by_role("dialog", name="Help")).to_be_visible()
@@ -32,21 +32,21 @@ def test_the_keys_of_the_help_do_what_it_says(tab: Tab, database_url: str) -> No
     expect(tab.page.get_by_text(str(job_id), exact=True)).to_be_visible()
 
 
-def test_the_first_stop_of_the_tab_key_leads_past_the_navigation(idle_tab: Tab) -> None:
+def test_the_first_tab_stop_skips_the_navigation(idle_tab: Tab) -> None:
     tab = idle_tab
     tab.go("queues")
-    tab.settle()
+    tab.wait_for_data()
     tab.page.keyboard.press("Tab")
-    expect(tab.page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    expect(tab.page.get_by_role("link", name="Skip to the content")).to_be_focused()
     tab.page.keyboard.press("Enter")
     expect(tab.find("main")).to_be_focused()
     expect(tab.find("h1")).to_have_text("Queues")  # the page has not changed
 
 
-def test_what_has_the_focus_is_seen_to_have_it(idle_tab: Tab) -> None:
+def test_the_focused_element_has_a_visible_outline(idle_tab: Tab) -> None:
     tab = idle_tab
     tab.go("queues")
-    tab.settle()
+    tab.wait_for_data()
     for _ in range(12):
         tab.page.keyboard.press("Tab")
         outline = tab.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")

@@ -1,4 +1,4 @@
-"""Lists hold still while they are read, and a search goes on until it has a page."""
+"""Lists keep their order while they are read, and a search continues until a page is full."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from .tab import Tab
 FOUND = 4
 
 
-def test_a_list_holds_still_under_the_pointer(tab: Tab, conn: psycopg.Connection[object]) -> None:
+def test_a_list_keeps_its_order_under_the_pointer(
+    tab: Tab, conn: psycopg.Connection[object]
+) -> None:
     enqueue(conn, task="first")
     tab.go("jobs")
-    tab.settle()
+    tab.wait_for_data()
     rows = tab.find("tbody tr")
     expect(rows).to_have_count(1)
     rows.first.hover()
@@ -39,7 +41,7 @@ def test_a_list_holds_still_under_the_pointer(tab: Tab, conn: psycopg.Connection
     expect(rows.first).to_contain_text("third")
 
 
-def test_a_search_goes_on_by_itself_until_it_has_a_page(
+def test_a_search_continues_until_a_page_is_full(
     tab: Tab, conn: psycopg.Connection[object]
 ) -> None:
     for _ in range(FOUND):
@@ -47,12 +49,12 @@ def test_a_search_goes_on_by_itself_until_it_has_a_page(
     enqueue(conn, task="frequent")
 
     def search_one_job_at_a_time(route: Route) -> None:
-        """The inspector's own answers, cut as it cuts a search that takes too long."""
+        """Return the inspector's responses, cut off as after a search that takes too long."""
         parts = urlsplit(route.request.url)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        asked = parts._replace(query=urlencode({**query, "limit": "1"})).geturl()
+        url = parts._replace(query=urlencode({**query, "limit": "1"})).geturl()
         with contextlib.suppress(Error):  # the page may be closed meanwhile
-            page = route.fetch(url=asked).json()
+            page = route.fetch(url=url).json()
             if page["next"]:
                 page["searched_until"] = page["jobs"][-1]["created_at"]
             route.fulfill(status=200, content_type="application/json", body=json.dumps(page))
@@ -60,5 +62,5 @@ def test_a_search_goes_on_by_itself_until_it_has_a_page(
     tab.page.route("**/api/jobs?*", search_one_job_at_a_time)
     tab.go("jobs?task=rare")
     expect(tab.find("tbody tr")).to_have_count(FOUND)
-    expect(tab.find(".progress")).to_have_count(0)  # it has come to its end
-    tab.page.unroute_all(behavior="ignoreErrors")  # a live list is fetched again and again
+    expect(tab.find(".progress")).to_have_count(0)  # the search is complete
+    tab.page.unroute_all(behavior="ignoreErrors")  # a live list is fetched repeatedly

@@ -1,4 +1,4 @@
-"""The overview leads with what is wrong, on a phone too."""
+"""The overview shows problems first, on a phone too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.protocol.steps import claim_batch, enqueue
 from .conftest import PHONE, OpenTab
 from .serving import Inspector
 
-# Links that are told from the text around them by colour alone, or too faint for WCAG AA.
+# Links that differ from the text around them by colour alone, or whose contrast is below WCAG AA.
 _WEAK_LINKS = """
     const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
     const luminance = (rgb) => rgb.slice(0, 3).map((each) => each / 255)
@@ -34,7 +34,7 @@ _WEAK_LINKS = """
     });
     ({ found: links.length, weak: weak.map((link) => link.outerHTML) })
 """
-# How many pixels have ink in the first columns of a chart: a label that is cut off reaches them.
+# The number of drawn pixels in the first two columns of each chart: a label that is cut off reaches them.
 _CUT_LABELS = """
     [...document.querySelectorAll(".chart canvas")].map((canvas) => {
         const { data } = canvas.getContext("2d").getImageData(0, 0, 2, canvas.height);
@@ -43,7 +43,7 @@ _CUT_LABELS = """
 """
 
 
-def test_the_overview_leads_with_what_is_wrong(
+def test_the_overview_shows_problems_first(
     open_tab: OpenTab, inspector: Inspector, conn: psycopg.Connection[object]
 ) -> None:
     enqueue(conn, queue="unserved")
@@ -56,7 +56,7 @@ def test_the_overview_leads_with_what_is_wrong(
     conn.execute("UPDATE faultline.workers SET last_heartbeat_at = now() - interval '1 hour'")
     tab = open_tab(inspector.url, viewport=PHONE)
     tab.go("overview")
-    tab.settle()
+    tab.wait_for_data()
     attention = tab.page.get_by_role("region", name="What needs attention")
     unserved, failed, gone = (attention.get_by_role("listitem").nth(place) for place in range(3))
     expect(unserved).to_contain_text("Problem")

@@ -1,4 +1,4 @@
-"""Phones, and more rows than one can look at."""
+"""Small screens and long lists."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_no_page_scrolls_sideways_on_a_phone(
     tab = open_tab(inspector.url, viewport=PHONE)
     for route in (*PAGES, f"jobs/{first.job_id}"):
         tab.go(route)
-        tab.settle()
+        tab.wait_for_data()
         assert tab.sideways_overflow() == 0, route
     tab.go("overview")
     tab.page.get_by_role("button", name="Menu").click()
@@ -88,7 +88,7 @@ def test_a_job_with_a_thousand_attempts_shows_the_newest(tab: Tab, database_url:
     expect(lanes).to_have_count(24)
 
 
-def test_a_lease_that_ran_out_stands_first_on_the_board(tab: Tab, database_url: str) -> None:
+def test_an_expired_lease_is_listed_first(tab: Tab, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         claim_new(conn, worker="healthy", task="healthy_task")
         stalled = claim_new(conn, worker="stalled", task="stalled_task")
@@ -97,7 +97,7 @@ def test_a_lease_that_ran_out_stands_first_on_the_board(tab: Tab, database_url: 
     expect(tab.find("tbody tr")).to_have_count(2)
     first, second = tab.find("tbody tr").all()
     expect(first).to_contain_text("stalled_task")
-    expect(first).to_contain_text("run out")
+    expect(first).to_contain_text("expired")
     expect(first.locator(".badge")).to_have_text("high")
     expect(second).to_contain_text("healthy_task")
     expect(second.locator(".badge")).to_have_text("low")

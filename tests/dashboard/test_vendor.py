@@ -1,4 +1,4 @@
-"""The libraries are the ones that their note names, and nothing is fetched from elsewhere."""
+"""Vendored libraries match their recorded hashes, and the dashboard loads nothing else."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from faultline.inspector.settings import WEB
 
 VENDOR = WEB / "vendor"
 KINDS = (".js", ".css", ".html", ".svg")
-# What turns text into markup or code, and what is elsewhere.
+# Functions that turn text into markup or code, and URLs of other hosts.
 SINKS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|dangerouslySet|document\.write|\beval\(|new Function"
     r"|https?://(?!www\.w3\.org/)"
 )
 
 
-def test_every_vendored_file_is_the_one_that_the_note_names() -> None:
+def test_every_vendored_file_has_its_recorded_hash() -> None:
     note = (VENDOR / "README.md").read_text()
     noted = {name: digest for digest, name in re.findall(r"([0-9a-f]{64})  (\S+)", note)}
     found = {
@@ -27,7 +27,7 @@ def test_every_vendored_file_is_the_one_that_the_note_names() -> None:
     assert noted == found
 
 
-def test_our_own_files_use_no_markup_sinks_and_no_other_origin() -> None:
+def test_the_dashboards_files_use_no_markup_sinks_and_no_other_origin() -> None:
     ours = [path for path in WEB.rglob("*") if path.suffix in KINDS and path.parent != VENDOR]
     assert {"index.html", "main.js", "tokens.css"} <= {path.name for path in ours}
     guilty = {path.name: found for path in ours if (found := SINKS.findall(path.read_text()))}

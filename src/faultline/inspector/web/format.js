@@ -1,4 +1,4 @@
-// Numbers, durations and times as people read them. Pure.
+// Formats numbers, durations and times for display. Pure.
 
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -9,7 +9,7 @@ export function count(value) {
   return value == null ? MISSING : whole.format(value);
 }
 
-// An estimate says that it is one. `least`: a smaller number was counted, whatever became of the others.
+// Puts ~ before an estimate. Values below `least` are exact even if `isExact` is false.
 export function countOrEstimate(value, isExact, least = 1000) {
   if (value == null) return MISSING;
   if (isExact !== false || value < least) return whole.format(value);
@@ -52,8 +52,8 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const dayAndYear = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
-// Local time, with the day where it is not today's.
-export function moment(time, now = new Date()) {
+// Local time of day; with the date if the date is not today.
+export function clockTime(time, now = new Date()) {
   if (time == null) return MISSING;
   const at = new Date(time);
   if (Number.isNaN(at.getTime())) return String(time);
@@ -62,12 +62,12 @@ export function moment(time, now = new Date()) {
   return `${date.format(at)}, ${clock.format(at)}`;
 }
 
-// Version 7 ids share their beginning with their neighbours: the end is what tells them apart.
+// UUIDs of version 7 begin with the time, so jobs enqueued together differ only in the last characters.
 export function shortId(id) {
   return id.length > 14 ? `${id.slice(0, 4)}…${id.slice(-8)}` : id;
 }
 
-export function middle(text, length) {
+export function shortenMiddle(text, length) {
   if (text.length <= length) return text;
   if (length < 4) return text.slice(0, Math.max(1, length - 1)) + "…";
   const head = Math.ceil((length - 1) / 2);
@@ -78,12 +78,12 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-// "lease_expired" as words.
-export function words(name) {
+// "lease_expired" becomes "lease expired".
+export function humanize(name) {
   return String(name ?? "").replaceAll("_", " ");
 }
 
-// With a capital letter and a full stop.
+// Adds a capital letter at the beginning and a full stop at the end.
 export function sentence(text) {
   return text && text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 }

@@ -1,4 +1,4 @@
-// One name for the view layer. Values become text nodes or attributes, never markup.
+// Preact and its hooks. `html` turns values into text nodes or attributes, never into markup.
 import htm from "./vendor/htm.js";
 import { h } from "./vendor/preact.js";
 

@@ -1,13 +1,14 @@
-import { live, start } from "./data/live.js";
-import { askAbout } from "./data/operator.js";
+import { live, startLiveUpdates } from "./data/live.js";
+import { loadInspectorInfo } from "./data/operator.js";
 import { html, render } from "./html.js";
 import { Shell } from "./shell/shell.js";
 
-start();
-askAbout();
-let link = live.value.link;
+startLiveUpdates();
+loadInspectorInfo();
+let connection = live.value.connection;
 live.watch((value) => {
-  if (value.link === "open" && link === "lost") askAbout(); // it may be another inspector now
-  link = value.link;
+  // After a lost connection the inspector may be another version, or have other settings.
+  if (value.connection === "open" && connection === "lost") loadInspectorInfo();
+  connection = value.connection;
 });
 render(html`<${Shell} />`, document.getElementById("app"));

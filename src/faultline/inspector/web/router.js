@@ -1,4 +1,4 @@
-// The page is the hash: #/jobs?state=failed, #/jobs/<id>. So it can be linked, and the server needs no routes.
+// Routing by the URL's hash: #/jobs?state=failed, #/jobs/<id>. Every view can be linked; the server needs no routes.
 import { useEffect, useState } from "./html.js";
 
 export function currentRoute() {
@@ -11,7 +11,7 @@ function decode(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // a stray % in an address is no reason to fail
+    return part; // a malformed %-escape stays as it is
   }
 }
 
@@ -28,9 +28,9 @@ export function go(page, id, query) {
 export function useRoute() {
   const [route, setRoute] = useState(currentRoute);
   useEffect(() => {
-    const follow = () => setRoute(currentRoute());
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
+    const update = () => setRoute(currentRoute());
+    addEventListener("hashchange", update);
+    return () => removeEventListener("hashchange", update);
   }, []);
   return route;
 }

@@ -1,6 +1,6 @@
-// What the inspector answers, or an ApiError that says why not.
+// HTTP requests to the inspector. Failures are thrown as ApiError.
 
-const LIMIT_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 export class ApiError extends Error {
   constructor({ status, code, message, hint }) {
@@ -10,18 +10,18 @@ export class ApiError extends Error {
     this.hint = hint;
   }
 
-  // The inspector is not there at all, as opposed to saying no.
+  // There was no response at all.
   get isUnreachable() {
     return this.status === 0;
   }
 
-  // The inspector said no, so nothing was changed. Without an answer that is not known.
+  // The inspector rejected the request, so nothing was changed. Without a response the outcome is unknown.
   get isRefusal() {
     return this.status >= 400 && this.status < 500;
   }
 
-  // 503 is the inspector's word for a database that is away.
-  get isAway() {
+  // The inspector does not respond, or it responds 503 because its database is unreachable.
+  get isOutage() {
     return this.status === 0 || this.status === 503;
   }
 }
@@ -39,30 +39,35 @@ export async function post(path, body, headers) {
 }
 
 async function request(path, options) {
-  const timeLimit = AbortSignal.timeout(LIMIT_MS);
-  const signal = options.signal ? AbortSignal.any([options.signal, timeLimit]) : timeLimit;
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
   let response;
   let text;
   try {
     response = await fetch(`api/${path}`, { credentials: "same-origin", ...options, signal });
     text = await response.text();
   } catch (failure) {
-    if (options.signal?.aborted) throw failure; // nobody waits for it any more
-    throw new ApiError({ status: 0, code: "unreachable", message: "The inspector does not answer." });
+    if (options.signal?.aborted) throw failure; // the caller cancelled the request
+    throw new ApiError({
+      status: 0,
+      code: "unreachable",
+      message: "The inspector does not respond.",
+      hint: "Check that it is running and that this browser can reach it.",
+    });
   }
-  const answer = parse(text);
-  if (response.ok && answer !== undefined) return answer;
-  throw explained(response, text);
+  const body = parse(text);
+  if (response.ok && body !== undefined) return body;
+  throw toApiError(response, text);
 }
 
-// An answer that is an error, as an ApiError.
-export function explained(response, text) {
-  const told = parse(text)?.error ?? {};
+// Converts an error response to an ApiError.
+export function toApiError(response, text) {
+  const error = parse(text)?.error ?? {};
   return new ApiError({
     status: response.status,
-    code: told.code ?? `HTTP ${response.status}`,
-    message: told.message ?? `The inspector answered ${response.status}.`,
-    hint: told.hint,
+    code: error.code ?? `HTTP ${response.status}`,
+    message: error.message ?? `The inspector responded with the HTTP status ${response.status}.`,
+    hint: error.hint,
   });
 }
 

@@ -1,7 +1,7 @@
-// The last minutes of the overview as columns for the charts. Bounded, whatever the page sees.
+// The last minutes of overview data, as columns for the charts. Keeps at most MAX_POINTS points.
 
-const POINTS_KEPT = 900;
-const GAP_SECONDS = 12; // the stream speaks at least every five: longer means that it was cut off
+const MAX_POINTS = 900;
+const GAP_SECONDS = 12; // the stream sends an overview at least every 5 s: a longer gap is an interruption
 
 export class History {
   #rows = [];
@@ -11,7 +11,7 @@ export class History {
     const at = Date.parse(overview.now) / 1000;
     const last = this.#rows.at(-1);
     if (last && at <= last.at) return;
-    if (last && at - last.at > GAP_SECONDS) this.#push({ at: last.at + 1 }); // a hole, not a straight line over it
+    if (last && at - last.at > GAP_SECONDS) this.#push({ at: last.at + 1 }); // a gap in the chart, not a straight line across it
     this.#push({
       at,
       rate: overview.throughput?.succeeded_per_second ?? null,
@@ -25,11 +25,11 @@ export class History {
 
   #push(row) {
     this.#rows.push(row);
-    if (this.#rows.length > POINTS_KEPT) this.#rows.shift();
+    if (this.#rows.length > MAX_POINTS) this.#rows.shift();
     this.version += 1;
   }
 
-  // When the first of them was, in seconds.
+  // The time of the first point, in seconds.
   get start() {
     return this.#rows[0]?.at ?? null;
   }

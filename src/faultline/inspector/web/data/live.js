@@ -1,43 +1,43 @@
-// The stream of events, kept open: what the queue looked like a moment ago, and whether we still know.
-// Where the inspector has no stream left for this page, the page polls until it has.
-import { ApiError, explained, get } from "./api.js";
+// The inspector's event stream and the latest state received from it. Reconnects with backoff.
+// If the inspector has reached its limit of streams, the page polls until a stream is free.
+import { ApiError, get, toApiError } from "./api.js";
 import { History } from "./history.js";
 import { Store } from "./store.js";
 
-const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 10_000;
-const HIDDEN_MS = 30_000;
+const FIRST_RETRY_MS = 500;
+const MAX_RETRY_MS = 10_000;
+const HIDDEN_MS = 30_000; // a page hidden for this long closes its stream
 const POLL_MS = 5_000;
-const REJECTIONS_KEPT = 50;
-// The stream speaks every five seconds even when nothing happens: silence this long means that it is dead.
-// Unless the database is away: then there is nothing to say.
+const MAX_REJECTIONS = 50;
+// The stream sends an overview every 5 s, even from an idle queue, but nothing while the database is unreachable.
+// Without an event for this long the page reconnects, unless the database is known to be unreachable.
 const SILENCE_LIMIT_MS = 15_000;
 
 export const live = new Store({
-  // "open": events arrive · "polling": no stream is free, so the page asks · "lost": the inspector does not answer
-  link: "connecting",
-  refusal: null, // while polling: what the inspector said
+  // "connecting", "open" (events arrive), "polling" (no stream is free) or "lost" (the inspector does not respond)
+  connection: "connecting",
+  refusal: null, // while polling: the inspector's error
   database: { ok: null, reason: null },
   overview: null,
-  heardAt: null, // when the last overview arrived, by this machine's clock
-  rejections: [], // those seen since the page was opened, newest first
+  receivedAt: null, // when the last overview arrived, by the browser's clock
+  rejections: [], // those that arrived since the page was opened, newest first
   unseenRejections: 0,
-  ticks: 0, // goes up whenever there may be something new to fetch
+  ticks: 0, // incremented whenever there may be new data to fetch
 });
 export const history = new History();
 
 let source = null;
-let pause = FIRST_PAUSE_MS;
+let retryDelay = FIRST_RETRY_MS;
 let watchdog = null;
-let retry = null;
+let retryTimer = null;
 
-export function start() {
+export function startLiveUpdates() {
   connect();
-  // A browser opens only six connections to one origin: tabs that nobody looks at must not hold them all.
-  let leaving = null;
+  // A browser opens only six connections to one origin: hidden tabs must not hold them all.
+  let hiddenTimer = null;
   document.addEventListener("visibilitychange", () => {
-    clearTimeout(leaving);
-    if (document.hidden) leaving = setTimeout(disconnect, HIDDEN_MS);
+    clearTimeout(hiddenTimer);
+    if (document.hidden) hiddenTimer = setTimeout(disconnect, HIDDEN_MS);
     else if (source == null) connect();
   });
 }
@@ -46,90 +46,90 @@ function disconnect() {
   source?.close();
   source = null;
   clearTimeout(watchdog);
-  clearTimeout(retry);
+  clearTimeout(retryTimer);
 }
 
 function connect() {
   disconnect();
   source = new EventSource("api/stream");
   source.addEventListener("open", () => {
-    pause = FIRST_PAUSE_MS;
-    live.set({ link: "open", refusal: null });
-    expectWords();
+    retryDelay = FIRST_RETRY_MS;
+    live.set({ connection: "open", refusal: null });
+    restartWatchdog();
   });
   source.addEventListener("error", (event) => {
     if (event.target === source) onError();
   });
-  source.addEventListener("overview", (event) => hear(event, onOverview));
-  source.addEventListener("rejection", (event) => hear(event, onRejection));
-  source.addEventListener("database", (event) => hear(event, onDatabase));
-  expectWords();
+  source.addEventListener("overview", (event) => handleEvent(event, onOverview));
+  source.addEventListener("rejection", (event) => handleEvent(event, onRejection));
+  source.addEventListener("database", (event) => handleEvent(event, onDatabase));
+  restartWatchdog();
 }
 
-// An EventSource does not tell the status of an answer: where it was an error, the page asks what it was.
+// An EventSource hides the status of an error response, so the page sends the request again with fetch().
 async function onError() {
-  const wasRefused = source.readyState === EventSource.CLOSED;
-  const failed = source;
-  const refusal = wasRefused ? await streamRefusal() : null;
-  if (source !== failed) return; // reconnected meanwhile
+  const isErrorResponse = source.readyState === EventSource.CLOSED;
+  const failedSource = source;
+  const refusal = isErrorResponse ? await streamRefusal() : null;
+  if (source !== failedSource) return; // reconnected meanwhile
   if (refusal) poll(refusal);
   else reconnect();
 }
 
-// → the inspector's error when every stream is taken, else null.
+// → the inspector's error if every stream is in use, else null.
 async function streamRefusal() {
-  const leaving = new AbortController();
+  const cancellation = new AbortController();
   try {
-    const response = await fetch("api/stream", { signal: leaving.signal });
+    const response = await fetch("api/stream", { signal: cancellation.signal });
     if (response.ok) return null;
-    const error = explained(response, await response.text());
+    const error = toApiError(response, await response.text());
     return error.code.startsWith("too_many_streams") ? error : null;
   } catch {
     return null;
   } finally {
-    leaving.abort(); // an answer that is a stream would be one more
+    cancellation.abort(); // a successful response would be one more open stream
   }
 }
 
-// Asks once, then tries the stream again, which leads back here for as long as none is free.
+// Fetches the overview once, then tries the stream again; if none is free, onError() calls poll() again.
 async function poll(refusal) {
   disconnect();
-  live.set({ link: "polling", refusal });
-  retry = setTimeout(connect, POLL_MS);
+  live.set({ connection: "polling", refusal });
+  retryTimer = setTimeout(connect, POLL_MS);
   try {
     onOverview(await get("overview"), "polling");
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    if (error.isUnreachable) live.set({ link: "lost" });
+    if (error.isUnreachable) live.set({ connection: "lost" });
     else onDatabase({ ok: false, reason: error.message });
   }
 }
 
-// EventSource retries by itself, but gives up for good when the answer is an error page, as a proxy's would be.
+// EventSource reconnects by itself, but not after an error response, such as a proxy's error page.
 function reconnect() {
-  live.set({ link: "lost" });
+  live.set({ connection: "lost" });
   disconnect();
-  retry = setTimeout(connect, pause * (0.75 + Math.random() / 2));
-  pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+  retryTimer = setTimeout(connect, retryDelay * (0.75 + Math.random() / 2));
+  retryDelay = Math.min(retryDelay * 2, MAX_RETRY_MS);
 }
 
-function expectWords() {
+function restartWatchdog() {
   clearTimeout(watchdog);
   if (live.value.database.ok !== false) watchdog = setTimeout(reconnect, SILENCE_LIMIT_MS);
 }
 
-function hear(event, handle) {
-  let told;
+function handleEvent(event, handler) {
+  let data;
   try {
-    told = JSON.parse(event.data);
+    data = JSON.parse(event.data);
   } catch {
-    return; // a torn event: the next one is whole
+    return; // an incomplete event: wait for the next one
   }
-  handle(told);
-  expectWords();
+  handler(data);
+  restartWatchdog();
 }
 
-function onOverview(overview, link = "open") {
+function onOverview(overview, connection = "open") {
   const database = overview.database ?? { ok: true };
   if (database.ok === false) {
     onDatabase(database);
@@ -137,9 +137,9 @@ function onOverview(overview, link = "open") {
   }
   history.add(overview);
   live.set({
-    link,
+    connection,
     overview,
-    heardAt: Date.now(),
+    receivedAt: Date.now(),
     database: { ok: true, reason: null },
     ticks: live.value.ticks + 1,
   });
@@ -147,9 +147,9 @@ function onOverview(overview, link = "open") {
 
 function onRejection(rejection) {
   const known = live.value.rejections.some((each) => each.id === rejection.id);
-  if (known) return; // told again after a reconnect
+  if (known) return; // sent again after a reconnect
   live.set({
-    rejections: [rejection, ...live.value.rejections].slice(0, REJECTIONS_KEPT),
+    rejections: [rejection, ...live.value.rejections].slice(0, MAX_REJECTIONS),
     unseenRejections: live.value.unseenRejections + 1,
     ticks: live.value.ticks + 1,
   });

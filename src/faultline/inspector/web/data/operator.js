@@ -1,32 +1,32 @@
-// The operator's key, which lives in this page's memory only, and the actions that are sent with it.
+// The operator's API key, kept only in this page's memory, and the actions sent with it.
 import { ApiError, get, post } from "./api.js";
 import { Store } from "./store.js";
 
-// `isRefused`: the API has refused the key since it was given, because it was revoked for example.
+// `isRefused`: the API accepted the key once, but refused it later; for example, because it was revoked.
 export const operator = new Store({ key: null, isRefused: false, hasActions: false, version: null });
 
-const HOW = "Give a key with the scope operate. Make one with: faultline keys create NAME --scope operate";
+const KEY_HINT = "Enter a key with the scope operate. To create one, run: faultline keys create NAME --scope operate";
 
-// Asked once: it changes only when the inspector is started anew.
-export async function askAbout() {
+// Fetches the inspector's version and whether it allows actions. Both change only when the inspector restarts.
+export async function loadInspectorInfo() {
   try {
     const { actions, version } = await get("about");
     operator.set({ hasActions: actions === true, version });
   } catch {
-    // Not reachable: then there is nothing to operate either. Asked again when the stream is open.
+    // The inspector is unreachable. main.js calls again when the stream is open.
   }
 }
 
-// Keeps the key if the API accepts it for actions, else throws an ApiError that says why not.
+// Stores the key if the API accepts it for actions; throws an ApiError otherwise.
 export async function acceptKey(key) {
-  const { name, scopes } = await said(get("actions/key", undefined, headersFor(key)));
+  const { name, scopes } = await withKeyHint(get("actions/key", undefined, headersFor(key)));
   if (!scopes.includes("operate")) {
-    const may = scopes.length ? `may only ${scopes.join(" and ")}` : "has no scope";
+    const scope = scopes.length ? `has only the scope ${scopes.join(" and ")}` : "has no scope";
     throw new ApiError({
       status: 403,
       code: "forbidden",
-      message: `The key “${name}” is valid, but it ${may}.`,
-      hint: HOW,
+      message: `The key “${name}” is valid, but it ${scope}.`,
+      hint: KEY_HINT,
     });
   }
   operator.set({ key, isRefused: false });
@@ -36,35 +36,34 @@ export function forgetKey() {
   operator.set({ key: null, isRefused: false });
 }
 
-// `action` is retry, cancel, pause or resume. A refused key is kept: what was asked stays on the page until the
-// operator has seen why it was not done.
-export async function act(action, body) {
+// `action` is retry, cancel, pause or resume. A refused key is kept, so that the dialog with the error stays open.
+export async function sendAction(action, body) {
   try {
-    return await said(post(`actions/${action}`, body, headersFor(operator.value.key)));
+    return await withKeyHint(post(`actions/${action}`, body, headersFor(operator.value.key)));
   } catch (error) {
-    if (isAboutKey(error)) operator.set({ isRefused: true });
+    if (isKeyError(error)) operator.set({ isRefused: true });
     throw error;
   }
 }
 
-// A hint about headers is for programs: here a person is to give another key.
-async function said(answer) {
+// The API's own hint is about HTTP headers. An operator needs to know how to get a key instead.
+async function withKeyHint(response) {
   try {
-    return await answer;
+    return await response;
   } catch (error) {
-    if (isAboutKey(error)) error.hint = HOW;
+    if (isKeyError(error)) error.hint = KEY_HINT;
     throw error;
   }
 }
 
-// Whether another key could help.
-export function isAboutKey(error) {
+// Whether the request could succeed with another key.
+export function isKeyError(error) {
   return error.status === 401 || (error.status === 403 && !PAGE_CODES.has(error.code));
 }
 
 const PAGE_CODES = new Set(["foreign_origin", "csrf_token"]);
 
-// Not Authorization: a proxy in front may ask for a login of its own, which the browser sends there.
+// Not the Authorization header: a proxy in front of the inspector may use that for its own login.
 function headersFor(key) {
   return { "X-Faultline-Key": key, "X-Faultline-CSRF": cookie("faultline_csrf") };
 }

@@ -1,55 +1,55 @@
-// One document of the inspector, fetched when the page opens and again whenever the stream says that something moved.
+// A document of the inspector's API: fetched when the page opens, and again after every event of the stream.
 import { useEffect, useRef, useState } from "../html.js";
 import { get } from "./api.js";
 import { live } from "./live.js";
 
-const SHORTEST_PAUSE_MS = 900;
+const MIN_INTERVAL_MS = 900;
 const EMPTY = { path: null, data: null, error: null, fetchedAt: null };
 
-// `load(path, signal, report)` fetches it; it may report what it has so far. `isLive`: whether to fetch again,
-// or a function of the data that says so.
-// → {data, error, fetchedAt, isLoading, reload}. After an error `data` is still what was last seen.
+// `load(path, signal, report)` fetches the document; `report` shows a partial result. `isLive`: whether to fetch again
+// after events, or a function of the data that decides it.
+// → {data, error, fetchedAt, isLoading, reload}. After an error `data` still holds the last result.
 export function useResource(path, { isLive = true, load = get } = {}) {
   const [state, setState] = useState(EMPTY);
   const reload = useRef(() => {});
 
   useEffect(() => {
     if (path == null) return undefined;
-    const leaving = new AbortController();
-    let isUnderWay = false;
-    let wantsAgain = false;
+    const cancellation = new AbortController();
+    let isFetching = false;
+    let needsRefetch = false;
     let timer = null;
     let startedAt = 0;
     let latest = null;
 
     function show(data) {
-      if (!leaving.signal.aborted) setState({ path, data, error: null, fetchedAt: Date.now() });
+      if (!cancellation.signal.aborted) setState({ path, data, error: null, fetchedAt: Date.now() });
     }
 
     async function fetchNow() {
-      isUnderWay = true;
+      isFetching = true;
       startedAt = Date.now();
       try {
-        const data = await load(path, leaving.signal, (partial) => latest == null && show(partial));
+        const data = await load(path, cancellation.signal, (partial) => latest == null && show(partial));
         latest = data;
         show(data);
       } catch (error) {
-        if (leaving.signal.aborted) return;
+        if (cancellation.signal.aborted) return;
         setState((before) => ({ ...(before.path === path ? before : EMPTY), path, error }));
       }
-      isUnderWay = false;
-      if (wantsAgain) ask();
+      isFetching = false;
+      if (needsRefetch) scheduleFetch();
     }
 
-    // However fast events come: one request at a time, about one a second, none for a hidden page.
-    function ask() {
+    // At most one request at a time, about one a second, and none while the page is hidden.
+    function scheduleFetch() {
       if (typeof isLive === "function" && latest != null && !isLive(latest)) return;
-      if (isUnderWay || timer) {
-        wantsAgain = isUnderWay;
+      if (isFetching || timer) {
+        needsRefetch = isFetching;
         return;
       }
-      wantsAgain = false;
-      const wait = Math.max(0, startedAt + SHORTEST_PAUSE_MS - Date.now());
+      needsRefetch = false;
+      const wait = Math.max(0, startedAt + MIN_INTERVAL_MS - Date.now());
       timer = setTimeout(() => {
         timer = null;
         if (!document.hidden) fetchNow();
@@ -66,12 +66,12 @@ export function useResource(path, { isLive = true, load = get } = {}) {
       ? live.watch(({ ticks }) => {
           if (ticks !== seen) {
             seen = ticks;
-            ask();
+            scheduleFetch();
           }
         })
       : () => {};
     return () => {
-      leaving.abort();
+      cancellation.abort();
       clearTimeout(timer);
       stop();
     };

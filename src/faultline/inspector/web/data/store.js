@@ -1,4 +1,4 @@
-// A value that parts of the page watch.
+// An observable value: components that use it render again when it changes.
 import { useEffect, useState } from "../html.js";
 
 export class Store {
@@ -19,13 +19,13 @@ export class Store {
   }
 }
 
-// Renders again only when what `select` picks has changed.
+// Renders again only when the value that `select` returns has changed.
 export function useStore(store, select = (value) => value) {
-  const [picked, setPicked] = useState(() => select(store.value));
+  const [selected, setSelected] = useState(() => select(store.value));
   useEffect(() => {
-    const look = () => setPicked(() => select(store.value));
-    look(); // it may have changed between the first rendering and now
-    return store.watch(look);
+    const update = () => setSelected(() => select(store.value));
+    update(); // the value may have changed since the first rendering
+    return store.watch(update);
   }, [store]);
-  return picked;
+  return selected;
 }

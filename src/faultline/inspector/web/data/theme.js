@@ -1,4 +1,4 @@
-// Which theme was chosen: "system", "light" or "dark". theme.js has applied it before the first paint.
+// The selected theme: "system", "light" or "dark". apply_theme.js applies it before the first paint.
 import { Store } from "./store.js";
 
 const ORDER = ["system", "light", "dark"];
@@ -12,8 +12,8 @@ export function nextTheme() {
   try {
     localStorage.setItem("faultline-theme", name);
   } catch {
-    // Not remembered, then: it still holds for this page.
+    // Local storage is disabled: the theme lasts until this page is closed.
   }
   theme.set({ name });
-  dispatchEvent(new Event("faultline-theme")); // canvases are not styled by CSS
+  dispatchEvent(new Event("faultline-theme")); // the charts are canvases, which CSS does not style
 }

@@ -1,15 +1,15 @@
-// What is wrong, as sentences with links, the worst first. Or one line that says that nothing is.
+// The list of problems on the overview: one sentence with links for each, the most severe first.
 import { compact, count, duration, plural } from "../format.js";
 import { html } from "../html.js";
-import { UpdateButton, useHeld } from "../parts/held.js";
-import { Moment } from "../parts/ident.js";
+import { UpdateButton, useFrozenOrder } from "../parts/frozen_order.js";
 import { Severity } from "../parts/severity.js";
+import { Timestamp } from "../parts/timestamp.js";
 import { linkTo } from "../router.js";
 
-const LONG_WAIT_SECONDS = 60; // of a due job, in a queue that has workers
-const SHOWN_OF_EACH = 5;
+const LONG_WAIT_SECONDS = 60; // for the oldest due job of a queue that has workers
+const MAX_OF_EACH_KIND = 5;
 const RANKS = { problem: 0, warning: 1, note: 2 };
-// What the risk says that no list says already.
+// Reasons of the stale-write risk that the lists of the overview do not contain.
 const RISKS = {
   leases_not_taken_back: { level: "problem", page: "leases" },
   stale_writes_refused: { level: "warning", page: "rejections" },
@@ -17,18 +17,18 @@ const RISKS = {
 
 export function Attention({ overview }) {
   const findings = findingsOf(overview);
-  const held = useHeld(findings, ({ key }) => key, "attention");
-  return html`<section class="card attention" aria-label="What needs attention" ref=${held.ref}>
-    <${UpdateButton} update=${held.update} />
-    ${held.shown.length
+  const frozen = useFrozenOrder(findings, ({ key }) => key, "attention");
+  return html`<section class="card attention" aria-label="What needs attention" ref=${frozen.ref}>
+    <${UpdateButton} update=${frozen.update} />
+    ${frozen.shown.length
       ? html`<h2 class="visually-hidden">What needs attention</h2>
-          <ul>${held.shown.map(
-            (finding) => html`<li key=${finding.key} data-level=${finding.level} data-gone=${held.isGone(finding) ? "" : undefined}>
+          <ul>${frozen.shown.map(
+            (finding) => html`<li key=${finding.key} data-level=${finding.level} data-gone=${frozen.isGone(finding) ? "" : undefined}>
               <${Severity} level=${finding.level} /><div>${finding.text}</div>
             </li>`,
           )}</ul>`
-      : html`<p class="all-well"><${Severity} level="fine" /><span>Nothing is wrong: every queue with due jobs has a live
-          worker, no job has failed for good in the last day, and no worker is lost.</span></p>`}
+      : html`<p class="no-findings"><${Severity} level="fine" /><span>No problems found: every queue with due jobs has a live
+          worker, no job failed in the last day, and no worker is lost or silent.</span></p>`}
   </section>`;
 }
 
@@ -40,21 +40,21 @@ export function findingsOf({ attention, risk }) {
     ({ queue, oldest_due_seconds: oldest }) => !names.has(queue) && oldest >= LONG_WAIT_SECONDS,
   );
   const found = [
-    ...some(unserved, unservedQueue, "queues", "queues without a live worker"),
-    ...some(waiting, waitingQueue, "queues", "queues whose jobs wait"),
-    ...some(attention.failures, failure, "jobs", "kinds of failure", { state: "failed" }),
-    ...some(attention.lost_workers, goneWorker, "workers", "workers that are lost or silent"),
+    ...firstOf(unserved, unservedQueue, "queues", "queues without a live worker"),
+    ...firstOf(waiting, waitingQueue, "queues", "queues with a long wait"),
+    ...firstOf(attention.failures, failure, "jobs", "kinds of failure", { state: "failed" }),
+    ...firstOf(attention.lost_workers, missingWorker, "workers", "workers that are lost or silent"),
     ...risk.reasons.filter(({ code }) => RISKS[code]).map(riskReason),
   ];
-  return found.sort((a, b) => RANKS[a.level] - RANKS[b.level]); // stable: the order above within a level
+  return found.sort((a, b) => RANKS[a.level] - RANKS[b.level]); // the sort is stable: within a level the order above stays
 }
 
-function some(items, describe, page, what, query) {
-  const told = items.slice(0, SHOWN_OF_EACH).map(describe);
-  const rest = items.length - SHOWN_OF_EACH;
-  if (rest <= 0) return told;
+function firstOf(items, describe, page, what, query) {
+  const findings = items.slice(0, MAX_OF_EACH_KIND).map(describe);
+  const rest = items.length - MAX_OF_EACH_KIND;
+  if (rest <= 0) return findings;
   const text = html`<a href=${linkTo(page, null, query)}>And ${count(rest)} more ${what}</a>`;
-  return [...told, { key: `more ${what}`, level: told.at(-1).level, text }];
+  return [...findings, { key: `more ${what}`, level: findings.at(-1).level, text }];
 }
 
 function Queue({ name, state = "queued" }) {
@@ -72,8 +72,8 @@ function unservedQueue(row) {
     level: "problem",
     text: html`<p>No live worker serves the queue <${Queue} name=${row.queue} />: ${dueJobs(row)}, the oldest
       for ${duration(row.oldest_due_seconds)}.</p>
-      <p class="quiet">Start one: <code>faultline --app MODULE:NAME worker --queues <bdi>${row.queue}</bdi></code>,
-        or look at the <a href=${linkTo("workers")}>workers</a>.</p>`,
+      <p class="quiet">Start a worker: <code>faultline --app MODULE:NAME worker --queues <bdi>${row.queue}</bdi></code>.${" "}
+        Or check the <a href=${linkTo("workers")}>workers</a>.</p>`,
   };
 }
 
@@ -83,29 +83,29 @@ function waitingQueue(row) {
     ? html`<p>The queue <${Queue} name=${row.queue} /> is <a href=${linkTo("queues")}>paused</a>: ${dueJobs(row)},
         the oldest for ${wait}.</p>`
     : html`<p>The oldest due job of the queue <${Queue} name=${row.queue} /> has waited for ${wait}: ${dueJobs(row)}.</p>
-        <p class="quiet">Its workers are slower than its producers, or stuck: look at the${" "}
-          <a href=${linkTo("workers")}>workers</a>.</p>`;
+        <p class="quiet">Its workers are stuck or too few: check the${" "}
+          <a href=${linkTo("workers")}>workers</a>, and start more if they are busy.</p>`;
   return { key: `waiting ${row.queue}`, level: row.paused ? "note" : "warning", text };
 }
 
-function failure({ task, error, count: number, newest_at: at, newest_job_id: id, newest_error: said }) {
+function failure({ task, error, count: number, newest_at: at, newest_job_id: id, newest_error: message }) {
   return {
     key: `failure ${task} ${error}`,
     level: "problem",
     text: html`<p>${plural(number, "job")} of the task${" "}
         <a href=${linkTo("jobs", null, { state: "failed", task })}><bdi>${task}</bdi></a> failed
-        with <bdi>${error}</bdi>, <a href=${linkTo("jobs", id)}>the newest</a> at <${Moment} at=${at} />.</p>
-      ${said && html`<p class="quiet clip"><bdi>${said}</bdi></p>`}`,
+        with <bdi>${error}</bdi>, <a href=${linkTo("jobs", id)}>the newest</a> at <${Timestamp} at=${at} />.</p>
+      ${message && html`<p class="quiet clip"><bdi>${message}</bdi></p>`}`,
   };
 }
 
-function goneWorker({ id, host, status, running, last_heartbeat_at: at }) {
+function missingWorker({ id, host, status, running, last_heartbeat_at: at }) {
   const holds = running ? `, and still holds ${plural(running, "job")}` : "";
   return {
     key: `worker ${id}`,
     level: status === "lost" && running ? "problem" : "warning",
     text: html`<p>The worker <a href=${linkTo("workers")}><bdi>${id}</bdi></a> on <bdi>${host}</bdi> is ${status}: its last
-      heartbeat was at <${Moment} at=${at} />${holds}.</p>`,
+      heartbeat was at <${Timestamp} at=${at} />${holds}.</p>`,
   };
 }
 

@@ -1,33 +1,33 @@
-// What operators did and which keys were refused: who, what, when, from where, and with what result.
+// The audit log: operators' actions and refused keys, with actor, action, object, time, address and result.
 import { get, withQuery } from "../data/api.js";
 import { useResource } from "../data/resource.js";
-import { words } from "../format.js";
+import { humanize } from "../format.js";
 import { html } from "../html.js";
 import { Badge } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
-import { Moment } from "../parts/ident.js";
-import { Empty, Shown } from "../parts/notice.js";
+import { EmptyState, ResourceView } from "../parts/notice.js";
 import { Pager, useCursors } from "../parts/pager.js";
 import { Table } from "../parts/table.js";
+import { Timestamp } from "../parts/timestamp.js";
 import { go, linkTo } from "../router.js";
 
 const PAGE_SIZE = 50;
-const MOST_STEPS = 40; // the inspector looks at a bounded number of entries at a time
+const MAX_REQUESTS = 40; // each request searches a bounded number of entries
 const RESULTS = ["done", "unchanged", "refused"];
 const TONES = { done: "good", unchanged: "plain", refused: "bad" };
 const FILTERS = ["actor", "action", "object", "address", "result"];
 
 const COLUMNS = [
-  { label: "When", kind: "tight", cell: ({ at }) => html`<${Moment} at=${at} />` },
+  { label: "When", kind: "tight", cell: ({ at }) => html`<${Timestamp} at=${at} />` },
   { label: "Who", cell: (entry) => html`<${Who} entry=${entry} />` },
-  { label: "What", cell: ({ action, object }) => html`<span>${words(action)} <${What} object=${object} /></span>` },
+  { label: "What", cell: ({ action, object }) => html`<span>${humanize(action)} <${What} object=${object} /></span>` },
   { label: "From", cell: ({ address }) => address },
   { label: "Result", kind: "tight", cell: (entry) => html`<${Result} entry=${entry} />` },
   { label: "Detail", cell: ({ detail }) => detail && html`<span class="clip"><bdi>${detail}</bdi></span>` },
 ];
 
 function Who({ entry: { actor, actor_kind: kind, role } }) {
-  const about = kind === "role" ? "role of PostgreSQL" : html`${words(kind)}, as the role <bdi>${role}</bdi>`;
+  const about = kind === "role" ? "PostgreSQL role" : html`${humanize(kind)}, as the PostgreSQL role <bdi>${role}</bdi>`;
   return html`<span><bdi>${actor}</bdi><span class="sub">${about}</span></span>`;
 }
 
@@ -53,14 +53,14 @@ export function Audit({ query }) {
   const path = withQuery("audit", { ...filters, limit: PAGE_SIZE, before: cursors.cursor });
   const audit = useResource(path, { load: gather, isLive: !isFiltered });
   return html`
-    <${Heading} title="Audit log">Every action of an operator and every refused key. PostgreSQL writes an entry in the
-      transaction of the action, and refuses to change it.<//>
+    <${Heading} title="Audit log">All actions of operators and all refused keys. PostgreSQL writes each entry in the
+      transaction of the action, and refuses to change or delete it.<//>
     <${Filters} filters=${filters} isFiltered=${isFiltered} />
-    <${Shown} resource=${audit} rows=${6}>
+    <${ResourceView} resource=${audit} rows=${6}>
       ${({ audit: rows, next }) => html`
         ${rows.length > 0
           ? html`<${Table} caption="Audit log, newest first" list=${path} columns=${COLUMNS} rows=${rows} rowKey=${({ id }) => id} />`
-          : html`<${Empty} title=${isFiltered ? "No entry matches" : "No action has been recorded"}>
+          : html`<${EmptyState} title=${isFiltered ? "No entry matches the filters" : "No action has been recorded yet"}>
               ${isFiltered && html`<a href=${linkTo("audit")}>Show all entries</a>`}
             <//>`}
         <${Pager} cursors=${cursors} next=${next} shown=${rows.length} what="entries" />
@@ -69,10 +69,10 @@ export function Audit({ query }) {
   `;
 }
 
-// Goes on by itself until it has a page.
+// Sends requests until a page is full.
 async function gather(path, signal) {
   let found = await get(path, signal);
-  for (let step = 0; step < MOST_STEPS && found.next && found.audit.length < PAGE_SIZE; step += 1) {
+  for (let request = 0; request < MAX_REQUESTS && found.next && found.audit.length < PAGE_SIZE; request += 1) {
     const [name, query] = path.split("?");
     const rest = { limit: PAGE_SIZE - found.audit.length, before: found.next };
     const page = await get(withQuery(name, { ...Object.fromEntries(new URLSearchParams(query)), ...rest }), signal);

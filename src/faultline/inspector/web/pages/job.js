@@ -1,21 +1,20 @@
-// One job: what it is, what happened to it, and what an operator may do about it.
+// The page of one job: its state, timeline, details, payload and result, and the operator's actions.
 import { useResource } from "../data/resource.js";
-import { count, duration, shortId, words } from "../format.js";
+import { count, duration, humanize, shortId } from "../format.js";
 import { html, useState } from "../html.js";
-import { layOutJson } from "../json_text.js";
-import { Action } from "../parts/action.js";
+import { ActionButton } from "../parts/action.js";
 import { Badge, Token } from "../parts/badge.js";
-import { Moment } from "../parts/ident.js";
-import { IsolatedJson } from "../parts/isolated.js";
-import { Failure, Loading } from "../parts/notice.js";
+import { indentJson, JsonView } from "../parts/json_view.js";
+import { ErrorState, Loading } from "../parts/notice.js";
+import { Timestamp } from "../parts/timestamp.js";
 import { linkTo } from "../router.js";
 import { Timeline } from "../timeline/drawing.js";
 import { seconds } from "../timeline/layout.js";
-import { toneOfEvent, verdictOf } from "../timeline/story.js";
-import { Why } from "./job_why.js";
+import { summaryOf, toneOfEvent } from "../timeline/summary.js";
+import { JobWhy } from "./job_why.js";
 
-const LONGEST_SHOWN = 20_000;
-const EVENTS_SHOWN = 60;
+const MAX_CHARACTERS = 20_000;
+const MAX_EVENTS = 60;
 
 export function Job({ id }) {
   const path = `jobs/${encodeURIComponent(id)}`;
@@ -27,20 +26,20 @@ export function Job({ id }) {
   };
   if (!job.data) {
     return html`<h1 tabindex="-1">Job</h1>
-      ${job.error ? html`<${Failure} error=${job.error} onRetry=${reload} />` : html`<${Loading} rows=${5} />`}
+      ${job.error ? html`<${ErrorState} error=${job.error} onRetry=${reload} />` : html`<${Loading} rows=${5} />`}
       <p><a href=${linkTo("jobs")}>All jobs</a></p>`;
   }
   return html`
     <${Title} job=${job.data} onDone=${reload} />
-    <${Why} job=${job.data} />
-    ${timeline.data && html`<${Story} timeline=${timeline.data} job=${job.data} />`}
+    <${JobWhy} job=${job.data} />
+    ${timeline.data && html`<${TimelineCard} timeline=${timeline.data} job=${job.data} />`}
     <${Facts} job=${job.data} />
     <${Texts} job=${job.data} />
   `;
 }
 
 function Texts({ job }) {
-  const tone = job.state === "failed" ? "bad" : "plain"; // of a job that went on, an error is history
+  const tone = job.state === "failed" ? "bad" : "plain"; // an error of a job that was retried is not a problem any more
   return html`
     ${job.last_error && html`<${Block} title="Last error" text=${job.last_error} tone=${tone} />`}
     <${Json} title="Payload" text=${job.payload_text} bytes=${job.payload_bytes} />
@@ -53,46 +52,46 @@ function Title({ job, onDone }) {
   const subject = `${task}, ${shortId(id)}`;
   const cancelling =
     state === "running"
-      ? "The job fails now. The worker that runs it loses the lease, and its commit will be refused."
-      : "The job will not run.";
+      ? "The job fails now. Its worker loses the lease, and PostgreSQL will refuse that worker's commit."
+      : "The job fails now and will not run.";
   return html`<header class="job-title">
     <h1 tabindex="-1"><bdi>${task}</bdi></h1>
     <${Badge} word=${state} />
     <div class="job-actions">
       ${state === "failed" &&
-      html`<${Action} action="retry" body=${{ job_id: id }} label="Retry job" subject=${subject} onDone=${onDone}
-        text="The job is queued again, with all its attempts. Its token goes on from where it is." />`}
+      html`<${ActionButton} action="retry" body=${{ job_id: id }} label="Retry job" subject=${subject} onDone=${onDone}
+        text="The job is queued again and may use all its attempts again. Its fencing token continues from its current value." />`}
       ${(state === "queued" || state === "running") &&
-      html`<${Action} action="cancel" body=${{ job_id: id }} label="Cancel job" subject=${subject} isDangerous
+      html`<${ActionButton} action="cancel" body=${{ job_id: id }} label="Cancel job" subject=${subject} isDangerous
         onDone=${onDone} text=${cancelling} />`}
     </div>
-    <p class="ident quiet">${id}</p>
+    <p class="job-id quiet">${id}</p>
   </header>`;
 }
 
-function Story({ timeline, job }) {
-  const verdict = verdictOf(timeline, job.failed_reason);
+function TimelineCard({ timeline, job }) {
+  const summary = summaryOf(timeline, job.failed_reason);
   const hasAttempts = timeline.attempts.length > 0 || timeline.rejections.length > 0;
   return html`<section class="card">
     <div class="card-head"><h2>Timeline</h2></div>
-    ${verdict && html`<p class="verdict" data-tone=${verdict.tone}><bdi>${verdict.text}</bdi></p>`}
-    ${hasAttempts && html`<${Timeline} timeline=${timeline} summary=${verdict?.text ?? "Its attempts"} />`}
+    ${summary && html`<p class="timeline-summary" data-tone=${summary.tone}><bdi>${summary.text}</bdi></p>`}
+    ${hasAttempts && html`<${Timeline} timeline=${timeline} summary=${summary?.text ?? "The attempts of this job"} />`}
     <${Events} timeline=${timeline} />
   </section>`;
 }
 
 function Events({ timeline }) {
-  const [isWhole, setIsWhole] = useState(false);
+  const [isExpanded, setIsExpanded] = useState(false);
   const { events } = timeline;
-  const hidden = isWhole ? 0 : Math.max(0, events.length - EVENTS_SHOWN);
+  const hidden = isExpanded ? 0 : Math.max(0, events.length - MAX_EVENTS);
   const start = seconds(timeline.created_at);
   const isShort = seconds(events.at(-1).at) - start < 60;
   return html`
     ${hidden > 0 &&
-    html`<button class="button" data-kind="quiet" data-size="small" type="button" onClick=${() => setIsWhole(true)}>
+    html`<button class="button" data-kind="quiet" data-size="small" type="button" onClick=${() => setIsExpanded(true)}>
       Show ${hidden} earlier events
     </button>`}
-    <ol class="story" aria-label="What happened, in order">
+    <ol class="event-list" aria-label="Events of this job, oldest first">
       ${events.slice(hidden).map(
         ({ at, kind, worker, text }, index) => html`<li key=${index} data-tone=${toneOfEvent(kind)} data-kind=${kind}>
           <time datetime=${at} title=${at}>${offset(seconds(at) - start, isShort)}</time><i aria-hidden="true"></i>
@@ -102,7 +101,7 @@ function Events({ timeline }) {
     </ol>`;
 }
 
-// A traceback keeps its lines, behind its first one.
+// Shows the first line; the other lines, a traceback, can be expanded.
 function EventText({ worker, text }) {
   const [first] = text.split("\n", 1);
   const isLong = text.length > first.length;
@@ -112,7 +111,7 @@ function EventText({ worker, text }) {
   </div>`;
 }
 
-// Where all happens within a minute, the order of milliseconds is the story.
+// With milliseconds if all events happened within a minute.
 function offset(elapsed, isShort) {
   if (elapsed <= 0) return "0 s";
   return isShort ? `+${elapsed.toFixed(3)} s` : `+${duration(elapsed)}`;
@@ -124,12 +123,12 @@ function Facts({ job }) {
     ["Attempts", `${job.attempts} of ${job.max_attempts}`],
     ["Fencing token", html`<${Token} value=${job.token || null} />`],
     ["Priority", job.priority],
-    ["Created", html`<${Moment} at=${job.created_at} />`],
-    job.state === "queued" && ["Due", html`<${Moment} at=${job.next_run_at} />`],
-    job.finished_at && ["Ended", html`<${Moment} at=${job.finished_at} />`],
-    job.failed_reason && ["Failed because", words(job.failed_reason)],
+    ["Created", html`<${Timestamp} at=${job.created_at} />`],
+    job.state === "queued" && ["Due", html`<${Timestamp} at=${job.next_run_at} />`],
+    job.finished_at && ["Ended", html`<${Timestamp} at=${job.finished_at} />`],
+    job.failed_reason && ["Failed because", humanize(job.failed_reason)],
     job.lease_owner && [job.state === "running" ? "Held by" : "Last held by", job.lease_owner],
-    job.state === "running" && job.lease_expires_at && ["Lease until", html`<${Moment} at=${job.lease_expires_at} />`],
+    job.state === "running" && job.lease_expires_at && ["Lease until", html`<${Timestamp} at=${job.lease_expires_at} />`],
     job.idempotency_key && ["Idempotency key", job.idempotency_key],
   ].filter(Boolean);
   return html`<section class="card">
@@ -138,22 +137,22 @@ function Facts({ job }) {
   </section>`;
 }
 
-// The inspector leaves out what is too large for a page.
+// The inspector omits values that are too large for a page.
 function Json({ title, text, bytes }) {
-  if (text != null) return html`<${Block} title=${title} text=${layOutJson(text)} isJson />`;
-  const words = `${count(bytes)} bytes: too large to be shown here. See: faultline jobs show`;
-  return html`<${Block} title=${title} text=${words} />`;
+  if (text != null) return html`<${Block} title=${title} text=${indentJson(text)} isJson />`;
+  const notice = `This value has ${count(bytes)} bytes and is too large for this page. To see it, run: faultline jobs show`;
+  return html`<${Block} title=${title} text=${notice} />`;
 }
 
 function Block({ title, text, tone, isJson }) {
-  const [isWhole, setIsWhole] = useState(false);
-  const isLong = text.length > LONGEST_SHOWN && !isWhole;
-  const shown = isLong ? text.slice(0, LONGEST_SHOWN) : text;
+  const [isExpanded, setIsExpanded] = useState(false);
+  const isLong = text.length > MAX_CHARACTERS && !isExpanded;
+  const shown = isLong ? text.slice(0, MAX_CHARACTERS) : text;
   return html`<section class="card">
     <div class="card-head"><h2>${title}</h2></div>
-    <pre class="block" data-tone=${tone} tabindex="0" aria-label=${title}>${isJson ? html`<${IsolatedJson} text=${shown} />` : shown}</pre>
+    <pre class="block" data-tone=${tone} tabindex="0" aria-label=${title}>${isJson ? html`<${JsonView} text=${shown} />` : shown}</pre>
     ${isLong &&
-    html`<button class="button" data-kind="quiet" type="button" onClick=${() => setIsWhole(true)}>
+    html`<button class="button" data-kind="quiet" type="button" onClick=${() => setIsExpanded(true)}>
       Show all ${count(text.length)} characters
     </button>`}
   </section>`;

@@ -1,9 +1,9 @@
-// Why a job does not run, or what became of it: the answer of `faultline why`, with what to do about it.
+// Why a job waits, where it runs or why it failed, with advice: the same answer as `faultline why`.
 import { html } from "../html.js";
 import { sentence } from "../format.js";
 import { Severity } from "../parts/severity.js";
 
-const TITLES = { queued: "Why it waits", running: "Where it runs", failed: "Why it failed" };
+const TITLES = { queued: "Why this job waits", running: "Where this job runs", failed: "Why this job failed" };
 const LEVELS = {
   no_worker: "problem",
   unattended: "problem",
@@ -15,7 +15,7 @@ const LEVELS = {
   lease_expired: "warning",
 };
 
-export function Why({ job: { state, why } }) {
+export function JobWhy({ job: { state, why } }) {
   if (!why || !TITLES[state]) return null;
   return html`<section class="card why" aria-label=${TITLES[state]}>
     <div class="card-head"><h2>${TITLES[state]}</h2><${Severity} level=${LEVELS[why.code] ?? "note"} /></div>
@@ -25,7 +25,7 @@ export function Why({ job: { state, why } }) {
   </section>`;
 }
 
-// The last error has a block of its own on this page, with its lines.
+// The page shows the last error separately, with all its lines.
 function withoutError(answer) {
   return answer.split("; last error: ", 1)[0];
 }

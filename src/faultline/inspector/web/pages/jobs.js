@@ -1,19 +1,20 @@
-// Jobs, a page at a time, by state, queue and task. The filters are in the address, so that a view can be linked.
+// The list of jobs, filtered by state, queue, task and key. The filters are in the URL, so that a view can be linked.
 import { withQuery } from "../data/api.js";
 import { useResource } from "../data/resource.js";
-import { isCheap, searcher } from "../data/search.js";
+import { isShortSearch, makeJobSearch } from "../data/job_search.js";
 import { html, useRef } from "../html.js";
 import { Badge, Token } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
-import { JobLink, Moment } from "../parts/ident.js";
-import { Empty, Shown } from "../parts/notice.js";
+import { JobLink } from "../parts/job_link.js";
+import { EmptyState, ResourceView } from "../parts/notice.js";
 import { Pager, useCursors } from "../parts/pager.js";
 import { Table } from "../parts/table.js";
-import { count, words } from "../format.js";
+import { Timestamp } from "../parts/timestamp.js";
+import { count, humanize } from "../format.js";
 import { go, linkTo } from "../router.js";
 
 const PAGE_SIZE = 50;
-const QUEUES_OFFERED = 100;
+const MAX_SUGGESTED_QUEUES = 100;
 const STATES = ["queued", "running", "succeeded", "failed"];
 
 const COLUMNS = [
@@ -22,18 +23,18 @@ const COLUMNS = [
   { label: "Queue", cell: ({ queue }) => queue },
   { label: "Attempts", kind: "numeric", cell: ({ attempts, max_attempts: most }) => `${attempts} of ${most}` },
   { label: "Token", kind: "tight", cell: ({ token }) => html`<${Token} value=${token || null} />` },
-  { label: "Created", kind: "numeric", cell: ({ created_at: at }) => html`<${Moment} at=${at} />` },
-  { label: "Ended", kind: "numeric", cell: ({ finished_at: at }) => html`<${Moment} at=${at} />` },
+  { label: "Created", kind: "numeric", cell: ({ created_at: at }) => html`<${Timestamp} at=${at} />` },
+  { label: "Ended", kind: "numeric", cell: ({ finished_at: at }) => html`<${Timestamp} at=${at} />` },
   {
     label: "Last error",
     cell: ({ failed_reason: reason, last_error: error }) =>
-      (reason || error) && html`<${Trouble} reason=${reason} error=${error} />`,
+      (reason || error) && html`<${JobError} reason=${reason} error=${error} />`,
   },
 ];
 
-function Trouble({ reason, error }) {
+function JobError({ reason, error }) {
   return html`<span>
-    ${reason && html`<span class="sub">${words(reason)}</span>`}
+    ${reason && html`<span class="sub">${humanize(reason)}</span>`}
     <span class="clip"><bdi>${firstLine(error)}</bdi></span>
   </span>`;
 }
@@ -47,25 +48,25 @@ export function Jobs({ query }) {
   const isFiltered = Object.values(filters).some(Boolean);
   const cursors = useCursors(JSON.stringify(filters));
   const path = withQuery("jobs", { ...filters, after: cursors.cursor });
-  const stopped = useRef(null); // the path whose search the reader has stopped
-  const load = searcher(PAGE_SIZE, () => stopped.current === path);
-  const jobs = useResource(path, { load, isLive: isCheap });
+  const stopped = useRef(null); // the path whose search the user has stopped
+  const load = makeJobSearch(PAGE_SIZE, () => stopped.current === path);
+  const jobs = useResource(path, { load, isLive: isShortSearch });
   const stop = () => {
     stopped.current = path;
   };
-  const again = () => {
+  const searchAgain = () => {
     stopped.current = null;
     jobs.reload();
   };
   return html`
     <${Heading} title="Jobs" />
     <${Filters} filters=${filters} isFiltered=${isFiltered} />
-    <${Shown} resource=${jobs} rows=${10}>
+    <${ResourceView} resource=${jobs} rows=${10}>
       ${(found) => html`
-        <${Progress} found=${found} onStop=${stop} onAgain=${again} />
+        <${Progress} found=${found} onStop=${stop} onAgain=${searchAgain} />
         ${found.jobs.length > 0 &&
         html`<${Table} caption="Jobs" list=${path} columns=${COLUMNS} rows=${found.jobs} rowKey=${({ id }) => id} />`}
-        ${found.jobs.length === 0 && !found.next && html`<${None} isFiltered=${isFiltered} />`}
+        ${found.jobs.length === 0 && !found.next && html`<${NoJobs} isFiltered=${isFiltered} />`}
         ${!found.isSearching &&
         html`<${Pager} cursors=${cursors} next=${found.next} shown=${found.jobs.length} what="jobs" />`}
       `}
@@ -73,20 +74,20 @@ export function Jobs({ query }) {
   `;
 }
 
-function None({ isFiltered }) {
+function NoJobs({ isFiltered }) {
   return isFiltered
-    ? html`<${Empty} title="No job matches"><a href=${linkTo("jobs")}>Show all jobs</a><//>`
-    : html`<${Empty} title="No job has been enqueued">They appear here as soon as one is.<//>`;
+    ? html`<${EmptyState} title="No job matches the filters"><a href=${linkTo("jobs")}>Show all jobs</a><//>`
+    : html`<${EmptyState} title="No job has been enqueued yet">Jobs appear here as soon as one is enqueued.<//>`;
 }
 
-// A search takes time where no index knows the answer: how far it is, and a way to end it.
+// The progress of a search that no index supports, with a button to stop it.
 function Progress({ found: { jobs, searched, searchedUntil, isSearching }, onStop, onAgain }) {
-  if (!isSearching && isCheap({ searched, searchedUntil })) return null;
-  const until = searchedUntil && html`, up to <${Moment} at=${searchedUntil} />`;
+  if (!isSearching && isShortSearch({ searched, searchedUntil })) return null;
+  const until = searchedUntil && html`, up to <${Timestamp} at=${searchedUntil} />`;
   return html`<div class="progress" role="status">
     <span>${isSearching ? "Searching" : "Searched"} ${count(searched)} jobs${until}: ${count(jobs.length)} found.</span>
     ${isSearching
-      ? html`<button class="button" data-size="small" type="button" onClick=${onStop}>Stop</button>`
+      ? html`<button class="button" data-size="small" type="button" onClick=${onStop}>Stop searching</button>`
       : html`<button class="button" data-kind="quiet" data-size="small" type="button" onClick=${onAgain}>Search again</button>`}
   </div>`;
 }
@@ -105,7 +106,7 @@ function Filters({ filters, isFiltered }) {
       <input list="queue-names" autocomplete="off" placeholder="any" value=${filters.queue} onChange=${change("queue")} />
       <datalist id="queue-names">
         ${(queues.data?.queues ?? [])
-          .slice(0, QUEUES_OFFERED)
+          .slice(0, MAX_SUGGESTED_QUEUES)
           .map(({ queue }) => html`<option key=${queue} value=${queue} />`)}
       </datalist>
     </label>

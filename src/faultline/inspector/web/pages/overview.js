@@ -1,4 +1,4 @@
-// What is wrong, then how the queue is doing.
+// The overview: problems first, then totals, charts and the latest refused writes.
 import { live } from "../data/live.js";
 import { useResource } from "../data/resource.js";
 import { useStore } from "../data/store.js";
@@ -6,21 +6,21 @@ import { count, countOrEstimate } from "../format.js";
 import { html } from "../html.js";
 import { Badge } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
-import { Moment } from "../parts/ident.js";
-import { Empty, Shown } from "../parts/notice.js";
+import { EmptyState, ResourceView } from "../parts/notice.js";
+import { Timestamp } from "../parts/timestamp.js";
 import { linkTo } from "../router.js";
 import { Attention } from "./attention.js";
 import { Charts } from "./overview_charts.js";
 
-const REFUSALS_SHOWN = 5;
+const MAX_REFUSALS = 5;
 
 export function Overview() {
   const streamed = useStore(live, ({ overview }) => overview);
-  const fetched = useResource("overview", { isLive: false }); // does not wait for the stream's first word
+  const fetched = useResource("overview", { isLive: false }); // faster than waiting for the stream's first event
   const resource = streamed ? { ...fetched, data: streamed, error: null } : fetched;
   return html`
     <${Heading} title="Overview" />
-    <${Shown} resource=${resource} rows=${6}>${(overview) => html`<${Facts} overview=${overview} />`}<//>
+    <${ResourceView} resource=${resource} rows=${6}>${(overview) => html`<${Facts} overview=${overview} />`}<//>
   `;
 }
 
@@ -38,7 +38,7 @@ function Facts({ overview }) {
     <${Refusals} lastHour=${overview.rejections_last_hour} />
     ${isIdle &&
     !workers.alive &&
-    html`<${Empty} title="Nothing is going on">Enqueue a job and start a worker: faultline --app shop.jobs:app worker<//>`}
+    html`<${EmptyState} title="The queue is empty and no worker is running">Enqueue a job and start a worker: faultline --app MODULE:NAME worker<//>`}
   `;
 }
 
@@ -48,7 +48,7 @@ function Risk({ risk }) {
     <div class="card-head"><h2>Stale-write risk</h2><${Badge} word=${risk.stale_risk} /></div>
     ${reasons.length
       ? html`<ul class="reasons">${reasons.map(({ code, text }) => html`<li key=${code}>${text}</li>`)}</ul>`
-      : html`<p class="quiet">No lease is close to its end, and no write was refused lately.</p>`}
+      : html`<p class="quiet">No lease is about to expire, and PostgreSQL has refused no write recently.</p>`}
   </section>`;
 }
 
@@ -88,7 +88,7 @@ function Count({ name, value, isExact, tone, href }) {
 }
 
 function Refusals({ lastHour }) {
-  const { data } = useResource(`rejections?limit=${REFUSALS_SHOWN}`);
+  const { data } = useResource(`rejections?limit=${MAX_REFUSALS}`);
   const latest = data?.rejections ?? [];
   return html`<section class="card">
     <div class="card-head">
@@ -97,14 +97,14 @@ function Refusals({ lastHour }) {
     </div>
     ${latest.length
       ? html`<ul class="list">${latest.map((each) => html`<${Refusal} key=${each.id} refusal=${each} />`)}</ul>`
-      : html`<p class="quiet">No worker has tried to commit under a token that was no longer its own.</p>`}
+      : html`<p class="quiet">No worker has tried to commit with an old token.</p>`}
   </section>`;
 }
 
 function Refusal({ refusal: { job_id: id, task, stale_token: token, worker, rejected_at: at } }) {
   return html`<li>
-    <span><a href=${linkTo("jobs", id)}><bdi>${task ?? "a job that is gone"}</bdi></a>: token ${token}${" "}
-      of <bdi>${worker}</bdi> came too late</span>
-    <span class="quiet"><${Moment} at=${at} /></span>
+    <span><a href=${linkTo("jobs", id)}><bdi>${task ?? "a purged job"}</bdi></a>: PostgreSQL refused the commit of${" "}
+      <bdi>${worker}</bdi> with token ${token}</span>
+    <span class="quiet"><${Timestamp} at=${at} /></span>
   </li>`;
 }

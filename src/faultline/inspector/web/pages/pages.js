@@ -1,4 +1,4 @@
-// Every page once: its place in the navigation, its key, its component.
+// The pages in the order of the navigation, with keyboard shortcut and component.
 import { Audit } from "./audit.js";
 import { Jobs } from "./jobs.js";
 import { Leases } from "./leases.js";

@@ -1,30 +1,31 @@
+// The queues with their counts, and buttons to pause and resume them.
 import { useResource } from "../data/resource.js";
 import { countOrEstimate, duration } from "../format.js";
 import { html } from "../html.js";
-import { Action, useMayOperate } from "../parts/action.js";
+import { ActionButton, useMayOperate } from "../parts/action.js";
 import { Badge } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
-import { Empty, Shown } from "../parts/notice.js";
-import { usePages, WholePager } from "../parts/pager.js";
+import { EmptyState, ResourceView } from "../parts/notice.js";
+import { LocalPager, useLocalPages } from "../parts/pager.js";
 import { Table } from "../parts/table.js";
 import { linkTo } from "../router.js";
 
 export function Queues() {
   const queues = useResource("queues");
   return html`
-    <${Heading} title="Queues">Jobs of a paused queue wait: no worker claims them. What is already running goes on.<//>
-    <${Shown} resource=${queues} rows=${5}>
+    <${Heading} title="Queues">Workers claim no job of a paused queue. Jobs that are already running continue.<//>
+    <${ResourceView} resource=${queues} rows=${5}>
       ${({ queues: rows }) =>
         rows.length
           ? html`<${QueueTable} rows=${rows} reload=${queues.reload} />`
-          : html`<${Empty} title="No queue has a job yet">A queue exists as soon as a job is enqueued in it.<//>`}
+          : html`<${EmptyState} title="There is no queue yet">A queue appears here when its first job is enqueued.<//>`}
     <//>
   `;
 }
 
 function QueueTable({ rows, reload }) {
   const mayOperate = useMayOperate();
-  const pages = usePages(rows, "queues");
+  const pages = useLocalPages(rows, "queues");
   const columns = [
     {
       label: "Queue",
@@ -44,15 +45,15 @@ function QueueTable({ rows, reload }) {
     },
   ];
   if (mayOperate) {
-    columns.push({ label: "", kind: "tight", cell: (row) => html`<${Switch} queue=${row} onDone=${reload} />` });
+    columns.push({ label: "", kind: "tight", cell: (row) => html`<${PauseButton} queue=${row} onDone=${reload} />` });
   }
   return html`
     <${Table} caption="Queues" list=${String(pages.current)} columns=${columns} rows=${pages.rows} rowKey=${({ queue }) => queue} />
-    <${WholePager} pages=${pages} what="queues" />
+    <${LocalPager} pages=${pages} what="queues" />
   `;
 }
 
-// `exactness` is the field that says whether the number was counted or estimated.
+// `exactness` names the field that says whether the number is exact or an estimate.
 function number(label, name, state, { exactness = "is_exact", least } = {}) {
   return {
     label,
@@ -66,11 +67,11 @@ function number(label, name, state, { exactness = "is_exact", least } = {}) {
   };
 }
 
-function Switch({ queue: { queue, paused }, onDone }) {
+function PauseButton({ queue: { queue, paused }, onDone }) {
   return paused
-    ? html`<${Action} action="resume" body=${{ queue }} label="Resume" subject=${queue} size="small" onDone=${onDone}
-        text="Workers will claim the jobs of this queue again." />`
-    : html`<${Action} action="pause" body=${{ queue, reason: "from the dashboard" }} label="Pause" subject=${queue}
+    ? html`<${ActionButton} action="resume" body=${{ queue }} label="Resume" subject=${queue} size="small" onDone=${onDone}
+        text="Workers will claim jobs of this queue again." />`
+    : html`<${ActionButton} action="pause" body=${{ queue, reason: "paused in the dashboard" }} label="Pause" subject=${queue}
         size="small" isDangerous onDone=${onDone}
-        text="No worker will claim a job of this queue until it is resumed. Jobs that run now go on." />`;
+        text="No worker will claim a job of this queue until it is resumed. Jobs that are running now continue." />`;
 }

@@ -1,12 +1,13 @@
+// The registered workers, with their status and the jobs they run.
 import { useResource } from "../data/resource.js";
 import { count, duration } from "../format.js";
 import { html, useState } from "../html.js";
 import { Badge } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
-import { Moment } from "../parts/ident.js";
-import { Empty, Shown } from "../parts/notice.js";
-import { usePages, WholePager } from "../parts/pager.js";
+import { EmptyState, ResourceView } from "../parts/notice.js";
+import { LocalPager, useLocalPages } from "../parts/pager.js";
 import { Table } from "../parts/table.js";
+import { Timestamp } from "../parts/timestamp.js";
 
 const ORDER = { lost: 0, silent: 1, draining: 2, alive: 3 };
 
@@ -23,45 +24,46 @@ const COLUMNS = [
   },
   { label: "Running", kind: "numeric", cell: ({ running }) => count(running) },
   { label: "Last heartbeat", kind: "numeric", cell: ({ silent_seconds }) => `${duration(silent_seconds)} ago` },
-  { label: "Started", kind: "numeric", cell: ({ started_at }) => html`<${Moment} at=${started_at} />` },
+  { label: "Started", kind: "numeric", cell: ({ started_at }) => html`<${Timestamp} at=${started_at} />` },
   {
-    label: "Death is noticed",
-    cell: ({ holds_locks: hasSessions }) => (hasSessions ? "at once" : "when its lease runs out"),
+    label: "Crash is noticed",
+    cell: ({ holds_locks: hasSessions }) => (hasSessions ? "at once" : "when its leases expire"),
   },
 ];
 
 function Blocked({ blocked_seconds: seconds, blocked_frame: frame, blocked_stack: stack }) {
   if (seconds == null) return null;
-  return html`<span class="sub" title=${stack}>event loop blocked for ${duration(seconds)} at <bdi>${frame ?? "code that is not Python"}</bdi></span>`;
+  return html`<span class="sub" title=${stack}>The event loop has been blocked for ${duration(seconds)} at <bdi>${frame ?? "code that is not Python"}</bdi></span>`;
 }
 
 export function Workers() {
   const workers = useResource("workers");
   return html`
-    <${Heading} title="Workers">Silent: no heartbeat for longer than expected. Lost: its sessions have ended, and
-      its jobs are given to others. Behind a pooler a worker has no sessions of its own: only its lease tells.<//>
-    <${Shown} resource=${workers} rows=${6}>
+    <${Heading} title="Workers">A silent worker has sent no heartbeat for longer than expected. A lost worker's database
+      sessions have ended, so its jobs are requeued. Behind a connection pooler a worker has no sessions of its own: its
+      jobs are requeued when their leases expire.<//>
+    <${ResourceView} resource=${workers} rows=${6}>
       ${({ workers: all }) =>
         all.length
           ? html`<${WorkerTable} all=${all} />`
-          : html`<${Empty} title="No worker is registered">Start one: faultline --app shop.jobs:app worker<//>`}
+          : html`<${EmptyState} title="No worker is registered">Start a worker: faultline --app MODULE:NAME worker<//>`}
     <//>
   `;
 }
 
 function WorkerTable({ all }) {
-  const [wanted, setWanted] = useState("");
-  const found = all.filter((each) => `${each.id} ${each.host} ${each.status} ${each.queues.join(" ")}`.includes(wanted.trim()));
+  const [filter, setFilter] = useState("");
+  const found = all.filter((each) => `${each.id} ${each.host} ${each.status} ${each.queues.join(" ")}`.includes(filter.trim()));
   const sorted = found.sort((a, b) => (ORDER[a.status] ?? 4) - (ORDER[b.status] ?? 4) || a.id.localeCompare(b.id));
-  const pages = usePages(sorted, wanted);
+  const pages = useLocalPages(sorted, filter);
   return html`
     ${all.length > 10 &&
     html`<div class="filters"><label class="field">Filter
-      <input type="search" placeholder="id, host, queue or status" value=${wanted}
-        onInput=${(event) => setWanted(event.currentTarget.value)} /></label></div>`}
+      <input type="search" placeholder="id, host, queue or status" value=${filter}
+        onInput=${(event) => setFilter(event.currentTarget.value)} /></label></div>`}
     ${sorted.length
-      ? html`<${Table} caption="Workers" list=${`${wanted} ${pages.current}`} columns=${COLUMNS} rows=${pages.rows} rowKey=${({ id }) => id} />`
-      : html`<${Empty} title="No worker matches" />`}
-    <${WholePager} pages=${pages} what="workers" />
+      ? html`<${Table} caption="Workers" list=${`${filter} ${pages.current}`} columns=${COLUMNS} rows=${pages.rows} rowKey=${({ id }) => id} />`
+      : html`<${EmptyState} title="No worker matches the filter" />`}
+    <${LocalPager} pages=${pages} what="workers" />
   `;
 }

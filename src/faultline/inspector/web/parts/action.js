@@ -1,6 +1,6 @@
-// A button that changes something: only where the inspector allows it and a key was given, and never at one click.
+// A button for an operator's action. Shown if the inspector allows actions and a key was entered; asks to confirm.
+import { requestConfirmation } from "../data/confirmation.js";
 import { operator } from "../data/operator.js";
-import { ask } from "../data/question.js";
 import { useStore } from "../data/store.js";
 import { html } from "../html.js";
 
@@ -8,10 +8,10 @@ export function useMayOperate() {
   return useStore(operator, ({ key, hasActions }) => hasActions && key != null);
 }
 
-// `body` is what is sent; `subject` names what is changed; `text` says what will happen.
-export function Action({ action, body, label, subject, text, isDangerous, size, onDone }) {
+// `body` is the request's body; `subject` names the job or queue; `text` says what the action does.
+export function ActionButton({ action, body, label, subject, text, isDangerous, size, onDone }) {
   const mayOperate = useMayOperate();
   if (!mayOperate) return null;
-  const open = () => ask({ action, body, label, subject, text, isDangerous, onDone });
+  const open = () => requestConfirmation({ action, body, label, subject, text, isDangerous, onDone });
   return html`<button class="button" data-size=${size} type="button" onClick=${open}>${label}</button>`;
 }

@@ -1,6 +1,6 @@
-// One word and a colour; the word is enough for those who do not see the colour.
+// A word on a coloured ground. The word alone carries the meaning.
 import { html } from "../html.js";
-import { words } from "../format.js";
+import { humanize } from "../format.js";
 
 const TONES = {
   // jobs
@@ -27,7 +27,7 @@ export function toneOf(word) {
 }
 
 export function Badge({ word, tone = toneOf(word), children }) {
-  return html`<span class="badge" data-tone=${tone}>${children ?? words(word)}</span>`;
+  return html`<span class="badge" data-tone=${tone}>${children ?? humanize(word)}</span>`;
 }
 
 export function Token({ value, tone }) {

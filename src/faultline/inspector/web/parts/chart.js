@@ -1,16 +1,16 @@
-// A line over the last minutes. uPlot draws it on a canvas, in the theme's colours.
+// A line chart of the last minutes, drawn by uPlot on a canvas in the theme's colours.
 import { html, useEffect, useRef } from "../html.js";
 import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 132;
-const SHORTEST_SPAN_SECONDS = 60;
-const LONGEST_SPAN_SECONDS = 600;
+const MIN_SPAN_SECONDS = 60;
+const MAX_SPAN_SECONDS = 600;
 const AXIS_FONT_SIZE = "11px";
 const AXIS_GAP = 12; // beside a label
-const NARROWEST_AXIS = 30;
+const MIN_AXIS_WIDTH = 30;
 
 // `columns`: as History.columns gives them. `series`: [{label, colour: "accent" | "muted-fill", isFilled}].
-// `least`: what the axis shows at least. `steps`: between its labels, where not every number will do.
+// `least`: the smallest maximum of the y axis. `steps`: the allowed distances between its labels.
 export function Chart({ label, columns, series, format, now, start, version, least = 4, steps }) {
   const element = useRef(null);
   const plot = useRef(null);
@@ -22,7 +22,7 @@ export function Chart({ label, columns, series, format, now, start, version, lea
     const draw = () => {
       plot.current?.destroy();
       plot.current = new uPlot(options(frame, { series, format, least, steps }), latest.current.columns, frame);
-      follow(plot.current, latest.current);
+      showLatest(plot.current, latest.current);
     };
     draw();
     const resize = new ResizeObserver(() => {
@@ -41,16 +41,16 @@ export function Chart({ label, columns, series, format, now, start, version, lea
   }, []);
 
   useEffect(() => {
-    if (plot.current) follow(plot.current, latest.current);
+    if (plot.current) showLatest(plot.current, latest.current);
   }, [version, now]);
 
   return html`<div class="chart" ref=${element} role="img" aria-label=${label}></div>`;
 }
 
-// The window ends now. It grows with what is known, up to its full length, and then moves on.
-function follow(plot, { columns, now, start }) {
+// The x axis ends now. It grows with the data up to MAX_SPAN_SECONDS, then moves.
+function showLatest(plot, { columns, now, start }) {
   const known = start == null ? 0 : now - start;
-  const span = Math.min(LONGEST_SPAN_SECONDS, Math.max(SHORTEST_SPAN_SECONDS, known));
+  const span = Math.min(MAX_SPAN_SECONDS, Math.max(MIN_SPAN_SECONDS, known));
   plot.batch(() => {
     plot.setData(columns, false);
     plot.setScale("x", { min: now - span, max: now });
@@ -100,14 +100,14 @@ function options(element, { series, format, least, steps }) {
   };
 }
 
-// As wide as its widest label, so that none is cut off.
+// The width of the widest label plus a gap, so that no label is cut off.
 function axisWidth(context, font, labels) {
-  if (!labels?.length) return NARROWEST_AXIS;
+  if (!labels?.length) return MIN_AXIS_WIDTH;
   context.save();
   context.font = font;
   const widest = Math.max(...labels.map((label) => context.measureText(label ?? "").width));
   context.restore();
-  return Math.max(NARROWEST_AXIS, Math.ceil(widest) + AXIS_GAP);
+  return Math.max(MIN_AXIS_WIDTH, Math.ceil(widest) + AXIS_GAP);
 }
 
 function clock(seconds, withSeconds) {
@@ -115,7 +115,7 @@ function clock(seconds, withSeconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB", parts);
 }
 
-// A custom property may hold light-dark(…): only a used colour has been resolved.
+// Resolves a custom property to a colour. It may hold light-dark(…), which only an element's computed style resolves.
 function colour(element, name) {
   const probe = document.createElement("i");
   probe.style.color = `var(${name})`;

@@ -1,4 +1,4 @@
-// The browser's own modal dialog: it keeps the focus inside, closes on Escape and gives the focus back.
+// The browser's modal dialog: traps the focus, closes on Escape and restores the focus.
 import { html, useId, useLayoutEffect, useRef } from "../html.js";
 
 export function Dialog({ title, onClose, children }) {

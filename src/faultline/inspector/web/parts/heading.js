@@ -1,4 +1,4 @@
-// A page's heading: focused when one arrives, so that it is read out.
+// A page's heading. It gets the focus after navigation, so that screen readers read it.
 import { html } from "../html.js";
 
 export function Heading({ title, children }) {

@@ -1,4 +1,4 @@
-// Line drawings of 20 by 20. Decoration only: the words beside them carry the meaning.
+// Line icons, 20 by 20. They are decoration: every icon stands beside a word or an aria-label.
 import { html } from "../html.js";
 
 const PATHS = {
@@ -31,7 +31,7 @@ export function Icon({ name }) {
   </svg>`;
 }
 
-// Strata, shifted along a fault.
+// Layers of rock, shifted along a fault line.
 export function Logo() {
   return html`<svg viewBox="0 0 24 24" aria-hidden="true" focusable="false" fill="currentColor">
     <path d="M2 4h11.2l-1.7 4H2zM2 10h8.7L9 14H2zM2 16h6.1l-1.7 4H2z" />

@@ -1,4 +1,4 @@
-// The states that are not data: loading, empty, an error. And `Shown`, which chooses between them.
+// What a page shows instead of data: loading, empty or an error. `ResourceView` chooses between them.
 import { sentence } from "../format.js";
 import { html } from "../html.js";
 
@@ -9,11 +9,11 @@ export function Loading({ rows = 5 }) {
   </div>`;
 }
 
-export function Empty({ title, children }) {
+export function EmptyState({ title, children }) {
   return html`<div class="notice"><strong>${title}</strong>${children && html`<p>${children}</p>`}</div>`;
 }
 
-export function Failure({ error, onRetry }) {
+export function ErrorState({ error, onRetry }) {
   return html`<div class="notice" data-tone="bad" role="alert">
     <strong><bdi>${error.message}</bdi></strong>
     ${error.hint && html`<p><bdi>${error.hint}</bdi></p>`}
@@ -22,7 +22,7 @@ export function Failure({ error, onRetry }) {
   </div>`;
 }
 
-// What is wrong, what to do about it, and the stable code. `lead` says what became of the request.
+// The error's message, its hint and its stable code. `lead` says whether the action was carried out.
 export function ErrorText({ error, lead }) {
   return html`<div class="error-text" role="alert">
     <p><strong>${lead}</strong> <bdi>${sentence(error.message)}</bdi></p>
@@ -31,10 +31,10 @@ export function ErrorText({ error, lead }) {
   </div>`;
 }
 
-// What was last seen stays on the page when the database goes away: the banner says so. Only where nothing
-// was ever seen does an error take the place of the data.
-export function Shown({ resource, rows, children }) {
-  if (resource.data != null && !(resource.error && !resource.error.isAway)) return children(resource.data);
-  if (resource.error) return html`<${Failure} error=${resource.error} onRetry=${resource.reload} />`;
+// During an outage the last data stays on the page, and the banner says how old it is. An error replaces the data only
+// if there is none yet, or if the inspector rejected the request.
+export function ResourceView({ resource, rows, children }) {
+  if (resource.data != null && !(resource.error && !resource.error.isOutage)) return children(resource.data);
+  if (resource.error) return html`<${ErrorState} error=${resource.error} onRetry=${resource.reload} />`;
   return html`<${Loading} rows=${rows} />`;
 }

@@ -1,16 +1,16 @@
-// Pages of a list: by the server's cursors, or cut from a list that came whole.
+// Pagination: with the server's cursors, or within a list that was fetched whole.
 import { html, useEffect, useState } from "../html.js";
 import { count } from "../format.js";
 
-// The cursors of the pages before this one; the first has none. Starts over when `key` changes.
+// The cursors of the pages up to the current one; the first page's is null. Returns to page 1 when `key` changes.
 export function useCursors(key) {
-  const [trail, setTrail] = useState([null]);
-  useEffect(() => setTrail([null]), [key]);
+  const [visited, setVisited] = useState([null]);
+  useEffect(() => setVisited([null]), [key]);
   return {
-    cursor: trail.at(-1),
-    number: trail.length,
-    forward: (next) => setTrail([...trail, next]),
-    back: () => setTrail(trail.slice(0, -1)),
+    cursor: visited.at(-1),
+    number: visited.length,
+    forward: (next) => setVisited([...visited, next]),
+    back: () => setVisited(visited.slice(0, -1)),
   };
 }
 
@@ -25,8 +25,8 @@ export function Pager({ cursors, next, shown, what }) {
 
 const PAGE_SIZE = 100;
 
-// For lists that come whole: never more rows in the page than one can look at.
-export function usePages(rows, key) {
+// For lists that were fetched whole: shows PAGE_SIZE rows at a time.
+export function useLocalPages(rows, key) {
   const [number, setNumber] = useState(0);
   useEffect(() => setNumber(0), [key]);
   const last = Math.max(0, Math.ceil(rows.length / PAGE_SIZE) - 1);
@@ -35,7 +35,7 @@ export function usePages(rows, key) {
   return { rows: rows.slice(from, from + PAGE_SIZE), total: rows.length, from, current, last, setNumber };
 }
 
-export function WholePager({ pages, what }) {
+export function LocalPager({ pages, what }) {
   if (pages.last === 0) return null;
   const { current, from, rows, total, setNumber } = pages;
   return html`<nav class="pager" aria-label=${`Pages of ${what}`}>

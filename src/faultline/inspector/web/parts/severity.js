@@ -1,4 +1,4 @@
-// How bad something is: a word, an icon and a colour, each of which is enough.
+// The severity of a finding as a word, an icon and a colour.
 import { html } from "../html.js";
 import { Icon } from "./icons.js";
 

@@ -1,13 +1,13 @@
-// A table that stays one for screen readers when a phone shows its rows as cards: hence the explicit roles.
+// A table. A phone shows its rows as cards; the explicit roles keep it a table for screen readers.
 import { html } from "../html.js";
-import { UpdateButton, useHeld } from "./held.js";
+import { UpdateButton, useFrozenOrder } from "./frozen_order.js";
 
 // `columns`: [{label, cell: (row) => …, kind: "numeric" | "tight" | undefined}]
-// `list` identifies what is listed, its filters and its page: while it stays the same, rows hold still for a reader.
+// `list` identifies the list with its filters and page. While it stays the same, the order can be frozen.
 export function Table({ caption, columns, rows, rowKey, list = caption, isNew = () => false }) {
-  const held = useHeld(rows, rowKey, list);
-  return html`<div class="table-card" ref=${held.ref}>
-    <${UpdateButton} update=${held.update} />
+  const frozen = useFrozenOrder(rows, rowKey, list);
+  return html`<div class="table-card" ref=${frozen.ref}>
+    <${UpdateButton} update=${frozen.update} />
     <table class="table" role="table">
       <caption class="visually-hidden">${caption}</caption>
       <thead role="rowgroup">
@@ -18,9 +18,9 @@ export function Table({ caption, columns, rows, rowKey, list = caption, isNew = 
         </tr>
       </thead>
       <tbody role="rowgroup">
-        ${held.shown.map(
+        ${frozen.shown.map(
           (row) => html`<tr key=${rowKey(row)} role="row" data-new=${isNew(row) ? "" : undefined}
-            data-gone=${held.isGone(row) ? "" : undefined} title=${held.isGone(row) ? "no longer in this list" : undefined}>
+            data-gone=${frozen.isGone(row) ? "" : undefined} title=${frozen.isGone(row) ? "This row is no longer in the list." : undefined}>
             ${columns.map((column) => html`<${Cell} key=${column.label} column=${column} row=${row} />`)}
           </tr>`,
         )}

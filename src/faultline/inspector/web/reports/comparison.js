@@ -1,12 +1,12 @@
-// Under the same faults: Faultline, and the same worker on the same tables without the fence.
-import { count, duration, percent, plural, words } from "../format.js";
+// Faultline compared with the control, the same worker on the same tables without the fence, under the same faults.
+import { count, duration, humanize, percent, plural } from "../format.js";
 import { html } from "../html.js";
 import { Badge } from "../parts/badge.js";
 import { Table } from "../parts/table.js";
 import { Provenance } from "./provenance.js";
 
 const SUBJECTS = [
-  { name: "naive", title: "Without the fence", about: "the control: same worker, same tables" },
+  { name: "naive", title: "Without the fence", about: "the control: same worker, same tables, no fencing" },
   { name: "faultline", title: "Faultline", about: "PostgreSQL refuses stale writes" },
 ];
 
@@ -14,7 +14,7 @@ export function Comparison({ summary }) {
   const rates = summary.duplicate_rate ?? {};
   const duplicates = { naive: summary.naive_duplicates, faultline: summary.faultline_duplicates };
   const widest = Math.max(0.001, ...Object.values(rates).map(({ wilson_95: [, high] }) => high)) * 1.05;
-  return html`<section class="card stack" aria-label="Faultline against the control">
+  return html`<section class="card stack" aria-label="Faultline compared with the control">
     <div class="card-head">
       <h2>Jobs that took effect more than once</h2>
       <${Badge} tone=${summary.verdict === "valid" ? "good" : "bad"} word=${summary.verdict ?? "unknown"} />
@@ -28,9 +28,9 @@ export function Comparison({ summary }) {
     <dl class="tally">
       <${Fact} name="stale writes refused" value=${count(summary.stale_writes_prevented)} />
       <${Fact} name="invariants violated" value=${count(summary.invariant_violations)} />
-      <${Fact} name="of the jobs struck by a fault" value=${percent(summary.fault_rate)} />
-      <${Fact} name="recovery from a crash, median" value=${duration(summary.crash_recovery_seconds?.p50)} />
-      <${Fact} name="takeover of a stale lease, median" value=${duration(summary.stale_takeover_seconds?.p50)} />
+      <${Fact} name="share of jobs with an injected fault" value=${percent(summary.fault_rate)} />
+      <${Fact} name="median recovery from a crash" value=${duration(summary.crash_recovery_seconds?.p50)} />
+      <${Fact} name="median takeover of a stale lease" value=${duration(summary.stale_takeover_seconds?.p50)} />
     </dl>
     ${(summary.why_not ?? []).map((reason, index) => html`<p key=${index} class="error-text">${reason}</p>`)}
     <${Faults} injected=${summary.faults_injected ?? {}} />
@@ -62,7 +62,7 @@ function Faults({ injected }) {
   const kinds = [...new Set(Object.values(injected).flatMap(Object.keys))].sort();
   if (!kinds.length) return null;
   const columns = [
-    { label: "Fault injected", cell: (kind) => words(kind) },
+    { label: "Fault injected", cell: (kind) => humanize(kind) },
     ...SUBJECTS.filter(({ name }) => injected[name]).map(({ name, title }) => ({
       label: title,
       kind: "numeric",

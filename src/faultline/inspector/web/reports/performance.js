@@ -1,5 +1,5 @@
-// The benchmark beside its peers: what was to be reached, and each figure as bars.
-import { compact, words } from "../format.js";
+// The benchmark: Faultline's targets, and every figure compared with other queues.
+import { compact, humanize } from "../format.js";
 import { html } from "../html.js";
 import { Badge } from "../parts/badge.js";
 import { Table } from "../parts/table.js";
@@ -7,10 +7,10 @@ import { Provenance } from "./provenance.js";
 
 const OWN = "faultline";
 
-const GOAL_COLUMNS = [
+const TARGET_COLUMNS = [
   { label: "Reached", kind: "tight", cell: ({ reached }) => html`<${Badge} tone=${TONES[reached]} word=${WORDS[reached]} />` },
-  { label: "What", cell: ({ what, against }) => html`<span>${what}<span class="sub">against ${against}</span></span>` },
-  { label: "Wanted", kind: "numeric", cell: ({ wanted }) => wanted },
+  { label: "Target", cell: ({ what, against }) => html`<span>${what}<span class="sub">compared with ${against}</span></span>` },
+  { label: "Required", kind: "numeric", cell: ({ wanted }) => wanted },
   {
     label: "Measured",
     kind: "numeric",
@@ -21,16 +21,16 @@ const TONES = { true: "good", false: "bad", null: "plain" };
 const WORDS = { true: "reached", false: "missed", null: "not measured" };
 
 export function Performance({ summary }) {
-  const goals = [...(summary.to_reach ?? [])].sort((a, b) => (a.reached == null) - (b.reached == null));
+  const targets = [...(summary.to_reach ?? [])].sort((a, b) => (a.reached == null) - (b.reached == null));
   const figures = Object.entries(summary.figures ?? {});
-  return html`<section class="card stack" aria-label="Performance beside its peers">
-    <div class="card-head"><h2>Performance beside its peers</h2></div>
-    ${goals.length > 0 &&
-    html`<${Table} caption="What was to be reached" columns=${GOAL_COLUMNS} rows=${goals}
+  return html`<section class="card stack" aria-label="Performance compared with other queues">
+    <div class="card-head"><h2>Performance compared with other queues</h2></div>
+    ${targets.length > 0 &&
+    html`<${Table} caption="Performance targets" columns=${TARGET_COLUMNS} rows=${targets}
       rowKey=${({ what, against }) => what + against} />`}
     ${figures.length > 0 &&
     html`<details>
-      <summary>All figures, beside each peer</summary>
+      <summary>All figures, compared with each queue</summary>
       <div class="grid" data-columns="2">
         ${figures.map(
           ([name, figure]) => html`<${Figure} key=${name} name=${name} figure=${figure} peers=${summary.peers ?? {}} />`,
@@ -46,7 +46,7 @@ function Figure({ name, figure, peers }) {
   rows.sort((a, b) => (figure.higher_is_better ? b.value - a.value : a.value - b.value));
   const widest = Math.max(...rows.map(({ value }) => value), 1e-9);
   return html`<div>
-    <h3 class="peers-title">${words(name)}${" "}
+    <h3 class="peers-title">${humanize(name)}${" "}
       <small>${figure.unit}, ${figure.higher_is_better ? "more" : "less"} is better</small></h3>
     <div class="peers">
       ${rows.map(({ peer, value }) => {

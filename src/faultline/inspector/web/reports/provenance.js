@@ -1,4 +1,4 @@
-// Where a figure comes from: without this it is only a claim.
+// When, where and from which commit a report was measured.
 import { html } from "../html.js";
 
 export function Provenance({ facts }) {

@@ -1,49 +1,49 @@
-// Says when the facts on the page are old, and why. Never silently.
+// Tells the user when the page does not show live data, and why.
 import { live } from "../data/live.js";
 import { useStore } from "../data/store.js";
-import { moment, sentence } from "../format.js";
+import { clockTime, sentence } from "../format.js";
 import { html, useEffect, useState } from "../html.js";
 
-const BACK_MS = 4000;
+const RECOVERED_MS = 4000;
 
 export function Banner() {
-  const { link, refusal, database, heardAt } = useStore(live);
-  const trouble = link === "lost" ? "inspector" : database.ok === false ? "database" : null;
-  const [isBack, setIsBack] = useState(false);
-  const [before, setBefore] = useState(null);
+  const { connection, refusal, database, receivedAt } = useStore(live);
+  const outage = connection === "lost" ? "inspector" : database.ok === false ? "database" : null;
+  const [hasRecovered, setHasRecovered] = useState(false);
+  const [previous, setPrevious] = useState(null);
 
   useEffect(() => {
-    if (before && !trouble) setIsBack(true);
-    setBefore(trouble);
-    if (trouble) setIsBack(false);
-  }, [trouble]);
+    if (previous && !outage) setHasRecovered(true);
+    setPrevious(outage);
+    if (outage) setHasRecovered(false);
+  }, [outage]);
   useEffect(() => {
-    if (!isBack) return undefined;
-    const timer = setTimeout(() => setIsBack(false), BACK_MS);
+    if (!hasRecovered) return undefined;
+    const timer = setTimeout(() => setHasRecovered(false), RECOVERED_MS);
     return () => clearTimeout(timer);
-  }, [isBack]);
+  }, [hasRecovered]);
 
-  const seen = heardAt ? `What you see is from ${moment(heardAt)}.` : "Nothing has been seen yet.";
+  const age = receivedAt ? `This page shows data from ${clockTime(receivedAt)}.` : "This page has no data yet.";
   return html`<div role="status" aria-live="polite">
-    ${trouble === "database" &&
-    html`<div class="banner" data-trouble="database">
-      <strong>The database is away.</strong>
-      <span>${seen} Workers reconnect by themselves.</span>
+    ${outage === "database" &&
+    html`<div class="banner" data-outage="database">
+      <strong>The database is unreachable.</strong>
+      <span>${age} The inspector and the workers keep trying to reconnect.</span>
       ${database.reason && html`<span class="banner-reason clip" title=${database.reason}><bdi>${database.reason}</bdi></span>`}
     </div>`}
-    ${trouble === "inspector" &&
-    html`<div class="banner" data-trouble="inspector">
-      <strong>The inspector does not answer.</strong>
-      <span>${seen} The queue does not depend on it. Reconnecting…</span>
+    ${outage === "inspector" &&
+    html`<div class="banner" data-outage="inspector">
+      <strong>The inspector does not respond.</strong>
+      <span>${age} Jobs continue to run without the inspector. Reconnecting…</span>
     </div>`}
-    ${link === "polling" &&
-    !trouble &&
-    html`<div class="banner" data-tone="warn" data-trouble="streams">
+    ${connection === "polling" &&
+    !outage &&
+    html`<div class="banner" data-tone="warn" data-outage="streams">
       <strong>This page is not live.</strong>
-      <span>The inspector has no stream left: ${sentence(refusal.message)} This page asks every 5 seconds instead, and is live
-        again when another dashboard is closed.</span>
+      <span>${sentence(refusal.message)} This page polls every 5 seconds instead. Close another dashboard to make it live
+        again.</span>
     </div>`}
-    ${isBack &&
-    html`<div class="banner" data-tone="good"><strong>Back.</strong><span>What you see is live again.</span></div>`}
+    ${hasRecovered &&
+    html`<div class="banner" data-tone="good"><strong>Reconnected.</strong><span>This page is live again.</span></div>`}
   </div>`;
 }

@@ -1,6 +1,6 @@
-// Asks before an action is sent, and stays open with the reason when it was not done.
-import { act, isAboutKey } from "../data/operator.js";
-import { endQuestion, question } from "../data/question.js";
+// Asks the operator to confirm an action. If the action fails, the dialog stays open and shows the error.
+import { closeConfirmation, confirmation } from "../data/confirmation.js";
+import { isKeyError, sendAction } from "../data/operator.js";
 import { useStore } from "../data/store.js";
 import { html, useState } from "../html.js";
 import { Dialog } from "../parts/dialog.js";
@@ -8,43 +8,43 @@ import { KeyForm } from "../parts/key_form.js";
 import { ErrorText } from "../parts/notice.js";
 
 const NOT_DONE = "Nothing was changed.";
-const NOT_KNOWN = "It is not known whether this was done. Look at the page before you try again.";
+const NOT_KNOWN = "It is unknown whether the action was carried out. Check the page before you try again.";
 
 export function Confirmation() {
-  const asked = useStore(question, (value) => value.asked);
-  return asked && html`<${Question} key=${JSON.stringify([asked.action, asked.body])} asked=${asked} />`;
+  const requested = useStore(confirmation, (value) => value.requested);
+  return requested && html`<${ConfirmDialog} key=${JSON.stringify([requested.action, requested.body])} requested=${requested} />`;
 }
 
-function Question({ asked: { action, body, label, subject, text, isDangerous, onDone } }) {
-  const [isUnderWay, setIsUnderWay] = useState(false);
+function ConfirmDialog({ requested: { action, body, label, subject, text, isDangerous, onDone } }) {
+  const [isPending, setIsPending] = useState(false);
   const [error, setError] = useState(null);
-  const wantsKey = error != null && isAboutKey(error);
-  return html`<${Dialog} title=${html`${label}: <bdi>${subject}</bdi>`} onClose=${endQuestion}>
+  const needsKey = error != null && isKeyError(error);
+  return html`<${Dialog} title=${html`${label}: <bdi>${subject}</bdi>`} onClose=${closeConfirmation}>
     <div class="stack">
       <p>${text}</p>
       ${error && html`<${ErrorText} error=${error} lead=${error.isRefusal ? NOT_DONE : NOT_KNOWN} />`}
-      ${wantsKey
+      ${needsKey
         ? html`<${KeyForm} onDone=${() => setError(null)}>
-            <button class="button" type="button" onClick=${endQuestion}>Close</button>
+            <button class="button" type="button" onClick=${closeConfirmation}>Close</button>
           <//>`
         : html`<form class="dialog-buttons" onSubmit=${confirm}>
-            <button class="button" type="button" autofocus onClick=${endQuestion}>${error ? "Close" : "Leave it"}</button>
-            <button class="button" data-kind=${isDangerous ? "danger" : "main"} type="submit" disabled=${isUnderWay}>${label}</button>
+            <button class="button" type="button" autofocus onClick=${closeConfirmation}>${error ? "Close" : "Go back"}</button>
+            <button class="button" data-kind=${isDangerous ? "danger" : "main"} type="submit" disabled=${isPending}>${label}</button>
           </form>`}
     </div>
   <//>`;
 
   async function confirm(event) {
     event.preventDefault();
-    setIsUnderWay(true);
+    setIsPending(true);
     setError(null);
     try {
-      await act(action, body);
-      endQuestion();
+      await sendAction(action, body);
+      closeConfirmation();
       onDone();
     } catch (failure) {
       setError(failure);
-      setIsUnderWay(false);
+      setIsPending(false);
     }
   }
 }

@@ -1,4 +1,4 @@
-// The navigation, and whether what the pages show is live.
+// The navigation and the state of the connection.
 import { live } from "../data/live.js";
 import { operator } from "../data/operator.js";
 import { useStore } from "../data/store.js";
@@ -7,18 +7,20 @@ import { PAGES } from "../pages/pages.js";
 import { Icon, Logo } from "../parts/icons.js";
 import { linkTo } from "../router.js";
 
-const LINK_WORDS = {
+const CONNECTION_LABELS = {
   connecting: "Connecting",
   open: "Live",
   polling: "Polling every 5 s",
-  lost: "Inspector away",
-  away: "Database away",
+  lost: "Inspector unreachable",
+  outage: "Database unreachable",
 };
 
 export function Sidebar({ current }) {
   const [isOpen, setIsOpen] = useState(false);
   const unseen = useStore(live, ({ unseenRejections }) => unseenRejections);
-  const link = useStore(live, ({ link, database }) => (link !== "lost" && database.ok === false ? "away" : link));
+  const connection = useStore(live, ({ connection: state, database }) =>
+    state !== "lost" && database.ok === false ? "outage" : state,
+  );
   const latency = useStore(live, ({ overview }) => overview?.database?.latency_ms);
   const version = useStore(operator, (value) => value.version);
   useEffect(() => setIsOpen(false), [current]);
@@ -47,9 +49,9 @@ export function Sidebar({ current }) {
       </ul>
     </nav>
     <div class="sidebar-foot">
-      <span class="link-state" data-link=${link}>${LINK_WORDS[link]}</span>
+      <span class="connection-state" data-connection=${connection}>${CONNECTION_LABELS[connection]}</span>
       ${version && html`<span>Faultline ${version}</span>`}
-      ${(link === "open" || link === "polling") && latency != null && html`<span>PostgreSQL: ${latency.toFixed(1)} ms</span>`}
+      ${(connection === "open" || connection === "polling") && latency != null && html`<span>PostgreSQL: ${latency.toFixed(1)} ms</span>`}
     </div>
   </header>`;
 }

@@ -1,4 +1,4 @@
-// Search, and the tools that every page has.
+// The top bar: job search, operator key, theme and help.
 import { operator } from "../data/operator.js";
 import { useStore } from "../data/store.js";
 import { nextTheme, theme } from "../data/theme.js";
@@ -14,12 +14,12 @@ export function Topbar({ onHelp, onKey }) {
   const hasKey = useStore(operator, ({ key }) => key != null);
   const hasActions = useStore(operator, (value) => value.hasActions);
   const isRefused = useStore(operator, (value) => value.isRefused);
-  const keyWords = isRefused ? "Key refused" : hasKey ? "Operating" : "Operate";
+  const keyLabel = isRefused ? "Key refused" : hasKey ? "Key accepted" : "Enter key";
   const [text, setText] = useState("");
 
   return html`<div class="topbar">
     <form class="search" role="search" onSubmit=${find}>
-      <label class="visually-hidden" for=${SEARCH_ID}>Find a job by its id, or jobs of a task</label>
+      <label class="visually-hidden" for=${SEARCH_ID}>Find a job by its id, or all jobs of a task</label>
       <input id=${SEARCH_ID} type="search" placeholder="Job id or task" autocomplete="off" spellcheck=${false}
         value=${text} onInput=${(event) => setText(event.currentTarget.value)} />
       <kbd aria-hidden="true">/</kbd>
@@ -27,11 +27,11 @@ export function Topbar({ onHelp, onKey }) {
     <div class="topbar-tools">
       ${hasActions &&
       html`<button class="button" data-kind="quiet" data-tone=${isRefused ? "bad" : undefined} type="button" onClick=${onKey}
-        aria-label=${keyWords}>
-        <${Icon} name="key" /><span>${keyWords}</span>
+        aria-label=${keyLabel}>
+        <${Icon} name="key" /><span>${keyLabel}</span>
       </button>`}
       <button class="button" data-kind="quiet" data-icon type="button" onClick=${nextTheme}
-        aria-label=${`Theme: ${themeName}. Change it.`} title=${`Theme: ${themeName}`}>
+        aria-label=${`Theme: ${themeName}. Press to change it.`} title=${`Theme: ${themeName}`}>
         <${Icon} name=${themeName} />
       </button>
       <button class="button" data-kind="quiet" data-icon type="button" onClick=${onHelp} aria-label="Help" title="Help (?)">
@@ -42,10 +42,10 @@ export function Topbar({ onHelp, onKey }) {
 
   function find(event) {
     event.preventDefault();
-    const wanted = text.trim();
-    if (!wanted) return;
-    if (isJobId(wanted)) go("jobs", wanted.toLowerCase());
-    else go("jobs", null, { task: wanted });
+    const query = text.trim();
+    if (!query) return;
+    if (isJobId(query)) go("jobs", query.toLowerCase());
+    else go("jobs", null, { task: query });
     setText("");
   }
 }

@@ -1,14 +1,14 @@
-// The stale-worker timeline, drawn as SVG: who had the job when, and whose commit was refused.
+// The stale-worker timeline as SVG: which worker held the job when, and which commit PostgreSQL refused.
 import { html, useEffect, useId, useRef, useState } from "../html.js";
 import { layOut, readAttempts } from "./layout.js";
-import { noteKind, TEXT, withRuler } from "./ruler.js";
+import { noteKind, TEXT, withTextWidth } from "./text_width.js";
 
-const LANES_SHOWN = 12;
+const LANES_PER_STEP = 12;
 
 export function Timeline({ timeline, summary }) {
   const frame = useRef(null);
   const [width, setWidth] = useState(0);
-  const [lanesShown, setLanesShown] = useState(LANES_SHOWN);
+  const [lanesShown, setLanesShown] = useState(LANES_PER_STEP);
   useEffect(() => {
     const element = frame.current;
     const observer = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
@@ -16,16 +16,16 @@ export function Timeline({ timeline, summary }) {
     return () => observer.disconnect();
   }, []);
   const { shown, hidden } = newest(timeline, lanesShown);
-  const layout = width > 0 ? withRuler(frame.current, (measure) => layOut(shown, width, measure)) : null;
+  const layout = width > 0 ? withTextWidth(frame.current, (measure) => layOut(shown, width, measure)) : null;
   return html`<figure class="timeline">
     <div ref=${frame}>${layout && html`<${Drawing} layout=${layout} summary=${summary} />`}</div>
     ${hidden > 0 &&
     html`<button class="button" data-kind="quiet" data-size="small" type="button"
-      onClick=${() => setLanesShown(lanesShown + LANES_SHOWN)}>Show earlier attempts (${hidden} more)</button>`}
+      onClick=${() => setLanesShown(lanesShown + LANES_PER_STEP)}>Show earlier attempts (${hidden} more)</button>`}
   </figure>`;
 }
 
-// A job may have been tried a thousand times: the newest lanes tell what matters, the others are asked for.
+// A job may have a thousand attempts: only the newest are drawn, and a button shows more.
 function newest(timeline, most) {
   const tokens = readAttempts(timeline).map(({ token }) => token);
   const hidden = Math.max(0, tokens.length - most);
@@ -96,14 +96,14 @@ function Takeover({ takeover: { x, y, toX, toY } }) {
 }
 
 function Lane({ lane }) {
-  const { attempt, tone, barY, barHeight, bar, ghost, tokenText, labelY, worker, detail, detailX, marks, noteY } = lane;
+  const { attempt, tone, barY, barHeight, bar, late, tokenText, labelY, worker, detail, detailX, marks, noteY } = lane;
   return html`<g data-part="attempt" data-outcome=${attempt.outcome} data-token=${attempt.token}>
     <text ...${TEXT.worker} x="0" y=${labelY}>${worker}</text>
     <text ...${TEXT.detail} x=${detailX} y=${labelY}>${detail}</text>
     ${attempt.outcome !== "unknown" &&
     html`<rect class="bar" data-tone=${tone} x=${bar.x} y=${barY} width=${bar.width} height=${barHeight} rx="4" />`}
-    ${ghost &&
-    html`<rect class="ghost" data-part="ghost" x=${ghost.x} y=${barY + 0.5} width=${ghost.width} height=${barHeight - 1} />`}
+    ${late &&
+    html`<rect class="late" data-part="late" x=${late.x} y=${barY + 0.5} width=${late.width} height=${barHeight - 1} />`}
     ${tokenText && html`<text ...${TEXT.token} data-tone=${tone} x=${bar.x + 9} y=${barY + 15.5}>${tokenText}</text>`}
     ${marks.map((mark, index) => html`<${Mark} key=${index} ...${{ mark, barY, barHeight, noteY }} />`)}
   </g>`;
@@ -111,18 +111,18 @@ function Lane({ lane }) {
 
 function Mark({ mark: { x, tone, text, row, anchor, textX }, barY, barHeight, noteY }) {
   const y = noteY + 14 + row * 18;
-  const isStamped = tone === "bad" || tone === "good";
+  const hasIcon = tone === "bad" || tone === "good";
   const sign = anchor === "start" ? 1 : -1;
-  const stampX = textX + sign * 6;
+  const iconX = textX + sign * 6;
   return html`<g data-part=${tone === "bad" ? "refused" : tone === "good" ? "committed" : "note"}>
     <line class="mark" data-tone=${tone} x1=${x} x2=${x} y1=${barY - 4} y2=${barY + barHeight + 4} />
     ${row > 0 && html`<line class="leader" x1=${x} x2=${x} y1=${barY + barHeight + 4} y2=${y - 10} />`}
-    ${isStamped && html`<${Stamp} x=${stampX} y=${y - 4} tone=${tone} />`}
-    <text ...${TEXT[noteKind(tone)]} x=${textX + sign * (isStamped ? 16 : 2)} y=${y} text-anchor=${anchor}>${text}</text>
+    ${hasIcon && html`<${StatusIcon} x=${iconX} y=${y - 4} tone=${tone} />`}
+    <text ...${TEXT[noteKind(tone)]} x=${textX + sign * (hasIcon ? 16 : 2)} y=${y} text-anchor=${anchor}>${text}</text>
   </g>`;
 }
 
-function Stamp({ x, y, tone }) {
+function StatusIcon({ x, y, tone }) {
   const path = tone === "bad" ? `M${x - 2.5} ${y - 2.5}l5 5m0-5l-5 5` : `M${x - 3} ${y}l2.2 2.4l3.8-4.4`;
-  return html`<circle class="stamp" data-tone=${tone} cx=${x} cy=${y} r="6.5" /><path class="stamp-cross" fill="none" d=${path} />`;
+  return html`<circle class="status-icon" data-tone=${tone} cx=${x} cy=${y} r="6.5" /><path class="status-icon-sign" fill="none" d=${path} />`;
 }

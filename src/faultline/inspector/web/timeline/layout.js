@@ -1,33 +1,33 @@
-// Where everything on a job's timeline goes: one lane for each attempt, on one axis of time. Pure.
-import { duration, middle, words } from "../format.js";
-import { noteKind } from "./ruler.js";
+// The positions of all elements of a job's timeline: one lane for each attempt, one time axis. Pure.
+import { duration, humanize, shortenMiddle } from "../format.js";
+import { noteKind } from "./text_width.js";
 import { makeScale } from "./scale.js";
 
-const TOP = 26; // for what is said about an overlap
+const TOP = 26; // room for the label of an overlap
 const LABEL_HEIGHT = 20;
 const BAR_HEIGHT = 22;
 const NOTE_HEIGHT = 18;
 const LANE_GAP = 18;
 const AXIS_HEIGHT = 30;
-const NARROWEST_BAR = 3;
+const MIN_BAR_WIDTH = 3;
 const LEFT = 1;
 const RIGHT = 8;
-const LABEL_GAP = 8; // between a worker's name and what it did
-const STAMP_WIDTH = 22; // before a note
+const LABEL_GAP = 8; // between the worker's name and the details
+const ICON_WIDTH = 22; // before a note
 const TICK_GAP = 8;
 
-const TAKEN_AWAY = new Set(["expired", "worker_lost"]);
+const LOST_OUTCOMES = new Set(["expired", "worker_lost"]);
 const TONES = { succeeded: "good", running: "accent", failed: "warn" };
-const ENDINGS = {
+const OUTCOME_NOTES = {
   succeeded: { text: "committed", tone: "good" },
-  expired: { text: "lease ran out", tone: "plain" },
-  worker_lost: { text: "worker died", tone: "plain" },
+  expired: { text: "lease expired", tone: "plain" },
+  worker_lost: { text: "worker lost", tone: "plain" },
   failed: { text: "failed", tone: "warn" },
-  released: { text: "handed back", tone: "plain" },
+  released: { text: "released", tone: "plain" },
   cancelled: { text: "cancelled", tone: "plain" },
 };
 
-// `measure(kind, text)` → its width in pixels, as ruler.js gives it.
+// `measure(kind, text)` → the text's width in pixels, from text_width.js.
 export function layOut(timeline, width, measure) {
   const attempts = readAttempts(timeline);
   if (!attempts.length) return null;
@@ -35,7 +35,7 @@ export function layOut(timeline, width, measure) {
   const notes = new Notes(width, measure);
   let top = TOP;
   const lanes = attempts.map((attempt, index) => {
-    const lane = layLane(attempt, index, attempts, scale, top, notes, width, measure);
+    const lane = layOutLane(attempt, index, attempts, scale, top, notes, width, measure);
     top = lane.bottom + LANE_GAP;
     return lane;
   });
@@ -52,7 +52,7 @@ export function layOut(timeline, width, measure) {
   };
 }
 
-// Attempts in the order of their tokens, each with the refusals that its worker ran into.
+// The attempts in the order of their tokens, each with the refused writes of its worker.
 export function readAttempts(timeline) {
   const now = seconds(timeline.now);
   const attempts = timeline.attempts
@@ -75,7 +75,7 @@ export function readAttempts(timeline) {
   return attempts;
 }
 
-// A write under a token that no attempt is known for, such as one typed in by hand: a lane with nothing but the refusal.
+// A lane for a refused write whose token belongs to no attempt; for example, one sent by hand in psql.
 function addUnknown(attempts, refusal, at) {
   const { stale_token: token, worker } = refusal;
   const unknown = { attempt: null, token, worker, from: at, to: at, outcome: "unknown", refusals: [] };
@@ -88,27 +88,27 @@ function spansOf({ from, to, refusals }) {
   return [{ from, to }, ...refusals.map(({ at }) => ({ from: Math.min(to, at), to: at }))];
 }
 
-function layLane(attempt, index, attempts, scale, top, notes, width, measure) {
+function layOutLane(attempt, index, attempts, scale, top, notes, width, measure) {
   const x = scale.at(attempt.from);
-  const end = Math.max(scale.at(attempt.to), x + NARROWEST_BAR);
+  const end = Math.max(scale.at(attempt.to), x + MIN_BAR_WIDTH);
   const barY = top + LABEL_HEIGHT;
   const tone = TONES[attempt.outcome] ?? "plain";
   const marks = [];
-  const isTakeover = index > 0 && TAKEN_AWAY.has(attempts[index - 1].outcome);
+  const isTakeover = index > 0 && LOST_OUTCOMES.has(attempts[index - 1].outcome);
   if (isTakeover) marks.push({ x, tone: "plain", text: `took over, token ${attempt.token}` });
-  const ending = ENDINGS[attempt.outcome];
-  if (ending) marks.push({ x: end, ...ending });
+  const note = OUTCOME_NOTES[attempt.outcome];
+  if (note) marks.push({ x: end, ...note });
   for (const refusal of attempt.refusals) {
     marks.push({ x: Math.max(scale.at(refusal.at), end), tone: "bad", text: refusalText(refusal, width) });
   }
-  for (const mark of marks) mark.text = words(mark.text);
+  for (const mark of marks) mark.text = humanize(mark.text);
   const rows = notes.place(marks);
-  const late = attempt.refusals.length ? Math.max(...attempt.refusals.map(({ at }) => scale.at(at))) : null;
+  const lastRefusalX = attempt.refusals.length ? Math.max(...attempt.refusals.map(({ at }) => scale.at(at))) : null;
   const tokenText = `token ${attempt.token}`;
   const hasRoom = end - x > measure("token", tokenText) + 22;
-  const detail = fitted("detail", detailOf(attempt, hasRoom), width * 0.75, measure);
+  const detail = fitText("detail", detailOf(attempt, hasRoom), width * 0.75, measure);
   const detailWidth = measure("detail", detail);
-  const worker = fitted("worker", attempt.worker ?? "unknown worker", width - detailWidth - LABEL_GAP, measure);
+  const worker = fitText("worker", attempt.worker ?? "unknown worker", width - detailWidth - LABEL_GAP, measure);
   const detailX = Math.min(measure("worker", worker) + LABEL_GAP, width - detailWidth);
   return {
     attempt,
@@ -117,7 +117,7 @@ function layLane(attempt, index, attempts, scale, top, notes, width, measure) {
     barY,
     barHeight: BAR_HEIGHT,
     bar: { x, width: end - x },
-    ghost: late != null && late - end > 1 ? { x: end, width: late - end } : null,
+    late: lastRefusalX != null && lastRefusalX - end > 1 ? { x: end, width: lastRefusalX - end } : null,
     tokenText: hasRoom ? tokenText : null,
     worker,
     detail,
@@ -131,16 +131,16 @@ function layLane(attempt, index, attempts, scale, top, notes, width, measure) {
 }
 
 // The text, shortened in its middle until it fits into `room` pixels.
-function fitted(kind, text, room, measure) {
+function fitText(kind, text, room, measure) {
   if (measure(kind, text) <= room) return text;
   let fits = 1;
   let tooLong = text.length;
   while (tooLong - fits > 1) {
     const length = Math.floor((fits + tooLong) / 2);
-    if (measure(kind, middle(text, length)) <= room) fits = length;
+    if (measure(kind, shortenMiddle(text, length)) <= room) fits = length;
     else tooLong = length;
   }
-  return middle(text, fits);
+  return shortenMiddle(text, fits);
 }
 
 function refusalText({ reason }, width) {
@@ -148,11 +148,11 @@ function refusalText({ reason }, width) {
 }
 
 function detailOf({ attempt, token, from, to, outcome }, isTokenShown) {
-  if (outcome === "unknown") return `token ${token}, no attempt of this job`;
+  if (outcome === "unknown") return `token ${token}, not of an attempt of this job`;
   return `attempt ${attempt}, ${isTokenShown ? "" : `token ${token}, `}${duration(to - from)}`;
 }
 
-// Both at work: from the takeover until one of them ended or was refused.
+// The times in which two attempts ran: from the takeover until one of them ended or was refused.
 function overlapsOf(lanes, scale, width, measure) {
   const overlaps = [];
   for (const late of lanes) {
@@ -163,33 +163,33 @@ function overlapsOf(lanes, scale, width, measure) {
     const from = current.attempt.from;
     const to = Math.min(refusal.at, current.attempt.workedUntil);
     const x = scale.at(from);
-    const end = Math.max(scale.at(to), x + NARROWEST_BAR);
-    const said = `both at work for ${duration(refusal.overlap_seconds || to - from)}`;
-    const text = fitted("overlap", said, width, measure);
+    const end = Math.max(scale.at(to), x + MIN_BAR_WIDTH);
+    const label = `two attempts at once for ${duration(refusal.overlap_seconds || to - from)}`;
+    const text = fitText("overlap", label, width, measure);
     overlaps.push({
       x,
       end,
       top: late.barY - 2,
       bottom: current.barY + BAR_HEIGHT + 2,
       text,
-      textX: within((x + end) / 2, measure("overlap", text), width),
+      textX: clampCentered((x + end) / 2, measure("overlap", text), width),
       textY: late.top - 8,
     });
   }
   return overlaps;
 }
 
-// Where a text begins that is centred on `x`, or as close to that as the drawing is wide.
-function within(x, textWidth, width) {
+// The left edge of a text that is centred on `x`, moved so that the text stays inside the drawing.
+function clampCentered(x, textWidth, width) {
   return Math.max(0, Math.min(x - textWidth / 2, width - textWidth));
 }
 
-// Ticks and cuts with their labels, each inside the drawing. A label that would touch the one before it is left out.
+// Ticks and breaks with their labels. A label that would touch the one before it is omitted.
 function axisOf(scale, width, measure) {
-  let free = 0; // from here on
+  let free = 0; // the first free pixel
   const place = (x, text) => {
     const textWidth = measure("axis", text);
-    const from = within(x, textWidth, width);
+    const from = clampCentered(x, textWidth, width);
     if (from < free || textWidth > width) return null;
     free = from + textWidth + TICK_GAP;
     return { x: from, text };
@@ -203,31 +203,31 @@ function axisOf(scale, width, measure) {
   };
 }
 
-// An arrow from where one worker lost the job to where the next one took it.
+// The arrows from the end of a lost attempt to the start of the next one.
 function takeoversOf(lanes) {
   return lanes.flatMap((lane, index) => {
     const next = lanes[index + 1];
-    if (!next || !TAKEN_AWAY.has(lane.attempt.outcome)) return [];
-    const isUnderLabel = next.bar.x < next.labelWidth + 8; // the arrow ends above the words, not in them
+    if (!next || !LOST_OUTCOMES.has(lane.attempt.outcome)) return [];
+    const isUnderLabel = next.bar.x < next.labelWidth + 8; // the arrow ends above the label, not inside it
     const toY = isUnderLabel ? next.top + 2 : next.barY;
     return [{ x: lane.bar.x + lane.bar.width, y: lane.barY + BAR_HEIGHT, toX: next.bar.x, toY }];
   });
 }
 
-// Words below a bar, each at its mark: on the first row where they do not run into others.
+// Places the notes below a bar, each at its mark, in the first row where it overlaps no other note.
 class Notes {
   constructor(width, measure) {
     this.width = width;
     this.measure = measure;
   }
 
-  // Writes `text`, `row`, `textX` and `anchor` into the marks. → how many rows were used
+  // Sets `text`, `row`, `textX` and `anchor` of the marks. → the number of rows
   place(marks) {
     const rows = [];
     for (const mark of marks) {
       const kind = noteKind(mark.tone);
-      mark.text = fitted(kind, mark.text, this.width - STAMP_WIDTH, this.measure);
-      const room = this.measure(kind, mark.text) + STAMP_WIDTH;
+      mark.text = fitText(kind, mark.text, this.width - ICON_WIDTH, this.measure);
+      const room = this.measure(kind, mark.text) + ICON_WIDTH;
       const fitsRight = mark.x + room <= this.width;
       const from = fitsRight ? mark.x : Math.max(0, Math.min(mark.x, this.width) - room);
       mark.anchor = fitsRight ? "start" : "end";

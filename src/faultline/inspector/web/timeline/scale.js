@@ -1,15 +1,15 @@
-// From moments to pixels. Long stretches in which nothing ran are cut short, and marked. Pure.
+// Maps times to pixels. Long gaps between attempts are shortened and marked as breaks. Pure.
 
-const GAP_SHARE = 0.5; // a gap is cut when it is longer than this share of all the time in which something ran
-const CUT_SHARE = 0.12; // and then takes the room of this share of it
-const SHORTEST_SECONDS = 0.02; // even a job that took no time at all has an axis
+const GAP_SHARE = 0.5; // a gap is shortened if it is longer than this share of the time in which attempts ran
+const CUT_SHARE = 0.12; // the width of a shortened gap, as a share of that time
+const MIN_SECONDS = 0.02; // the shortest time axis
 
-// `spans`: [{from, to}] in seconds, the times in which something ran. → {at(seconds) → x, breaks, ticks}
+// `spans`: [{from, to}] in seconds, the times in which attempts ran. → {at(seconds) → x, breaks, ticks}
 export function makeScale(spans, left, right) {
   const busy = merge(spans);
   const start = busy[0].from;
-  const worked = Math.max(SHORTEST_SECONDS, busy.reduce((sum, { from, to }) => sum + to - from, 0));
-  const pieces = []; // {from, to, weight}: time that maps onto a stretch of the axis
+  const worked = Math.max(MIN_SECONDS, busy.reduce((sum, { from, to }) => sum + to - from, 0));
+  const pieces = []; // {from, to, weight}: a time span and its share of the axis
   busy.forEach(({ from, to }, index) => {
     const before = busy[index - 1];
     if (before) {
@@ -19,7 +19,7 @@ export function makeScale(spans, left, right) {
     }
     pieces.push({ from, to: Math.max(to, from), weight: to - from, isCut: false });
   });
-  const total = Math.max(SHORTEST_SECONDS, pieces.reduce((sum, { weight }) => sum + weight, 0));
+  const total = Math.max(MIN_SECONDS, pieces.reduce((sum, { weight }) => sum + weight, 0));
   let passed = 0;
   for (const piece of pieces) {
     piece.x = left + (passed / total) * (right - left);
@@ -47,7 +47,7 @@ export function merge(spans) {
   return merged;
 }
 
-// Round numbers of seconds since the start, as many as there is room for.
+// Round numbers of seconds since the start, as many as fit.
 function ticks(start, end, width) {
   const length = end - start;
   const most = Math.max(2, Math.floor(width / 68));

@@ -1,8 +1,8 @@
-// Measures a text of the timeline as the browser draws it: same element, same class, same fonts.
+// Measures how wide the browser draws a text of the timeline, with the same element, class and fonts.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// The attributes that decide how a text looks. The drawing takes them from here as well.
+// The attributes that determine the look of a text. drawing.js uses the same.
 export const TEXT = {
   worker: { class: "lane-worker" },
   detail: { class: "lane-detail" },
@@ -21,10 +21,10 @@ export function noteKind(tone) {
   return NOTES[tone] ?? "note";
 }
 
-// Calls `use` with measure(kind, text) → pixels. The texts to be measured are in the page only until it returns.
-export function withRuler(parent, use) {
+// Calls `use` with measure(kind, text) → pixels. The measured elements are removed when `use` returns.
+export function withTextWidth(parent, use) {
   const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", "ruler");
+  svg.setAttribute("class", "text-width");
   svg.setAttribute("aria-hidden", "true");
   parent.append(svg);
   const elements = new Map();

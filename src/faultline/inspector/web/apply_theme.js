@@ -1,11 +1,11 @@
-// Before the first paint, and so not a module: the theme that was chosen here, or the system's.
+// Applies the saved theme before the first paint. A module would run too late, so this is a plain script.
 "use strict";
 (() => {
   let chosen = null;
   try {
     chosen = localStorage.getItem("faultline-theme");
   } catch {
-    // Storage may be switched off: then the system decides.
+    // Local storage is disabled: the system's theme is used.
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

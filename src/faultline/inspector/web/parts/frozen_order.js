@@ -1,24 +1,24 @@
-// A list that holds still while it is read: under the pointer, with the focus inside, or scrolled into.
-// Rows keep their places and show what is newest of them; rows that are new wait for the reader.
+// Freezes the order of a live list while the user reads it: pointer over it, focus inside it, or scrolled into it.
+// Frozen rows stay in place and show their newest data. New rows appear when the user presses the update button.
 import { html, useEffect, useRef, useState } from "../html.js";
 import { count } from "../format.js";
 
-// `items` as they are now; `name` identifies the list: another one is shown at once.
-// → {ref, shown, isGone(item), update}: `update` is null, or {fresh, show} when the order has changed.
-export function useHeld(items, keyOf, name) {
+// `items`: the current rows. `name` identifies the list; when it changes, the new list is shown at once.
+// → {ref, shown, isGone(item), update}: `update` is null, or {newCount, show} if the order has changed.
+export function useFrozenOrder(items, keyOf, name) {
   const ref = useRef(null);
-  const kept = useRef({ name: null, keys: [], seen: new Map() });
-  const reading = useRef({ isPointed: false });
+  const frozen = useRef({ name: null, keys: [], seen: new Map() });
+  const pointer = useRef({ isOver: false });
   const [, redraw] = useState(0);
   const draw = () => redraw((number) => number + 1);
-  useReader(ref, reading, draw);
+  useReadingEvents(ref, pointer, draw);
 
   const now = new Map(items.map((item) => [keyOf(item), item]));
   const keys = [...now.keys()];
-  const isSame = kept.current.name === name && kept.current.keys.length > 0;
-  const isHeld = isSame && isRead(ref.current, reading.current);
-  if (!isHeld) kept.current = { name, keys, seen: new Map() };
-  const { keys: order, seen } = kept.current;
+  const isSame = frozen.current.name === name && frozen.current.keys.length > 0;
+  const isFrozen = isSame && isBeingRead(ref.current, pointer.current);
+  if (!isFrozen) frozen.current = { name, keys, seen: new Map() };
+  const { keys: order, seen } = frozen.current;
   for (const key of order) if (now.has(key)) seen.set(key, now.get(key));
   const isChanged = keys.length !== order.length || keys.some((key, index) => key !== order[index]);
   const known = new Set(order);
@@ -26,17 +26,17 @@ export function useHeld(items, keyOf, name) {
     ref,
     shown: order.map((key) => seen.get(key)),
     isGone: (item) => !now.has(keyOf(item)),
-    update: isChanged ? { fresh: keys.filter((key) => !known.has(key)).length, show } : null,
+    update: isChanged ? { newCount: keys.filter((key) => !known.has(key)).length, show } : null,
   };
 
   function show() {
-    kept.current = { name: null, keys: [], seen: new Map() };
+    frozen.current = { name: null, keys: [], seen: new Map() };
     draw();
   }
 }
 
-function isRead(element, { isPointed }) {
-  return isPointed || hasFocus(element) || isScrolledInto(element);
+function isBeingRead(element, { isOver }) {
+  return isOver || hasFocus(element) || isScrolledInto(element);
 }
 
 function hasFocus(element) {
@@ -47,24 +47,24 @@ function isScrolledInto(element) {
   return element != null && element.getBoundingClientRect().top < 0 && element.getBoundingClientRect().bottom > 0;
 }
 
-// Watches the pointer, the focus and the scrolling, and draws again when reading has ended.
-function useReader(ref, reading, draw) {
+// Observes the pointer, the focus and scrolling; draws again when the user stops reading.
+function useReadingEvents(ref, pointer, draw) {
   useEffect(() => {
     const element = ref.current;
     if (!element) return undefined;
-    const end = () => {
-      if (!isRead(element, reading.current)) draw();
+    const drawIfUnread = () => {
+      if (!isBeingRead(element, pointer.current)) draw();
     };
     let wasScrolled = false;
     const handlers = {
       pointerenter: () => {
-        reading.current.isPointed = true;
+        pointer.current.isOver = true;
       },
       pointerleave: () => {
-        reading.current.isPointed = false;
-        end();
+        pointer.current.isOver = false;
+        drawIfUnread();
       },
-      focusout: end,
+      focusout: drawIfUnread,
     };
     const scroll = () => {
       const isScrolled = isScrolledInto(element);
@@ -80,11 +80,11 @@ function useReader(ref, reading, draw) {
   }, []);
 }
 
-// Lies over the list's edge, so that nothing moves when it appears.
+// Overlaps the edge of the list, so that no row moves when the button appears.
 export function UpdateButton({ update }) {
   if (!update) return null;
-  const label = update.fresh ? `Show ${count(update.fresh)} new` : "Show the new order";
-  return html`<div class="held-update">
+  const label = update.newCount ? `Show ${count(update.newCount)} new` : "Show the new order";
+  return html`<div class="update-button">
     <button class="button" data-kind="main" data-size="small" type="button" onClick=${update.show}>${label}</button>
   </div>`;
 }
