@@ -23,7 +23,7 @@ from benchmarks.section import SECTIONS
 from benchmarks.servers import postgres_server, redis_server
 from benchmarks.trial import Stage
 from benchmarks.workloads import WORKLOADS
-from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.cli.scratch_server import cleanup_on_signals
 
 _REPEATS = 3
 # The short form: one repeat of the workloads that matter most, at a fraction of the jobs.
@@ -67,7 +67,7 @@ def check(name: str, database_url: str | None) -> None:
     except (BadPeer, NotInstalled) as problem:
         raise click.ClickException(str(problem)) from None
     wrong = 0
-    with ends_cleanly(), postgres_server(database_url) as postgres, redis_server() as redis:
+    with cleanup_on_signals(), postgres_server(database_url) as postgres, redis_server() as redis:
         for what, flaw in check_peer(peer, program, Stage(postgres, redis)):
             console.print(f"  {'[red]✗' if flaw else '[green]✓'}[/] {what} {escape(flaw or '')}")
             wrong += flaw is not None
@@ -142,7 +142,7 @@ def run(
     )
     console = Console(highlight=False)
     try:
-        with ends_cleanly(), TerminalDisplay(console) as display:
+        with cleanup_on_signals(), TerminalDisplay(console) as display:
             results, files = run_plan(plan, display)
     except CannotResume as problem:
         raise click.ClickException(str(problem)) from None

@@ -22,7 +22,7 @@ from faultline.database import Connection, connect
 from faultline.database import run as run_statement
 from faultline_drills.measures import quantile
 from faultline_drills.recovery import measure_recovery
-from faultline_drills.recovery.app import linger
+from faultline_drills.recovery.endless_task import linger
 from faultline_drills.report.plots import INK, new_figure
 from faultline_drills.scratch import scratch_database
 from faultline_drills.subjects import Subject, install
@@ -100,7 +100,7 @@ def measure_stops(
 
 
 def _start_worker(crew: ExitStack, url: str, queue: str) -> None:
-    app = "faultline_drills.recovery.app:app"
+    app = "faultline_drills.recovery.endless_task:app"
     witness = Witness("worker", app=app, url=url, options=["--queues", queue])
     crew.callback(witness.end)
 

@@ -13,7 +13,7 @@ from benchmarks.scaling.parts import PARTS, Task, measure
 from benchmarks.scaling.section import TITLE, as_section
 from benchmarks.section import Section
 from benchmarks.servers import postgres_server
-from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.cli.scratch_server import cleanup_on_signals
 from faultline_drills.provenance import provenance
 from faultline_drills.report.plots import save
 
@@ -38,7 +38,7 @@ def main(
     def progress(line: str) -> None:
         click.echo(f"{time.monotonic() - began:6.1f} s  {line}", err=True)
 
-    with ends_cleanly(), postgres_server(database_url) as server:
+    with cleanup_on_signals(), postgres_server(database_url) as server:
         task = Task(server.url, database_url is None, short, seed, progress)
         section = as_section(measure(task, parts or PARTS))
         command = " ".join(["python -m benchmarks.scaling", *sys.argv[1:]])

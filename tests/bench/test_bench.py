@@ -117,15 +117,17 @@ def is_there(pid: int) -> bool:
 def check(figures: dict[str, Any]) -> None:
     assert set(figures) == RATES | TIMES
     for name in RATES:
-        figure = figures[name]
-        assert figure["n"] > 0
-        assert len(figure["repeats"]) == 3
-        assert 0 < min(figure["repeats"]) <= figure["median"] <= max(figure["repeats"])
+        measurement = figures[name]
+        assert measurement["n"] > 0
+        assert len(measurement["repeats"]) == 3
+        assert (
+            0 < min(measurement["repeats"]) <= measurement["median"] <= max(measurement["repeats"])
+        )
     for name in TIMES:
-        figure = figures[name]
-        assert figure["n"] >= len(figure["repeats"]) > 0
-        assert 0 < figure["p50"] <= figure["p99"] <= figure["max"]
-        assert min(figure["repeats"]) <= figure["p50"] <= max(figure["repeats"])
+        measurement = figures[name]
+        assert measurement["n"] >= len(measurement["repeats"]) > 0
+        assert 0 < measurement["p50"] <= measurement["p99"] <= measurement["max"]
+        assert min(measurement["repeats"]) <= measurement["p50"] <= max(measurement["repeats"])
 
 
 def test_every_figure_is_measured_and_nothing_is_left_behind(account: Account) -> None:
@@ -139,7 +141,7 @@ def test_every_figure_is_measured_and_nothing_is_left_behind(account: Account) -
         "faultline bench --seconds 1 --workers 1 --concurrency 5 --payload 200 --seed 1"
     )
     assert told["warnings"] == [] or told["server"]["fsync"] == "off"
-    assert len(told["reading"]) == 3
+    assert len(told["interpretation"]) == 3
     assert [line.split(maxsplit=1)[1] for line in err.splitlines()] == list(STEPS)
     assert account.databases() == []
 

@@ -6,7 +6,7 @@ import pytest
 
 from faultline.errors import InvalidInput
 from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind, run_campaign
-from faultline_drills.campaign.plan import by_kind, draw_all
+from faultline_drills.campaign.fault_plan import count_by_kind, plan_jobs
 from faultline_drills.checker import Verdict
 from faultline_drills.subjects import Subject
 from tests.proof import Tally, until_shown
@@ -17,7 +17,7 @@ TRIES_SECONDS = (
     300  # a campaign takes half a minute on a busy machine, and may be tried three times
 )
 SEED = CampaignSettings().seed
-FAULTS = by_kind(draw_all(SEED, JOBS, FAULT_RATE))
+FAULTS = count_by_kind(plan_jobs(SEED, JOBS, FAULT_RATE))
 
 
 def campaign(subject: Subject, server_url: str) -> CampaignReport:

@@ -18,7 +18,7 @@ from faultline.inspector.settings import InspectorSettings
 from faultline_drills.witness import Witness
 
 TIMEOUT_SECONDS = 40.0
-APP = "faultline_drills.race.app:app"  # its tasks are not run
+APP = "faultline_drills.race.payment_task:app"  # its tasks are not run
 
 
 class Inspector(Protocol):

@@ -14,7 +14,7 @@ from faultline import embedded
 from faultline.migrate import migrate
 from faultline_drills.clock import lacking
 from faultline_drills.clock.movable import MovableClock
-from faultline_drills.race import RaceReport, RaceSettings, Role, run_race
+from faultline_drills.race import RaceBehaviour, RaceReport, RaceSettings, run_race
 from faultline_drills.subjects import Subject, install
 from tests.conftest import TEST_SETTINGS
 from tests.failure_modes.crew import Crew
@@ -40,11 +40,13 @@ def race(empty_database_url: str) -> Race:
         *,
         lease: float = 1,
         work: float = 0,
-        role: Role = Role.STALLS,
+        role: RaceBehaviour = RaceBehaviour.STALLS,
         **more: bool,
     ) -> RaceReport:
         install(subject, empty_database_url)
-        settings = RaceSettings(lease_seconds=lease, stall_seconds=work, role_of_a=role, **more)
+        settings = RaceSettings(
+            lease_seconds=lease, stall_seconds=work, behaviour_of_a=role, **more
+        )
         return run_race(empty_database_url, settings)
 
     return run

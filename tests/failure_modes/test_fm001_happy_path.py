@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from faultline_drills.race import Role
+from faultline_drills.race import RaceBehaviour
 from faultline_drills.subjects import Subject
 from tests.failure_modes.conftest import Race
 
 
 @pytest.mark.parametrize("subject", list(Subject))
 def test_a_job_that_nobody_disturbs_takes_effect_once(race: Race, subject: Subject) -> None:
-    report = race(subject, role=Role.STEADY)
+    report = race(subject, role=RaceBehaviour.STEADY)
 
     assert report.state == "succeeded"
     assert report.payments == 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from faultline_drills.race import Role
+from faultline_drills.race import RaceBehaviour
 from faultline_drills.subjects import Subject
 from tests.failure_modes.conftest import Race
 
 
 def test_a_crash_after_the_commit_is_not_followed_by_a_second_effect(race: Race) -> None:
-    report = race(Subject.FAULTLINE, role=Role.CRASHES_AFTER_COMMIT)
+    report = race(Subject.FAULTLINE, role=RaceBehaviour.CRASHES_AFTER_COMMIT)
 
     assert report.state == "succeeded"
     assert report.payments == 1
@@ -20,7 +20,7 @@ def test_a_crash_after_the_commit_is_not_followed_by_a_second_effect(race: Race)
 
 
 def test_a_crash_before_the_commit_leaves_nothing_and_the_job_runs_again(race: Race) -> None:
-    report = race(Subject.FAULTLINE, role=Role.CRASHES_BEFORE_COMMIT)
+    report = race(Subject.FAULTLINE, role=RaceBehaviour.CRASHES_BEFORE_COMMIT)
 
     assert report.state == "succeeded"
     assert report.payments == 1

@@ -9,8 +9,8 @@ import pytest
 
 import faultline
 from faultline_drills.mutants.catalogue import MUTANTS
-from faultline_drills.mutants.hunt import MutantNotPlanted, hunt, planted
-from faultline_drills.mutants.mutant import PAPERS, PROTOCOL, Edit, Mutant, drill
+from faultline_drills.mutants.mutant import MISMATCHED, PROTOCOL, Edit, Mutant, drill
+from faultline_drills.mutants.mutation_run import MutantNotPlanted, mutated_copy, run_layer
 from faultline_drills.scenario import all_scenarios
 from tests.proof import Tally
 
@@ -59,24 +59,26 @@ def test_names_are_unique_and_every_drill_that_is_named_exists() -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_a_planted_bug_is_found(name: str, server_url: str, tally: Tally) -> None:
     (mutant,) = [each for each in MUTANTS if each.name == name]
-    kill = hunt(mutant, mutant.killed_by, server_url=server_url)
+    kill = run_layer(mutant, mutant.killed_by, server_url=server_url)
     tally("mutant as a control", scenarios=1)
     assert kill.killed, kill.how
 
 
 def test_a_change_that_is_no_bug_gets_away(server_url: str) -> None:
     harmless = Edit(PROTOCOL, "-- ── The fence ──", "-- ── The same fence ──")
-    kill = hunt(Mutant("none", "no bug", PAPERS, (harmless,)), PAPERS, server_url=server_url)
+    kill = run_layer(
+        Mutant("none", "no bug", MISMATCHED, (harmless,)), MISMATCHED, server_url=server_url
+    )
     assert not kill.killed, kill.how
 
 
 def test_an_edit_that_no_longer_fits_is_an_error_and_not_a_kill() -> None:
     stranger = Mutant("gone", "", drill("wrong_papers"), (Edit(PROTOCOL, "no such text", ""),))
-    with pytest.raises(MutantNotPlanted, match="0 times"), planted(stranger):
+    with pytest.raises(MutantNotPlanted, match="0 times"), mutated_copy(stranger):
         pass
 
 
 def test_a_copy_that_does_not_even_run_is_no_kill(server_url: str) -> None:
     broken = Edit("task.py", "from __future__ import annotations", "from __future__ import (")
-    kill = hunt(Mutant("typo", "", PAPERS, (broken,)), PAPERS, server_url=server_url)
+    kill = run_layer(Mutant("typo", "", MISMATCHED, (broken,)), MISMATCHED, server_url=server_url)
     assert not kill.killed, kill.how

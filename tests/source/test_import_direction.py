@@ -25,7 +25,7 @@ MAY_CONNECT = {
     "faultline/database.py",
     "faultline_drills/nemesis/faults.py",
     "faultline_drills/pooler.py",
-    "faultline_drills/race/app.py",
+    "faultline_drills/race/payment_task.py",
     "faultline_drills/scenarios/connections_exhausted.py",
     "faultline_drills/workload.py",
 }

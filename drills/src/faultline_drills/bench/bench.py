@@ -8,15 +8,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from faultline.database import Connection, connect
-from faultline_drills.bench.app import noop, write
-from faultline_drills.bench.crew import BenchNotRun, Crew
-from faultline_drills.bench.draining import Drain
-from faultline_drills.bench.enqueueing import measure_bulk_enqueue, measure_single_enqueue
-from faultline_drills.bench.figures import Figure, Times
-from faultline_drills.bench.latency import LoneJobs
-from faultline_drills.bench.reading import read
-from faultline_drills.bench.server import ServerFacts, describe, measure_commits, measure_round_trip
-from faultline_drills.bench.settings import BenchSettings
+from faultline_drills.bench.bench_settings import BenchSettings
+from faultline_drills.bench.bench_tasks import noop, write
+from faultline_drills.bench.bench_workers import BenchNotRun, BenchWorkers
+from faultline_drills.bench.drain_rate import DrainMeasurement
+from faultline_drills.bench.enqueue_rate import measure_bulk_enqueue, measure_single_enqueue
+from faultline_drills.bench.interpretation import interpret
+from faultline_drills.bench.job_latency import LatencyMeasurement
+from faultline_drills.bench.measurements import Measurement, Times
+from faultline_drills.bench.server_baseline import (
+    ServerFacts,
+    describe,
+    measure_commits,
+    measure_round_trip,
+)
 from faultline_drills.recovery import measure_recovery
 
 # In a schema that a scratch database takes away even where it had to be made in somebody's database.
@@ -48,8 +53,8 @@ OnStep = Callable[[str], None]
 class BenchReport:
     settings: BenchSettings
     server: ServerFacts
-    figures: tuple[Figure, ...]  # in the order of the table
-    reading: list[str]
+    measurements: tuple[Measurement, ...]  # in the order of the table
+    interpretation: list[str]
     seconds: float
 
     def facts(self) -> dict[str, Any]:
@@ -58,9 +63,10 @@ class BenchReport:
             "server": {"version": self.server.version, **self.server.settings},
             "warnings": self.server.warnings,
             "figures": {
-                figure.name: {"title": figure.title, **figure.facts()} for figure in self.figures
+                measurement.name: {"title": measurement.title, **measurement.facts()}
+                for measurement in self.measurements
             },
-            "reading": self.reading,
+            "interpretation": self.interpretation,
             "seconds": round(self.seconds, 1),
         }
 
@@ -85,15 +91,15 @@ def run_bench(
         server = describe(conn)
         round_trip = measure_round_trip(conn, begin("round trips"))
         commit, unflushed = measure_commits(conn, begin("bare commits"))
-        with Crew(url, settings) as crew:
-            start_seconds = crew.start()
-            lone = LoneJobs(conn, crew, settings)
+        with BenchWorkers(url, settings) as workers:
+            start_seconds = workers.start()
+            lone = LatencyMeasurement(conn, workers, settings)
             start = lone.measure_start(begin("start latency"))
             committed = lone.measure_commit(begin("commit latency"))
-            drain = Drain(conn, crew, noop, settings).measure(
+            drain = DrainMeasurement(conn, workers, noop, settings).measure(
                 "drain", "drain, no-op jobs", begin("draining no-op jobs")
             )
-            writes = Drain(conn, crew, write, settings).measure(
+            writes = DrainMeasurement(conn, workers, write, settings).measure(
                 "drain_write",
                 "drain, one write each, fenced",
                 begin("draining jobs with a write"),
@@ -106,12 +112,14 @@ def run_bench(
     return BenchReport(
         settings=settings,
         server=server,
-        figures=(
+        measurements=(
             *(round_trip, commit, unflushed),
             *(bulk, single, drain, writes),
             *(start, committed, recovery),
         ),
-        reading=read(round_trip, commit, unflushed, drain, writes, slots=settings.slots),
+        interpretation=interpret(
+            round_trip, commit, unflushed, drain, writes, slots=settings.slots
+        ),
         seconds=time.monotonic() - began,
     )
 

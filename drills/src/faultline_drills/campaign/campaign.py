@@ -15,19 +15,19 @@ from faultline.database import Connection
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
 from faultline_drills.arena import Arena
-from faultline_drills.campaign.figures import (
-    crash_recoveries,
-    duplicated_jobs,
-    takeovers_after_expiry,
-)
-from faultline_drills.campaign.keeper import FEWEST_WORKERS, Keeper
-from faultline_drills.campaign.plan import (
+from faultline_drills.campaign.control_loop import FEWEST_WORKERS, ControlLoop
+from faultline_drills.campaign.fault_plan import (
     KILLS_BEFORE_COMMIT,
     STALLS,
     FaultKind,
     PlannedJob,
-    by_kind,
-    draw_all,
+    count_by_kind,
+    plan_jobs,
+)
+from faultline_drills.campaign.statistics import (
+    crash_recoveries,
+    duplicated_jobs,
+    takeovers_after_expiry,
 )
 from faultline_drills.checker import Judgement, Verdict, judge
 from faultline_drills.crowd import Crowd
@@ -173,7 +173,7 @@ def run_campaign(
     `on_progress` is told how many jobs have ended, and what was just injected, if anything.
     """
     began = time.monotonic()
-    planned = draw_all(settings.seed, settings.jobs, settings.fault_rate)
+    planned = plan_jobs(settings.seed, settings.jobs, settings.fault_rate)
     done = 0
 
     def count(ended: int) -> None:
@@ -196,18 +196,18 @@ def run_campaign(
         install_records(arena.conn)
         version = str(arena.query("SHOW server_version")[0][0])
         crowd = Crowd(url, CROWD_SIZE, stack, timeout_seconds=_GATHERING_SECONDS)
-        keeper = Keeper(
+        loop = ControlLoop(
             arena,
             planned,
             crowd=crowd,
             submit=partial(_submit, arena, crowd),
             on_progress=count,
         )
-        keeper.run()
+        loop.run()
         arena.settle()
         arena.history.abandon()
-        faults, tally, world = by_kind(planned), arena.tally(), arena.world()
-        missing = shortfalls(settings.subject, faults, keeper.struck, tally)
+        faults, tally, world = count_by_kind(planned), arena.tally(), arena.world()
+        missing = shortfalls(settings.subject, faults, loop.struck, tally)
         judgement = judge(
             arena.history,
             world,
@@ -219,12 +219,12 @@ def run_campaign(
         settings=settings,
         postgres=version,
         planned=faults,
-        struck=keeper.struck,
+        struck=loop.struck,
         duplicates=len(duplicated_jobs(world)),
         judgement=judgement,
         tally=tally,
-        crash_seconds=tuple(crash_recoveries(arena.history, _of(keeper.jobs, KILLS_BEFORE_COMMIT))),
-        takeover_seconds=tuple(takeovers_after_expiry(world, _of(keeper.jobs, STALLS))),
+        crash_seconds=tuple(crash_recoveries(arena.history, _of(loop.jobs, KILLS_BEFORE_COMMIT))),
+        takeover_seconds=tuple(takeovers_after_expiry(world, _of(loop.jobs, STALLS))),
         seconds=time.monotonic() - began,
     )
 

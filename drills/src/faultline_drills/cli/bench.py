@@ -13,14 +13,13 @@ from rich.table import Table
 
 from faultline.cli.context import Context
 from faultline.config import MAX_CONCURRENCY
-from faultline.embedded import temporary_server
 from faultline.migrate import migrate
-from faultline_drills.bench import STEPS, BenchReport, BenchSettings, Figure, Rate, run_bench
+from faultline_drills.bench import STEPS, BenchReport, BenchSettings, Measurement, Rate, run_bench
+from faultline_drills.bench.bench_settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
 from faultline_drills.bench.sampling import REPEATS
-from faultline_drills.bench.settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
-from faultline_drills.cli.bar import progress_bar
-from faultline_drills.cli.options import json_option
-from faultline_drills.cli.playground import ends_cleanly
+from faultline_drills.cli.scratch_server import drill_server
+from faultline_drills.cli.shared_options import json_option
+from faultline_drills.cli.terminal import progress_bar
 from faultline_drills.provenance import Provenance, provenance
 from faultline_drills.scratch import scratch_database
 
@@ -95,12 +94,7 @@ def bench(
     if not console.is_terminal:
         console.width = _WIDTH_OF_A_PIPE
     with ExitStack() as stack:
-        stack.enter_context(ends_cleanly())
-        server = database_url or context.given_url
-        if server is None:
-            own = stack.enter_context(temporary_server())
-            server = own.url
-            console.print(f"[dim]started an embedded PostgreSQL {own.version} for this[/]")
+        server = stack.enter_context(drill_server(database_url or context.given_url, console))
         url = stack.enter_context(scratch_database(server, prefix="faultline_bench"))
         migrate(url)
         show = stack.enter_context(_display(console))
@@ -135,10 +129,10 @@ def print_report(console: Console, report: BenchReport, origin: Provenance) -> N
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("", "median", "p99", "repeats", "n"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for figure in report.figures:
-        if heading := _SECTIONS.get(figure.name):
+    for measurement in report.measurements:
+        if heading := _SECTIONS.get(measurement.name):
             table.add_row(f"[bold]{heading}[/]")
-        table.add_row(f"  {figure.title}", *_cells(figure))
+        table.add_row(f"  {measurement.title}", *_cells(measurement))
     console.print(table)
     settings = report.settings
     console.print(
@@ -148,7 +142,7 @@ def print_report(console: Console, report: BenchReport, origin: Provenance) -> N
         " and of all kills. The p99 of fewer than 100 is the longest."
         f" Took {report.seconds:.0f} s.[/]\n"
     )
-    for sentence in report.reading:
+    for sentence in report.interpretation:
         console.print(escape(sentence))
     durability = ", ".join(
         f"{name} {value or 'none'}" for name, value in report.server.settings.items()
@@ -158,15 +152,20 @@ def print_report(console: Console, report: BenchReport, origin: Provenance) -> N
     )
 
 
-def _cells(figure: Figure) -> list[str]:
-    low, high = min(figure.repeats), max(figure.repeats)
-    if isinstance(figure, Rate):
-        return [f"{figure.median:,.0f}/s", "", f"{low:,.0f} – {high:,.0f}", f"{figure.n:,}"]
+def _cells(measurement: Measurement) -> list[str]:
+    low, high = min(measurement.repeats), max(measurement.repeats)
+    if isinstance(measurement, Rate):
+        return [
+            f"{measurement.median:,.0f}/s",
+            "",
+            f"{low:,.0f} – {high:,.0f}",
+            f"{measurement.n:,}",
+        ]
     return [
-        f"{_ms(figure.p50)} ms",
-        f"{_ms(figure.p99)} ms",
+        f"{_ms(measurement.p50)} ms",
+        f"{_ms(measurement.p99)} ms",
         f"{_ms(low)} – {_ms(high)}",
-        f"{figure.n:,}",
+        f"{measurement.n:,}",
     ]
 
 

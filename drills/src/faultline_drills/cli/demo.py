@@ -17,12 +17,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from faultline.cli.context import Context
 from faultline_drills.campaign import CampaignSettings
 from faultline_drills.checker import Verdict
-from faultline_drills.cli.campaigns import race_on, run_shown, server_to_play_on
-from faultline_drills.cli.verdicts import exit_code
+from faultline_drills.cli.campaign_progress import run_campaigns, run_race_on
+from faultline_drills.cli.scratch_server import drill_server
+from faultline_drills.cli.terminal import exit_code
 from faultline_drills.provenance import provenance
 from faultline_drills.race import RaceEvent, RaceReport, RaceSettings
-from faultline_drills.race.timeline import lanes, moments
-from faultline_drills.report.comparison import conclude, pooled
+from faultline_drills.race.race_timeline import lanes, moments
+from faultline_drills.report.campaign_groups import conclude, group_campaigns
 from faultline_drills.report.plots import NoPlots, draw_duplicates, require_plots, save
 from faultline_drills.report.summary import summarise
 from faultline_drills.subjects import Subject
@@ -97,9 +98,11 @@ def demo(
                 "[bold]The stale-worker race[/bold]: a worker stalls in the middle of a job, its lease"
                 " runs out,\na second worker takes over, and the first one comes back. What happens?\n"
             )
-        server_url = stack.enter_context(server_to_play_on(context, None if log_only else console))
+        server_url = stack.enter_context(
+            drill_server(context.given_url, None if log_only else console)
+        )
         with _display(console, log_only) as show:
-            report = race_on(server_url, RaceSettings(lease_seconds=lease_seconds), show)
+            report = run_race_on(server_url, RaceSettings(lease_seconds=lease_seconds), show)
         if log_only:
             print(json.dumps({"event": "verdict", "holds": report.holds, **report.checks}))
         else:
@@ -122,18 +125,18 @@ def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, sa
         " past its lease, retried by 50 at once, submitted by 50 at once.\nThe same faults for Faultline"
         " and for the same queue without its fence.\n"
     )
-    cells = pooled(run_shown(console, settings, server_url))
-    conclusion = conclude(cells)
+    groups = group_campaigns(run_campaigns(console, settings, server_url))
+    conclusion = conclude(groups)
     command = f"faultline demo --jobs {jobs} --seed {seed}"
-    origin = provenance(command, seed=seed, postgres=cells[0].campaigns[0].postgres)
-    summary = summarise(cells, conclusion, origin)
+    origin = provenance(command, seed=seed, postgres=groups[0].campaigns[0].postgres)
+    summary = summarise(groups, conclusion, origin)
     save_to.mkdir(parents=True, exist_ok=True)
     written = [save_to / "benchmark_summary.json"]
     written[0].write_text(json.dumps(summary, indent=2) + "\n")
     try:
         require_plots()
         note = origin.line
-        written += save(draw_duplicates(cells, note), save_to, "benchmark_comparison", note)
+        written += save(draw_duplicates(groups, note), save_to, "benchmark_comparison", note)
     except NoPlots as missing:
         console.print(f"[yellow]no plot: {missing.message}; try: {escape(missing.hint or '')}[/]")
     console.print(f"\n{_in_lines({name: summary[name] for name in _PRINTED})}", markup=False)

@@ -18,9 +18,9 @@ from rich.table import Table
 
 from faultline.cli.context import Context
 from faultline.events import log
-from faultline_drills.cli.options import json_option, subject_option
-from faultline_drills.cli.playground import playground
-from faultline_drills.cli.verdicts import exit_code
+from faultline_drills.cli.scratch_server import drill_database
+from faultline_drills.cli.shared_options import json_option, subject_option
+from faultline_drills.cli.terminal import exit_code, table_console
 from faultline_drills.explorer import PROGRAMS, ExploreReport, ProgramReport
 from faultline_drills.explorer import explore as explore_programs
 from faultline_drills.explorer.explorer import Counterexample
@@ -34,7 +34,6 @@ from faultline_drills.subjects import Subject
 _COUNTED = ("takeovers", "stale_rejections", "lock_waits", "commits")
 _INTERLEAVINGS = 100
 _MANY = 1_000_000
-_WIDTH = 160
 
 
 @click.command()
@@ -83,7 +82,7 @@ def explore(
     Exit code 0 when nothing is wrong, 1 when a rule was broken (the shortest story of it is shown and
     saved), 2 when nothing was shown because what matters did not happen.
     """
-    console = wide_console(stderr=as_json)
+    console = table_console(stderr=as_json)
     if only_list:
         _list(console)
         return
@@ -91,7 +90,7 @@ def explore(
     limit = interleavings or (_INTERLEAVINGS if seconds is None else _MANY)
     with (
         logging_discarded(),
-        playground(context, None if as_json else console, subject=Subject(subject)) as url,
+        drill_database(context, None if as_json else console, subject=Subject(subject)) as url,
         _display(console, chosen, limit) as show,
     ):
         report = explore_programs(
@@ -113,12 +112,6 @@ def explore(
     else:
         _show(console, report, saved)
     sys.exit(exit_code(report.verdict))
-
-
-def wide_console(*, stderr: bool) -> Console:
-    """Where nobody looks, a timeline is not folded."""
-    console = Console(highlight=False, stderr=stderr)
-    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=_WIDTH)
 
 
 @contextmanager

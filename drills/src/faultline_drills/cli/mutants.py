@@ -14,16 +14,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from faultline.cli.context import Context
-from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
-from faultline_drills.cli.bar import progress_bar
-from faultline_drills.cli.options import json_option
-from faultline_drills.cli.playground import ends_cleanly
-from faultline_drills.cli.run import listing_console
+from faultline_drills.cli.scratch_server import drill_server
+from faultline_drills.cli.shared_options import json_option
+from faultline_drills.cli.terminal import progress_bar, table_console
 from faultline_drills.mutants.catalogue import MUTANTS
-from faultline_drills.mutants.hunt import Kill, hunt, layers_of
-from faultline_drills.mutants.matrix import as_facts, as_page
+from faultline_drills.mutants.kill_matrix import as_facts, as_markdown
 from faultline_drills.mutants.mutant import SEED, Mutant
+from faultline_drills.mutants.mutation_run import MutantResult, layers_of, run_layer
 from faultline_drills.provenance import provenance, server_version
 
 
@@ -58,14 +56,13 @@ def mutants(
     chosen = _chosen(names)
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     if only_list:
-        _list(listing_console(), chosen)
+        _list(table_console(), chosen)
         return
-    controls: list[Kill] = []
-    kills: list[Kill] = []
+    controls: list[MutantResult] = []
+    kills: list[MutantResult] = []
     layers = layers_of(chosen)
     with ExitStack() as stack:
-        stack.enter_context(ends_cleanly())
-        server_url = context.given_url or stack.enter_context(temporary_server()).url
+        server_url = stack.enter_context(drill_server(context.given_url))
         command = " ".join(["faultline drill mutants", *names])
         command += f" --markdown {markdown}" if markdown is not None else ""
         # At the beginning: the code may be changed while this runs, and what runs is what there was.
@@ -73,13 +70,13 @@ def mutants(
         step = stack.enter_context(_display(console, len(layers) + len(chosen)))
         for layer in layers:
             step(f"{layer.name} on Faultline itself")
-            control = hunt(None, layer, server_url=server_url)
+            control = run_layer(None, layer, server_url=server_url)
             controls.append(control)
             if control.killed:
                 console.print(f"  [yellow]{layer.name} is not green by itself[/]: {control.how}")
         for mutant in chosen:
             step(mutant.name)
-            kills.append(hunt(mutant, mutant.killed_by, server_url=server_url))
+            kills.append(run_layer(mutant, mutant.killed_by, server_url=server_url))
             _tell(console, kills[-1])
     facts = as_facts(kills, controls, origin)
     if save_to is not None or not names:
@@ -89,7 +86,7 @@ def mutants(
     if as_json:
         print(json.dumps(facts))
     if markdown is not None:
-        markdown.write_text(as_page(kills, origin))
+        markdown.write_text(as_markdown(kills, origin))
     found = sum(kill.killed for kill in kills)
     console.print(f"\n{found}/{len(kills)} mutants killed")
     is_sound = not any(control.killed for control in controls)
@@ -114,7 +111,7 @@ def _list(console: Console, chosen: Sequence[Mutant]) -> None:
     console.print(table)
 
 
-def _tell(console: Console, kill: Kill) -> None:
+def _tell(console: Console, kill: MutantResult) -> None:
     mark = "[green]killed[/]  " if kill.killed else "[bold red]survived[/]"
     console.print(
         f"  {mark} {kill.mutant:<32} [dim]{kill.layer}, {kill.seconds:.1f} s: {escape(kill.how)}[/]"

@@ -10,8 +10,8 @@ from rich.progress import track
 
 from faultline.cli.context import Context
 from faultline.config import WorkerSettings
-from faultline_drills.cli.options import json_option
-from faultline_drills.cli.playground import playground
+from faultline_drills.cli.scratch_server import drill_database
+from faultline_drills.cli.shared_options import json_option
 from faultline_drills.recovery import RecoveryReport, measure_recovery
 
 _BAR_WIDTH = 40
@@ -33,7 +33,7 @@ def recovery(context: Context, kills: int, as_json: bool) -> None:
     Two workers at default settings; the killed one is replaced each time.
     """
     console = Console(highlight=False)
-    with playground(context, None if as_json else console) as url:
+    with drill_database(context, None if as_json else console) as url:
         steps = iter(track(range(kills), "killing workers", console=console, transient=True))
         next(steps, None)
 

@@ -14,9 +14,10 @@ from rich.markup import escape
 from faultline.cli.context import Context
 from faultline.errors import InvalidInput
 from faultline_drills.cli import run, soak
-from faultline_drills.cli.explore import logging_discarded, show_steps, wide_console
-from faultline_drills.cli.options import json_option
-from faultline_drills.cli.playground import playground
+from faultline_drills.cli.explore import logging_discarded, show_steps
+from faultline_drills.cli.scratch_server import drill_database
+from faultline_drills.cli.shared_options import json_option
+from faultline_drills.cli.terminal import table_console
 from faultline_drills.explorer.programs import story_of
 from faultline_drills.explorer.replay_file import ReplayResult, load, replay_interleaving
 from faultline_drills.scenario import DrillSettings, find_scenario
@@ -70,11 +71,13 @@ def _with_subject(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _step_through(context: Context, file: Path, as_json: bool) -> int:
-    console = wide_console(stderr=as_json)
+    console = table_console(stderr=as_json)
     saved = load(file)
     with (
         logging_discarded(),
-        playground(context, None if as_json else console, subject=Subject(saved.subject)) as url,
+        drill_database(
+            context, None if as_json else console, subject=Subject(saved.subject)
+        ) as url,
     ):
         replayed = replay_interleaving(url, saved)
     if as_json:

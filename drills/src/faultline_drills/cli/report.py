@@ -16,14 +16,14 @@ from rich.markup import escape
 from faultline.cli.context import Context
 from faultline_drills.campaign import CampaignSettings
 from faultline_drills.checker import Verdict
-from faultline_drills.cli.bar import progress_bar
-from faultline_drills.cli.campaigns import race_on, run_shown, server_to_play_on
-from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.cli.campaign_progress import run_campaigns, run_race_on
+from faultline_drills.cli.scratch_server import drill_server
+from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.provenance import Provenance, provenance, server_version
 from faultline_drills.race import RaceReport, RaceSettings
-from faultline_drills.report.comparison import Cell, pooled
+from faultline_drills.report.campaign_groups import CampaignGroup, group_campaigns
+from faultline_drills.report.html_page import as_html
 from faultline_drills.report.markdown import as_markdown, headline
-from faultline_drills.report.page import as_page
 from faultline_drills.report.plots import (
     draw_duplicates,
     draw_recoveries,
@@ -31,9 +31,9 @@ from faultline_drills.report.plots import (
     save,
     save_as,
 )
-from faultline_drills.report.race_drawing import Race, draw_still, save_moving
-from faultline_drills.report.scenario_matrix import ScenarioRow, count_scenarios, play_all
-from faultline_drills.report.study import read_others, study
+from faultline_drills.report.race_drawing import DrawnRace, draw_still, save_animation
+from faultline_drills.report.report_data import read_other_reports, report_data
+from faultline_drills.report.scenario_matrix import ScenarioRow, count_scenarios, run_scenarios
 from faultline_drills.subjects import Subject
 
 FAULT_RATES = (0.05, 0.1, 0.2)
@@ -42,7 +42,7 @@ DEFAULTS = CampaignSettings()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class ReportScope:
     """How much is to be run."""
 
     repeats: int
@@ -101,39 +101,39 @@ def report(
     console = Console(highlight=False, soft_wrap=True)
     if quick:
         repeats, jobs, no_scenarios = QUICK_REPEATS, QUICK_JOBS, True
-    scope = Scope(repeats=repeats, jobs=jobs, seed=seed, with_scenarios=not no_scenarios)
-    with server_to_play_on(context, console) as url:
+    scope = ReportScope(repeats=repeats, jobs=jobs, seed=seed, with_scenarios=not no_scenarios)
+    with drill_server(context.given_url, console) as url:
         # At the beginning: the code may be changed while this runs, and what runs is what there was.
         command = "faultline drill report --gif" if gif else scope.command
         origin = provenance(command, seed=None if gif else seed, postgres=server_version(url))
-        race = race_on(url, RaceSettings())
+        race = run_race_on(url, RaceSettings())
         if gif:
             _say_written(console, _draw_race(race, origin, save_to or Path("docs", "gifs")))
             sys.exit(0 if race.holds else 1)
-        cells = pooled(run_shown(console, scope.campaigns, url))
-        rows = _play_scenarios(console, url, seed) if scope.with_scenarios else None
+        groups = group_campaigns(run_campaigns(console, scope.campaigns, url))
+        rows = _run_scenarios(console, url, seed) if scope.with_scenarios else None
     folder = save_to or Path("reports", "latest")
-    facts = study(cells, rows, race.checks, origin, read_others(folder))
-    _say_written(console, _write(facts, cells, race, origin, folder))
+    facts = report_data(groups, rows, race.checks, origin, read_other_reports(folder))
+    _say_written(console, _write(facts, groups, race, origin, folder))
     console.print(headline(facts).replace("**", ""), markup=False)
     for reason in facts["why_not"]:
         console.print(f"[bold red]{facts['verdict']}[/]: {escape(reason)}")
     sys.exit(exit_code(Verdict(facts["verdict"])))
 
 
-def _play_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:
+def _run_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar(console, "{task.description}"))
         task = progress.add_task("scenarios", total=count_scenarios(), completed=-1)
 
         def show(row: ScenarioRow) -> None:
             control = "" if row.naive is None else f", without the fence {row.naive}"
-            style = STYLES.get(row.faultline, "yellow")
+            style = VERDICT_STYLES.get(row.faultline, "yellow")
             console.print(
                 f"  [{style}]{row.faultline:<8}[/] {row.scenario}[dim]{control}; {row.seconds:.1f} s[/]"
             )
 
-        return play_all(
+        return run_scenarios(
             url,
             seed,
             on_start=lambda name: progress.update(task, advance=1, description=name),
@@ -142,20 +142,24 @@ def _play_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:
 
 
 def _draw_race(report: RaceReport, origin: Provenance, folder: Path) -> list[Path]:
-    race = Race(report)
+    race = DrawnRace(report)
     note = origin.line
     still = save_as(draw_still(race, note), folder / "stale_worker.svg", note)
-    return [still, save_moving(race, note, folder / "stale_worker.gif")]
+    return [still, save_animation(race, note, folder / "stale_worker.gif")]
 
 
 def _write(
-    facts: dict[str, Any], cells: list[Cell], race: RaceReport, origin: Provenance, folder: Path
+    facts: dict[str, Any],
+    groups: list[CampaignGroup],
+    race: RaceReport,
+    origin: Provenance,
+    folder: Path,
 ) -> list[Path]:
-    ours = [cell for cell in cells if cell.subject is Subject.FAULTLINE]
-    crash = [seconds for cell in ours for seconds in cell.crash_seconds]
-    takeover = [seconds for cell in ours for seconds in cell.takeover_seconds]
+    ours = [group for group in groups if group.subject is Subject.FAULTLINE]
+    crash = [seconds for group in ours for seconds in group.crash_seconds]
+    takeover = [seconds for group in ours for seconds in group.takeover_seconds]
     note = origin.line
-    drawn = save(draw_duplicates(cells, note), folder, "duplicates", note)
+    drawn = save(draw_duplicates(groups, note), folder, "duplicates", note)
     drawn += save(draw_recoveries(crash, takeover, note), folder, "recovery", note)
     drawn += _draw_race(race, origin, folder)
     captions = {
@@ -167,7 +171,7 @@ def _write(
     texts = {
         "report.json": json.dumps(facts, indent=2) + "\n",
         "report.md": as_markdown(facts, [f"{stem}.svg" for stem in captions.values()]),
-        "report.html": as_page(facts, svgs),
+        "report.html": as_html(facts, svgs),
     }
     for name, text in texts.items():
         (folder / name).write_text(text)

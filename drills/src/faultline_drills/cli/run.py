@@ -12,49 +12,19 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from faultline.cli.context import Context
 from faultline.errors import InvalidInput
 from faultline_drills.checker import Verdict
-from faultline_drills.cli.bar import progress_bar
-from faultline_drills.cli.options import json_option, save_to_option, subject_option
-from faultline_drills.cli.playground import ends_cleanly
-from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.cli.scratch_server import cleanup_on_signals
+from faultline_drills.cli.shared_options import json_option, save_to_option, subject_option
+from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.drill import DrillReport, run_drill
 from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
 from faultline_drills.subjects import Subject
 
 DEFAULTS = DrillSettings()
 _SHOWN_FINDINGS = 5
-
-
-@click.command("list")
-@json_option
-def list_scenarios(as_json: bool) -> None:
-    """Name the scenarios, with the first sentence of each story."""
-    scenarios = all_scenarios().values()
-    if as_json:
-        facts = [
-            {
-                "name": each.name,
-                "story": each.story,
-                "shows": each.shows,
-                "breaks_naive": each.breaks_naive,
-                "own_server": each.own_server,
-                "lacking": each.lacking(),
-            }
-            for each in scenarios
-        ]
-        print(json.dumps(facts, indent=2))
-        return
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    for each in scenarios:
-        lacking = each.lacking()
-        note = f" [yellow](not here: {escape(lacking)})[/]" if lacking else ""
-        table.add_row(f"[bold]{each.name}[/]", escape(each.title) + note)
-    listing_console().print(table)
 
 
 @click.command()
@@ -134,12 +104,6 @@ def play(
     return exit_code(*(report.judgement.verdict for report in reports))
 
 
-def listing_console() -> Console:
-    """For lists: one line each where a program reads them."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=240)
-
-
 def _play_all(
     console: Console,
     chosen: Sequence[Scenario],
@@ -152,7 +116,7 @@ def _play_all(
 ) -> list[DrillReport]:
     reports: list[DrillReport] = []
     with ExitStack() as stack:
-        stack.enter_context(ends_cleanly())
+        stack.enter_context(cleanup_on_signals())
         progress = stack.enter_context(_progress(console))
         task = progress.add_task("", total=len(chosen), fault="")
         for each in chosen:
@@ -187,7 +151,7 @@ def _progress(console: Console) -> Progress:
 
 def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:
     judgement = report.judgement
-    style = STYLES[judgement.verdict]
+    style = VERDICT_STYLES[judgement.verdict]
     counted = ", ".join(
         f"{count} {name.replace('_', ' ')}" for name, count in report.tally.items() if count
     )
@@ -212,7 +176,9 @@ def _sum_up(console: Console, reports: Sequence[DrillReport]) -> None:
     for report in reports:
         found[report.judgement.verdict] += 1
     said = ", ".join(
-        f"[{STYLES[verdict]}]{count} {verdict}[/]" for verdict, count in found.items() if count
+        f"[{VERDICT_STYLES[verdict]}]{count} {verdict}[/]"
+        for verdict, count in found.items()
+        if count
     )
     drills = "1 drill" if len(reports) == 1 else f"{len(reports)} drills"
     console.print(f"\n{drills}: {said or 'none was run'}")

@@ -17,9 +17,9 @@ from rich.text import Text
 from faultline.cli.context import Context
 from faultline.cli.output import duration
 from faultline_drills.checker import Verdict
-from faultline_drills.cli.options import json_option, save_to_option, subject_option
-from faultline_drills.cli.playground import ends_cleanly
-from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.cli.scratch_server import cleanup_on_signals
+from faultline_drills.cli.shared_options import json_option, save_to_option, subject_option
+from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code
 from faultline_drills.nemesis import FAULTS
 from faultline_drills.soak import Progress, SoakReport, SoakSettings, run_soak
 from faultline_drills.subjects import Subject
@@ -97,7 +97,7 @@ def perform(
     """Soak, live, and tell of it; the exit code."""
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     with ExitStack() as stack:
-        stack.enter_context(ends_cleanly())
+        stack.enter_context(cleanup_on_signals())
         board = _Board(console, settings)
         stack.enter_context(board.live)
         report = run_soak(
@@ -167,7 +167,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 def _tell(console: Console, report: SoakReport, saved: Path | None) -> None:
     judgement = report.judgement
-    style = STYLES[judgement.verdict]
+    style = VERDICT_STYLES[judgement.verdict]
     console.print(f"[{style}]{judgement.verdict}[/] after {duration(report.seconds)}")
     console.print(f"  {_counted(report.tally)}")
     for finding in judgement.findings[:_SHOWN_FINDINGS]:

@@ -14,12 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from faultline.cli.context import Context
-from faultline.embedded import temporary_server
 from faultline_drills.checker import Verdict
-from faultline_drills.cli.bar import progress_bar
-from faultline_drills.cli.options import json_option, subject_option
-from faultline_drills.cli.playground import ends_cleanly
-from faultline_drills.cli.verdicts import STYLES, exit_code
+from faultline_drills.cli.scratch_server import drill_server
+from faultline_drills.cli.shared_options import json_option, subject_option
+from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.provenance import provenance, server_version
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep import Fault, PointResult, SweepReport, SweepSettings, Target
@@ -84,10 +82,7 @@ def sweep(
     )
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     with ExitStack() as stack:
-        stack.enter_context(ends_cleanly())
-        url = context.given_url
-        if url is None:
-            url = stack.enter_context(temporary_server(settings=_SERVER_SETTINGS)).url
+        url = stack.enter_context(drill_server(context.given_url, settings=_SERVER_SETTINGS))
         origin = provenance(settings.command, seed=seed, postgres=server_version(url))
         show = stack.enter_context(_display(console))
         report = run_sweep(url, settings, on_point=show)
@@ -115,7 +110,7 @@ def _display(console: Console) -> Iterator[Callable[[PointResult, int], None]]:
 
 
 def _complain(console: Console, result: PointResult, where: str) -> None:
-    style = STYLES[result.verdict]
+    style = VERDICT_STYLES[result.verdict]
     console.print(f"  [{style}]{result.verdict:<8}[/] {escape(where)}")
     for finding in result.findings[:_SHOWN_FINDINGS]:
         console.print(f"           [{style}]{finding.rule}[/]: {escape(finding.evidence)}")
@@ -137,7 +132,7 @@ def _tell(console: Console, report: SweepReport) -> None:
     counted = ", ".join(
         f"{count} {name.replace('_', ' ')}" for name, count in report.tally.items() if count
     )
-    style = STYLES[report.verdict]
+    style = VERDICT_STYLES[report.verdict]
     console.print(
         f"\n[{style}]{report.verdict}[/]: {len(report.results)} of {report.available} strikes,"
         f" {len(report.unreached)} not reached, {len(report.violations)} broke a rule;"
@@ -155,7 +150,7 @@ def _cell(ends: Counter[Verdict] | None) -> str:
         return ""
     signs = {Verdict.VALID: "✓", Verdict.INVALID: "✗", Verdict.UNKNOWN: "·"}
     return " ".join(
-        f"[{STYLES[verdict]}]{sign}{ends[verdict]}[/]"
+        f"[{VERDICT_STYLES[verdict]}]{sign}{ends[verdict]}[/]"
         for verdict, sign in signs.items()
         if ends[verdict]
     )

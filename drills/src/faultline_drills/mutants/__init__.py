@@ -1,1 +1,1 @@
-"""Bugs planted in a copy of Faultline, to see that each is found."""
+"""Bugs inserted into a copy of Faultline, to check that each is found."""

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from faultline_drills.mutants.mutant import PROTOCOL, drill, in_protocol
+from faultline_drills.mutants.mutant import PROTOCOL, drill, sql_mutant
 
 _EPOCH = "sql/epoch.sql"
 
 EPOCH_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "epoch_not_in_the_token",
         "a promoted standby counts on from what it knows of",
         drill("standby_left_behind"),
         ("greatest(j.fencing_token, epoch) + 1,", "j.fencing_token + 1,"),
         path=PROTOCOL,
     ),
-    in_protocol(
+    sql_mutant(
         "epochs_are_numbered",
         "two standbys that are promoted from one history call the next one by the same number",
         drill("standby_left_behind"),
         ("floor(extract(epoch FROM clock_timestamp() - '2025-01-01 00:00+00'))::bigint", "0"),
         path=_EPOCH,
     ),
-    in_protocol(
+    sql_mutant(
         "another_server_goes_unnoticed",
         "a restored dump is claimed from as if nothing had happened",
         drill("restored_dump"),
         ("    IF known.system_identifier <> here.system_identifier THEN\n", "    IF false THEN\n"),
         path=_EPOCH,
     ),
-    in_protocol(
+    sql_mutant(
         "copied_database_goes_unnoticed",
         "a copy beside its original is claimed from, and gives out the same tokens",
         drill("copied_database"),
         ("    ELSIF known.database_oid <> here.database_oid THEN\n", "    ELSIF false THEN\n"),
         path=_EPOCH,
     ),
-    in_protocol(
+    sql_mutant(
         "copy_on_a_running_server_goes_unnoticed",
         "the database is looked at only when its server was started again",
         drill("copied_database"),
@@ -46,7 +46,7 @@ EPOCH_MUTANTS = (
         ),
         path=_EPOCH,
     ),
-    in_protocol(
+    sql_mutant(
         "base_backup_goes_unnoticed",
         "a base backup that is started in its server's place is taken for a restart",
         drill("restored_base_backup"),

@@ -6,11 +6,11 @@ from faultline_drills.mutants.mutant import (
     EXPLORER,
     GUARDS,
     MIGRATION,
-    PAPERS,
+    MISMATCHED,
     Edit,
     Mutant,
     drill,
-    in_protocol,
+    sql_mutant,
 )
 
 _FENCE = (
@@ -18,40 +18,40 @@ _FENCE = (
     " THEN 'token_mismatch'"
 )
 FENCE_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "token_predicate_dropped",
         "the fence compares the lease alone",
-        PAPERS,
+        MISMATCHED,
         (_FENCE, "WHEN job.lease_id IS DISTINCT FROM lease THEN 'token_mismatch'"),
     ),
-    in_protocol(
+    sql_mutant(
         "nonce_dropped",
         "the fence compares the token alone",
-        PAPERS,
+        MISMATCHED,
         (_FENCE, "WHEN job.fencing_token IS DISTINCT FROM token THEN 'token_mismatch'"),
     ),
-    in_protocol(
+    sql_mutant(
         "any_older_token_accepted",
         "= became >= on the token",
-        PAPERS,
+        MISMATCHED,
         (
             "job.fencing_token IS DISTINCT FROM token OR job.lease_id",
             "NOT job.fencing_token >= token OR job.lease_id",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "token_and_nonce_dropped",
         "any worker that ever had the job may write",
         EXPLORER,
         (_FENCE, "WHEN false THEN ''"),
     ),
-    in_protocol(
+    sql_mutant(
         "running_not_required",
         "a job that was given back can still be committed",
-        PAPERS,
+        MISMATCHED,
         ("WHEN job.state <> 'running' THEN 'not_running'", "WHEN false THEN ''"),
     ),
-    in_protocol(
+    sql_mutant(
         "frozen_clock",
         "now() stands still while the transaction runs",
         drill("slow_transaction"),
@@ -60,7 +60,7 @@ FENCE_MUTANTS = (
             "WHEN job.lease_expires_at <= now() THEN 'lease_expired'",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "lease_holds_at_its_end",
         "<= became < at expiry",
         drill("edge_of_the_lease"),
@@ -69,28 +69,28 @@ FENCE_MUTANTS = (
             "WHEN job.lease_expires_at < clock_timestamp() THEN",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "expiry_ignored",
         "the fence does not look at the clock",
-        PAPERS,
+        MISMATCHED,
         ("WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'\n", ""),
     ),
-    in_protocol(
+    sql_mutant(
         "batch_not_fenced",
         "an entry that calls itself part of a batch is believed",
-        PAPERS,
+        MISMATCHED,
         ("        IF committed <> entered THEN\n", "        IF false THEN\n"),
     ),
-    in_protocol(
+    sql_mutant(
         "loser_hidden",
         "an insert that enters nothing passes for a commit",
-        PAPERS,
+        MISMATCHED,
         ("    IF entered = 0 THEN\n", "    IF false THEN\n"),
     ),
-    in_protocol(
+    sql_mutant(
         "dropped_rows_hidden",
         "a statement of which some rows were dropped passes for a commit of all",
-        PAPERS,
+        MISMATCHED,
         ("        IF offered::bigint <> entered THEN", "        IF false THEN"),
     ),
     Mutant(
@@ -118,6 +118,6 @@ FENCE_MUTANTS = (
                 "CREATE OR REPLACE TRIGGER guard_truncate",
             ),
         ),
-        stops_everything=True,  # no worker starts where the fence is down
+        blocks_the_drill=True,  # no worker starts where the fence is down
     ),
 )

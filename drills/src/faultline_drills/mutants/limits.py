@@ -7,13 +7,13 @@ from faultline_drills.mutants.mutant import (
     OPERATING,
     RETENTION,
     drill,
-    in_protocol,
+    sql_mutant,
 )
 
 _LIMITS = drill("passed_limits")
 
 LIMIT_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "lease_cap_compares_intervals",
         "the limit on a lease is compared with the interval, not with the moment it leads to",
         _LIMITS,
@@ -27,7 +27,7 @@ LIMIT_MUTANTS = (
         ),
         path=INTERVALS,
     ),
-    in_protocol(
+    sql_mutant(
         "retention_floor_compares_intervals",
         "the hour that everything is kept for is compared with the interval",
         _LIMITS,
@@ -38,7 +38,7 @@ LIMIT_MUTANTS = (
         ),
         path=RETENTION,
     ),
-    in_protocol(
+    sql_mutant(
         "commit_poses_as_a_batch",
         "a commit under a faultline.batch that was set by hand is not signed",
         _LIMITS,
@@ -47,7 +47,7 @@ LIMIT_MUTANTS = (
             "    IF false THEN -- set by hand",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "keys_with_any_scope",
         "an account gives a key a scope that it does not have itself",
         _LIMITS,

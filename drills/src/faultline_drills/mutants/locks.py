@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from faultline_drills.mutants.mutant import EXPLORER, OPERATING, in_protocol
+from faultline_drills.mutants.mutant import EXPLORER, OPERATING, sql_mutant
 
 LOCK_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "commit_without_lock",
         "the fence is checked and the job can change before the entry",
         EXPLORER,
@@ -14,7 +14,7 @@ LOCK_MUTANTS = (
             "SELECT * INTO job FROM faultline.jobs WHERE id = NEW.job_id;",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "commit_many_without_lock",
         "a batch is judged before its rows are held",
         EXPLORER,
@@ -23,7 +23,7 @@ LOCK_MUTANTS = (
             "                             ORDER BY j.id);\n    verdicts",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "fail_and_release_without_lock",
         "giving up is checked and the job can change before it is written",
         EXPLORER,
@@ -32,7 +32,7 @@ LOCK_MUTANTS = (
             "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_own.job_id;",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "cancel_and_retry_without_lock",
         "an operator's word overtakes a commit in flight",
         EXPLORER,
@@ -42,7 +42,7 @@ LOCK_MUTANTS = (
         ),
         path=OPERATING,
     ),
-    in_protocol(
+    sql_mutant(
         "assert_fence_without_lock",
         "a fenced step is checked and the job can be taken over before it commits",
         EXPLORER,
@@ -51,7 +51,7 @@ LOCK_MUTANTS = (
             "WHERE j.id = assert_fence.job_id;",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "heartbeat_without_lock",
         "a renewal waits behind whoever holds the row",
         EXPLORER,
@@ -60,7 +60,7 @@ LOCK_MUTANTS = (
             "WHERE j.id = ANY (job_ids) ORDER BY j.id),",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "reconcile_expired_without_lock",
         "the reconciler reads, and writes what has changed since",
         EXPLORER,
@@ -69,7 +69,7 @@ LOCK_MUTANTS = (
             "ORDER BY j.lease_expires_at LIMIT max_jobs);",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "reconcile_lost_without_lock",
         "the same for the jobs of dead workers",
         EXPLORER,

@@ -41,7 +41,7 @@ class Mutant:
     bug: str  # what the programmer got wrong, in a few words
     killed_by: Layer
     edits: tuple[Edit, ...]
-    stops_everything: bool = False  # so much so that the story cannot be told: that is noticed, too
+    blocks_the_drill: bool = False  # so much so that the story cannot be told: that is noticed, too
 
 
 def drill(*scenarios: str) -> Layer:
@@ -50,16 +50,16 @@ def drill(*scenarios: str) -> Layer:
 
 
 EXPLORER = Layer("explorer", ("explore", "--seed", str(SEED), "--interleavings", "60"))
-PAPERS = drill("wrong_papers")
+MISMATCHED = drill("wrong_papers")
 
 
-def in_protocol(
+def sql_mutant(
     name: str,
     bug: str,
     killed_by: Layer,
     *changes: tuple[str, str],
-    stops_everything: bool = False,
+    blocks_the_drill: bool = False,
     path: str = PROTOCOL,
 ) -> Mutant:
     edits = tuple(Edit(path, old, new) for old, new in changes)
-    return Mutant(name, bug, killed_by, edits, stops_everything)
+    return Mutant(name, bug, killed_by, edits, blocks_the_drill)

@@ -9,13 +9,13 @@ from faultline_drills.mutants.mutant import (
     Edit,
     Mutant,
     drill,
-    in_protocol,
+    sql_mutant,
 )
 
 _HALF_WAY = drill("half_way_commit")
 
 TRANSACTION_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "commit_half_way",
         "a job's transaction commits without its entry in the ledger",
         _HALF_WAY,
@@ -25,7 +25,7 @@ TRANSACTION_MUTANTS = (
         ),
         path=HANDLER_TRANSACTIONS,
     ),
-    in_protocol(
+    sql_mutant(
         "step_half_way",
         "a step commits before its block has ended",
         _HALF_WAY,
@@ -35,7 +35,7 @@ TRANSACTION_MUTANTS = (
         ),
         path=HANDLER_TRANSACTIONS,
     ),
-    in_protocol(
+    sql_mutant(
         "entry_without_its_opening",
         "a block's entry is made although its transaction was rolled back",
         _HALF_WAY,
@@ -45,7 +45,7 @@ TRANSACTION_MUTANTS = (
         ),
         path=HANDLER_TRANSACTIONS,
     ),
-    in_protocol(
+    sql_mutant(
         "opened_in_a_savepoint",
         "the check vanishes together with the savepoint that it was queued in",
         _HALF_WAY,
@@ -56,7 +56,7 @@ TRANSACTION_MUTANTS = (
         ),
         path=HANDLER_TRANSACTIONS,
     ),
-    in_protocol(
+    sql_mutant(
         "unlocked_entry_in_a_savepoint",
         "above READ COMMITTED a refusal in a savepoint can be rolled back",
         _HALF_WAY,
@@ -67,13 +67,13 @@ TRANSACTION_MUTANTS = (
         ),
         path=HANDLER_TRANSACTIONS,
     ),
-    in_protocol(
+    sql_mutant(
         "entry_in_a_savepoint",
         "rolling back to a savepoint takes the entry and keeps the effect",
         _HALF_WAY,
         ("IF writer <> pg_current_xact_id()::xid\n", "IF false\n"),
     ),
-    in_protocol(
+    sql_mutant(
         "batch_in_a_savepoint",
         "the same for a batch",
         _HALF_WAY,
@@ -93,7 +93,7 @@ TRANSACTION_MUTANTS = (
                 "        ALTER TABLE faultline.open_transactions DISABLE TRIGGER refuse_unfinished;\n",
             ),
         ),
-        stops_everything=True,  # no worker starts where the fence is down
+        blocks_the_drill=True,  # no worker starts where the fence is down
     ),
     Mutant(
         "lost_transaction_swallowed",

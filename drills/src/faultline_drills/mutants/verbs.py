@@ -7,19 +7,19 @@ from faultline_drills.mutants.mutant import (
     ENQUEUE,
     EXPLORER,
     MIGRATION,
+    MISMATCHED,
     OPERATING,
-    PAPERS,
     RECOVERY,
     Edit,
     Mutant,
     drill,
-    in_protocol,
+    sql_mutant,
 )
 
 _HELD = "CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'\n"
 
 CLAIM_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "token_not_raised",
         "a job that is claimed again keeps its token",
         drill("stale_takeover"),
@@ -27,15 +27,15 @@ CLAIM_MUTANTS = (
             "fencing_token = greatest(j.fencing_token, epoch) + 1,",
             "fencing_token = greatest(j.fencing_token, 1),",
         ),
-        stops_everything=True,  # the guards refuse such a claim, for ever
+        blocks_the_drill=True,  # the guards refuse such a claim, for ever
     ),
-    in_protocol(
+    sql_mutant(
         "attempt_not_counted_at_claim",
         "a job that kills its worker never runs out of attempts",
         EXPLORER,
         ("attempts = j.attempts + 1, fencing_token", "attempts = j.attempts, fencing_token"),
     ),
-    in_protocol(
+    sql_mutant(
         "claims_wait_for_locks",
         "SKIP LOCKED is missing from the claim",
         EXPLORER,
@@ -44,7 +44,7 @@ CLAIM_MUTANTS = (
             "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "claim_without_lock",
         "two claims read the same job before either has taken it",
         EXPLORER,
@@ -73,7 +73,7 @@ CLAIM_MUTANTS = (
             ),
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "conflicting_key_ignored",
         "another payload under the same key is taken for the same job",
         drill("duplicate_submission"),
@@ -86,45 +86,45 @@ CLAIM_MUTANTS = (
 )
 
 VERB_MUTANTS = (
-    in_protocol(
+    sql_mutant(
         "reconcile_without_predicate",
         "the reconciler takes back leases that have not run out",
-        PAPERS,
+        MISMATCHED,
         (
             "j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
             "j.state = 'running'",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "retry_without_state_guard",
         "a running job is queued again",
-        PAPERS,
+        MISMATCHED,
         (
             "    ELSIF job.state = 'failed' THEN\n",
             "    ELSIF job.state IN ('failed', 'running') THEN\n",
         ),
         path=OPERATING,
     ),
-    in_protocol(
+    sql_mutant(
         "cancel_unfenced",
         "a finished job is cancelled",
-        PAPERS,
+        MISMATCHED,
         (
             "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
             "IF false THEN\n        PERFORM",
         ),
         path=OPERATING,
     ),
-    in_protocol(
+    sql_mutant(
         "heartbeat_unfenced",
         "a stale worker renews the lease of the one that took over",
-        PAPERS,
+        MISMATCHED,
         (
             f"          AND {_HELD}              THEN true ELSE false END\n",
             "          AND j.state = 'running'\n",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "release_without_token",
         "a stale worker gives back a job that another one runs",
         EXPLORER,
@@ -133,10 +133,10 @@ VERB_MUTANTS = (
             "lock_job(release.job_id);",
         ),
     ),
-    in_protocol(
+    sql_mutant(
         "release_after_outage_without_token",
         "a stale worker gives back, after an outage, a job that another one runs",
-        PAPERS,
+        MISMATCHED,
         (
             "lock_own(\n"
             "        release_after_outage.job_id, release_after_outage.fencing_token,"
@@ -145,10 +145,10 @@ VERB_MUTANTS = (
         ),
         path=RECOVERY,
     ),
-    in_protocol(
+    sql_mutant(
         "defer_unfenced",
         "a stale worker defers a job that another one runs",
-        PAPERS,
+        MISMATCHED,
         (
             "AND coalesce(faultline.fence_violation(j, mine.token, mine.lease_id), 'lease_expired')"
             " = 'lease_expired'),",
@@ -156,7 +156,7 @@ VERB_MUTANTS = (
         ),
         path=CLAIMING,
     ),
-    in_protocol(
+    sql_mutant(
         "fail_without_token",
         "a late failure queues a job that another one runs",
         EXPLORER,

@@ -131,7 +131,7 @@ WORKER_MUTANTS = (
                 "(worker, list(queues), batch_size, __import__('time').time() + lease_seconds",
             ),
         ),
-        stops_everything=True,  # a lease that ended a day ago cannot be had
+        blocks_the_drill=True,  # a lease that ended a day ago cannot be had
     ),
     Mutant(
         "mass_death_is_spared",
@@ -144,6 +144,6 @@ WORKER_MUTANTS = (
                 "        if False:\n",
             ),
         ),
-        stops_everything=True,  # the drill waits in vain for the jobs
+        blocks_the_drill=True,  # the drill waits in vain for the jobs
     ),
 )

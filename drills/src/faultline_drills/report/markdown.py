@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from faultline_drills.provenance import as_list
-from faultline_drills.report.tables import Table, all_tables
+from faultline_drills.report.tables import ReportTable, all_tables
 
 
 def as_markdown(facts: Mapping[str, Any], plots: Sequence[str]) -> str:
@@ -28,10 +28,10 @@ def headline(facts: Mapping[str, Any]) -> str:
     """The verdict in a sentence, with the numbers it rests on."""
 
     def total(subject: str) -> tuple[int, int]:
-        cells = [cell for cell in facts["cells"] if cell["subject"] == subject]
+        groups = [group for group in facts["groups"] if group["subject"] == subject]
         return (
-            sum(cell["duplicates"] for cell in cells),
-            sum(cell["duplicate_rate"]["n"] for cell in cells),
+            sum(group["duplicates"] for group in groups),
+            sum(group["duplicate_rate"]["n"] for group in groups),
         )
 
     ours, jobs = total("faultline")
@@ -43,7 +43,7 @@ def headline(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _as_markdown(table: Table) -> str:
+def _as_markdown(table: ReportTable) -> str:
     lines = [_line(table.head), _line(["---"] * len(table.head))]
     return "\n".join(lines + [_line(row) for row in table.rows])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from faultline.errors import FaultlineError
 from faultline_drills.measures import quantile
-from faultline_drills.report.comparison import Cell
+from faultline_drills.report.campaign_groups import CampaignGroup
 from faultline_drills.subjects import Subject
 
 if TYPE_CHECKING:
@@ -73,16 +73,16 @@ def save_as(figure: Figure, path: Path, note: str) -> Path:
     return path
 
 
-def draw_duplicates(cells: Sequence[Cell], note: str) -> Figure:
+def draw_duplicates(groups: Sequence[CampaignGroup], note: str) -> Figure:
     """Jobs that took effect more than once, with the interval in which the true rate lies."""
     figure, axes = new_figure(7.6, 4.3)
-    rates = sorted({cell.fault_rate for cell in cells})
-    for cell in cells:
-        side = -0.5 if cell.subject is Subject.NAIVE else 0.5
-        at = rates.index(cell.fault_rate) + side * (_BAR_WIDTH + 0.06)
-        share = cell.duplicates / cell.jobs
-        low, high = cell.interval
-        colour = COLOURS[cell.subject]
+    rates = sorted({group.fault_rate for group in groups})
+    for group in groups:
+        side = -0.5 if group.subject is Subject.NAIVE else 0.5
+        at = rates.index(group.fault_rate) + side * (_BAR_WIDTH + 0.06)
+        share = group.duplicates / group.jobs
+        low, high = group.interval
+        colour = COLOURS[group.subject]
         axes.bar(at, 100 * share, _BAR_WIDTH, color=colour, alpha=0.85)
         axes.errorbar(
             at,
@@ -93,7 +93,7 @@ def draw_duplicates(cells: Sequence[Cell], note: str) -> Figure:
             linewidth=1,
         )
         axes.annotate(
-            f"{cell.duplicates} of {cell.jobs:,}",
+            f"{group.duplicates} of {group.jobs:,}",
             (at, 100 * high),
             xytext=(0, 4),
             textcoords="offset points",
@@ -105,7 +105,7 @@ def draw_duplicates(cells: Sequence[Cell], note: str) -> Figure:
     axes.set_xticks(range(len(rates)), [f"{rate:.0%} of jobs struck" for rate in rates])
     axes.set_xlim(-0.75, len(rates) - 0.25)
     axes.set_ylabel("% of jobs, with 95 % interval", color=INK)
-    axes.set_ylim(0, 115 * max(max(cell.interval[1] for cell in cells), 0.001))
+    axes.set_ylim(0, 115 * max(max(group.interval[1] for group in groups), 0.001))
     axes.set_title("Jobs that took effect more than once", loc="left", color=INK, pad=26)
     _name_subjects(axes)
     figure.subplots_adjust(left=0.09, right=0.97, top=0.83, bottom=0.18)

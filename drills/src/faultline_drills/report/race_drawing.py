@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultline_drills.race import RaceReport
-from faultline_drills.race.timeline import Moment, moments
+from faultline_drills.race.race_timeline import RaceMoment, moments
 from faultline_drills.report.plots import FAINT, INK, annotate_origin, new_figure
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _GLIDE_MS, _READING_MS, _LAST_MS = 90, 1250, 3200
 _GIF_COLOURS = 48
 
 
-class Race:
+class DrawnRace:
     """What is drawn: the moments that tell the story, on an axis that begins with the first."""
 
     def __init__(self, report: RaceReport) -> None:
@@ -36,7 +36,7 @@ class Race:
         self.verdict = _verdict(report)
         self.holds = report.holds
 
-    def at(self, moment: Moment) -> float:
+    def at(self, moment: RaceMoment) -> float:
         return moment.at - self.began
 
 
@@ -50,14 +50,14 @@ def _verdict(report: RaceReport) -> str:
     )
 
 
-def draw_still(race: Race, note: str) -> Figure:
+def draw_still(race: DrawnRace, note: str) -> Figure:
     """The whole race at a glance."""
     figure = _draw(race, race.length, race.verdict, _GOOD if race.holds else _BAD)
     annotate_origin(figure, note)
     return figure
 
 
-def save_moving(race: Race, note: str, path: Path, *, glide_frames: int = 4) -> Path:
+def save_animation(race: DrawnRace, note: str, path: Path, *, glide_frames: int = 4) -> Path:
     """The race as it happens: it halts at each moment, so that one can read what is going on, and
     glides on to the next in a few frames."""
     from PIL.Image import Dither
@@ -101,16 +101,16 @@ def _image(figure: Figure, note: str) -> Image:
     return Image.open(held).convert("RGB")
 
 
-def _words(moment: Moment) -> str:
+def _words(moment: RaceMoment) -> str:
     """Short enough for one line below the lanes."""
     return moment.text.replace("tries to commit under token 1: PostgreSQL refuses", "is refused")
 
 
-def _caption_colour(moment: Moment) -> str:
+def _caption_colour(moment: RaceMoment) -> str:
     return {"✓": _GOOD, "✗": _BAD}.get(moment.mark, INK)
 
 
-def _draw(race: Race, until: float, caption: str, caption_colour: str) -> Figure:
+def _draw(race: DrawnRace, until: float, caption: str, caption_colour: str) -> Figure:
     figure, axes = new_figure(8.2, 3.7)
     axes.set_xlim(-0.06 * race.length, 1.24 * race.length)
     axes.set_ylim(-0.75, 1.85)
@@ -133,7 +133,9 @@ def _draw(race: Race, until: float, caption: str, caption_colour: str) -> Figure
     return figure
 
 
-def _draw_bars(axes: Axes, race: Race, worker: str, own: Sequence[Moment], until: float) -> None:
+def _draw_bars(
+    axes: Axes, race: DrawnRace, worker: str, own: Sequence[RaceMoment], until: float
+) -> None:
     """From one moment to the worker's next: at work, or standing still."""
     for moment, following in zip_longest(own, own[1:]):
         if moment.mark in "✓✗":
@@ -166,7 +168,7 @@ def _draw_bars(axes: Axes, race: Race, worker: str, own: Sequence[Moment], until
             )
 
 
-def _draw_mark(axes: Axes, race: Race, moment: Moment) -> None:
+def _draw_mark(axes: Axes, race: DrawnRace, moment: RaceMoment) -> None:
     x, y = race.at(moment), LANES[moment.worker]
     if moment.mark == "▶":
         token = moment.text.rpartition(" ")[2]

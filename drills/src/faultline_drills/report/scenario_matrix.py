@@ -53,7 +53,7 @@ class ScenarioRow:
         }
 
 
-def play_all(
+def run_scenarios(
     server_url: str,
     seed: int,
     *,
@@ -64,7 +64,7 @@ def play_all(
     rows = []
     for name, scenario in all_scenarios().items():
         on_start(name)
-        rows.append(_play(scenario, server_url, seed))
+        rows.append(_run_scenario(scenario, server_url, seed))
         on_row(rows[-1])
     return rows
 
@@ -73,7 +73,7 @@ def count_scenarios() -> int:
     return len(all_scenarios())
 
 
-def _play(scenario: Scenario, server_url: str, seed: int) -> ScenarioRow:
+def _run_scenario(scenario: Scenario, server_url: str, seed: int) -> ScenarioRow:
     if lacking := scenario.lacking():
         return ScenarioRow(scenario.name, scenario.title, NOT_RUN, None, lacking, 0.0)
     faultline, note, seconds = _verdict(scenario, Subject.FAULTLINE, server_url, seed)

@@ -12,14 +12,14 @@ SUBJECTS = {"faultline": "Faultline", "naive": "without the fence"}
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     title: str
     about: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-def all_tables(facts: Mapping[str, Any]) -> list[Table]:
+def all_tables(facts: Mapping[str, Any]) -> list[ReportTable]:
     tables = [_duplicates(facts), _recoveries(facts), _faults(facts)]
     if facts["scenarios"] is not None:
         tables.append(_scenarios(facts["scenarios"]))
@@ -34,21 +34,21 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
-def _duplicates(facts: Mapping[str, Any]) -> Table:
+def _duplicates(facts: Mapping[str, Any]) -> ReportTable:
     rows = []
-    for cell in facts["cells"]:
-        rate, tally = cell["duplicate_rate"], cell["tally"]
+    for group in facts["groups"]:
+        rate, tally = group["duplicate_rate"], group["tally"]
         low, high = rate["wilson_95"]
         rows.append(
             (
-                f"{cell['fault_rate']:.0%}",
-                SUBJECTS[cell["subject"]],
+                f"{group['fault_rate']:.0%}",
+                SUBJECTS[group["subject"]],
                 f"{rate['n']:,}",
-                str(sum(cell["faults_injected"].values())),
-                str(cell["duplicates"]),
+                str(sum(group["faults_injected"].values())),
+                str(group["duplicates"]),
                 percent(rate["rate"]),
                 f"{percent(low)} to {percent(high)}",
-                str(cell["invariant_violations"]),
+                str(group["invariant_violations"]),
                 str(tally.get("takeovers", 0)),
                 str(tally.get("stale_rejections", 0)),
             )
@@ -70,10 +70,10 @@ def _duplicates(facts: Mapping[str, Any]) -> Table:
         "takeovers",
         "late commits refused",
     )
-    return Table("Jobs that took effect more than once", about, head, tuple(rows))
+    return ReportTable("Jobs that took effect more than once", about, head, tuple(rows))
 
 
-def _recoveries(facts: Mapping[str, Any]) -> Table:
+def _recoveries(facts: Mapping[str, Any]) -> ReportTable:
     measured = (
         ("worker killed: from its death to the job's next claim", "crash_recovery_seconds"),
         ("worker stalled: from its lease's end to the job's next claim", "stale_takeover_seconds"),
@@ -87,29 +87,29 @@ def _recoveries(facts: Mapping[str, Any]) -> Table:
         f" {facts['lease_seconds']:g} s. While these were measured other workers were being killed,"
         " stopped and started on the same machine."
     )
-    return Table("Recovery", about, ("what", "n", "p50", "p95", "max"), tuple(rows))
+    return ReportTable("Recovery", about, ("what", "n", "p50", "p95", "max"), tuple(rows))
 
 
 def _seconds(figures: Mapping[str, Any], name: str) -> str:
     return f"{figures[name]:.3f} s" if name in figures else "-"
 
 
-def _faults(facts: Mapping[str, Any]) -> Table:
-    cells = facts["cells"]
-    kinds = sorted({kind for cell in cells for kind in cell["faults_injected"]})
+def _faults(facts: Mapping[str, Any]) -> ReportTable:
+    groups = facts["groups"]
+    kinds = sorted({kind for group in groups for kind in group["faults_injected"]})
     head = (
         "fault",
-        *(f"{SUBJECTS[each['subject']]}, {each['fault_rate']:.0%}" for each in cells),
+        *(f"{SUBJECTS[each['subject']]}, {each['fault_rate']:.0%}" for each in groups),
     )
     rows = tuple(
-        (kind.replace("_", " "), *(str(cell["faults_injected"].get(kind, 0)) for cell in cells))
+        (kind.replace("_", " "), *(str(group["faults_injected"].get(kind, 0)) for group in groups))
         for kind in kinds
     )
-    return Table("Faults that struck", "Counted where they struck, not planned.", head, rows)
+    return ReportTable("Faults that struck", "Counted where they struck, not planned.", head, rows)
 
 
-def _scenarios(rows: Iterable[Mapping[str, Any]]) -> Table:
-    return Table(
+def _scenarios(rows: Iterable[Mapping[str, Any]]) -> ReportTable:
+    return ReportTable(
         "Scenarios",
         "Each a story with real processes, judged by the same fourteen rules. The queue without a fence"
         " plays those in which the fence is what protects, and has to be found out.",
@@ -121,10 +121,10 @@ def _scenarios(rows: Iterable[Mapping[str, Any]]) -> Table:
     )
 
 
-def _mutants(facts: Mapping[str, Any]) -> Table:
+def _mutants(facts: Mapping[str, Any]) -> ReportTable:
     mutants: Sequence[Mapping[str, Any]] = facts.get("mutants", [])
     killed = sum(bool(each.get("killed")) for each in mutants)
-    return Table(
+    return ReportTable(
         "Planted bugs",
         f"{killed} of {len(mutants)} found, each by the layer that it names. Made by"
         f" `{facts.get('command')}` at commit {facts.get('commit') or 'unknown'}, seed"
@@ -142,7 +142,7 @@ def _mutants(facts: Mapping[str, Any]) -> Table:
     )
 
 
-def _other(name: str, facts: Mapping[str, Any]) -> Table:
+def _other(name: str, facts: Mapping[str, Any]) -> ReportTable:
     """A drill of its own: its plain figures, and what it counted."""
     plain = {key: value for key, value in facts.items() if isinstance(value, str | int | float)}
     counted = facts.get("tally")
@@ -151,7 +151,7 @@ def _other(name: str, facts: Mapping[str, Any]) -> Table:
     told = {key.replace("_", " "): str(value) for key, value in plain.items()}
     if isinstance(origin := facts.get("provenance"), dict):
         told = in_words(origin) | told
-    return Table(
+    return ReportTable(
         f"Drill: {name}",
         "From the file that it left here.",
         ("figure", "value"),

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from faultline_drills.bench import BenchReport, BenchSettings, Rate, Times
-from faultline_drills.bench.server import ServerFacts
+from faultline_drills.bench.server_baseline import ServerFacts
 from faultline_drills.cli.bench import print_report
 from faultline_drills.provenance import provenance
 
@@ -18,7 +18,7 @@ DURABLE = {
     "synchronous_commit": "on",
     "synchronous_standby_names": "",
 }
-FIGURES = (
+MEASUREMENTS = (
     Times("round_trip", "round trip (SELECT 1)", ((0.000123, 0.2), (0.012, 0.013))),
     Rate("bulk_enqueue", "enqueue, 1,000 at a time", 150_000, (123_456.0, 100_000.0, 130_000.0)),
 )
@@ -28,8 +28,8 @@ def printed(**settings: str) -> str:
     report = BenchReport(
         settings=BenchSettings(),
         server=ServerFacts("18.1", DURABLE | settings),
-        figures=FIGURES,
-        reading=["CPU-bound: [not markup] it is."],
+        measurements=MEASUREMENTS,
+        interpretation=["CPU-bound: [not markup] it is."],
         seconds=60.0,
     )
     out = io.StringIO()

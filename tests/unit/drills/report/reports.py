@@ -8,7 +8,7 @@ from typing import Any
 from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind
 from faultline_drills.checker import Finding, Judgement, Verdict
 from faultline_drills.provenance import Provenance
-from faultline_drills.report.comparison import Cell, pooled
+from faultline_drills.report.campaign_groups import CampaignGroup, group_campaigns
 from faultline_drills.subjects import Subject
 
 ORIGIN = Provenance(
@@ -52,7 +52,7 @@ def report(subject: Subject, **changed: Any) -> CampaignReport:
 
 def both(
     *, ours: dict[str, Any] | None = None, control: dict[str, Any] | None = None
-) -> list[Cell]:
-    return pooled(
+) -> list[CampaignGroup]:
+    return group_campaigns(
         [report(Subject.FAULTLINE, **(ours or {})), report(Subject.NAIVE, **(control or {}))]
     )

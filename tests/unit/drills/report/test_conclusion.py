@@ -8,7 +8,7 @@ import pytest
 
 from faultline_drills.campaign import FaultKind
 from faultline_drills.checker import Finding, Judgement, Verdict
-from faultline_drills.report.comparison import conclude, pooled
+from faultline_drills.report.campaign_groups import conclude, group_campaigns
 from faultline_drills.report.summary import summarise
 from faultline_drills.subjects import Subject
 from tests.unit.drills.report.reports import ORIGIN, TALLY, both, report
@@ -24,8 +24,8 @@ SEED_KEYS = {
 
 
 def summary(**changed: dict[str, Any]) -> dict[str, Any]:
-    cells = both(**changed)
-    return summarise(cells, conclude(cells), ORIGIN)
+    groups = both(**changed)
+    return summarise(groups, conclude(groups), ORIGIN)
 
 
 def test_what_was_shown_is_summed_up_in_a_few_numbers() -> None:
@@ -78,13 +78,15 @@ def test_a_broken_rule_outweighs_everything() -> None:
 
 
 def test_without_a_control_nothing_is_concluded() -> None:
-    conclusion = conclude(pooled([report(Subject.FAULTLINE)]))
+    conclusion = conclude(group_campaigns([report(Subject.FAULTLINE)]))
     assert conclusion.verdict is Verdict.UNKNOWN
 
 
 def test_campaigns_of_one_rate_and_queue_are_pooled() -> None:
-    cells = pooled([report(Subject.NAIVE), report(Subject.NAIVE), report(Subject.FAULTLINE)])
-    ours, control = cells
+    groups = group_campaigns(
+        [report(Subject.NAIVE), report(Subject.NAIVE), report(Subject.FAULTLINE)]
+    )
+    ours, control = groups
     assert (ours.subject, ours.jobs, ours.duplicates) == (Subject.FAULTLINE, 100, 0)
     assert (control.subject, control.jobs, control.duplicates) == (Subject.NAIVE, 200, 6)
     assert control.interval[0] < 6 / 200 < control.interval[1]
@@ -92,5 +94,5 @@ def test_campaigns_of_one_rate_and_queue_are_pooled() -> None:
 
 def test_a_short_campaign_may_lack_what_another_of_the_same_pool_brought_about() -> None:
     idle = report(Subject.FAULTLINE, tally=TALLY | {"kills": 0})
-    cells = pooled([idle, report(Subject.FAULTLINE), report(Subject.NAIVE)])
-    assert conclude(cells).is_safe
+    groups = group_campaigns([idle, report(Subject.FAULTLINE), report(Subject.NAIVE)])
+    assert conclude(groups).is_safe

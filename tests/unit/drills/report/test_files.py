@@ -11,16 +11,16 @@ from uuid import uuid4
 import pytest
 from PIL import Image
 
-from faultline_drills.mutants.hunt import Kill
-from faultline_drills.mutants.matrix import as_page as matrix_page
+from faultline_drills.mutants.kill_matrix import as_markdown as matrix_page
+from faultline_drills.mutants.mutation_run import MutantResult
 from faultline_drills.race import RaceReport
-from faultline_drills.race.timeline import RaceEvent
+from faultline_drills.race.race_timeline import RaceEvent
+from faultline_drills.report.html_page import as_html
 from faultline_drills.report.markdown import as_markdown
-from faultline_drills.report.page import as_page
 from faultline_drills.report.plots import draw_duplicates, draw_recoveries, save, save_as
-from faultline_drills.report.race_drawing import Race, draw_still, save_moving
+from faultline_drills.report.race_drawing import DrawnRace, draw_still, save_animation
+from faultline_drills.report.report_data import read_other_reports, report_data
 from faultline_drills.report.scenario_matrix import ScenarioRow
-from faultline_drills.report.study import read_others, study
 from tests.unit.drills.report.reports import ORIGIN, both
 
 HELD = {"exactly one payment": True}
@@ -29,7 +29,7 @@ MUTANTS = {"mutants": [{"name": "no_fence", "layer": "explorer", "killed": True,
 
 
 def facts(*rows: ScenarioRow, **others: Any) -> dict[str, Any]:
-    return study(both(), list(rows) or [ROW], HELD, ORIGIN, {"mutants": MUTANTS, **others})
+    return report_data(both(), list(rows) or [ROW], HELD, ORIGIN, {"mutants": MUTANTS, **others})
 
 
 def drawing() -> str:
@@ -54,7 +54,7 @@ class References(html.parser.HTMLParser):
 
 def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
     save(draw_duplicates(both(), ORIGIN.line), tmp_path, "duplicates", ORIGIN.line)
-    page = as_page(facts(), {"Duplicates": (tmp_path / "duplicates.svg").read_text()})
+    page = as_html(facts(), {"Duplicates": (tmp_path / "duplicates.svg").read_text()})
     references = References()
     references.feed(page)
     assert references.found == []
@@ -64,14 +64,14 @@ def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
 
 
 def test_two_drawings_on_a_page_do_not_share_names() -> None:
-    page = as_page(facts(), {"One": drawing(), "Two": drawing()})
+    page = as_html(facts(), {"One": drawing(), "Two": drawing()})
     assert 'id="one-a"' in page
     assert 'xlink:href="#two-a"' in page
 
 
 def test_what_a_drill_found_cannot_become_markup() -> None:
     row = ScenarioRow("evil", "", "invalid", None, "<script>alert(1)</script> a | b", 1.0)
-    page, text = as_page(facts(row), {}), as_markdown(facts(row), [])
+    page, text = as_html(facts(row), {}), as_markdown(facts(row), [])
     assert "<script>" not in page
     assert r"a \| b" in text
 
@@ -80,7 +80,7 @@ def test_what_a_drill_found_cannot_become_markup() -> None:
     "said", [*ORIGIN.facts().values(), "no_fence", "stale_takeover", "superuser"]
 )
 def test_the_page_and_the_markdown_name_where_they_come_from_and_what_they_hold(said: Any) -> None:
-    assert str(said) in as_page(facts(), {})
+    assert str(said) in as_html(facts(), {})
     assert str(said) in as_markdown(facts(), [])
 
 
@@ -98,7 +98,7 @@ def test_a_control_that_a_scenario_did_not_find_out_makes_the_report_unsure() ->
 
 
 def test_a_race_that_did_not_hold_makes_the_report_invalid() -> None:
-    told = study(both(), None, {"exactly one payment": False}, ORIGIN, {})
+    told = report_data(both(), None, {"exactly one payment": False}, ORIGIN, {})
     assert told["verdict"] == "invalid"
 
 
@@ -107,7 +107,7 @@ def test_what_other_drills_left_is_read_and_what_is_half_written_is_not(tmp_path
     (tmp_path / "sweep.json").write_text('{"struck": 600, "tally": {"kills": 300}}')
     (tmp_path / "soak.json").write_text('{"minutes":')
     (tmp_path / "report.json").write_text("{}")
-    found = read_others(tmp_path)
+    found = read_other_reports(tmp_path)
     assert found.keys() == {"mutants", "sweep"}
     text = as_markdown(facts(**found), [])
     assert "| struck | 600 |" in text
@@ -123,7 +123,7 @@ def test_plots_are_drawn_even_when_nothing_was_measured(tmp_path: Path) -> None:
 def test_every_kind_of_picture_names_where_it_comes_from(tmp_path: Path) -> None:
     note = ORIGIN.line
     png, svg = save(draw_recoveries([], [], note), tmp_path, "recovery", note)
-    moving = save_moving(Race(race()), note, tmp_path / "race.gif", glide_frames=1)
+    moving = save_animation(DrawnRace(race()), note, tmp_path / "race.gif", glide_frames=1)
     with Image.open(png) as picture:
         assert picture.info["Description"] == note
     assert note in svg.read_text()
@@ -132,7 +132,7 @@ def test_every_kind_of_picture_names_where_it_comes_from(tmp_path: Path) -> None
 
 
 def test_the_page_of_mutants_names_where_it_comes_from() -> None:
-    page = matrix_page([Kill("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
+    page = matrix_page([MutantResult("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
     for said in ORIGIN.facts().values():
         assert str(said) in page
 
@@ -167,9 +167,9 @@ def race() -> RaceReport:
 
 def test_a_race_is_drawn_still_and_moving(tmp_path: Path) -> None:
     still = tmp_path / "race.svg"
-    save_as(draw_still(Race(race()), ORIGIN.line), still, ORIGIN.line)
+    save_as(draw_still(DrawnRace(race()), ORIGIN.line), still, ORIGIN.line)
     assert "<svg" in still.read_text()
-    moving = save_moving(Race(race()), ORIGIN.line, tmp_path / "race.gif", glide_frames=2)
+    moving = save_animation(DrawnRace(race()), ORIGIN.line, tmp_path / "race.gif", glide_frames=2)
     assert moving.stat().st_size < 400_000
     with Image.open(moving) as picture:
         assert getattr(picture, "n_frames", 1) > len(race().events)

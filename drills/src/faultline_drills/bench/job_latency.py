@@ -7,22 +7,22 @@ import time
 from uuid import UUID
 
 from faultline.database import Connection
-from faultline_drills.bench.app import stamp
-from faultline_drills.bench.crew import Crew
-from faultline_drills.bench.figures import Times
+from faultline_drills.bench.bench_settings import BenchSettings
+from faultline_drills.bench.bench_tasks import stamp
+from faultline_drills.bench.bench_workers import BenchWorkers
+from faultline_drills.bench.measurements import Times
 from faultline_drills.bench.sampling import sample_times
-from faultline_drills.bench.settings import BenchSettings
 
 _REST_SECONDS = (0.015, 0.025)  # drawn, so as not to keep step with anything that has a beat
 _LOOK_SECONDS = 0.0002
 _STALLED_SECONDS = 30.0
 
 
-class LoneJobs:
+class LatencyMeasurement:
     """Jobs one after the other, each enqueued when the last is done and the worker is idle again."""
 
-    def __init__(self, conn: Connection, crew: Crew, settings: BenchSettings) -> None:
-        self._conn, self._crew = conn, crew
+    def __init__(self, conn: Connection, workers: BenchWorkers, settings: BenchSettings) -> None:
+        self._conn, self._workers = conn, workers
         self._arguments = settings.arguments()
         self._random = random.Random(settings.seed)  # noqa: S311 - a bench can be repeated
 
@@ -56,8 +56,8 @@ class LoneJobs:
         query = "SELECT result FROM faultline.ledger WHERE job_id = %s"
         deadline = time.monotonic() + _STALLED_SECONDS
         while (row := self._conn.execute(query, [job_id]).fetchone()) is None:
-            self._crew.require_alive()
+            self._workers.require_alive()
             if time.monotonic() > deadline:
-                raise self._crew.failed(f"a lone job was not done within {_STALLED_SECONDS:g} s")
+                raise self._workers.failed(f"a lone job was not done within {_STALLED_SECONDS:g} s")
             time.sleep(pause_seconds)
         return float(row[0]), time.monotonic()

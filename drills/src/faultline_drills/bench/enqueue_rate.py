@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from faultline.database import Connection
-from faultline_drills.bench.app import wait
-from faultline_drills.bench.figures import Rate
+from faultline_drills.bench.bench_settings import BenchSettings
+from faultline_drills.bench.bench_tasks import wait
+from faultline_drills.bench.measurements import Rate
 from faultline_drills.bench.sampling import sample_rate
-from faultline_drills.bench.settings import BenchSettings
 
 BATCH = 1000
 

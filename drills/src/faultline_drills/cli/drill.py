@@ -8,7 +8,7 @@ from faultline.cli.context import Context
 from faultline.cli.lazy import LazyGroup
 
 _MODULES = {
-    "list": "faultline_drills.cli.run:list_scenarios",
+    "list": "faultline_drills.cli.list:list_scenarios",
     "run": "faultline_drills.cli.run",
     "explore": "faultline_drills.cli.explore",
     "sweep": "faultline_drills.cli.sweep",

@@ -20,20 +20,20 @@ class RaceEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RaceMoment:
     at: float
     worker: str
     mark: str
     text: str
 
 
-def moments(events: Iterable[RaceEvent]) -> list[Moment]:
+def moments(events: Iterable[RaceEvent]) -> list[RaceMoment]:
     """The events that tell the story, in words."""
     told = (_tell(event) for event in sorted(events, key=lambda event: event.at))
     return [moment for moment in told if moment is not None]
 
 
-def _tell(event: RaceEvent) -> Moment | None:
+def _tell(event: RaceEvent) -> RaceMoment | None:
     fields = event.fields
     match event.event:
         case "lease_acquired":
@@ -59,7 +59,7 @@ def _tell(event: RaceEvent) -> Moment | None:
             )
         case _:
             return None
-    return Moment(event.at, event.worker, mark, text)
+    return RaceMoment(event.at, event.worker, mark, text)
 
 
 def lanes(events: Sequence[RaceEvent], *, width: int = LANE_WIDTH) -> list[str]:

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from faultline.database import Connection, connect
 from faultline.errors import FaultlineError
-from faultline_drills.race.app import ROLE_VARIABLE, charge
-from faultline_drills.race.timeline import RaceEvent
+from faultline_drills.race.payment_task import BEHAVIOUR_VARIABLE, charge
+from faultline_drills.race.race_timeline import RaceEvent
 from faultline_drills.witness import Witness
 
 _TABLES = """
@@ -27,7 +27,7 @@ _TABLES = """
 _LEASE_OF_B_SECONDS = 600.0
 
 
-class Role(StrEnum):
+class RaceBehaviour(StrEnum):
     """What happens to worker A."""
 
     STALLS = "stalls"
@@ -46,7 +46,7 @@ class RaceNotRun(FaultlineError):
 class RaceSettings:
     lease_seconds: float = 1.0
     stall_seconds: float = 0.0  # at least; A is woken when the others have done their part
-    role_of_a: Role = Role.STALLS
+    behaviour_of_a: RaceBehaviour = RaceBehaviour.STALLS
     # B is held at a barrier until A is back and has been judged: the newer token has not committed.
     wake_before_commit: bool = False
     timeout_seconds: float = 40.0
@@ -81,7 +81,7 @@ class RaceReport:
         return all(self.checks.values())
 
 
-class _Race:
+class _RaceRunner:
     def __init__(
         self,
         url: str,
@@ -103,15 +103,15 @@ class _Race:
             self.events.append(seen)
             self._on_event(seen)
 
-    def start(self, name: str, role: str, *, lease_seconds: float) -> Witness:
+    def start(self, name: str, behaviour: str, *, lease_seconds: float) -> Witness:
         options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
         options += ["--lease-seconds", str(lease_seconds), "--no-self-fencing"]
         return Witness(
             name,
-            app="faultline_drills.race.app:app",
+            app="faultline_drills.race.payment_task:app",
             url=self.url,
             options=options,
-            environment={ROLE_VARIABLE: role},
+            environment={BEHAVIOUR_VARIABLE: behaviour},
             report=self.say,
         )
 
@@ -149,19 +149,19 @@ def run_race(
     with ExitStack() as stack:
         conn = stack.enter_context(connect(url, application_name="faultline referee"))
         conn.execute(_TABLES)
-        race = _Race(url, settings, on_event, conn)
+        race = _RaceRunner(url, settings, on_event, conn)
         job = charge.enqueue("alice", 100, conn=conn)
         race.say("-", "job_enqueued", {"job_id": str(job.job_id)})
 
-        a = race.start("A", settings.role_of_a, lease_seconds=settings.lease_seconds)
+        a = race.start("A", settings.behaviour_of_a, lease_seconds=settings.lease_seconds)
         stack.callback(a.end)
         race.wait_until("SELECT FROM race.barriers WHERE name = 'started-1'", "A's claim", a)
         started = time.monotonic()
-        if settings.role_of_a is Role.STALLS:
+        if settings.behaviour_of_a is RaceBehaviour.STALLS:
             race.wait_until_stopped(a)
             race.say("A", "stalled", {"signal": "SIGSTOP"})
-            role = "waits" if settings.wake_before_commit else "steady"
-            b = race.start("B", role, lease_seconds=_LEASE_OF_B_SECONDS)
+            behaviour = "waits" if settings.wake_before_commit else "steady"
+            b = race.start("B", behaviour, lease_seconds=_LEASE_OF_B_SECONDS)
             stack.callback(b.end)
             _take_over(race, a, b, started)
         else:
@@ -169,7 +169,7 @@ def run_race(
         return _report(race, job.job_id, (*a.stray_lines,))
 
 
-def _take_over(race: _Race, a: Witness, b: Witness, started: float) -> None:
+def _take_over(race: _RaceRunner, a: Witness, b: Witness, started: float) -> None:
     limit = race.settings.timeout_seconds
     if race.settings.wake_before_commit:
         race.wait_until("SELECT FROM race.barriers WHERE name = 'started-2'", "B's takeover", b)
@@ -184,22 +184,22 @@ def _take_over(race: _Race, a: Witness, b: Witness, started: float) -> None:
     b.wait(limit)
 
 
-def _run_to_the_end(race: _Race, a: Witness, stack: ExitStack) -> None:
+def _run_to_the_end(race: _RaceRunner, a: Witness, stack: ExitStack) -> None:
     """A commits, or crashes on one side of its commit; after a crash B gets its chance to do harm."""
     a.wait(race.settings.timeout_seconds)
     race.say("A", "gone", {"exit_code": a.process.returncode})
-    if race.settings.role_of_a is Role.STEADY:
+    if race.settings.behaviour_of_a is RaceBehaviour.STEADY:
         return
     b = race.start("B", "steady", lease_seconds=_LEASE_OF_B_SECONDS)
     stack.callback(b.end)
-    if race.settings.role_of_a is Role.CRASHES_AFTER_COMMIT:
+    if race.settings.behaviour_of_a is RaceBehaviour.CRASHES_AFTER_COMMIT:
         # Heard of, and on record: by then it has looked for what A may have left.
         race.wait_until_said(b, "worker_lost")
         race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's burial", b)
     race.wait_until("SELECT FROM faultline.jobs WHERE state = 'succeeded'", "the job's end", b)
 
 
-def _report(race: _Race, job_id: UUID, stray_lines: tuple[str, ...]) -> RaceReport:
+def _report(race: _RaceRunner, job_id: UUID, stray_lines: tuple[str, ...]) -> RaceReport:
     row = race.conn.execute(
         "SELECT (SELECT count(*) FROM race.payments), count(l.job_id), min(l.fencing_token),"
         " max(l.fencing_token), (SELECT state FROM faultline.jobs WHERE id = %s),"

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from faultline.database import Connection
 from faultline.task import Task
-from faultline_drills.bench.crew import Crew
-from faultline_drills.bench.enqueueing import BATCH
-from faultline_drills.bench.figures import Rate
+from faultline_drills.bench.bench_settings import BenchSettings
+from faultline_drills.bench.bench_workers import BenchWorkers
+from faultline_drills.bench.enqueue_rate import BATCH
+from faultline_drills.bench.measurements import Rate
 from faultline_drills.bench.sampling import REPEATS
-from faultline_drills.bench.settings import BenchSettings
 
 _PILOT_JOBS = 100
 _FEWEST_JOBS, _MOST_JOBS = 50, 50_000
@@ -23,13 +23,13 @@ _LOOK_SECONDS = 0.004
 _WATCHED_JOBS = 50  # counting reads the whole ledger: until these few are done, nobody counts
 
 
-class Drain:
+class DrainMeasurement:
     """One kind of job, enqueued many at once for workers that are up and idle."""
 
     def __init__(
-        self, conn: Connection, crew: Crew, task: Task[Any, Any], settings: BenchSettings
+        self, conn: Connection, workers: BenchWorkers, task: Task[Any, Any], settings: BenchSettings
     ) -> None:
-        self._conn, self._crew, self._task = conn, crew, task
+        self._conn, self._workers, self._task = conn, workers, task
         self._arguments = settings.arguments()
 
     def measure(self, name: str, title: str, budget_seconds: float) -> Rate:
@@ -67,7 +67,7 @@ class Drain:
             if done >= jobs:
                 return jobs / (asked - began)
             if asked > deadline:
-                raise self._crew.failed(f"{done:,} of {jobs:,} jobs were done, then no more")
+                raise self._workers.failed(f"{done:,} of {jobs:,} jobs were done, then no more")
             time.sleep(_LOOK_SECONDS)
 
     def _wait_for(self, watched: list[UUID]) -> None:
@@ -75,11 +75,11 @@ class Drain:
         query = "SELECT count(*) FROM faultline.ledger WHERE job_id = ANY (%s)"
         last, progress_at = 0, time.monotonic()
         while (done := self._count(query, [watched])) < len(watched):
-            self._crew.require_alive()
+            self._workers.require_alive()
             if done > last:
                 last, progress_at = done, time.monotonic()
             if time.monotonic() - progress_at > _STALLED_SECONDS:
-                raise self._crew.failed(
+                raise self._workers.failed(
                     f"{done / len(watched):.0%} of the jobs were done, then none"
                 )
             time.sleep(_LOOK_SECONDS)

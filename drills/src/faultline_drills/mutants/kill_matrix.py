@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from faultline_drills.mutants.catalogue import MUTANTS
-from faultline_drills.mutants.hunt import Kill
+from faultline_drills.mutants.mutation_run import MutantResult
 from faultline_drills.provenance import Provenance, as_list
 
 _BUGS = {mutant.name: mutant.bug for mutant in MUTANTS}
 
 
 def as_facts(
-    kills: Sequence[Kill], controls: Sequence[Kill], origin: Provenance
+    kills: Sequence[MutantResult], controls: Sequence[MutantResult], origin: Provenance
 ) -> dict[str, object]:
     return {
         **origin.facts(),
@@ -26,8 +26,8 @@ def as_facts(
     }
 
 
-def as_page(kills: Sequence[Kill], origin: Provenance) -> str:
-    """Without the times of each hunt, and the ids in its evidence: they differ from run to run."""
+def as_markdown(kills: Sequence[MutantResult], origin: Provenance) -> str:
+    """Without the times of each run, and the ids in its evidence: they differ from run to run."""
     rows = [
         f"| {kill.mutant} | {_BUGS.get(kill.mutant, '')} | {kill.layer} |"
         f" {'killed' if kill.killed else '**survived**'} | {kill.rule} |"
@@ -37,7 +37,7 @@ def as_page(kills: Sequence[Kill], origin: Provenance) -> str:
     head = [
         "# Mutants",
         "",
-        "Each bug is planted in a copy of Faultline, and the layer that it names is run on the copy. It is",
+        "Each bug is inserted into a copy of Faultline, and the layer that it names runs on the copy. It is",
         "green on Faultline itself, and must find a rule broken here. Where the bug keeps a story from",
         "being told at all, that is said instead.",
         "",

@@ -9,7 +9,7 @@ from typing import Any
 
 from faultline_drills.campaign.campaign import time_facts
 from faultline_drills.provenance import Provenance
-from faultline_drills.report.comparison import Cell, conclude
+from faultline_drills.report.campaign_groups import CampaignGroup, conclude
 from faultline_drills.report.scenario_matrix import ScenarioRow
 from faultline_drills.report.summary import SELF_FENCING_NOTE
 from faultline_drills.subjects import Subject
@@ -26,8 +26,8 @@ NOT_GUARANTEED = (
 OTHER_DRILLS = ("explore", "sweep", "soak")
 
 
-def study(
-    cells: Sequence[Cell],
+def report_data(
+    groups: Sequence[CampaignGroup],
     scenarios: Sequence[ScenarioRow] | None,
     race: Mapping[str, bool],
     origin: Provenance,
@@ -37,31 +37,31 @@ def study(
     rows = scenarios or ()
     broken = [f"the race: {claim}: no" for claim, holds in race.items() if not holds]
     conclusion = conclude(
-        cells,
+        groups,
         also_wrong=broken + [each for row in rows for each in row.wrong],
         also_vacuous=[each for row in rows for each in row.vacuous],
     )
-    ours = [cell for cell in cells if cell.subject is Subject.FAULTLINE]
+    ours = [group for group in groups if group.subject is Subject.FAULTLINE]
     return {
         **origin.facts(),
         "verdict": conclusion.verdict.value,
         "why_not": list(conclusion.reasons),
         "safe_for_controlled_release_validation": conclusion.is_safe,
         "self_fencing": SELF_FENCING_NOTE,
-        "workers": cells[0].campaigns[0].settings.workers,
-        "lease_seconds": cells[0].campaigns[0].settings.lease_seconds,
-        "cells": [cell.facts() for cell in cells],
-        "crash_recovery_seconds": time_facts([s for cell in ours for s in cell.crash_seconds]),
-        "stale_takeover_seconds": time_facts([s for cell in ours for s in cell.takeover_seconds]),
+        "workers": groups[0].campaigns[0].settings.workers,
+        "lease_seconds": groups[0].campaigns[0].settings.lease_seconds,
+        "groups": [group.facts() for group in groups],
+        "crash_recovery_seconds": time_facts([s for group in ours for s in group.crash_seconds]),
+        "stale_takeover_seconds": time_facts([s for group in ours for s in group.takeover_seconds]),
         "race": dict(race),
         "scenarios": None if scenarios is None else [row.facts() for row in scenarios],
         "other_drills": dict(others),
         "not_guaranteed": list(NOT_GUARANTEED),
-        "campaigns": [each.facts() for cell in cells for each in cell.campaigns],
+        "campaigns": [each.facts() for group in groups for each in group.campaigns],
     }
 
 
-def read_others(folder: Path) -> dict[str, Any]:
+def read_other_reports(folder: Path) -> dict[str, Any]:
     """What other drills have written there: the kill matrix, and the summaries of long drills."""
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):

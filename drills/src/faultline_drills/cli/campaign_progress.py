@@ -3,17 +3,13 @@ a sentence about each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from faultline.cli.context import Context
-from faultline.embedded import temporary_server
 from faultline_drills.campaign import CampaignReport, CampaignSettings, run_campaign
-from faultline_drills.cli.playground import ends_cleanly
 from faultline_drills.race import RaceEvent, RaceReport, RaceSettings, run_race
 from faultline_drills.scratch import scratch_database
 from faultline_drills.subjects import Subject, install
@@ -21,22 +17,7 @@ from faultline_drills.subjects import Subject, install
 NAMES = {Subject.FAULTLINE: "Faultline", Subject.NAIVE: "without the fence"}
 
 
-@contextmanager
-def server_to_play_on(context: Context, console: Console | None) -> Iterator[str]:
-    """The server that was given, else one that is started for this. Each race and each campaign makes
-    what it needs on it, one after another."""
-    with ExitStack() as stack:
-        stack.enter_context(ends_cleanly())
-        if context.given_url is not None:
-            yield context.given_url
-            return
-        own = stack.enter_context(temporary_server())
-        if console is not None:
-            console.print(f"[dim]started an embedded PostgreSQL {own.version} for this[/dim]")
-        yield own.url
-
-
-def race_on(
+def run_race_on(
     server_url: str,
     settings: RaceSettings,
     on_event: Callable[[RaceEvent], None] = lambda event: None,
@@ -46,7 +27,7 @@ def race_on(
         return run_race(url, settings, on_event)
 
 
-def run_shown(
+def run_campaigns(
     console: Console, campaigns: Sequence[CampaignSettings], server_url: str
 ) -> list[CampaignReport]:
     """Run them one after another."""

@@ -1,4 +1,4 @@
-"""Campaigns side by side: the same fault rate and subject pooled, and what all of them say. Pure."""
+"""Groups campaigns by fault rate and subject, and concludes from all of them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultline_drills.subjects import Subject
 
 
 @dataclass(frozen=True)
-class Cell:
+class CampaignGroup:
     """All campaigns of one subject at one fault rate."""
 
     subject: Subject
@@ -78,13 +78,13 @@ class Cell:
         }
 
 
-def pooled(campaigns: Iterable[CampaignReport]) -> list[Cell]:
+def group_campaigns(campaigns: Iterable[CampaignReport]) -> list[CampaignGroup]:
     """By fault rate, then subject."""
     groups: dict[tuple[float, Subject], list[CampaignReport]] = {}
     for each in campaigns:
         groups.setdefault((each.settings.fault_rate, each.settings.subject), []).append(each)
     return [
-        Cell(subject, rate, tuple(group))
+        CampaignGroup(subject, rate, tuple(group))
         for (rate, subject), group in sorted(groups.items(), key=lambda item: item[0])
     ]
 
@@ -100,7 +100,10 @@ class Conclusion:
 
 
 def conclude(
-    cells: Sequence[Cell], *, also_wrong: Sequence[str] = (), also_vacuous: Sequence[str] = ()
+    groups: Sequence[CampaignGroup],
+    *,
+    also_wrong: Sequence[str] = (),
+    also_vacuous: Sequence[str] = (),
 ) -> Conclusion:
     """Whether the campaigns, and what else was run, show what they are meant to show.
 
@@ -108,17 +111,17 @@ def conclude(
     possible to see it: the faults struck, and the control, without its fence, was found out.
     """
     wrong, vacuous = list(also_wrong), list(also_vacuous)
-    for cell in cells:
-        where = f"{cell.subject.value} at {cell.fault_rate:.0%} faults"
-        vacuous += [f"{where}: {each}" for each in cell.nothing_shown]
-        if cell.subject is Subject.FAULTLINE:
-            if cell.duplicates:
-                wrong.append(f"{where}: {cell.duplicates} jobs took effect more than once")
-            if cell.violations:
-                wrong.append(f"{where}: {cell.violations} violations of the checker's rules")
-    subjects = {cell.subject for cell in cells}
+    for group in groups:
+        where = f"{group.subject.value} at {group.fault_rate:.0%} faults"
+        vacuous += [f"{where}: {each}" for each in group.nothing_shown]
+        if group.subject is Subject.FAULTLINE:
+            if group.duplicates:
+                wrong.append(f"{where}: {group.duplicates} jobs took effect more than once")
+            if group.violations:
+                wrong.append(f"{where}: {group.violations} violations of the checker's rules")
+    subjects = {group.subject for group in groups}
     vacuous += [f"{each.value}: no campaign" for each in Subject if each not in subjects]
-    found_out = sum(cell.duplicates for cell in cells if cell.subject is Subject.NAIVE)
+    found_out = sum(group.duplicates for group in groups if group.subject is Subject.NAIVE)
     if not found_out:
         vacuous.append("the control, without its fence, was not found out")
     if wrong:

@@ -6,7 +6,7 @@ import time
 
 from faultline import Faultline, Job
 
-APP = "faultline_drills.bench.app:app"
+APP = "faultline_drills.bench.bench_tasks:app"
 WAITING_QUEUE = "bench_waiting"  # no worker looks at it
 
 app = Faultline()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from faultline.database import Connection
-from faultline_drills.bench.figures import Times
+from faultline_drills.bench.measurements import Times
 from faultline_drills.bench.sampling import sample_times, timed
 
 _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")

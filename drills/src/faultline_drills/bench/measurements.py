@@ -75,4 +75,4 @@ class Times:
         }
 
 
-Figure = Rate | Times
+Measurement = Rate | Times

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from faultline.errors import InvalidSettings
-from faultline_drills.bench.figures import Rate, Times
-from faultline_drills.bench.reading import read
-from faultline_drills.bench.settings import BenchSettings
+from faultline_drills.bench.bench_settings import BenchSettings
+from faultline_drills.bench.interpretation import interpret
+from faultline_drills.bench.measurements import Rate, Times
 
 MS = 0.001
 
@@ -32,7 +32,7 @@ def rate(per_second: float) -> Rate:
 def test_the_reading_names_what_the_workers_wait_for(
     round_trip: float, commit: float, unflushed: float, writes_per_second: float, says: str
 ) -> None:
-    told = read(
+    told = interpret(
         times(round_trip),
         times(commit),
         times(unflushed),
@@ -45,15 +45,15 @@ def test_the_reading_names_what_the_workers_wait_for(
 
 
 def test_a_commit_that_was_quicker_with_its_flush_than_without_has_no_negative_wait() -> None:
-    told = read(times(0.1), times(0.2), times(0.3), rate(20_000), rate(3_000), slots=10)
+    told = interpret(times(0.1), times(0.2), times(0.3), rate(20_000), rate(3_000), slots=10)
     assert "0.00 ms until it is on disk" in told[0]
 
 
 def test_times_are_pooled_for_quantiles_and_kept_apart_for_their_spread() -> None:
-    figure = Times("a", "a", ((0.001, 0.002, 0.009), (0.003, 0.004, 0.005)))
-    assert figure.n == 6
-    assert figure.repeats == (0.002, 0.004)
-    assert (figure.p50, figure.p99, figure.longest) == (0.003, 0.009, 0.009)
+    measurement = Times("a", "a", ((0.001, 0.002, 0.009), (0.003, 0.004, 0.005)))
+    assert measurement.n == 6
+    assert measurement.repeats == (0.002, 0.004)
+    assert (measurement.p50, measurement.p99, measurement.longest) == (0.003, 0.009, 0.009)
 
 
 @pytest.mark.parametrize("size", [1, 2, 999, 1000])

@@ -16,7 +16,7 @@ import psycopg
 
 from faultline import Faultline, Job
 
-ROLE_VARIABLE = "FAULTLINE_RACE_ROLE"
+BEHAVIOUR_VARIABLE = "FAULTLINE_RACE_BEHAVIOUR"
 WAIT_SECONDS = 30.0
 
 app = Faultline()
@@ -24,14 +24,14 @@ app = Faultline()
 
 @app.task(name="race.charge", max_attempts=10)
 async def charge(job: Job, account: str, amount: int) -> None:
-    role = os.environ.get(ROLE_VARIABLE, "steady")
+    behaviour = os.environ.get(BEHAVIOUR_VARIABLE, "steady")
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
         await open_barrier(conn, f"started-{job.token}")
-        if role == "stalls":
+        if behaviour == "stalls":
             os.kill(os.getpid(), signal.SIGSTOP)  # every thread: heartbeats, sentinel, all of it
-        elif role == "waits":
+        elif behaviour == "waits":
             await wait_for_barrier(conn, "go")
-        elif role == "crashes_before_commit":
+        elif behaviour == "crashes_before_commit":
             os.kill(os.getpid(), signal.SIGKILL)
         async with conn.transaction():
             await conn.execute(
@@ -39,7 +39,7 @@ async def charge(job: Job, account: str, amount: int) -> None:
                 [job.id, job.token, account, amount],
             )
             await job.commit(conn)
-        if role == "crashes_after_commit":
+        if behaviour == "crashes_after_commit":
             os.kill(os.getpid(), signal.SIGKILL)
 
 

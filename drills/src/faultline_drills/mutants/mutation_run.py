@@ -30,7 +30,7 @@ class MutantNotPlanted(FaultlineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class MutantResult:
     """What became of one mutant in one layer."""
 
     mutant: str
@@ -55,7 +55,7 @@ class Kill:
 
 
 @contextmanager
-def planted(mutant: Mutant | None) -> Iterator[Path]:
+def mutated_copy(mutant: Mutant | None) -> Iterator[Path]:
     """A folder with a copy of the package in which the mutant lives; None: a faithful copy."""
     package = Path(faultline.__file__).parent
     with tempfile.TemporaryDirectory(prefix="faultline-mutant-") as folder:
@@ -75,13 +75,13 @@ def planted(mutant: Mutant | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def hunt(
+def run_layer(
     mutant: Mutant | None,
     layer: Layer,
     *,
     server_url: str | None,
     timeout_seconds: float = 180.0,
-) -> Kill:
+) -> MutantResult:
     """Run the layer's command on the copy: a mutant is killed by a rule that was seen to be broken.
 
     That a story could not be told (exit code 2) counts for those that are known to stop everything, and
@@ -89,7 +89,7 @@ def hunt(
     look the same.
     """
     began = time.monotonic()
-    with planted(mutant) as folder, tempfile.TemporaryDirectory() as reports:
+    with mutated_copy(mutant) as folder, tempfile.TemporaryDirectory() as reports:
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         environment.pop("DATABASE_URL", None)
         environment.pop("DATABASE_URL_FILE", None)
@@ -107,7 +107,7 @@ def hunt(
                 check=False,
             )
             how = _last_words(ran.stdout, ran.stderr)
-            may_stop = mutant is None or mutant.stops_everything
+            may_stop = mutant is None or mutant.blocks_the_drill
             killed = ran.returncode == 1 or (ran.returncode == 2 and may_stop)
             came_to_no_verdict = how.startswith("error [") or "Traceback" in ran.stderr
             if came_to_no_verdict and mutant is not None:
@@ -115,7 +115,7 @@ def hunt(
         except subprocess.TimeoutExpired:
             killed, how = mutant is None, f"it did not come to an end in {timeout_seconds:g} s"
     name = mutant.name if mutant else "faultline itself"
-    return Kill(name, layer.name, killed, time.monotonic() - began, how)
+    return MutantResult(name, layer.name, killed, time.monotonic() - began, how)
 
 
 def _last_words(*texts: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from faultline_drills.provenance import in_words
 from faultline_drills.report.markdown import headline
-from faultline_drills.report.tables import Table, all_tables
+from faultline_drills.report.tables import ReportTable, all_tables
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #24292f; --faint: #656d76; --line: #d8dee4; --paper: #fff;
@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[\d,.]+( %| s)?( to [\d,.]+ %)?")
 _MARKS = frozenset({"valid", "invalid", "unknown", "yes", "NO"})
 
 
-def as_page(facts: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+def as_html(facts: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     """`pictures` are SVG documents by caption; they become part of the page."""
     origin = "".join(
         f"<dt>{escape(name)}</dt><dd>{_inline(value)}</dd>"
@@ -70,7 +70,7 @@ def as_page(facts: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     )
 
 
-def _section(table: Table) -> str:
+def _section(table: ReportTable) -> str:
     columns = zip(table.head, zip(*table.rows, strict=True), strict=True) if table.rows else ()
     head = "".join(f"<th{_kind(cells)}>{escape(name)}</th>" for name, cells in columns)
     rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)

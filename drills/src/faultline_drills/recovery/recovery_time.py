@@ -14,7 +14,7 @@ from uuid import UUID
 from faultline import protocol
 from faultline.database import Connection, connect, run
 from faultline_drills.arena import DrillNotRun
-from faultline_drills.recovery.app import linger
+from faultline_drills.recovery.endless_task import linger
 from faultline_drills.witness import Witness
 
 _TABLES = """
@@ -71,7 +71,7 @@ def measure_recovery(
 
 def _start_worker(conn: Connection, url: str, stack: ExitStack, timeout_seconds: float) -> None:
     """Start a worker with nothing but default settings, and wait until it is there."""
-    witness = Witness("worker", app="faultline_drills.recovery.app:app", url=url)
+    witness = Witness("worker", app="faultline_drills.recovery.endless_task:app", url=url)
     stack.callback(witness.end)
     deadline = time.monotonic() + timeout_seconds
     query = "SELECT FROM faultline.workers WHERE pid = %s AND last_heartbeat_at > started_at"

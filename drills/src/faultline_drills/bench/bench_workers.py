@@ -13,12 +13,12 @@ from types import TracebackType
 
 from faultline.address import environment_with
 from faultline.errors import FaultlineError
-from faultline_drills.bench.app import APP
-from faultline_drills.bench.settings import BenchSettings
+from faultline_drills.bench.bench_settings import BenchSettings
+from faultline_drills.bench.bench_tasks import APP
 
 START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
-_LAST_WORDS = 20
+_SHOWN_LINES = 20
 
 
 class BenchNotRun(FaultlineError):
@@ -27,7 +27,7 @@ class BenchNotRun(FaultlineError):
     code = "bench_not_run"
 
 
-class Crew:
+class BenchWorkers:
     """Each `faultline worker` is in a session of its own: Ctrl-C reaches the bench alone, which ends them.
 
     Not the drills' witness, which has every job told: that would be most of what a worker does. Nor
@@ -40,9 +40,9 @@ class Crew:
         self._environment = environment_with(url)
         self._count = settings.workers
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed on leaving
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed on leaving
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> BenchWorkers:
         return self
 
     def __exit__(
@@ -56,7 +56,7 @@ class Crew:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
-        self._said.close()
+        self._stderr.close()
 
     def start(self) -> float:
         """Start them, and wait until all are there; how many seconds that took."""
@@ -67,12 +67,12 @@ class Crew:
                     self._program,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=self._said,
+                    stderr=self._stderr,
                     env=self._environment,
                     start_new_session=True,
                 )
             )
-        while self._words().count(b'"worker_started"') < self._count:
+        while self._output().count(b'"worker_started"') < self._count:
             self.require_alive()
             if time.monotonic() - began > START_SECONDS:
                 raise self.failed(f"the workers were not there within {START_SECONDS:g} s")
@@ -86,8 +86,8 @@ class Crew:
 
     def failed(self, what: str) -> BenchNotRun:
         """The error that says so, with the workers' last words."""
-        lines = self._words().decode(errors="replace").splitlines()[-_LAST_WORDS:]
+        lines = self._output().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
         return BenchNotRun("\n".join([f"{what}; the workers said:", *(lines or ["nothing"])]))
 
-    def _words(self) -> bytes:
-        return os.pread(self._said.fileno(), os.fstat(self._said.fileno()).st_size, 0)
+    def _output(self) -> bytes:
+        return os.pread(self._stderr.fileno(), os.fstat(self._stderr.fileno()).st_size, 0)

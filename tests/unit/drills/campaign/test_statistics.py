@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultline_drills.campaign.campaign import rate_facts, time_facts
-from faultline_drills.campaign.figures import (
+from faultline_drills.campaign.statistics import (
     crash_recoveries,
     duplicated_jobs,
     takeovers_after_expiry,

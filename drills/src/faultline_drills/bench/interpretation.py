@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from faultline_drills.bench.figures import Rate, Times
+from faultline_drills.bench.measurements import Rate, Times
 
 # Of a worker's slots, on average: that many are in a commit when the commit is what holds it up. A job
 # has other round trips than that one, so it is never all of them.
 _MOSTLY_WAITING = 0.4
 
 
-def read(
+def interpret(
     round_trip: Times, commit: Times, unflushed: Times, drain: Rate, writes: Rate, *, slots: int
 ) -> list[str]:
     """`slots` is how many jobs the workers run at once, and so how many can be in a commit."""

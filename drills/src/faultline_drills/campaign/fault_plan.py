@@ -60,16 +60,16 @@ class PlannedJob:
         return sum(act.startswith(("kill", "stop")) for act in self.plan.values())
 
 
-def draw(seed: int, number: int, fault_rate: float) -> PlannedJob:
+def plan_job(seed: int, number: int, fault_rate: float) -> PlannedJob:
     chance = random.Random(f"campaign {seed} job {number}")  # noqa: S311 - it must be repeatable
     is_struck = chance.random() < fault_rate
     kind = chance.choice(list(FaultKind))
     return PlannedJob(number, kind if is_struck else None)
 
 
-def draw_all(seed: int, jobs: int, fault_rate: float) -> list[PlannedJob]:
-    return [draw(seed, number, fault_rate) for number in range(1, jobs + 1)]
+def plan_jobs(seed: int, jobs: int, fault_rate: float) -> list[PlannedJob]:
+    return [plan_job(seed, number, fault_rate) for number in range(1, jobs + 1)]
 
 
-def by_kind(jobs: Iterable[PlannedJob]) -> Counter[FaultKind]:
+def count_by_kind(jobs: Iterable[PlannedJob]) -> Counter[FaultKind]:
     return Counter(job.fault for job in jobs if job.fault is not None)

@@ -21,7 +21,7 @@ from faultline import protocol
 from faultline.database import Connection, run
 from faultline.errors import FaultlineError, IllegalTransition
 from faultline_drills.arena import Arena, DrillNotRun
-from faultline_drills.campaign.plan import KILLS, STALLS, FaultKind, PlannedJob
+from faultline_drills.campaign.fault_plan import KILLS, STALLS, FaultKind, PlannedJob
 from faultline_drills.crowd import Crowd
 from faultline_drills.history import History, Phase, Verb
 from faultline_drills.witness import Witness
@@ -39,7 +39,7 @@ FEWEST_WORKERS = 4  # one job may hold two of them
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class StalledAttempt:
     """An attempt whose worker stands still."""
 
     worker: Witness
@@ -47,7 +47,7 @@ class Stall:
     token: int
 
 
-class Keeper:
+class ControlLoop:
     def __init__(
         self,
         arena: Arena,
@@ -64,11 +64,11 @@ class Keeper:
         self._crowd = crowd
         self._submit = submit
         self._on_progress = on_progress
-        self._team: list[Witness] = []
-        self._stalled: dict[str, Stall] = {}  # by worker
-        self._late: list[Stall] = []  # woken, and not yet heard to have come to an end
-        self._threats = 0  # workers that the jobs handed in so far have yet to strike
-        self._calm: list[UUID] = []  # jobs to storm as soon as they have failed once
+        self._workers: list[Witness] = []
+        self._stalled: dict[str, StalledAttempt] = {}  # by worker
+        self._resumed: list[StalledAttempt] = []  # woken, and not yet heard to have come to an end
+        self._faults_ahead = 0  # workers that the jobs handed in so far have yet to strike
+        self._storms_ahead: list[UUID] = []  # jobs to storm as soon as they have failed once
         kills = sum(job.fault in KILLS for job in planned)
         self._starts_left = arena.settings.workers + kills
 
@@ -79,35 +79,35 @@ class Keeper:
 
     def _is_over(self) -> bool:
         """Look after everybody once; whether there is nothing more to wait for."""
-        self._hand_in()
+        self._submit_jobs()
         ended = {row[0] for row in self._arena.query(_ENDED)}
-        for worker in tuple(self._team):
-            self._tend(worker, ended)
-        self._late = [late for late in self._late if not _has_come_to_its_end(late)]
+        for worker in tuple(self._workers):
+            self._check_worker(worker, ended)
+        self._resumed = [late for late in self._resumed if not _has_come_to_its_end(late)]
         self._storm()
         self._on_progress(len(ended))
         is_done = not self._waiting and len(ended) >= len(self.jobs)
-        return is_done and not (self._stalled or self._late or self._calm)
+        return is_done and not (self._stalled or self._resumed or self._storms_ahead)
 
-    def _hand_in(self) -> None:
+    def _submit_jobs(self) -> None:
         for _ in range(len(self._waiting)):
             hits = self._waiting[0].workers_struck
-            if hits and self._standing() - self._threats - hits < _RESERVE:
+            if hits and self._available_workers() - self._faults_ahead - hits < _RESERVE:
                 return
             job = self._waiting.popleft()
             job_id = self._submit(job)
             self.jobs[job_id] = job
-            self._threats += hits
+            self._faults_ahead += hits
             if job.fault is FaultKind.RETRY_STORM:
-                self._calm.append(job_id)
+                self._storms_ahead.append(job_id)
             elif job.fault is FaultKind.DUPLICATE_SUBMISSION:
                 self.struck[job.fault] += 1
 
-    def _standing(self) -> int:
+    def _available_workers(self) -> int:
         """Workers that are up, and that nothing holds."""
         return sum(
             worker.name not in self._stalled and bool(worker.heard("worker_started"))
-            for worker in self._team
+            for worker in self._workers
         )
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────
@@ -116,33 +116,33 @@ class Keeper:
         if not self._starts_left:
             raise DrillNotRun("more workers ended than the plan can have struck")
         self._starts_left -= 1
-        self._team.append(self._arena.worker(*WORKER_OPTIONS))
+        self._workers.append(self._arena.worker(*WORKER_OPTIONS))
 
-    def _tend(self, worker: Witness, ended: set[UUID]) -> None:
+    def _check_worker(self, worker: Witness, ended: set[UUID]) -> None:
         if not worker.is_alive:
-            self._bury(worker)
+            self._replace_killed(worker)
         elif (stall := self._stalled.get(worker.name)) is not None:
             if stall.job in ended or self._is_held_elsewhere(stall):
                 del self._stalled[worker.name]
-                self._late.append(stall)
+                self._resumed.append(stall)
                 worker.resume()
         elif worker.is_stopped:
             self._note_stall(worker)
 
-    def _is_held_elsewhere(self, stall: Stall) -> bool:
+    def _is_held_elsewhere(self, stall: StalledAttempt) -> bool:
         """Whether a later attempt stands still with the job: then the earlier one comes back while the
         job is running, only not for it. A fence that asked no more than that would let it through."""
         others = self._stalled.values()
         return any(each.job == stall.job and each.token > stall.token for each in others)
 
-    def _bury(self, worker: Witness) -> None:
+    def _replace_killed(self, worker: Witness) -> None:
         worker.wait(_JOIN_SECONDS)  # then everything it said has been heard
         held = _last_lease(worker)
         planned = None if held is None else self.jobs.get(held[0])
         if planned is None or planned.fault not in KILLS:
             raise DrillNotRun(f"a worker ended that nothing had struck; {worker.last_words()}")
-        self._team.remove(worker)
-        self._threats -= 1
+        self._workers.remove(worker)
+        self._faults_ahead -= 1
         self.struck[planned.fault] += 1
         self._arena.inject("kill", worker.name, at_job=planned.number, by=planned.fault.value)
         self._start()
@@ -152,8 +152,8 @@ class Keeper:
         planned = None if held is None else self.jobs.get(held[0])
         if held is None or planned is None or planned.fault not in STALLS:
             return  # its last words are still on their way; the next look will find them
-        self._stalled[worker.name] = Stall(worker, *held)
-        self._threats -= 1
+        self._stalled[worker.name] = StalledAttempt(worker, *held)
+        self._faults_ahead -= 1
         if held[1] == 1:
             self.struck[planned.fault] += 1
         self._arena.inject("stop", worker.name, at_job=planned.number, by=planned.fault.value)
@@ -161,11 +161,11 @@ class Keeper:
     # ── the crowd ────────────────────────────────────────────────────────────────────────────────
 
     def _storm(self) -> None:
-        if not self._calm:
+        if not self._storms_ahead:
             return
-        failing = {row[0] for row in self._arena.query(_FAILING, [self._calm])}
+        failing = {row[0] for row in self._arena.query(_FAILING, [self._storms_ahead])}
         for job in failing:
-            self._calm.remove(job)
+            self._storms_ahead.remove(job)
             retry = partial(_retry, self._arena.history, job)
             answers = Counter(self._crowd.at_once([retry] * len(self._crowd)))
             self.struck[FaultKind.RETRY_STORM] += 1
@@ -178,7 +178,7 @@ def _last_lease(worker: Witness) -> tuple[UUID, int] | None:
     return (UUID(claims[-1]["job_id"]), int(claims[-1]["token"])) if claims else None
 
 
-def _has_come_to_its_end(late: Stall) -> bool:
+def _has_come_to_its_end(late: StalledAttempt) -> bool:
     said = late.worker.heard("worker_exit", job_id=str(late.job), token=late.token)
     return bool(said) or not late.worker.is_alive
 
