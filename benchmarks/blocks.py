@@ -17,12 +17,13 @@ from typing import Any
 
 import psycopg
 
-from faultline import embedded, protocol, transactions
-from faultline.database import run, run_together
-from faultline.migrate import migrate
+from faultline import embedded
 from faultline.model import Claim
-from faultline.protocol import Statement
-from faultline.session_settings import HANDLER
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import run, run_together
+from faultline.statements import protocol, transactions
+from faultline.statements.session_settings import HANDLER
+from faultline.statements.statement import Statement
 
 Connection = psycopg.Connection[Any]
 _LEASE_SECONDS = 3600.0

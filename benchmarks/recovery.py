@@ -16,10 +16,10 @@ from benchmarks.peer_recovery import BOUND_SECONDS, PeerRecovery, measure_peer
 from benchmarks.section import Context, Section
 from benchmarks.tables import table
 from benchmarks.trial import Stage
-from faultline import protocol
 from faultline.config import WorkerSettings
-from faultline.database import Connection, connect
-from faultline.database import run as run_statement
+from faultline.postgres.sessions import Connection, connect
+from faultline.postgres.sessions import run as run_statement
+from faultline.statements import protocol
 from faultline_drills.measures import quantile
 from faultline_drills.recovery import measure_recovery
 from faultline_drills.recovery.endless_task import linger

@@ -172,9 +172,9 @@ def server_url(run_facts: tuple[str, str]) -> str:
 @pytest.fixture(scope="session")
 def template(run_facts: tuple[str, str]) -> str:
     """The name of a database that has the schema, made once per run by whoever asks first."""
-    from faultline import epoch
-    from faultline.database import run
-    from faultline.migrate import migrate
+    from faultline.postgres.migrate import migrate
+    from faultline.postgres.sessions import run
+    from faultline.statements import epochs
 
     url, run_id = run_facts
     name = template_name(run_id)
@@ -187,7 +187,7 @@ def template(run_facts: tuple[str, str]) -> str:
             try:
                 migrate(url_of(url, draft))
                 with psycopg.connect(url_of(url, draft), autocommit=True) as conn:
-                    run(conn, epoch.forget_database())  # copies of it are claimed from
+                    run(conn, epochs.forget_database())  # copies of it are claimed from
                 administer(url, "ALTER DATABASE {} ALLOW_CONNECTIONS false", draft)
                 administer(url, "ALTER DATABASE {} RENAME TO {}", draft, name)
             finally:

@@ -18,8 +18,8 @@ from statistics import median
 
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import NotMeasured
-from faultline import protocol
-from faultline.database import Connection, connect, run
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import protocol
 
 BATCHES = (1, 100)
 _LEASE_SECONDS = 3_600.0  # longer than the run: none of them may come back

@@ -20,7 +20,7 @@ from benchmarks.scaling.hand import drain_by_hand
 from benchmarks.scaling.pin import snapshot_held
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import NotMeasured, sleep_until, workers
-from faultline.database import Connection, connect
+from faultline.postgres.sessions import Connection, connect
 
 TENTHS = 10
 _LOOK_SECONDS, _STILL_LOOKS = 0.25, 4

@@ -7,8 +7,8 @@ import math
 import time
 from typing import Any
 
-from faultline.database import connect
-from faultline.protocol import Row
+from faultline.postgres.sessions import connect
+from faultline.statements.statement import Row
 
 _QUEUE = "default"
 _CLAIM = "SELECT job_id, fencing_token, lease_id FROM faultline.claim(%s, '{default}', %s)"

@@ -13,7 +13,7 @@ from typing import LiteralString
 
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import NotMeasured, cpu_seconds, sleep_until, workers
-from faultline.database import Connection, connect
+from faultline.postgres.sessions import Connection, connect
 
 _PER_PROCESS = 20
 _RESERVED_CONNECTIONS = 15  # for the server's own, and for whoever looks

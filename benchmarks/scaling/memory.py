@@ -10,7 +10,7 @@ from typing import LiteralString
 
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import Memory, NotMeasured, memory_of, sleep_until, workers
-from faultline.database import Connection, connect
+from faultline.postgres.sessions import Connection, connect
 
 RUNNING_JOBS = 1_000
 _START_SECONDS = 30.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from psycopg import IsolationLevel
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from typing import Any, LiteralString
 from psycopg import conninfo, sql
 
 from benchmarks.servers import settle
-from faultline import epoch
-from faultline.database import Connection, connect, run
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import epochs
 from faultline_drills.scratch import scratch_database
 
 QUEUES = ("default", "second")
@@ -108,7 +108,7 @@ class Templates:
             )
             migrate(self._empty)
             with connect(self._empty, application_name="bench") as conn:
-                run(conn, epoch.forget_database())  # it is there to be copied
+                run(conn, epochs.forget_database())  # it is there to be copied
         return self._empty
 
 

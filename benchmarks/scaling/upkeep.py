@@ -13,11 +13,11 @@ from statistics import median
 
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import NotMeasured
-from faultline import queue_inspection, upkeep
 from faultline.config import Retention
-from faultline.database import Connection, connect, run
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import queues, retention
 
-BATCH_SIZE = upkeep.BATCH_SIZE
+BATCH_SIZE = retention.BATCH_SIZE
 _ROUNDS = 10
 # Jobs of a day ago have to go. An hour is the least that may be kept.
 _RETENTION = Retention(succeeded_days=1 / 24, failed_days=1 / 24, ledger_days=1 / 24)
@@ -55,13 +55,13 @@ def measure(
 
 def _count(conn: Connection) -> float:
     began = time.perf_counter_ns()
-    run(conn, queue_inspection.queues())
+    run(conn, queues.queues())
     return (time.perf_counter_ns() - began) / 1e6
 
 
 def _purge(conn: Connection) -> float:
     began = time.perf_counter_ns()
-    purged = run(conn, upkeep.purge_jobs(_RETENTION, batch_size=BATCH_SIZE))
+    purged = run(conn, retention.purge_jobs(_RETENTION, batch_size=BATCH_SIZE))
     spent = (time.perf_counter_ns() - began) / 1e6
     if purged.succeeded != BATCH_SIZE:
         raise NotMeasured(f"{purged.succeeded} jobs were purged, not {BATCH_SIZE}")

@@ -21,7 +21,7 @@ import shop
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from faultline import embedded
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from faultline_drills.witness import Witness
 
 HERE = Path(__file__).parent

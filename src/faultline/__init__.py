@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from faultline.job import Job
     from faultline.model import Enqueued, JobRecord, JobState, RetryPolicy, StaleReason
-    from faultline.queue_inspection import QueueCount, Standing
+    from faultline.statements.queues import QueueCount, Standing
     from faultline.task import Task
 
 __version__ = "0.1.0"
@@ -47,13 +47,13 @@ _HOMES = {
     "JobState": "faultline.model",
     "NotCommitted": "faultline.errors",
     "PayloadTooLarge": "faultline.errors",
-    "QueueCount": "faultline.queue_inspection",
+    "QueueCount": "faultline.statements.queues",
     "Reject": "faultline.errors",
     "RetryPolicy": "faultline.model",
     "SchemaMismatch": "faultline.errors",
     "StaleLease": "faultline.errors",
     "StaleReason": "faultline.model",
-    "Standing": "faultline.queue_inspection",
+    "Standing": "faultline.statements.queues",
     "Task": "faultline.task",
     "UnknownJob": "faultline.errors",
     "UnknownTask": "faultline.errors",

@@ -15,9 +15,29 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import address, audit_log, interrupts, protocol, queue_control, queue_inspection
-from faultline.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
-from faultline.database import (
+from faultline import interrupts
+from faultline.embedded import ensure_running
+from faultline.errors import (
+    DatabaseUnavailable,
+    FaultlineError,
+    InvalidInput,
+    UnknownJob,
+    UnknownTask,
+)
+from faultline.hooks import H, Hooks
+from faultline.job import PrepareTransaction
+from faultline.model import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    JobRecord,
+    JobState,
+    RetryPolicy,
+)
+from faultline.postgres import address
+from faultline.postgres.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import (
     AsyncConnection,
     AsyncPool,
     Connection,
@@ -34,28 +54,10 @@ from faultline.database import (
     run,
     run_async,
 )
-from faultline.embedded import ensure_running
-from faultline.errors import (
-    DatabaseUnavailable,
-    FaultlineError,
-    InvalidInput,
-    UnknownJob,
-    UnknownTask,
-)
-from faultline.hooks import H, Hooks
-from faultline.job import PrepareTransaction
-from faultline.migrate import migrate
-from faultline.model import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
-    JobRecord,
-    JobState,
-    RetryPolicy,
-)
-from faultline.protocol import Statement
-from faultline.queue_inspection import QueueCount
-from faultline.session_settings import CONTROL
+from faultline.statements import audit, jobs, protocol, queues
+from faultline.statements.queues import QueueCount
+from faultline.statements.session_settings import CONTROL
+from faultline.statements.statement import Statement
 from faultline.task import DEFAULT_RETRY, Handler, Task, TaskOptions
 
 P = ParamSpec("P")
@@ -189,10 +191,10 @@ class Faultline:
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, job_id: UUID | str) -> JobRecord:
-        return _found(job_id, self.execute(protocol.get_job(_uuid(job_id))))
+        return _found(job_id, self.execute(jobs.get_job(_uuid(job_id))))
 
     async def get_async(self, job_id: UUID | str) -> JobRecord:
-        return _found(job_id, await self.execute_async(protocol.get_job(_uuid(job_id))))
+        return _found(job_id, await self.execute_async(jobs.get_job(_uuid(job_id))))
 
     def cancel(self, job_id: UUID | str, reason: str | None = None) -> JobState:
         """Make sure it does not run (again). A commit that is in flight decides first."""
@@ -215,7 +217,7 @@ class Faultline:
         try:
             return self.execute(statement)
         except FaultlineError as error:
-            if audit_log.is_refusal(error):
+            if audit.is_refusal(error):
                 with contextlib.suppress(FaultlineError):  # the account may not even do that
                     self.execute(_refused(action, target, error))
             raise
@@ -224,32 +226,32 @@ class Faultline:
         try:
             return await self.execute_async(statement)
         except FaultlineError as error:
-            if audit_log.is_refusal(error):
+            if audit.is_refusal(error):
                 with contextlib.suppress(FaultlineError):
                     await self.execute_async(_refused(action, target, error))
             raise
 
     def queues(self) -> list[QueueCount]:
         """How many jobs of each queue are due, scheduled, running, failed, succeeded; cheap at any size."""
-        return self.execute(queue_inspection.queues())
+        return self.execute(queues.queues())
 
     async def queues_async(self) -> list[QueueCount]:
-        return await self.execute_async(queue_inspection.queues())
+        return await self.execute_async(queues.queues())
 
     def pause_queue(self, queue: str, reason: str | None = None) -> bool:
         """Let no worker claim from it; what runs is finished. False if it was paused already."""
-        return self._operate("pause", f"queue {queue}", queue_control.pause(queue, reason))
+        return self._operate("pause", f"queue {queue}", queues.pause(queue, reason))
 
     async def pause_queue_async(self, queue: str, reason: str | None = None) -> bool:
-        verb = queue_control.pause(queue, reason)
+        verb = queues.pause(queue, reason)
         return await self._operate_async("pause", f"queue {queue}", verb)
 
     def resume_queue(self, queue: str) -> bool:
         """False if it was not paused."""
-        return self._operate("resume", f"queue {queue}", queue_control.resume(queue))
+        return self._operate("resume", f"queue {queue}", queues.resume(queue))
 
     async def resume_queue_async(self, queue: str) -> bool:
-        verb = queue_control.resume(queue)
+        verb = queues.resume(queue)
         return await self._operate_async("resume", f"queue {queue}", verb)
 
     # ── running statements ───────────────────────────────────────────────────────────────────────
@@ -379,7 +381,7 @@ def _uuid(job_id: UUID | str) -> UUID:
 
 
 def _refused(action: str, target: str, error: FaultlineError) -> Statement[bool]:
-    return audit_log.record_refusal(None, action=action, target=target, code=error.code)
+    return audit.record_refusal(None, action=action, target=target, code=error.code)
 
 
 def _found(job_id: UUID | str, record: JobRecord | None) -> JobRecord:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from faultline.inspection import COUNT_LIMIT, LockHolder, WorkerSighting, WorkerStatus
 from faultline.model import JobRecord, JobState
-from faultline.queue_inspection import PausedQueue
-from faultline.waiting import Deferral
+from faultline.statements.jobs import COUNT_LIMIT, Deferral
+from faultline.statements.locks import LockHolder
+from faultline.statements.queues import PausedQueue
+from faultline.statements.workers import WorkerSighting, WorkerStatus
 from faultline.wording import count, duration, one_line
 
 

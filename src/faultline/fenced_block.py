@@ -12,9 +12,22 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
-from faultline import interrupts, protocol, transactions
-from faultline.bounded import answered_within, was_unanswered
-from faultline.database import (
+from faultline import interrupts
+from faultline.errors import FaultlineError, InvalidInput, NotCommitted
+from faultline.metrics import meter
+from faultline.model import CommitPhase
+from faultline.payload import encode_json
+from faultline.postgres.bounded import answered_within, was_unanswered
+from faultline.postgres.handler_connection import (
+    end,
+    end_async,
+    give_up,
+    leaves_locks,
+    leaves_statements,
+    lend,
+    lend_async,
+)
+from faultline.postgres.sessions import (
     AsyncConnection,
     Connection,
     driver_errors,
@@ -29,20 +42,8 @@ from faultline.database import (
     settings_to_restore,
     sever,
 )
-from faultline.errors import FaultlineError, InvalidInput, NotCommitted
-from faultline.handler_connection import (
-    end,
-    end_async,
-    give_up,
-    leaves_locks,
-    leaves_statements,
-    lend,
-    lend_async,
-)
-from faultline.metrics import meter
-from faultline.model import CommitPhase
-from faultline.payload import encode_json
-from faultline.protocol import Statement
+from faultline.statements import protocol, transactions
+from faultline.statements.statement import Statement
 
 if TYPE_CHECKING:
     from faultline.job import Job

@@ -11,9 +11,12 @@ import psycopg
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
 
-from faultline import protocol, transactions
-from faultline.bounded import answered_within, half_of
-from faultline.database import (
+from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
+from faultline.fenced_block import FencedBlock
+from faultline.model import Claim, CommitPhase
+from faultline.payload import encode_json
+from faultline.postgres.bounded import answered_within, half_of
+from faultline.postgres.sessions import (
     AsyncConnection,
     AsyncPool,
     Connection,
@@ -25,11 +28,8 @@ from faultline.database import (
     run_async,
     sever,
 )
-from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
-from faultline.fenced_block import FencedBlock
-from faultline.model import Claim, CommitPhase
-from faultline.payload import encode_json
-from faultline.protocol import Statement
+from faultline.statements import protocol, transactions
+from faultline.statements.statement import Statement
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace

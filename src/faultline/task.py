@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from faultline import protocol
 from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
-from faultline.database import AsyncConnection, Connection
 from faultline.errors import InvalidInput
 from faultline.hooks import Hooks
 from faultline.job import Job, PrepareTransaction
@@ -31,6 +29,8 @@ from faultline.payload import (
     check_task_name,
     decode_payload,
 )
+from faultline.postgres.sessions import AsyncConnection, Connection
+from faultline.statements import protocol, statement
 from faultline.tracing import Enqueueing, tracing
 
 P = ParamSpec("P")
@@ -48,9 +48,9 @@ class Executes(Protocol):
 
     @property
     def prepare_transaction(self) -> PrepareTransaction | None: ...
-    def execute(self, statement: protocol.Statement[T], conn: Connection | None = None) -> T: ...
+    def execute(self, statement: statement.Statement[T], conn: Connection | None = None) -> T: ...
     def execute_async(
-        self, statement: protocol.Statement[T], conn: AsyncConnection | None = None
+        self, statement: statement.Statement[T], conn: AsyncConnection | None = None
     ) -> Coroutine[Any, Any, T]: ...
 
 
@@ -223,7 +223,7 @@ class Task(Generic[P, R]):
 
     def _enqueue(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[protocol.Statement[Enqueued], Any, Enqueueing]:
+    ) -> tuple[statement.Statement[Enqueued], Any, Enqueueing]:
         given = {name: kwargs.pop(name) for name in RESERVED & kwargs.keys()}
         payload = self._payload(args, kwargs)
         key = given.get("idempotency_key")
@@ -246,7 +246,7 @@ class Task(Generic[P, R]):
         payloads: Iterable[Mapping[str, Any]],
         idempotency_keys: Sequence[str | None] | None,
         run_at: datetime | None,
-    ) -> tuple[protocol.Statement[list[Enqueued]], Enqueueing]:
+    ) -> tuple[statement.Statement[list[Enqueued]], Enqueueing]:
         given = list(payloads)
         if not all(isinstance(payload, Mapping) for payload in given):
             raise InvalidInput("each payload holds one job's arguments by name: a dict")

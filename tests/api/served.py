@@ -18,9 +18,9 @@ import httpx2
 import orjson
 import psycopg
 
-from faultline import keys
-from faultline.database import connect, run
-from faultline.keys import Scope
+from faultline.postgres.sessions import connect, run
+from faultline.statements import keys
+from faultline.statements.keys import Scope
 
 ROOT = Path(__file__).parents[2]
 BOUND_SECONDS = 30.0

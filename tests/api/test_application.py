@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 
 from faultline.api import ApiSettings
 from faultline.api.application import create_api
-from faultline.keys import Scope
 from faultline.metrics import meter
+from faultline.statements.keys import Scope
 from tests.api.served import Served, client_of, code_of, make_key, served
 
 

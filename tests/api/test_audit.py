@@ -12,17 +12,18 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline import Faultline, audit_log, upkeep
+from faultline import Faultline
 from faultline.api import ApiSettings
 from faultline.api.refusals import Refusal
 from faultline.api.refused_access import MOST_KINDS, RefusedAccess, RefusedAccesses
 from faultline.api.throttle import Throttle, network_of
-from faultline.audit_log import Actor, AuditFilter
 from faultline.config import Retention
-from faultline.database import run
 from faultline.errors import DatabaseUnavailable, IllegalTransition, InvalidInput
-from faultline.keys import Scope
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import audit, retention
+from faultline.statements.audit import Actor, AuditFilter
+from faultline.statements.keys import Scope
+from faultline.statements.statement import Statement
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
 from tests.cli.conftest import invoke
 from tests.protocol import steps
@@ -108,7 +109,7 @@ def test_retention_removes_old_rows_alone_and_does_not_record_itself(conn: Conne
     for queue in "abc":
         conn.execute("SELECT faultline.pause_queue(%s)", [queue])
     age(conn, "a", "b")
-    sweep = upkeep.Sweep(Retention(audit_days=1.0), is_automatic=True)
+    sweep = retention.Sweep(Retention(audit_days=1.0), is_automatic=True)
     while (statement := sweep.next_statement) is not None:
         sweep.add(run(conn, statement))
     assert sweep.purged.audit == 2
@@ -161,7 +162,7 @@ def test_pages_go_on_where_the_last_one_ended(conn: Connection) -> None:
     found: list[str | None] = []
     before: int | None = None
     for _ in range(10):
-        page = run(conn, audit_log.page(AuditFilter(action="pause"), limit=2, before=before))
+        page = run(conn, audit.page(AuditFilter(action="pause"), limit=2, before=before))
         found += [entry.object for entry in page.audit]
         if page.next is None:
             break

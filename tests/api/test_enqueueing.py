@@ -14,17 +14,17 @@ import psycopg
 import pytest
 
 import faultline
-from faultline import protocol
-from faultline.database import run
 from faultline.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, JobRecord
 from faultline.payload import MAX_BYTES
+from faultline.postgres.sessions import run
+from faultline.statements import jobs
 from tests.api.served import code_of
 
 Connection = psycopg.Connection[Any]
 
 
 def stored(conn: Connection, job_id: str) -> JobRecord:
-    record = run(conn, protocol.get_job(UUID(job_id)))
+    record = run(conn, jobs.get_job(UUID(job_id)))
     assert record is not None
     return record
 

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from faultline import keys as key_values
 from faultline.cli.context import Context
 from faultline.cli.keys import keys
 from faultline.errors import FaultlineError
-from faultline.keys import Scope
+from faultline.statements import keys as key_values
+from faultline.statements.keys import Scope
 from tests.api.served import Served, client_of, code_of, make_key, served
 
 Connection = psycopg.Connection[Any]

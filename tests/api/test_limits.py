@@ -15,12 +15,12 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.api import ApiSettings
 from faultline.api.rates import Rates
 from faultline.cli.api import api
-from faultline.database import run
 from faultline.errors import InvalidSettings
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.api.served import (
     BOUND_SECONDS,
     Served,

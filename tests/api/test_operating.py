@@ -8,8 +8,8 @@ from uuid import uuid4
 import httpx2
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.api.served import code_of
 
 Connection = psycopg.Connection[Any]

@@ -11,7 +11,7 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from faultline_drills.proxy import Action, Match, Proxy, proxy_to
 from tests.api.served import (
     BOUND_SECONDS,

@@ -10,9 +10,9 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.api import records
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.api.served import code_of
 
 Connection = psycopg.Connection[Any]

@@ -10,15 +10,15 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline import keys
 from faultline.api import ApiSettings
 from faultline.api.gate import Gate
 from faultline.api.keyring import Keyring
 from faultline.api.refusals import Refusal
 from faultline.api.throttle import Throttle
-from faultline.database import run
-from faultline.keys import Scope
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import keys
+from faultline.statements.keys import Scope
+from faultline.statements.statement import Statement
 from tests.api.served import code_of
 
 

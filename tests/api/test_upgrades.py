@@ -10,7 +10,7 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline.migrate import latest_version
+from faultline.postgres.migrate import latest_version
 from tests.api.served import Served, client_of, code_of, make_key, served
 from tests.cli.conftest import invoke
 

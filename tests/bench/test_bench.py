@@ -16,8 +16,8 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from faultline.database import connect
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import connect
 from faultline_drills.bench import STEPS
 from faultline_drills.bench.bench import prepare
 from faultline_drills.scratch import scratch_database

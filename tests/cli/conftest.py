@@ -15,13 +15,13 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from faultline import protocol
-from faultline.address import FILE_VARIABLE, VARIABLE
 from faultline.cli.context import Context
 from faultline.cli.main import cli
-from faultline.database import run
 from faultline.errors import FaultlineError
 from faultline.model import Claim
+from faultline.postgres.address import FILE_VARIABLE, VARIABLE
+from faultline.postgres.sessions import run
+from faultline.statements import protocol, workers
 
 Connection = psycopg.Connection[Any]
 
@@ -108,7 +108,7 @@ def register(
     conn: Connection, worker: str, *queues: str, holds_locks: bool = True, pid: int = 1
 ) -> None:
     """The session that registers keeps the worker alive."""
-    statement = protocol.register_worker(
+    statement = workers.register_worker(
         worker, host="host", pid=pid, queues=queues or ("default",), holds_locks=holds_locks
     )
     run(conn, statement)

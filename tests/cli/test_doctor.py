@@ -10,8 +10,8 @@ import pytest
 
 from faultline import embedded
 from faultline.cli import checks, diagnosis, upkeep
-from faultline.database import Session, open_session
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import Session, open_session
 
 from .conftest import Connection, Faultline, Outcome, claim, enqueue, expire, invoke, register
 

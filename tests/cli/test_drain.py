@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import workers
 
 from .conftest import Connection, Faultline, claim, enqueue, register
 
@@ -97,7 +97,7 @@ def test_one_that_is_gone_is_said_to_be_and_asked_for_the_case_that_it_comes_bac
     register(crew, "here")
     with connect() as session:
         register(session, "gone")
-    run(conn, protocol.bury_workers(["gone"]))
+    run(conn, workers.bury_workers(["gone"]))
     done = faultline("drain", "gone", "here")
     assert done.code == 1
     assert "gone is gone already: lost, last heard of" in done.out
@@ -114,7 +114,7 @@ def test_waiting_ends_when_all_have_left(
     def leave(other: Connection) -> None:
         wait_until_asked(other, 2)
         for worker in ("first", "second"):
-            run(other, protocol.deregister_worker(worker))
+            run(other, workers.deregister_worker(worker))
 
     with ThreadPoolExecutor(1) as threads:
         leaving = threads.submit(leave, connect())
@@ -133,7 +133,7 @@ def test_who_has_not_left_in_time_is_named(
 ) -> None:
     register(crew, "slow")
     register(crew, "deaf")
-    run(conn, protocol.drain_worker("slow"))
+    run(conn, workers.drain_worker("slow"))
     enqueue(conn)
     claim(conn, "slow")
     done = faultline("drain", "--all", "--wait", "--timeout", "0.3")

@@ -11,15 +11,15 @@ from uuid import UUID
 import pytest
 
 import faultline as library
-from faultline import protocol
-from faultline.database import run
 from faultline.model import DEFAULT_MAX_ATTEMPTS, JobRecord
+from faultline.postgres.sessions import run
+from faultline.statements import jobs
 
 from .conftest import Connection, Faultline
 
 
 def stored(conn: Connection, job_id: str) -> JobRecord:
-    record = run(conn, protocol.get_job(UUID(job_id)))
+    record = run(conn, jobs.get_job(UUID(job_id)))
     assert record is not None
     return record
 

@@ -6,10 +6,10 @@ from uuid import uuid4
 
 import pytest
 
-from faultline import protocol
 from faultline.cli.output import duration
-from faultline.database import run
 from faultline.errors import StaleLease
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.protocol.steps import value
 
 from .conftest import Connection, Faultline, claim, enqueue, expire, invoke, register

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from faultline.migrate import MIGRATION_LOCK
+from faultline.postgres.migrate import MIGRATION_LOCK
 
 from .conftest import invoke
 

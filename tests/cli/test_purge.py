@@ -38,7 +38,7 @@ def test_what_has_been_kept_for_long_enough_is_removed(
 def test_more_than_one_batch_is_removed_in_one_call(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultline.upkeep.BATCH_SIZE", 2)
+    monkeypatch.setattr("faultline.statements.retention.BATCH_SIZE", 2)
     for _ in range(5):
         succeeded(conn, "100 days")
     found = faultline("purge", "--json").json

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
 from faultline.reconciler.audit import INVARIANTS
+from faultline.statements import protocol
 
 from .conftest import Connection, Faultline, claim, enqueue
 

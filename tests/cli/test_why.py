@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from faultline import protocol, queue_control
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol, queues, workers
 from tests.protocol.steps import end_session
 
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
@@ -94,7 +94,7 @@ def test_its_worker_is_gone_but_the_lease_still_holds(
     assert asked.code == "worker_lost"
     assert "worker w, which is gone" in asked.answer
     assert "when the lease has run out" in asked.advice
-    run(conn, protocol.try_to_lead(silence_limit="0"))
+    run(conn, workers.try_to_lead(silence_limit="0"))
     assert "gives it back at once" in Asked(faultline, job_id).advice
 
 
@@ -115,7 +115,7 @@ def test_its_lease_ran_out_and_it_is_about_to_be_taken_back(
     faultline: Faultline, conn: Connection, crew: Connection, rescuer: str
 ) -> None:
     if rescuer == "reconciler":
-        run(crew, protocol.try_to_lead(silence_limit="0"))
+        run(crew, workers.try_to_lead(silence_limit="0"))
     elif rescuer == "worker":
         register(crew, "w")
     else:
@@ -167,7 +167,7 @@ def test_it_waits_to_be_tried_again(faultline: Faultline, conn: Connection) -> N
 
 def test_its_queue_is_paused(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
-    run(conn, queue_control.pause("default", "the bank is closed"))
+    run(conn, queues.pause("default", "the bank is closed"))
     asked = Asked(faultline, job_id)
     assert asked.code == "queue_paused"
     assert asked.answer.endswith(": the bank is closed")
@@ -206,7 +206,7 @@ def test_the_only_worker_of_its_queue_takes_nothing(
 ) -> None:
     register(crew, "w")
     if status == "draining":
-        run(conn, protocol.drain_worker("w"))
+        run(conn, workers.drain_worker("w"))
     elif status == "silent":
         conn.execute(
             "UPDATE faultline.workers SET last_heartbeat_at = now() - interval '10 minutes'"

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
 

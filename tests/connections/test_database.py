@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 
 from faultline import DatabaseUnavailable, InvalidInput, SchemaMismatch, StaleLease, errors
 from faultline.config import WorkerSettings
-from faultline.database import (
+from faultline.postgres.sessions import (
     connect,
     connect_options,
     is_connection_lost,
@@ -22,8 +22,8 @@ from faultline.database import (
     run,
     translate,
 )
-from faultline.protocol import Statement
-from faultline.url import redact
+from faultline.postgres.url import redact
+from faultline.statements.statement import Statement
 from tests.running import Connection, value, wait_until
 
 

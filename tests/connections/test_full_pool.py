@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
 
-from faultline.database import make_async_pool, make_pool
-from faultline.pool import AskingAsyncPool, AskingPool
+from faultline.postgres.pools import AskingAsyncPool, AskingPool
+from faultline.postgres.sessions import make_async_pool, make_pool
 from tests.running import LIMIT_SECONDS, Connection, value, wait_until
 
 # A pool is asked every half second: by then whoever had to ask again would be behind the others.

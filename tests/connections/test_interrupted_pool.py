@@ -14,11 +14,12 @@ import pytest
 from psycopg_pool import PoolClosed
 
 import faultline.fenced_block
-import faultline.line
-import faultline.pool
-from faultline import Faultline, Job, protocol
-from faultline.database import AsyncPool, Pool, make_async_pool, make_pool
+import faultline.postgres.fifo_semaphore
+import faultline.postgres.pools
+from faultline import Faultline, Job
 from faultline.interrupts import AttemptAborted
+from faultline.postgres.sessions import AsyncPool, Pool, make_async_pool, make_pool
+from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease
 from faultline.workers.threads import InterruptibleCall
@@ -26,8 +27,8 @@ from tests.running import LIMIT_SECONDS, wait_until
 
 TRACED = (
     psycopg_pool.__path__[0],
-    faultline.pool.__file__,
-    faultline.line.__file__,
+    faultline.postgres.pools.__file__,
+    faultline.postgres.fifo_semaphore.__file__,
     faultline.fenced_block.__file__,
 )
 MANY = 5000

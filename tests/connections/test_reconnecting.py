@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from faultline import DatabaseUnavailable, InvalidInput, StaleLease
-from faultline.database import AsyncConnection, Session
-from faultline.link import Backoff, Link, is_transient
-from faultline.protocol import Statement
+from faultline.postgres.reconnecting import Backoff, Link, is_transient
+from faultline.postgres.sessions import AsyncConnection, Session
+from faultline.statements.statement import Statement
 from tests.running import LIMIT_SECONDS, Connection, EventTap, value
 
 PID: Statement[int] = Statement("SELECT pg_backend_pid()", (), lambda rows: int(rows[0][0]))

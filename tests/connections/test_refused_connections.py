@@ -9,8 +9,8 @@ import pytest
 
 from faultline.errors import ServerChanged
 from faultline.events import Event
-from faultline.link import Link
-from faultline.protocol import Statement
+from faultline.postgres.reconnecting import Link
+from faultline.statements.statement import Statement
 from faultline.workers.listener import Listener
 from tests.running import Connection, EventTap, background, value, wait_until
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from playwright.sync_api import Locator, expect
 
-from faultline import keys
-from faultline.database import run
-from faultline.keys import Scope
+from faultline.postgres.sessions import run
+from faultline.statements import keys
+from faultline.statements.keys import Scope
 from faultline_drills.witness import Witness
 from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue, state, value

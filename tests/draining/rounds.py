@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from faultline import embedded
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.processes.apps:app"

@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
 from faultline_drills.pooler import TRANSACTION, lacking, pooler_to
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
@@ -20,7 +19,7 @@ SHORT_DRAIN = ("--drain-seconds", "0.2")
 
 
 def ask(stage: Stage, *workers: str) -> None:
-    run(stage.conn, protocol.request_drain(workers or None))
+    run(stage.conn, workers.request_drain(workers or None))
 
 
 def id_of(worker: Process, nth: int = 1) -> str:

@@ -7,15 +7,15 @@ from typing import Any
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol, workers
 
 Connection = psycopg.Connection[Any]
 
 
 def register(conn: Connection, *workers: str) -> None:
     for worker in workers:
-        statement = protocol.register_worker(
+        statement = workers.register_worker(
             worker, host="here", pid=1, queues=["default"], holds_locks=False
         )
         run(conn, statement)
@@ -27,7 +27,7 @@ def is_asked(conn: Connection, worker: str) -> bool:
 
 def ask(conn: Connection, *workers: str) -> list[str]:
     """All of them, if none is named."""
-    return [each.worker for each in run(conn, protocol.request_drain(workers or None))]
+    return [each.worker for each in run(conn, workers.request_drain(workers or None))]
 
 
 def test_the_next_heartbeat_and_every_later_one_says_it_to_those_who_were_asked(
@@ -52,9 +52,9 @@ def test_a_heartbeat_renews_what_is_held_all_the_same(conn: Connection) -> None:
 
 def test_all_are_those_that_are_not_lost_and_a_lost_one_can_be_named(conn: Connection) -> None:
     register(conn, "here", "lost")
-    run(conn, protocol.bury_workers(["lost"]))
+    run(conn, workers.bury_workers(["lost"]))
     assert ask(conn) == ["here"]
-    [request] = run(conn, protocol.request_drain(["lost"]))
+    [request] = run(conn, workers.request_drain(["lost"]))
     assert request.is_lost
     assert is_asked(conn, "lost")  # when it comes back after all
 
@@ -63,14 +63,14 @@ def test_who_is_not_registered_is_not_in_the_answer(conn: Connection) -> None:
     assert ask(conn) == []
     register(conn, "a")
     assert ask(conn, "b") == []
-    assert run(conn, protocol.request_drain([])) == []
+    assert run(conn, workers.request_drain([])) == []
     assert not is_asked(conn, "a")
 
 
 def test_asking_again_changes_nothing_and_neither_does_a_reconnect(conn: Connection) -> None:
     register(conn, "a")
-    [first] = run(conn, protocol.request_drain(["a"]))
-    [second] = run(conn, protocol.request_drain(None))
+    [first] = run(conn, workers.request_drain(["a"]))
+    [second] = run(conn, workers.request_drain(None))
     assert first == second
     register(conn, "a")
     assert is_asked(conn, "a")
@@ -94,6 +94,6 @@ def test_it_is_notified_in_a_word_that_is_no_queue(
         listening.execute(f"LISTEN {protocol.CHANNEL}")
         ask(conn)
         [heard] = listening.notifies(timeout=10, stop_after=1)
-    assert heard.payload == protocol.call_of("a")
+    assert heard.payload == workers.call_of("a")
     refused = conn.execute("SELECT %s ~ '^[A-Za-z0-9_]'", [heard.payload]).fetchone()
     assert refused == (False,)

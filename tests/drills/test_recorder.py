@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from faultline import protocol
-from faultline.database import run
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.checker import judge
 from faultline_drills.history import History
 from faultline_drills.recorder import install_records, read_world

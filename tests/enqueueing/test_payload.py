@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faultline import payload, protocol
-from faultline.database import run
+from faultline import payload
 from faultline.errors import InvalidInput, PayloadTooLarge
+from faultline.postgres.sessions import run
+from faultline.statements import jobs, protocol
 
 Conn = psycopg.Connection[Any]
 
@@ -207,7 +208,7 @@ VALUES = st.recursive(
 
 def there_and_back(conn: Conn, value: dict[str, Any]) -> Any:
     made = run(conn, protocol.enqueue("task", value, queue="default", priority=5, max_attempts=5))
-    job = run(conn, protocol.get_job(made.job_id))
+    job = run(conn, jobs.get_job(made.job_id))
     assert job is not None
     return job.payload
 

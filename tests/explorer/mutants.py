@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 
 Change = tuple[str, str]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from faultline import protocol
+from faultline.statements import protocol
 from faultline.workers.leases import Lease
-from faultline.workers.settlement import Settlement
+from faultline.workers.outcomes import Settlement
 from faultline_drills.checker import Verdict
 from faultline_drills.explorer import ExploreReport, explore
 from faultline_drills.subjects import Subject, install

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.explorer.explorer import JudgedExecution, run_interleaving
 from faultline_drills.explorer.explorer_database import ExplorerDatabase
 from faultline_drills.explorer.interleaving import FollowInterleaving

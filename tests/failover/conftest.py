@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from faultline.embedded import temporary_server
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from faultline_drills.arena import Arena
 from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Member, lacking
 from faultline_drills.scenario import DrillSettings

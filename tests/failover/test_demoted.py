@@ -12,9 +12,9 @@ from typing import NoReturn
 import pytest
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job
-from faultline.database import connect, make_async_pool, make_pool, run
 from faultline.model import Claim
-from faultline.protocol import claim
+from faultline.postgres.sessions import connect, make_async_pool, make_pool, run
+from faultline.statements.protocol import claim
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease
 from faultline_drills import pooler

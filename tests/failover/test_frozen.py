@@ -16,10 +16,12 @@ import pytest
 from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
-from faultline.bounded import Patience, Unanswered, was_unanswered
-from faultline.database import make_pool, open_session, run
-from faultline.link import Link
-from faultline.protocol import CHANNEL, Statement, call_of, claim
+from faultline.postgres.bounded import Patience, Unanswered, was_unanswered
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import make_pool, open_session, run
+from faultline.statements.protocol import CHANNEL, claim
+from faultline.statements.statement import Statement
+from faultline.statements.workers import call_of
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.workers import listener as listener_module

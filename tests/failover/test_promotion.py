@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from faultline.epoch import COUNTER_BITS
+from faultline.statements.epochs import COUNTER_BITS
 from faultline_drills.cluster import Cluster, Member
 from tests.protocol.steps import (
     all_at_once,

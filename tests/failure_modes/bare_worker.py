@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 
-from faultline import protocol
-from faultline.database import connect, run
+from faultline.postgres.sessions import connect, run
+from faultline.statements import protocol
 from tests.processes.fleet import BOUND_SECONDS, ROOT
 from tests.processes.stage import Stage
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import FaultlineError
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.proxy import Proxy
 from tests.processes.stage import BOUND_SECONDS, Stage
 

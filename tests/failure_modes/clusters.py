@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 
 from faultline import embedded
-from faultline.database import run
-from faultline.migrate import migrate
 from faultline.model import Claim
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import run
 from tests.conftest import TEST_SETTINGS
 from tests.processes import apps
 from tests.processes.stage import Stage

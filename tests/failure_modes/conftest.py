@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from faultline_drills.clock import lacking
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.race import RaceBehaviour, RaceReport, RaceSettings, run_race

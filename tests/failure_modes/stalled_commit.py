@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from faultline import protocol
-from faultline.database import run
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.processes.stage import Stage
 from tests.races.stepper import Actor, Connect, claimed, expire
 

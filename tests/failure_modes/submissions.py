@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.model import Enqueued
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from tests.processes.stage import HELD_BACK, Stage
 from tests.races.stepper import Connect
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from faultline import protocol
-from faultline.database import connect, run
+from faultline.postgres.sessions import connect, run
+from faultline.statements import protocol
 from tests.processes.fleet import BOUND_SECONDS, ROOT
 
 OWN_CLOCK, DATABASE_CLOCK = "own clock", "database clock"

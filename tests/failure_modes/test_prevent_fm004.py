@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from faultline import StaleLease, protocol
+from faultline import StaleLease
 from faultline.errors import IllegalTransition
+from faultline.statements import protocol
 from tests.failure_modes.conftest import Apply
 from tests.failure_modes.patches import LOOK_THEN_TAKE_BACK
 from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit

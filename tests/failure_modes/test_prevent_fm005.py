@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from faultline import StaleLease, protocol
-from faultline.database import run
+from faultline import StaleLease
 from faultline.model import Claim
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.late_report import report_late
 from tests.processes.stage import Stage

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultline import StaleLease
-from faultline.epoch import COUNTER_BITS
+from faultline.statements.epochs import COUNTER_BITS
 from tests.failure_modes.clusters import Failover, failover
 from tests.failure_modes.patches import NO_EPOCH, TOKEN_ALONE
 from tests.failure_modes.two_holders import pay, write_step

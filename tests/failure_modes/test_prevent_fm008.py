@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from faultline import StaleLease, protocol
-from faultline.database import run
+from faultline import StaleLease
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.clock.movable import MovableClock
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faultline import IdempotencyConflict
-from faultline.database import run
+from faultline.postgres.sessions import run
 from tests.failure_modes.submissions import SUBMITTERS, submission, submit_at_once
 from tests.processes.stage import Stage
 from tests.races.stepper import Connect

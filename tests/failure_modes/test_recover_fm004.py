@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline import protocol
+from faultline.statements import protocol
 from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit
 from tests.processes.stage import Stage
 from tests.races.stepper import Actor, Connect

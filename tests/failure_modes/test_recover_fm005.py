@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from faultline import StaleLease, protocol
-from faultline.database import run
+from faultline import StaleLease
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.processes.stage import Stage
 from tests.races.stepper import claim_as, claimed, expire
 

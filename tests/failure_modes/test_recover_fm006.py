@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.failure_modes import apps
 from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease
 from tests.failure_modes.crew import Crew

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from faultline.database import run
+from faultline.postgres.sessions import run
 from faultline_drills.proxy import Proxy
 from tests.failure_modes.submissions import AT_INSERT, submission
 from tests.processes.stage import Stage

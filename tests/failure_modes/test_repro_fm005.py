@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.late_report import report_late
 from tests.processes.stage import Stage

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.subjects import Subject, install
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from faultline import embedded
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from tests.api.served import served
 from tests.dashboard.serving import start_inspector
 from tests.health.conftest import Probe, probe

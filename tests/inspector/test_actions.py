@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from faultline.inspector import csrf
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
-from faultline.keys import Scope
 from faultline.serving.client import KEY_HEADER
+from faultline.statements.keys import Scope
 from tests.api.served import make_key, served
 from tests.protocol import steps
 

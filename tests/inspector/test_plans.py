@@ -13,7 +13,6 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from faultline import inspection
 from faultline.inspector import (
     job_details,
     job_pages,
@@ -27,7 +26,8 @@ from faultline.inspector import (
 from faultline.inspector.job_pages import JobFilter
 from faultline.inspector.reader import Look, Reader
 from faultline.model import JobState
-from faultline.protocol import Statement
+from faultline.statements import jobs, workers
+from faultline.statements.statement import Statement
 from tests.conftest import NewDatabase
 from tests.plans.test_plans import COUNTERS, Reads
 
@@ -185,7 +185,7 @@ def test_the_leases_pulse_reads_leases_and_nothing_else(url: str) -> None:
 
 
 def test_workers_are_read_with_the_leases_they_hold_and_nothing_else(url: str) -> None:
-    seen = assert_reads(url, inspection.workers(), most=OF_EACH + 20, index="jobs_leased")
+    seen = assert_reads(url, workers.registry(), most=OF_EACH + 20, index="jobs_leased")
     known = assert_reads(url, registry.registrations(), most=20, index="workers_pkey")
 
     assert len(seen) == len(known) == 10
@@ -224,8 +224,8 @@ def test_one_job_is_found_by_its_id_and_by_its_key(url: str) -> None:
     for statement, index in (
         (job_details.details(job_id), "jobs_pkey"),
         (timeline.standing_of(job_id), "jobs_pkey"),
-        (timeline.bounded(inspection.attempts_of(job_id)), "attempts_log_job"),
-        (timeline.bounded(inspection.rejections_of(job_id)), "rejections_job"),
-        (inspection.ledger_entry_of(job_id), None),
+        (timeline.bounded(jobs.attempts_of(job_id)), "attempts_log_job"),
+        (timeline.bounded(jobs.rejections_of(job_id)), "rejections_job"),
+        (jobs.ledger_entry_of(job_id), None),
     ):
         assert assert_reads(url, statement, most=5, index=index)

@@ -16,13 +16,13 @@ from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 from starlette.testclient import TestClient
 
 from faultline import inspector
-from faultline.database import AsyncConnection
 from faultline.inspector import documents, overview
 from faultline.inspector.app import make_app
 from faultline.inspector.reader import ROLE, Look, Reader
 from faultline.inspector.settings import InspectorSettings
-from faultline.migrate import migrate
-from faultline.protocol import Statement
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import AsyncConnection
+from faultline.statements.statement import Statement
 
 Connection = psycopg.Connection[Any]
 
@@ -97,7 +97,7 @@ def test_the_role_reads_everything_that_is_shown(database_url: str, conn: Connec
         who = await look.read(Statement("SELECT current_user", (), lambda rows: rows[0][0]))
         assert who == ROLE
         assert (await overview.survey(look)).counts
-        assert (await documents.queues(look))["queues"]
+        assert (await documents.queue_counts(look))["queues"]
         assert (await documents.job(look, row[0], is_discreet=True))["state"] == "queued"
         assert (await documents.job_timeline(look, row[0]))["events"]
         assert (await documents.lease_page(look, limit=1, after=None))["leases"] == []

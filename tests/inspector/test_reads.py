@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.database import run
 from faultline.inspector import job_pages, snapshots
 from faultline.inspector.job_pages import JobFilter
 from faultline.model import JobState
+from faultline.postgres.sessions import run
 from tests.inspector import stories
 from tests.inspector.conftest import BOUND_SECONDS
 from tests.protocol import steps

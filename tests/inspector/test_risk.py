@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from faultline.inspection import WorkerStatus
 from faultline.inspector import risk
 from faultline.inspector.leases import Pulse
 from faultline.inspector.registry import WorkerView
 from faultline.inspector.risk import Level, RiskInputs
+from faultline.statements.workers import WorkerStatus
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from tests.conftest import TEST_SETTINGS, administer, roomy_memory, url_of
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S

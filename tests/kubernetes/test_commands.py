@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import click
 import pytest
 
-from faultline import address
 from faultline.api.probes import router as api_probes
 from faultline.cli.main import cli
 from faultline.inspector.reads import router as inspector_reads
+from faultline.postgres import address
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S, Object
 from tests.kubernetes.reading import read

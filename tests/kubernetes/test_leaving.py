@@ -6,7 +6,7 @@ import pytest
 
 from faultline.api.settings import ApiSettings
 from faultline.inspector.service import GRACE_SECONDS as INSPECTOR_GRACE_SECONDS
-from faultline.workers import children, registration, talks, tools, worker
+from faultline.workers import bounded_calls, children, handler_resources, registration, worker
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import Object
 
@@ -23,9 +23,9 @@ def after_the_drain_seconds() -> float:
         + 3 * worker._ABORT_GRACE_SECONDS
         + 3 * worker._FAREWELL_SECONDS
         + registration._GOODBYE_SECONDS
-        + talks._CLOSE_SECONDS
+        + bounded_calls._CLOSE_SECONDS
         + children._FAREWELL_SECONDS
-        + 2 * tools._CLOSE_SECONDS
+        + 2 * handler_resources._CLOSE_SECONDS
     )
 
 

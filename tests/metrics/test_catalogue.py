@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from faultline.inspection import WorkerStatus
 from faultline.metrics import CATALOGUE, Kind, Metric, Part
 from faultline.metrics.catalogue import (
     FAILED_REASONS,
@@ -18,7 +17,8 @@ from faultline.metrics.catalogue import (
     Across,
 )
 from faultline.model import StaleReason
-from faultline.queue_inspection import Standing
+from faultline.statements.queues import Standing
+from faultline.statements.workers import WorkerStatus
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROW = re.compile(r"^\| `(faultline_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)

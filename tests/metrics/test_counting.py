@@ -7,13 +7,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import Faultline, IdempotencyConflict, Job, protocol
+from faultline import Faultline, IdempotencyConflict, Job
 from faultline.errors import DatabaseUnavailable, StaleLease
 from faultline.metrics import count_enqueued, counted, exposition, meter, record_request
 from faultline.metrics.catalogue import MAX_NAMES
 from faultline.metrics.meter import Meter
 from faultline.metrics.prometheus import kind_of
 from faultline.metrics.series import BoundedNames
+from faultline.statements import protocol
 from tests.metrics.scraping import Page
 
 

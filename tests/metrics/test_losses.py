@@ -8,10 +8,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from faultline import protocol
-from faultline.database import run
-from faultline.loss_inspection import Losses, log_end, losses, takeovers
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol, workers
+from faultline.statements.losses import Losses, log_end, losses, takeovers
 
 Connection = psycopg.Connection[Any]
 EXPIRE = "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
@@ -42,7 +42,7 @@ def register(conn: Connection, worker: str) -> None:
     queues = ["default"]
     run(
         conn,
-        protocol.register_worker(worker, host="h", pid=1, queues=queues, holds_locks=False),
+        workers.register_worker(worker, host="h", pid=1, queues=queues, holds_locks=False),
     )
 
 
@@ -138,7 +138,7 @@ def test_neither_read_scans_the_jobs(conn: Connection, many: int) -> None:
 
 
 def test_the_role_of_workers_may_read_them(server_url: str, database_url: str) -> None:
-    from faultline.migrate import migrate
+    from faultline.postgres.migrate import migrate
 
     migrate(database_url, roles=True)
     with psycopg.connect(database_url, autocommit=True) as conn:

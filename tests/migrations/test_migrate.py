@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.migrate import (
+from faultline.postgres.migrate import (
     functions_sql,
     latest_version,
     migrate,
@@ -166,7 +166,7 @@ def test_two_migrators_at_once_make_one_schema(empty_database_url: str) -> None:
 
 def kill_a_migration_in_its_middle(url: str, watcher: Conn) -> None:
     call = "migrate(sys.argv[1], lock_timeout_seconds=60)"
-    program = f"import sys; from faultline.migrate import migrate; {call}"
+    program = f"import sys; from faultline.postgres.migrate import migrate; {call}"
     migrator = subprocess.Popen([sys.executable, "-c", program, url])
     try:
         wait_until(lambda: migrators(watcher, waiting=True) == 1)

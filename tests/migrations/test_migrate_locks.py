@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline.migrate import Migration, latest_version, migrate, migrations
+from faultline.postgres.migrate import Migration, latest_version, migrate, migrations
 from tests.protocol.steps import claim_new, heartbeat, start_and_wait_until_blocked
 
 Conn = psycopg.Connection[Any]
@@ -53,7 +53,9 @@ def tables_when_it_waits(watcher: Conn) -> dict[str, bool]:
 def test_an_upgrade_holds_no_table_that_the_heartbeat_it_waits_for_still_needs(
     database_url: str, connect: Callable[[], Conn], monkeypatch: pytest.MonkeyPatch, roles: bool
 ) -> None:
-    monkeypatch.setattr("faultline.migrate.migrations", lambda: (*migrations(), OF_TOMORROW))
+    monkeypatch.setattr(
+        "faultline.postgres.migrate.migrations", lambda: (*migrations(), OF_TOMORROW)
+    )
     worker = connect()
     lease = claim_new(worker, worker="first")
     # The watcher goes before the thread is waited for: with it goes what stops the heartbeat.

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline.database import connect
 from faultline.errors import DatabaseUnavailable, FaultlineError, SchemaMismatch
-from faultline.migrate import MIGRATION_LOCK, migrate, require_current_schema
+from faultline.postgres.migrate import MIGRATION_LOCK, migrate, require_current_schema
+from faultline.postgres.sessions import connect
 
 
 def session(url: str) -> psycopg.Connection[Any]:

@@ -12,10 +12,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from faultline.database import NETWORK_DEFAULTS, Connection, connect
 from faultline.errors import DatabaseUnavailable
-from faultline.link import Link, is_transient
-from faultline.protocol import Statement
+from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect
+from faultline.statements.statement import Statement
 from faultline_drills.hosted_server import HostedServer
 from faultline_drills.hosts import Cut, Host
 from tests.running import Background, wait_until

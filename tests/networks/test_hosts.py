@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from faultline.database import connect
 from faultline.errors import DatabaseUnavailable
+from faultline.postgres.sessions import connect
 from faultline_drills.hosted_server import HostedServer
 from faultline_drills.hosts import Cut, Host, network
 from tests.running import wait_until

@@ -14,12 +14,13 @@ import pytest
 from psycopg import conninfo
 from starlette.testclient import TestClient
 
-from faultline import Faultline, Job, protocol
+from faultline import Faultline, Job
 from faultline.api.application import create_api
-from faultline.database import NETWORK_DEFAULTS, Connection, connect, run
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
+from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect, run
 from faultline.reconciler import Reconciler
+from faultline.statements import workers
 from tests.api.served import make_key
 from tests.running import ended, wait_until, working
 
@@ -115,11 +116,11 @@ def test_the_server_keeps_the_sessions_that_hold_a_workers_lock_for_longer_than_
     database_url: str,
 ) -> None:
     """Their end says that the worker is dead: one that is only cut off must have the time to stop first."""
-    papers = protocol.register_worker("w", host="h", pid=1, queues=["default"], holds_locks=True)
+    papers = workers.register_worker("w", host="h", pid=1, queues=["default"], holds_locks=True)
     with connect(database_url) as control, connect(database_url) as heartbeat:
         before = int(NETWORK_DEFAULTS["tcp_user_timeout"])
         assert limit(control) == limit(heartbeat) == before
-        run(heartbeat, protocol.hold_worker_lock(run(control, papers)))
+        run(heartbeat, workers.hold_worker_lock(run(control, papers)))
         assert limit(control) == limit(heartbeat) > 20 * before
 
 

@@ -7,9 +7,9 @@ import asyncio
 import psycopg
 import pytest
 
-from faultline.database import connect, open_session, open_session_async
 from faultline.errors import DatabaseRefused, DatabaseUnavailable
-from faultline.link import is_transient
+from faultline.postgres.reconnecting import is_transient
+from faultline.postgres.sessions import connect, open_session, open_session_async
 from faultline_drills.pooler import TRANSACTION, Pooler, pooler_to
 
 from .conftest import require_pgbouncer

@@ -9,14 +9,15 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline import Faultline, Job, JobState, protocol
+from faultline import Faultline, Job, JobState
 from faultline.api.application import create_api
-from faultline.database import connect, run
 from faultline.errors import FenceNotHeld
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
-from faultline.protocol import Statement
+from faultline.postgres.sessions import connect, run
 from faultline.reconciler import Reconciler
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.running import EventTap, ended, wait_until, working

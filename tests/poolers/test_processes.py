@@ -11,8 +11,8 @@ from faultline import Faultline, Job, JobState
 from faultline.api.application import create_api
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
-from faultline.protocol import LOCK_CLASS
 from faultline.reconciler import Reconciler
+from faultline.statements.workers import LOCK_CLASS
 from faultline_drills.pooler import Pooler
 from tests.api.served import make_key
 from tests.cli.conftest import invoke

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 
-from faultline.database import run
+from faultline.postgres.sessions import run
 from faultline.reconciler.audit import INVARIANTS, check
 from faultline.task import Task
 

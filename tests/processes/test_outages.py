@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage

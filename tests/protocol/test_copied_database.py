@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import epoch as epochs
-from faultline.database import run
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import run
+from faultline.statements import epochs as epochs
 from faultline_drills.cluster.programs import lacking, run_program
 from tests.conftest import NewDatabase, url_of
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from faultline.database import run
+from faultline.postgres.sessions import run
 from faultline.reconciler.audit import INVARIANTS, check
 
 from .ageing import failed, made, succeeded

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
-from faultline.protocol import LOCK_CLASS
+from faultline.postgres.sessions import run
+from faultline.statements import protocol, workers
+from faultline.statements.workers import LOCK_CLASS
 
 from .steps import Connect, Connection, end_session, never_waits, one, rows, value
 
@@ -17,7 +17,7 @@ WORKERS = [f"worker {number}" for number in range(12)]
 
 
 def register(conn: Connection, worker: str, lock_key: int | None = None) -> int:
-    statement = protocol.register_worker(
+    statement = workers.register_worker(
         worker, host="h", pid=1, queues=["default"], holds_locks=True, lock_key=lock_key
     )
     return run(conn, statement)
@@ -54,7 +54,7 @@ def test_a_heartbeat_session_does_not_wait_behind_a_stranger_that_waits_for_its_
         blocked = "SELECT cardinality(pg_blocking_pids(%s)) > 0"
         while not value(conn, blocked, stranger.info.backend_pid):
             assert not waiting.done()
-        assert run(never_waits(connect()), protocol.hold_worker_lock(key)) is False
+        assert run(never_waits(connect()), workers.hold_worker_lock(key)) is False
         assert register(conn, "w") == key or vanished(conn) == []
         stranger.cancel()
         assert isinstance(waiting.exception(), psycopg.errors.QueryCanceled)
@@ -72,7 +72,7 @@ def test_a_worker_whose_row_was_purged_registers_under_the_lock_that_it_holds(
 ) -> None:
     control, heartbeat = connect(), connect()
     key = register(control, "w")
-    assert run(heartbeat, protocol.hold_worker_lock(key))
+    assert run(heartbeat, workers.hold_worker_lock(key))
     conn.execute("UPDATE faultline.workers SET last_heartbeat_at = now() - interval '2 days'")
     conn.execute("SELECT faultline.bury_workers('{}')")
     assert rows(conn, "SELECT id FROM faultline.workers") == []

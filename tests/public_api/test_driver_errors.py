@@ -11,8 +11,8 @@ from psycopg import conninfo, errors, sql
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job, JobState
 from faultline.errors import DatabaseRefused
-from faultline.outage import outage_of
-from faultline.protocol import Statement
+from faultline.postgres.outage import outage_of
+from faultline.statements.statement import Statement
 from tests.running import Connection, work_off
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.model import Claim, Renewal
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import jobs, protocol
+from faultline.statements.statement import Statement
 
 Connect = Callable[[], psycopg.Connection[Any]]
 
@@ -116,7 +116,7 @@ def expire(conn: psycopg.Connection[Any], *claims: Claim) -> None:
 
 
 def state_of(conn: psycopg.Connection[Any], claim: Claim) -> str:
-    job = run(conn, protocol.get_job(claim.job_id))
+    job = run(conn, jobs.get_job(claim.job_id))
     assert job is not None
     return job.state
 

@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.errors import StaleLease
 from faultline.model import CommitOutcome
+from faultline.statements import protocol
 
 from .stepper import Actor, Connect, assert_settled, claimed, state_of
 

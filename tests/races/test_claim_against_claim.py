@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 
 from .stepper import (
     BOUND_SECONDS,

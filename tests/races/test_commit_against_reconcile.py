@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.errors import StaleLease
-from faultline.protocol import Statement
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 
 from .stepper import Actor, Connect, assert_settled, beat_as, claimed, expire, state_of
 

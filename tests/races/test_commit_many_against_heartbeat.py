@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.model import Claim, CommitOutcome, Renewal
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 
 from .stepper import BOUND_SECONDS, Actor, Connect, assert_settled, beat_as, claimed, state_of
 

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg.errors import SerializationFailure
 
-from faultline import protocol
 from faultline.errors import IdempotencyConflict
 from faultline.model import Enqueued
-from faultline.protocol import Statement
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 
 from .stepper import Actor, Connect, assert_settled
 

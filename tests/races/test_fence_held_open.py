@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.errors import StaleLease
 from faultline.model import Claim, Renewal
-from faultline.protocol import Statement
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 
 from .stepper import (
     Actor,

@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
-from faultline import protocol
 from faultline.model import Renewal
+from faultline.statements import protocol
 
 from .stepper import (
     Actor,

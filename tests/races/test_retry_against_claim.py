@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import StaleLease
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 
 from .stepper import Actor, Connect, assert_settled, claim_as, claimed, state_of
 

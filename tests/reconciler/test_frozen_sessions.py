@@ -8,13 +8,14 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from faultline import Faultline, Job, protocol
+from faultline import Faultline, Job
 from faultline.config import WorkerSettings
-from faultline.database import run
-from faultline.link import Link
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import run
 from faultline.reconciler import holders
 from faultline.reconciler.holders import Holders
+from faultline.statements import protocol
 from faultline.workers import Worker
 from faultline.workers.committer import Committer
 from faultline.workers.leases import LeaseBook

@@ -13,15 +13,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.config import LEADER_PULSE_SECONDS, LEADER_SILENCE_SECONDS
-from faultline.database import run
 from faultline.errors import DatabaseUnavailable
-from faultline.link import Link
-from faultline.migrate import MIGRATION_LOCK, migrate
-from faultline.protocol import LOCK_CLASS
+from faultline.postgres.migrate import MIGRATION_LOCK, migrate
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import run
 from faultline.reconciler import Reconciler, leadership
 from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
+from faultline.statements import workers
+from faultline.statements.workers import LOCK_CLASS
 from tests.running import Connection, EventTap, background, value, wait_until
 from tests.security.accounts import account
 
@@ -64,7 +64,7 @@ def test_after_any_sign_of_life_its_silence_counts_from_anew(
 
 def lead(conn: Connection, *, beats: int = 1) -> None:
     """As a leader does whose silence the server's timer does not end."""
-    leads, _ = run(conn, protocol.try_to_lead(silence_limit="0"))
+    leads, _ = run(conn, workers.try_to_lead(silence_limit="0"))
     assert leads
     for number in range(1, beats + 1):
         run(conn, leadership.beat(number, after=number - 1))
@@ -78,7 +78,7 @@ def test_nobody_is_seen_where_nobody_leads(
     conn: Connection, connect: Callable[[], Connection]
 ) -> None:
     bystander = connect()
-    run(bystander, protocol.hold_worker_lock(1))
+    run(bystander, workers.hold_worker_lock(1))
     assert run(bystander, leadership.stand_in())
     assert seen(conn) is None
 

@@ -42,7 +42,7 @@ def test_by_default_the_leader_removes_what_is_old(
 def test_more_than_a_batch_is_removed_in_one_sweep(
     conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultline.upkeep.BATCH_SIZE", 2)
+    monkeypatch.setattr("faultline.statements.retention.BATCH_SIZE", 2)
     monkeypatch.setattr("faultline.reconciler.purger.SWEEP_SECONDS", 3600)
     for _ in range(7):
         failed(conn, "31 days")

@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from faultline import protocol
 from faultline.config import RECONNECT_SECONDS
-from faultline.protocol import LeaseSighting, Survey
 from faultline.reconciler import Reconciler
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
+from faultline.statements import workers
+from faultline.statements.workers import LeaseSighting, Survey
 from tests.running import Connection, EventTap, background, expire, value, wait_until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ SESSIONS = (
 )
 LEADER = (
     "SELECT l.pid FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)"
-    f" WHERE l.locktype = 'advisory' AND l.classid = {protocol.LOCK_CLASS} AND l.objid = 0"
+    f" WHERE l.locktype = 'advisory' AND l.classid = {workers.LOCK_CLASS} AND l.objid = 0"
     " AND l.granted AND a.datname = current_database()"
 )
 
@@ -187,7 +187,7 @@ def test_a_reconciler_that_waits_among_many_workers_keeps_its_session(
 ) -> None:
     """Whoever waits asks seldom where there are many; the server must not end it for its silence."""
     with psycopg.connect(database_url) as leader:
-        leader.execute("SELECT pg_advisory_lock(%s, 0)", [protocol.LOCK_CLASS])
+        leader.execute("SELECT pg_advisory_lock(%s, 0)", [workers.LOCK_CLASS])
         conn.execute(
             "INSERT INTO faultline.workers (id, host, pid, queues, holds_locks)"
             " SELECT 'w' || n, 'host', n, '{default}', false FROM generate_series(1, 300) AS n"

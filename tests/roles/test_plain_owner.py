@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from faultline import protocol
-from faultline.database import connect, run
 from faultline.errors import SchemaMismatch
-from faultline.migrate import migrate, require_fence
+from faultline.postgres.migrate import migrate, require_fence
+from faultline.postgres.sessions import connect, run
+from faultline.statements import protocol
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import pytest
 from psycopg import conninfo, sql
 from psycopg.errors import InsufficientPrivilege
 
-from faultline import epoch, protocol
-from faultline.database import connect, run, spoken
 from faultline.embedded import Server, temporary_server
 from faultline.errors import DatabaseRefused, DatabaseUnavailable
-from faultline.migrate import migrate, require_fence
+from faultline.postgres.migrate import migrate, require_fence
+from faultline.postgres.sessions import connect, run, spoken
+from faultline.statements import epochs, protocol
 from tests.conftest import TEST_SETTINGS, roomy_memory
 
 OWNERS = """
@@ -249,7 +249,7 @@ def test_the_owner_sees_whether_the_server_was_restored(cluster: Cluster) -> Non
 
     with connect(cluster.url("seen")) as conn:
         require_fence(conn)
-        here = run(conn, epoch.status()).here
+        here = run(conn, epochs.status()).here
 
     assert here.system_identifier is not None
     assert here.timeline == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 
 
 def test_a_function_that_an_upgrade_adds_has_the_rights_of_a_new_install(database_url: str) -> None:

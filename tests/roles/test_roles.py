@@ -14,12 +14,12 @@ import psycopg
 import pytest
 from psycopg.errors import DuplicateObject, InsufficientPrivilege, UniqueViolation
 
-from faultline import keys, protocol, queue_control, queue_inspection, upkeep
 from faultline.config import Retention
-from faultline.database import run, spoken
 from faultline.errors import StaleLease
-from faultline.migrate import migrate
 from faultline.model import Claim, CommitOutcome, Renewal
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import run, spoken
+from faultline.statements import jobs, keys, protocol, queues, retention, workers
 
 Conn = psycopg.Connection[Any]
 Connect = Callable[[], Conn]
@@ -65,7 +65,7 @@ def test_a_worker_takes_a_job_from_start_to_end(conn: Conn) -> None:
         run(conn, ENQUEUE)
         run(
             conn,
-            protocol.register_worker("w", host="h", pid=1, queues=["default"], holds_locks=True),
+            workers.register_worker("w", host="h", pid=1, queues=["default"], holds_locks=True),
         )
         [claim] = run(conn, CLAIM)
         beat = run(conn, protocol.heartbeat("w", [claim], lease_seconds=600))
@@ -75,8 +75,8 @@ def test_a_worker_takes_a_job_from_start_to_end(conn: Conn) -> None:
             run(conn, protocol.assert_fence(claim, idle_seconds=60))
             run(conn, protocol.commit(claim))
         assert run(conn, protocol.in_ledger(claim))
-        run(conn, protocol.drain_worker("w"))
-        run(conn, protocol.deregister_worker("w"))
+        run(conn, workers.drain_worker("w"))
+        run(conn, workers.deregister_worker("w"))
 
 
 def test_a_worker_commits_a_batch(conn: Conn, claim: Claim) -> None:
@@ -98,9 +98,9 @@ def test_a_worker_fails_releases_and_claims_again(conn: Conn, claim: Claim) -> N
 
 def test_a_worker_takes_back_the_jobs_of_the_dead(conn: Conn, claim: Claim) -> None:
     with acting_as(conn, "faultline_worker"):
-        assert run(conn, protocol.survey()).vanished == []
+        assert run(conn, workers.survey()).vanished == []
         assert [reaped.job_id for reaped in run(conn, RECONCILE)] == [claim.job_id]
-        run(conn, protocol.bury_workers(["w"]))
+        run(conn, workers.bury_workers(["w"]))
 
 
 def test_a_worker_is_fenced_and_can_record_it(conn: Conn, claim: Claim) -> None:
@@ -143,17 +143,17 @@ def test_an_operator_cancels_retries_pauses_and_drains(conn: Conn, claim: Claim)
     with acting_as(conn, "faultline_operator"):
         assert run(conn, protocol.cancel(claim.job_id)) == "failed"
         assert run(conn, protocol.retry(claim.job_id)) == "queued"
-        assert run(conn, queue_control.pause("default", None))
-        assert run(conn, protocol.request_drain(None)) == []
-        assert run(conn, upkeep.purge_jobs(Retention(), batch_size=1)).last_id is None
+        assert run(conn, queues.pause("default", None))
+        assert run(conn, workers.request_drain(None)) == []
+        assert run(conn, retention.purge_jobs(Retention(), batch_size=1)).last_id is None
         assert run(conn, keys.listed()) == []
 
 
 def test_an_operator_and_an_inspector_read_jobs(conn: Conn, claim: Claim) -> None:
     for role in ("faultline_operator", "faultline_inspector"):
         with acting_as(conn, role):
-            job = run(conn, protocol.get_job(claim.job_id))
-            assert {seen.queue for seen in run(conn, queue_inspection.queues())} == {"default"}
+            job = run(conn, jobs.get_job(claim.job_id))
+            assert {seen.queue for seen in run(conn, queues.queues())} == {"default"}
         assert job is not None
         assert job.state == "running"
 
@@ -162,7 +162,7 @@ def test_who_would_read_payloads_without_a_right_to_is_told_which_role_may(
     conn: Conn, claim: Claim
 ) -> None:
     with acting_as(conn, "faultline_worker"), pytest.raises(InsufficientPrivilege) as refused:
-        run(conn, protocol.get_job(claim.job_id))
+        run(conn, jobs.get_job(claim.job_id))
 
     assert "faultline_inspector" in (spoken(refused.value).hint or "")
 

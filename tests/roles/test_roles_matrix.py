@@ -15,7 +15,7 @@ import pytest
 from psycopg import errors, sql
 from psycopg.errors import InsufficientPrivilege
 
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from tests.conftest import administer, drop_database, url_of
 from tests.security.accounts import account
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from psycopg import conninfo
 
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 
 from .accounts import EVERY_ROLE, account
 

@@ -16,10 +16,11 @@ import pytest
 from psycopg import conninfo, sql
 from psycopg.errors import InsufficientPrivilege
 
-from faultline import Faultline, protocol
-from faultline.database import run as run_statement
+from faultline import Faultline
 from faultline.errors import DatabaseRefused
-from faultline.migrate import MIGRATION_LOCK, roles_sql
+from faultline.postgres.migrate import MIGRATION_LOCK, roles_sql
+from faultline.postgres.sessions import run as run_statement
+from faultline.statements import protocol
 from tests.cli.conftest import invoke
 from tests.conftest import administer, drop_database, url_of
 from tests.loopback import own_address

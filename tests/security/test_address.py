@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from faultline import Faultline, address
+from faultline import Faultline
 from faultline.cli.context import Context
 from faultline.errors import InvalidSettings
+from faultline.postgres import address
 from faultline.testing.application import using
 
 URL = "postgresql://u:s3cret@host/db"

@@ -11,16 +11,17 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from faultline import Faultline, keys
+from faultline import Faultline
 from faultline.api import ApiSettings
 from faultline.cli.command_line import conceal_passwords, without_url
 from faultline.cli.context import Context
 from faultline.embedded import ServerStatus
 from faultline.inspector.settings import InspectorSettings
-from faultline.keys import Scope
-from faultline.link import Link
+from faultline.postgres.reconnecting import Link
 from faultline.reconciler import Reconciler
-from faultline.scrubbing import without_passwords
+from faultline.redaction import without_passwords
+from faultline.statements import keys
+from faultline.statements.keys import Scope
 from tests.cli.conftest import invoke
 from tests.security.services import APP
 

@@ -13,8 +13,8 @@ import httpx2
 import psycopg
 from psycopg import conninfo
 
-from faultline import keys
-from faultline.keys import Scope
+from faultline.statements import keys
+from faultline.statements.keys import Scope
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.loopback import own_address

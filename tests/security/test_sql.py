@@ -15,15 +15,23 @@ from uuid import UUID
 import pytest
 
 import faultline
-from faultline import keys, loss_inspection, protocol, queue_control, server_inspection
 from faultline.api import records
 from faultline.inspector import job_pages
 from faultline.inspector.job_pages import JobFilter
-from faultline.keys import NewKey, Scope
+from faultline.statements import (
+    jobs,
+    keys,
+    losses,
+    protocol,
+    queues,
+    server,
+    workers,
+)
+from faultline.statements.keys import NewKey, Scope
 
 PACKAGE = Path(faultline.__file__).parent
 # Programs that play with databases of their own, on the machine of whoever starts them.
-NOT_SERVED = ("drills", "bench", "testing")
+NOT_SERVED = ("testing",)
 TAKES_SQL = {"execute", "executemany", "copy", "stream", "Statement", "SQL"}
 OUR_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 
@@ -38,15 +46,15 @@ REVIEWED = {
     ("inspector/job_pages.py", "order.by"): "the same",
     ("inspector/job_pages.py", "behind"): "the same",
     ("inspector/job_pages.py", "test"): "literals of _TESTS in that file",
-    ("migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
-    ("migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
+    ("postgres/migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
+    ("postgres/migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
     ("fenced_block.py", "self"): "not SQL: the copy of a block",
-    ("handler_connection.py", "query"): "the handler's own, passed on to the driver",
+    ("postgres/handler_connection.py", "query"): "the handler's own, passed on to the driver",
     ("app.py", "_refused(action, target, error)"): "a Statement of audit_log.py",
-    ("transactions.py", "names"): "of session_settings.py: literals, and typed as such",
-    ("transactions.py", "values"): "the same",
+    ("statements/transactions.py", "names"): "of session_settings.py: literals, and typed as such",
+    ("statements/transactions.py", "values"): "the same",
     (
-        "transactions.py",
+        "statements/transactions.py",
         "level",
     ): "the name of one of the driver's IsolationLevel, in fenced_block.py",
     ("reconciler/audit.py", "invariant.query"): "of INVARIANTS in that file",
@@ -97,7 +105,7 @@ def _is_text(query: ast.BinOp) -> bool:
 # A query as a whole from elsewhere in the package: a value made by Statement, a file of ours.
 WHOLE = re.compile(
     r"(statement|statement\.sql|session\.settings|begin|migration\.sql|\*_together\(statements\)"
-    r"|(functions|roles|grants)_sql\(\)|(protocol|queue_inspection|queue_control)\.\w+\(.*\))\Z"
+    r"|(functions|roles|grants)_sql\(\)|(protocol|queues|jobs|workers|audit)\.\w+\(.*\))\Z"
 )
 
 
@@ -131,16 +139,16 @@ STATEMENTS: dict[str, Any] = {
     "claim": lambda: protocol.claim(HOSTILE, [HOSTILE], batch_size=1, lease_seconds=1),
     "leases_of": lambda: protocol.leases_of(HOSTILE),
     "cancel": lambda: protocol.cancel(_ID, HOSTILE),
-    "request_drain": lambda: protocol.request_drain([HOSTILE]),
-    "list_jobs": lambda: protocol.list_jobs(state=HOSTILE, queue=HOSTILE, task=HOSTILE),
-    "pause": lambda: queue_control.pause("queue", HOSTILE),
+    "request_drain": lambda: workers.request_drain([HOSTILE]),
+    "list_jobs": lambda: jobs.list_jobs(state=HOSTILE, queue=HOSTILE, task=HOSTILE),
+    "pause": lambda: queues.pause("queue", HOSTILE),
     "records": lambda: records.page(limit=1, scan=1, queue=HOSTILE, task=HOSTILE),
     "job pages": lambda: job_pages.page(JobFilter(queue=HOSTILE, task=HOSTILE), limit=1),
     "keys": lambda: keys.create(HOSTILE, NewKey(HOSTILE, HOSTILE, b""), [Scope.READ]),
     "found key": lambda: keys.find(HOSTILE),
     "key by name": lambda: keys.id_of(HOSTILE),
-    "settings": lambda: server_inspection.settings([HOSTILE]),
-    "losses": lambda: loss_inspection.losses(1),
+    "settings": lambda: server.settings([HOSTILE]),
+    "losses": lambda: losses.losses(1),
 }
 
 

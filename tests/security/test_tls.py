@@ -14,10 +14,10 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from faultline.database import connect
 from faultline.embedded import Server, all_binaries, data_directory
 from faultline.embedded.account import hand_over, runnable
 from faultline.errors import DatabaseUnavailable
+from faultline.postgres.sessions import connect
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.conftest import TEST_SETTINGS

@@ -21,8 +21,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from faultline import IdempotencyConflict, StaleLease, protocol
+from faultline import IdempotencyConflict, StaleLease
 from faultline.errors import IllegalTransition, TokenViolation
+from faultline.statements import protocol
 from tests.stateful.reference import Job, Reference
 from tests.stateful.world import LEASE_SECONDS, TAMPERING, WAYS_TO_COMMIT, Handle, World
 

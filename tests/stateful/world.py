@@ -13,10 +13,10 @@ import psycopg
 from psycopg import IsolationLevel
 
 from faultline import Faultline, Job, StaleLease
-from faultline.database import Pool, make_pool, run, translated_errors
 from faultline.model import Claim
-from faultline.protocol import Statement
+from faultline.postgres.sessions import Pool, make_pool, run, translated_errors
 from faultline.reconciler.audit import INVARIANTS
+from faultline.statements.statement import Statement
 from faultline.task import Task
 
 LEASE_SECONDS = 600.0  # no lease runs out by itself: the machine says when

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.transaction_control import find_transaction_control
+from faultline.postgres.transaction_control import find_transaction_control
 
 CONTROL = {
     "commit": "COMMIT",

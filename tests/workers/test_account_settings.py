@@ -9,7 +9,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from faultline import Faultline, Job, JobState, RetryPolicy, protocol
+from faultline import Faultline, Job, JobState, RetryPolicy
+from faultline.statements import protocol
 from tests.conftest import NewDatabase
 from tests.running import EventTap, ended, working
 

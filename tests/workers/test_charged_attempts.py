@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from faultline import Faultline, Job, JobState, RetryPolicy
-from faultline.database_errors import is_server_loss
 from faultline.errors import DatabaseUnavailable
+from faultline.postgres.errors import is_server_loss
 from tests.running import Connection, ended, value, wait_until, work_off, working
 
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)

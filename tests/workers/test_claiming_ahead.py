@@ -8,7 +8,7 @@ from faultline import Faultline, Job
 from faultline.config import WorkerSettings
 from faultline.model import Claim
 from faultline.workers import Worker
-from faultline.workers.bookmark import Bookmark
+from faultline.workers.claim_cursor import Bookmark
 from faultline.workers.pace import Pace
 from tests.running import LIMIT_SECONDS, Connection, background, count, value, wait_until
 

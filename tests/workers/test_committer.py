@@ -8,11 +8,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from faultline import Faultline, Job, JobState, protocol
-from faultline.database import run
-from faultline.link import Link
+from faultline import Faultline, Job, JobState
 from faultline.model import Claim, CommitOutcome
-from faultline.protocol import CommitVerdict
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline.statements.protocol import CommitVerdict
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease
 from tests.running import (

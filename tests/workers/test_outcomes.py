@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from faultline import Faultline, Job, JobState, StaleLease, protocol
-from faultline.database import run
-from faultline.link import Link
+from faultline import Faultline, Job, JobState, StaleLease
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.workers.committer import Committer
 from faultline.workers.leases import Lease, LeaseBook
-from faultline.workers.settlement import Settlement
+from faultline.workers.outcomes import Settlement
 from tests.running import Connection, EventTap, count
 
 

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import faultline
-from faultline import protocol
-from faultline.migrate import migrate
 from faultline.model import RetryPolicy
+from faultline.postgres.migrate import migrate
+from faultline.statements import workers
 
 sys.path.append(str(Path(__file__).parents[1]))
 import roles
@@ -46,7 +46,7 @@ def prepare(url: str) -> None:
 
 async def enqueue(url: str, asked: roles.Enqueue) -> None:
     task = app.tasks[asked.task]
-    app.execute(protocol.survey())  # connects
+    app.execute(workers.survey())  # connects
     await roles.send(asked, lambda payload: task.enqueue(**payload), task.enqueue_many)
 
 

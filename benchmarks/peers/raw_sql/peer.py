@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 
 sys.path.append(str(Path(__file__).parents[1]))
 import roles

@@ -13,9 +13,9 @@ from uuid import UUID
 
 import psycopg
 
-from faultline.database import Connection, connect
 from faultline.embedded import Server
 from faultline.errors import DatabaseUnavailable, FaultlineError, IdempotencyConflict
+from faultline.postgres.sessions import Connection, connect
 from faultline.task import Task
 from faultline_drills.chronicle import Chronicle
 from faultline_drills.history import History, Phase, Verb

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from typing import TypeVar
 
-from faultline.database import Connection, connect
+from faultline.postgres.sessions import Connection, connect
 from faultline_drills.arena import Arena
 
 T = TypeVar("T")

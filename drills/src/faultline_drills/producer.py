@@ -10,9 +10,9 @@ from uuid import UUID
 import psycopg
 
 from faultline.app import Faultline
-from faultline.database import Connection, connect
 from faultline.errors import FaultlineError
-from faultline.link import Backoff, is_transient
+from faultline.postgres.reconnecting import Backoff, is_transient
+from faultline.postgres.sessions import Connection, connect
 from faultline.task import Task
 from faultline_drills.history import History, Phase, Verb
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import faultline
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 
 _GIT_SECONDS = 10.0
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
-from faultline.database import Connection
+from faultline.postgres.sessions import Connection
 from faultline_drills.world import (
     Abandoned,
     EffectFact,

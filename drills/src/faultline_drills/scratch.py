@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import conninfo, sql
 
-from faultline.database import connect
 from faultline.errors import InvalidInput
+from faultline.postgres.sessions import connect
 
 _SCHEMAS = ("faultline", "drill", "race", "recovery")
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from faultline.address import environment_with
+from faultline.postgres.address import environment_with
 
 Report = Callable[[str, str, dict[str, Any]], None]
 

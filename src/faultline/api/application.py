@@ -13,7 +13,6 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from faultline import keys, protocol
 from faultline.api import audit, identity, jobs, probes, queues
 from faultline.api.document import describe
 from faultline.api.gate import Gate, report
@@ -30,7 +29,8 @@ from faultline.api.visit import Service
 from faultline.app import Faultline
 from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
-from faultline.protocol import Statement
+from faultline.statements import keys, protocol
+from faultline.statements.statement import Statement
 
 ROUTERS = (jobs.router, queues.router, identity.router, audit.router, probes.router)
 _LONGEST_PULSE_SECONDS = 2.0

@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from faultline import audit_log
 from faultline.api.document import refusals
 from faultline.api.models import AuditPage
 from faultline.api.refusals import answer
 from faultline.api.route import GuardedRoute, needs
 from faultline.api.visit import Access, CurrentVisit
-from faultline.audit_log import AuditFilter
 from faultline.errors import InvalidInput
+from faultline.statements import audit
+from faultline.statements.audit import AuditFilter
 
 MOST = 1000
 
@@ -46,4 +46,4 @@ async def list_audit(wanted: Annotated[Wanted, Query()], visit: CurrentVisit) ->
     if any("\0" in str(value) for value in wanted.model_dump().values()):
         raise InvalidInput("a filter contains a NUL character, which no entry has")
     chosen = AuditFilter(wanted.actor, wanted.action, wanted.object, wanted.result, wanted.address)
-    return answer(await visit.run(audit_log.page(chosen, limit=wanted.limit, before=wanted.before)))
+    return answer(await visit.run(audit.page(chosen, limit=wanted.limit, before=wanted.before)))

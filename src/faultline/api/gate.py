@@ -16,7 +16,7 @@ from faultline.api.settings import ApiSettings
 from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
 from faultline.metrics import record_request
-from faultline.scrubbing import without_passwords
+from faultline.redaction import without_passwords
 from faultline.serving.protocol import has_two_lengths
 
 # Probes are let through when the house is full: a busy server is not a dead one.

@@ -9,7 +9,7 @@ from faultline.api.models import KeyAnswer
 from faultline.api.refusals import answer
 from faultline.api.route import GuardedRoute, needs
 from faultline.api.visit import Access, CurrentVisit
-from faultline.keys import Scope
+from faultline.statements.keys import Scope
 
 router = APIRouter(route_class=GuardedRoute, tags=["keys"])
 

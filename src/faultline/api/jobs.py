@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from faultline import protocol
 from faultline.api import records
 from faultline.api.document import refusals
 from faultline.api.enqueueing import enqueue
@@ -31,7 +30,8 @@ from faultline.api.visit import Access, CurrentVisit
 from faultline.errors import InvalidInput, UnknownJob
 from faultline.model import Enqueued, JobState
 from faultline.payload import MAX_KEY_LENGTH
-from faultline.protocol import Statement
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from faultline.tracing import from_headers
 
 DEFAULT_PAGE = 50

@@ -10,12 +10,12 @@ from typing import Any
 
 import psycopg
 
-from faultline import keys
 from faultline.api.refusals import Refusal
 from faultline.api.throttle import Throttle
 from faultline.errors import FaultlineError
-from faultline.keys import StoredKey
-from faultline.protocol import Statement
+from faultline.statements import keys
+from faultline.statements.keys import StoredKey
+from faultline.statements.statement import Statement
 
 Run = Callable[[Statement[Any]], Awaitable[Any]]
 

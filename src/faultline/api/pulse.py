@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from faultline.database import AsyncConnection, run_async, sever
 from faultline.errors import DatabaseUnavailable, SchemaMismatch
 from faultline.events import Event, emit
-from faultline.link import Link, is_transient
-from faultline.migrate import latest_version
-from faultline.protocol import Statement
+from faultline.postgres.migrate import latest_version
+from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.sessions import AsyncConnection, run_async, sever
+from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 

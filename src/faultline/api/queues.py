@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from faultline import queue_control, queue_inspection
 from faultline.api.document import refusals
 from faultline.api.models import PauseAnswer, QueueName, QueuesAnswer, ReasonRequest
 from faultline.api.refusals import answer
 from faultline.api.route import GuardedRoute, needs
 from faultline.api.visit import Access, CurrentVisit
-from faultline.queue_inspection import QueueCount, Standing
+from faultline.statements import queues
+from faultline.statements.queues import QueueCount, Standing
 
 router = APIRouter(route_class=GuardedRoute, tags=["queues"])
 Queue = Annotated[QueueName, Path(description="A queue's name.")]
@@ -30,8 +30,8 @@ _NONE = {"at_least": 0, "is_exact": True, "estimate": None, "oldest_seconds": No
 )
 async def list_queues(visit: CurrentVisit) -> Response:
     """Counted up to a bound, by indexes alone; beyond it, estimated, which `is_exact` says."""
-    counts = await visit.run(queue_inspection.queues())
-    paused = {each.queue: each.reason for each in await visit.run(queue_inspection.paused())}
+    counts = await visit.run(queues.queues())
+    paused = {each.queue: each.reason for each in await visit.run(queues.paused())}
     by_queue = {
         queue: {count.standing: _told(count) for count in group}
         for queue, group in groupby(counts, key=lambda count: count.queue)
@@ -74,7 +74,7 @@ async def pause_queue(
     queue: Queue, visit: CurrentVisit, why: ReasonRequest | None = None
 ) -> Response:
     """What runs is finished; what is enqueued waits. A queue may be paused before it has any jobs."""
-    changed = await visit.operate(queue_control.pause(queue, why.reason if why else None))
+    changed = await visit.operate(queues.pause(queue, why.reason if why else None))
     return answer({"queue": queue, "paused": True, "changed": changed})
 
 
@@ -86,5 +86,5 @@ async def pause_queue(
     openapi_extra=needs(Access.OPERATE),
 )
 async def resume_queue(queue: Queue, visit: CurrentVisit) -> Response:
-    changed = await visit.operate(queue_control.resume(queue))
+    changed = await visit.operate(queues.resume(queue))
     return answer({"queue": queue, "paused": False, "changed": changed})

@@ -13,7 +13,7 @@ from uuid import UUID
 import orjson
 
 from faultline.model import JobState
-from faultline.protocol import Row, Statement
+from faultline.statements.statement import Row, Statement
 
 _AFTER_ALL = UUID(int=2**128 - 1)
 _SUMMARY = (

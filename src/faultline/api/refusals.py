@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from faultline import errors
-from faultline.database import is_connection_lost, is_serialization_conflict, spoken
+from faultline.postgres.sessions import is_connection_lost, is_serialization_conflict, spoken
 
 _LONGEST_NAME = 80
 _RETRY_SOON = {"Retry-After": "1"}

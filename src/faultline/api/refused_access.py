@@ -17,11 +17,11 @@ from typing import Any
 
 import psycopg
 
-from faultline import audit_log
 from faultline.api.refusals import Refusal
-from faultline.audit_log import Actor
 from faultline.errors import FaultlineError
-from faultline.protocol import Statement
+from faultline.statements import audit
+from faultline.statements.audit import Actor
+from faultline.statements.statement import Statement
 
 WRITE_SECONDS = 60.0
 MOST_KINDS = 20
@@ -104,7 +104,7 @@ class RefusedAccesses:
         for kind in [kind for kind in self._waiting if kind not in self._written_at]:
             self._written_at[kind] = now
             refused, times = self._waiting.pop(kind)
-            statement = audit_log.record_refusal(
+            statement = audit.record_refusal(
                 refused.actor,
                 action=refused.action,
                 target=refused.target,

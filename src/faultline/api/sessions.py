@@ -15,7 +15,8 @@ from psycopg.pq import TransactionStatus
 
 from faultline.api.pulse import SEVERED_SECONDS, Pulse
 from faultline.api.refusals import late, overloaded
-from faultline.database import (
+from faultline.errors import DatabaseUnavailable
+from faultline.postgres.sessions import (
     AsyncConnection,
     has_news,
     is_read_only_refusal,
@@ -24,8 +25,7 @@ from faultline.database import (
     run_async,
     sever,
 )
-from faultline.errors import DatabaseUnavailable
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]

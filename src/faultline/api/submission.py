@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from faultline import protocol
 from faultline.api.body import require_depth
 from faultline.api.models import JobRequest
 from faultline.api.refusals import Refusal, refusal_of
@@ -18,7 +17,8 @@ from faultline.app import Faultline
 from faultline.errors import FaultlineError, InvalidInput
 from faultline.model import Enqueued
 from faultline.payload import check_idempotency_key, encode_payload
-from faultline.protocol import Statement
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from faultline.task import TaskOptions
 
 # Jobs that differ in nothing of this go in one statement.

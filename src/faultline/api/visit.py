@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar, assert_never
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 
-from faultline import audit_log
 from faultline.api.keyring import Keyring
 from faultline.api.pulse import Pulse
 from faultline.api.rates import Rates
@@ -21,11 +20,12 @@ from faultline.api.sessions import Sessions
 from faultline.api.settings import ApiSettings, is_loopback
 from faultline.api.throttle import Throttle
 from faultline.app import Faultline
-from faultline.audit_log import Actor
 from faultline.errors import DatabaseRefused
-from faultline.keys import Scope, StoredKey, prefix_of
-from faultline.protocol import Statement
 from faultline.serving.client import presented_key
+from faultline.statements import audit
+from faultline.statements.audit import Actor
+from faultline.statements.keys import Scope, StoredKey, prefix_of
+from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Visit:
 
     async def operate(self, statement: Statement[T]) -> T:
         """Run an operator's action, which the audit log records under the name of the key."""
-        return await self.run(audit_log.by(Actor("key", self._name, self.address), statement))
+        return await self.run(audit.by(Actor("key", self._name, self.address), statement))
 
     def note_refused_action(self, request: Request, error: Exception) -> None:
         """Have the audit log record that an operator's action was refused, if that is what happened.

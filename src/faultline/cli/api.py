@@ -13,7 +13,7 @@ from faultline.api import ApiSettings
 from faultline.cli.context import Context
 from faultline.cli.schema import require_schema
 from faultline.errors import InvalidSettings
-from faultline.migrate import require_current_schema
+from faultline.postgres.migrate import require_current_schema
 from faultline.termination import Termination
 from faultline.tracing.export import exporting
 

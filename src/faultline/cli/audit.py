@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from faultline import audit_log
-from faultline.audit_log import AuditFilter
 from faultline.cli.context import Context
 from faultline.cli.output import one_line, print_json, print_table
 from faultline.cli.session import session
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements.audit import AuditFilter
+from faultline.statements.audit import page as audit_page
 
 
 @click.command()
@@ -40,7 +40,7 @@ def audit(
     """List what operators did and which keys were refused, newest first."""
     wanted = AuditFilter(actor, action, target, result, address)
     with session(context) as conn:
-        page = run(conn, audit_log.page(wanted, limit=limit, before=before))
+        page = run(conn, audit_page(wanted, limit=limit, before=before))
     if as_json:
         print_json(page)
         return

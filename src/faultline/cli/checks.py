@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from faultline import inspection, server_inspection
 from faultline.cli.output import duration
-from faultline.database import Connection, Session, run
-from faultline.migrate import functions_sql, installed_version, latest_version
+from faultline.postgres.migrate import functions_sql, installed_version, latest_version
+from faultline.postgres.sessions import Connection, Session, run
+from faultline.statements import clock, server
 
 OLDEST_MAJOR, TESTED_MAJORS = 14, (15, 16, 18)
 _CLOCK_SAMPLES = 3
@@ -69,7 +69,7 @@ def connection_checks(conn: Connection, session: Session) -> Iterator[Check]:
             "give workers a URL that leads straight to the server; producers may keep the pooler",
         )
         name = "client_connection_check_interval"
-        if run(conn, server_inspection.settings([name])).get(name) == "0":
+        if run(conn, server.settings([name])).get(name) == "0":
             yield warning(
                 "pooler's clients",
                 "a query whose client is gone goes on to its end, and keeps its job locked",
@@ -90,7 +90,7 @@ def schema(conn: Connection) -> Iterator[Check]:
     else:
         yield ok("schema", f"version {installed}")
         ours = hashlib.sha256(functions_sql().encode()).hexdigest()
-        if run(conn, server_inspection.functions_fingerprint()) != f"functions {ours}":
+        if run(conn, server.functions_fingerprint()) != f"functions {ours}":
             said = "its functions are those of another release"
             yield warning("functions", said, "faultline migrate")
 
@@ -99,21 +99,21 @@ def schema(conn: Connection) -> Iterator[Check]:
 
 
 def _version(conn: Connection) -> Iterator[Check]:
-    server = run(conn, server_inspection.identity())
-    major = server.version_number // 10_000
+    identity = run(conn, server.identity())
+    major = identity.version_number // 10_000
     tested = ", ".join(map(str, TESTED_MAJORS))
     if major < OLDEST_MAJOR:
-        yield problem("version", f"PostgreSQL {server.version}", f"use {OLDEST_MAJOR} or newer")
+        yield problem("version", f"PostgreSQL {identity.version}", f"use {OLDEST_MAJOR} or newer")
     elif major > max(TESTED_MAJORS):
         advice = f"tested on {tested}; report what you find"
-        yield warning("version", f"PostgreSQL {server.version}", advice)
+        yield warning("version", f"PostgreSQL {identity.version}", advice)
     else:
-        yield ok("version", f"PostgreSQL {server.version} (tested on {tested})")
+        yield ok("version", f"PostgreSQL {identity.version} (tested on {tested})")
 
 
 def _role_of_the_server(conn: Connection) -> Iterator[Check]:
-    read_only = run(conn, server_inspection.settings(["default_transaction_read_only"]))
-    if run(conn, server_inspection.identity()).is_standby:
+    read_only = run(conn, server.settings(["default_transaction_read_only"]))
+    if run(conn, server.identity()).is_standby:
         advice = "connect to the primary: add target_session_attrs=read-write to the URL"
         yield problem("primary", "this is a standby: no job can be written", advice)
     elif "on" in read_only.values():
@@ -128,7 +128,7 @@ def _role_of_the_server(conn: Connection) -> Iterator[Check]:
 
 
 def _durability(conn: Connection) -> Iterator[Check]:
-    values = run(conn, server_inspection.settings(_DURABILITY))
+    values = run(conn, server.settings(_DURABILITY))
     if values["fsync"] == "off":
         said = "OFF: after a crash of the machine the database may be CORRUPT, not only old"
         yield problem("fsync", said, "fsync = on, always, where data matters")
@@ -158,7 +158,7 @@ def _clock(conn: Connection) -> Iterator[Check]:
     samples = []
     for _ in range(_CLOCK_SAMPLES):
         sent, started = time.time(), time.monotonic()
-        theirs = run(conn, inspection.clock()).timestamp()
+        theirs = run(conn, clock.database_time()).timestamp()
         trip = time.monotonic() - started
         samples.append((trip, theirs - (sent + trip / 2)))
     trip, offset = min(samples)
@@ -174,7 +174,7 @@ def _clock(conn: Connection) -> Iterator[Check]:
 
 def _isolation(conn: Connection) -> Iterator[Check]:
     name = "default_transaction_isolation"
-    level = run(conn, server_inspection.settings([name]))[name]
+    level = run(conn, server.settings([name]))[name]
     if level == "read committed":
         yield ok("isolation", level)
     else:
@@ -187,7 +187,7 @@ def _isolation(conn: Connection) -> Iterator[Check]:
 
 
 def _timeouts(conn: Connection) -> Iterator[Check]:
-    values = run(conn, server_inspection.settings(list(_TIMEOUTS)))
+    values = run(conn, server.settings(list(_TIMEOUTS)))
     harmless = True
     for name, floor in _TIMEOUTS.items():
         limit = int(values.get(name, "0"))
@@ -197,9 +197,7 @@ def _timeouts(conn: Connection) -> Iterator[Check]:
                 f"{duration(limit / 1000)}: it ends handlers' own statements or connections early"
             )
             yield warning(name, said, f"ALTER ROLE … SET {name} = 0 for Faultline's accounts")
-    for role, entry in run(
-        conn, server_inspection.settings_of_other_roles([*_TIMEOUTS, *_DURABILITY])
-    ):
+    for role, entry in run(conn, server.settings_of_other_roles([*_TIMEOUTS, *_DURABILITY])):
         harmless = False
         advice = f"harmless unless Faultline runs as {role}"
         yield warning("settings of a role", f"{role} has {entry}", advice)
@@ -210,7 +208,7 @@ def _timeouts(conn: Connection) -> Iterator[Check]:
 def _text_forms(conn: Connection) -> Iterator[Check]:
     """The driver reads timestamps and intervals in one form only; handlers' sessions keep the account's."""
     wanted = {"DateStyle": "ISO", "IntervalStyle": "postgres"}
-    values = run(conn, server_inspection.settings(list(wanted)))
+    values = run(conn, server.settings(list(wanted)))
     wrong = {
         name: values[name]
         for name, form in wanted.items()

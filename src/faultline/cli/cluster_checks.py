@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from faultline import server_inspection
 from faultline.cli.checks import Check, ok, warning
 from faultline.config import WorkerSettings
-from faultline.database import Connection, run
-from faultline.migrate import schema_tables
+from faultline.postgres.migrate import schema_tables
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import server
 
 _OUR_SCHEMA = "faultline"
 
@@ -24,17 +24,17 @@ class Manager:
 
 
 MANAGERS = {
-    server_inspection.PATRONI: Manager(
+    server.PATRONI: Manager(
         "Patroni",
         "patronictl edit-config -s synchronous_mode=true; Patroni sets synchronous_standby_names itself",
         "Patroni promotes a standby after `ttl`, 30 s by default",
     ),
-    server_inspection.CLOUD_NATIVE_PG: Manager(
+    server.CLOUD_NATIVE_PG: Manager(
         "CloudNativePG",
         "set .spec.postgresql.synchronous in the Cluster; the operator sets synchronous_standby_names itself",
         "the operator promotes a standby within about a minute",
     ),
-    server_inspection.MANAGED_SERVICE: Manager(
+    server.MANAGED_SERVICE: Manager(
         "a managed service",
         "use the provider's highly available deployment, which has a synchronous standby of its own",
         "the provider promotes a standby within one to two minutes",
@@ -44,9 +44,9 @@ MANAGERS = {
 
 def replication(conn: Connection) -> Iterator[Check]:
     """Whether an acknowledged commit survives a failover, and how long one takes."""
-    names = run(conn, server_inspection.settings(["synchronous_standby_names"]))
-    standbys = run(conn, server_inspection.identity()).standbys
-    manager = MANAGERS.get(run(conn, server_inspection.cluster_manager()) or "")
+    names = run(conn, server.settings(["synchronous_standby_names"]))
+    standbys = run(conn, server.identity()).standbys
+    manager = MANAGERS.get(run(conn, server.cluster_manager()) or "")
     synchronous = names.get("synchronous_standby_names")
     if standbys and not synchronous:
         said = "none, with standbys attached: a failover may lose the newest commits"
@@ -70,9 +70,9 @@ def replication(conn: Connection) -> Iterator[Check]:
 
 def search_path(conn: Connection) -> Iterator[Check]:
     """An account of our schema's name has that schema first in its path, by "$user"."""
-    account, path = run(conn, server_inspection.account_search_path())
+    account, path = run(conn, server.account_search_path())
     schemas = [each.strip().strip('"').replace("$user", account) for each in path.split(",")]
-    strays = run(conn, server_inspection.other_tables(sorted(schema_tables())))
+    strays = run(conn, server.other_tables(sorted(schema_tables())))
     if strays:
         yield warning(
             "tables in the schema faultline",

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from faultline import address
 from faultline.app import Faultline
-from faultline.database import Connection, open_session
 from faultline.errors import InvalidInput, InvalidSettings
-from faultline.migrate import require_current_schema
+from faultline.postgres import address
+from faultline.postgres.migrate import require_current_schema
+from faultline.postgres.sessions import Connection, open_session
 
 
 @dataclass

@@ -10,10 +10,10 @@ from faultline.cli.cluster_checks import search_path
 from faultline.cli.context import Context
 from faultline.cli.output import print_json
 from faultline.cli.session import spoken_errors
-from faultline.database import connect
 from faultline.errors import EmbeddedServerError
-from faultline.migrate import migrate as bring_up_to_date
-from faultline.url import redact
+from faultline.postgres.migrate import migrate as bring_up_to_date
+from faultline.postgres.sessions import connect
+from faultline.postgres.url import redact
 
 
 @click.command()

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from faultline import epoch, inspection, protocol, queue_inspection, waiting
 from faultline.cli.checks import (
     SERVER,
     Check,
@@ -36,11 +35,13 @@ from faultline.cli.output import (
 )
 from faultline.cli.session import impatient, session
 from faultline.cli.upkeep import RECORDS, SESSIONS
-from faultline.database import Connection, is_connection_lost, open_session, run, spoken
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.explanation import Answer, Situation, explain
-from faultline.inspection import LockHolder, WorkerStatus
+from faultline.postgres.sessions import Connection, is_connection_lost, open_session, run, spoken
 from faultline.reconciler.audit import INVARIANTS, Finding, Invariant, check
+from faultline.statements import clock, epochs, jobs, locks, queues, workers
+from faultline.statements.locks import LockHolder
+from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
 
 _SHOWN_EVIDENCE = 3
@@ -63,50 +64,48 @@ def why(context: Context, job: UUID, as_json: bool) -> None:
 
 
 def _look_at(conn: Connection, job_id: UUID) -> Situation:
-    record = run(conn, protocol.get_job(job_id))
+    record = run(conn, jobs.get_job(job_id))
     if record is None:
         raise UnknownJob(f"there is no job {job_id}", hint="faultline jobs list")
-    workers = run(conn, inspection.workers())
+    registered = run(conn, workers.registry())
     shared = {
         name
-        for worker in workers
+        for worker in registered
         if worker.status is WorkerStatus.ALIVE and record.queue in worker.queues
         for name in worker.queues
     }
-    ahead, ahead_elsewhere = run(conn, inspection.jobs_ahead(job_id, sorted(shared)))
+    ahead, ahead_elsewhere = run(conn, jobs.jobs_ahead(job_id, sorted(shared)))
     return Situation(
-        now=run(conn, inspection.clock()),
+        now=run(conn, clock.database_time()),
         job=record,
-        workers=workers,
-        is_led=run(conn, inspection.is_led()),
+        workers=registered,
+        is_led=run(conn, workers.is_led()),
         ahead=ahead,
         ahead_elsewhere=ahead_elsewhere,
         holders=_lock_holders(conn, job_id),
-        pause=next(
-            (z for z in run(conn, queue_inspection.paused()) if z.queue == record.queue), None
-        ),
-        deferral=run(conn, waiting.deferral_of(job_id)),
-        was_restored=run(conn, epoch.status()).is_refused,
+        pause=next((z for z in run(conn, queues.paused()) if z.queue == record.queue), None),
+        deferral=run(conn, jobs.deferral_of(job_id)),
+        was_restored=run(conn, epochs.status()).is_refused,
     )
 
 
 def _lock_holders(conn: Connection, job_id: UUID) -> list[LockHolder]:
     """The transactions that keep a claim from this row."""
-    if run(conn, inspection.may_probe()):
+    if run(conn, locks.may_probe()):
         with conn.transaction(force_rollback=True):
-            if not run(conn, inspection.probe_lock(job_id)):
+            if not run(conn, locks.probe_lock(job_id)):
                 return []
-    locker = run(conn, inspection.last_locker(job_id))
+    locker = run(conn, locks.last_locker(job_id))
     if locker is None:
         return []
-    if found := run(conn, inspection.holders([locker])):
+    if found := run(conn, locks.holders([locker])):
         return found
     try:
         with conn.transaction():
-            members = run(conn, inspection.lockers_behind(locker))
+            members = run(conn, locks.lockers_behind(locker))
     except psycopg.Error:  # it was a plain transaction, which has ended meanwhile
         return []
-    return run(conn, inspection.holders(members))
+    return run(conn, locks.holders(members))
 
 
 def _say(answer: Answer) -> None:

@@ -15,13 +15,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.output import console, count, duration, one_line
 from faultline.cli.session import acting, session
-from faultline.database import Connection, run
 from faultline.errors import InvalidInput
-from faultline.inspection import WorkerSighting, WorkerStatus
+from faultline.postgres.sessions import Connection, run
+from faultline.statements.workers import WorkerSighting, WorkerStatus, registry, request_drain
 
 _LOOK_SECONDS = 0.2
 _NAMED = 8  # workers that an error message lists
@@ -61,11 +60,11 @@ def drain(
     if timeout_seconds is not None and not wait:
         raise InvalidInput("--timeout is how long to --wait")
     with session(context) as conn:
-        sightings = {each.id: each for each in run(conn, inspection.workers())}
+        sightings = {each.id: each for each in run(conn, registry())}
         target = "all workers" if everyone else f"worker {', '.join(workers)}"
         with acting(conn, "drain", target):
             names = None if everyone else _find(workers, sightings)
-            asked = [each.worker for each in run(conn, protocol.request_drain(names))]
+            asked = [each.worker for each in run(conn, request_drain(names))]
         present = [name for name in asked if _is_there(sightings.get(name))]
         for name in asked:
             click.echo(_said(name, sightings.get(name)))
@@ -116,7 +115,7 @@ def _wait(conn: Connection, names: Sequence[str], timeout_seconds: float) -> boo
     left, is_peaceful = dict.fromkeys(names), True
     with _live() as live:
         while left:
-            sightings = {each.id: each for each in run(conn, inspection.workers())}
+            sightings = {each.id: each for each in run(conn, registry())}
             for name in list(left):
                 if name in sightings and _is_there(sightings[name]):
                     continue

@@ -6,9 +6,9 @@ import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from faultline import server_inspection
 from faultline.cli.checks import Check, ok, warning
-from faultline.database import Connection, run
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import server
 
 _VERIFY = "in the URL: sslmode=verify-full&sslrootcert=FILE, the certificate of your authority"
 
@@ -22,7 +22,7 @@ class Passage:
 
 def encryption(conn: Connection) -> Iterator[Check]:
     encrypted = conn.pgconn.ssl_in_use
-    cipher = run(conn, server_inspection.own_encryption()) if encrypted else None
+    cipher = run(conn, server.own_encryption()) if encrypted else None
     yield judge(Passage(_stays_here(conn), cipher, _option(conn, "sslmode")))
 
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.output import print_json
 from faultline.cli.session import impatient, session
-from faultline.database import Connection, run
 from faultline.errors import InvalidInput, UnknownTask
 from faultline.payload import (
     check_idempotency_key,
@@ -23,6 +21,8 @@ from faultline.payload import (
     encode_payload,
     parse_json,
 )
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import clock, protocol
 from faultline.task import TaskOptions
 
 _MAX_DELAY_SECONDS = 10 * 365 * 86400
@@ -126,4 +126,4 @@ def _later(conn: Connection, delay: float) -> datetime:
     """By the database's clock, which is the one that decides when the job is due."""
     if not 0 <= delay <= _MAX_DELAY_SECONDS:
         raise InvalidInput(f"--delay {delay:g} is not within 0 and ten years, in seconds")
-    return run(conn, inspection.clock()) + timedelta(seconds=delay)
+    return run(conn, clock.database_time()) + timedelta(seconds=delay)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from faultline import epoch as epochs
 from faultline.cli.context import Context
 from faultline.cli.output import print_json, print_table
 from faultline.cli.session import acting, session
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import epochs as epochs
 
 
 @click.group()

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from faultline.cli.output import count, duration, one_line
 from faultline.errors import FaultlineError
-from faultline.inspection import WorkerStatus
 from faultline.inspector import overview, risk
 from faultline.inspector.leases import LeaseRow
 from faultline.inspector.overview import Survey
 from faultline.inspector.risk import Level
 from faultline.inspector.throughput import Throughput
-from faultline.queue_inspection import QueueCount, Standing
+from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
 
 AT_A_GLANCE = 8  # rows of each table

@@ -19,9 +19,9 @@ from faultline.inspector.settings import (
     InspectorSettings,
     is_loopback,
 )
-from faultline.migrate import require_current_schema
+from faultline.postgres.migrate import require_current_schema
+from faultline.postgres.url import redact
 from faultline.termination import Termination
-from faultline.url import redact
 
 _WARNING = "whoever can reach this address can read every job and its payload"
 

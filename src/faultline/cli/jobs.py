@@ -12,17 +12,18 @@ from uuid import UUID
 import click
 import orjson
 
-from faultline import inspection, protocol
 from faultline.cli.context import Context
 from faultline.cli.enqueue import enqueue
 from faultline.cli.output import duration, one_line, print_json, print_table
 from faultline.cli.session import acting, session, spoken_errors
 from faultline.cli.timeline import Moment, timeline
-from faultline.database import run
 from faultline.errors import FaultlineError, UnknownJob
-from faultline.inspection import JobText
 from faultline.model import JobRecord, JobState
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run
+from faultline.statements import clock, protocol
+from faultline.statements import jobs as statements
+from faultline.statements.jobs import JobText
+from faultline.statements.statement import Statement
 from faultline.wording import plain
 
 __all__ = ["enqueue", "jobs"]
@@ -51,10 +52,10 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List jobs, newest first."""
-    wanted = protocol.list_jobs(state=state, queue=queue, task=task, before=before, limit=limit)
+    wanted = statements.list_jobs(state=state, queue=queue, task=task, before=before, limit=limit)
     with session(context) as conn:
-        found, now = run(conn, wanted), run(conn, inspection.clock())
-        texts = run(conn, inspection.texts_of([job.id for job in found])) if as_json else {}
+        found, now = run(conn, wanted), run(conn, clock.database_time())
+        texts = run(conn, statements.texts_of([job.id for job in found])) if as_json else {}
     if as_json:
         print_json([_exact(job, texts.get(job.id)) for job in found])
         return
@@ -102,13 +103,13 @@ def _ago(now: datetime, then: datetime) -> str:
 def show(context: Context, job: UUID, as_json: bool) -> None:
     """Everything that is known of a job, and what happened to it."""
     with session(context) as conn:
-        record = run(conn, protocol.get_job(job))
+        record = run(conn, statements.get_job(job))
         if record is None:
             raise UnknownJob(f"there is no job {job}", hint="faultline jobs list")
-        text = run(conn, inspection.texts_of([job])).get(job)
-        attempts = run(conn, inspection.attempts_of(job))
-        entry = run(conn, inspection.ledger_entry_of(job))
-        moments = timeline(record, attempts, entry, run(conn, inspection.rejections_of(job)))
+        text = run(conn, statements.texts_of([job])).get(job)
+        attempts = run(conn, statements.attempts_of(job))
+        entry = run(conn, statements.ledger_entry_of(job))
+        moments = timeline(record, attempts, entry, run(conn, statements.rejections_of(job)))
     if as_json:
         print_json({**_exact(record, text), "timeline": moments})
         return

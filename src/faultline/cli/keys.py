@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from faultline import keys as key_values
 from faultline.cli.context import Context
 from faultline.cli.output import print_json, print_table
 from faultline.cli.session import acting, session
-from faultline.database import run
 from faultline.errors import InvalidInput
-from faultline.keys import Scope
 from faultline.payload import encode_json
+from faultline.postgres.sessions import run
+from faultline.statements import keys as key_values
+from faultline.statements.keys import Scope
 
 
 @click.group()

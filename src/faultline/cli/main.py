@@ -72,9 +72,9 @@ def cli(
     """Crash-safe jobs on PostgreSQL: your writes commit under a fence, or not at all."""
     if ctx.invoked_subcommand == "health":
         return  # it asks a file or a URL: no application, no database, no log
-    from faultline import address
     from faultline.cli.context import Context
     from faultline.events import log
+    from faultline.postgres import address
 
     log.open(style=log_format, verbose=verbose)
     # The driver's own remarks are no events; what they mean is said by whoever meets the error.
@@ -104,7 +104,7 @@ def main() -> None:
     except Exception as error:
         import psycopg
 
-        from faultline.database import spoken
+        from faultline.postgres.sessions import spoken
 
         if not isinstance(error, psycopg.Error):
             raise

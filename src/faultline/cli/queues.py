@@ -6,12 +6,12 @@ from itertools import groupby
 
 import click
 
-from faultline import queue_control, queue_inspection
 from faultline.cli.context import Context
 from faultline.cli.output import duration, print_json, print_table
 from faultline.cli.session import acting, session
-from faultline.database import run
-from faultline.queue_inspection import EXACT_UP_TO, QueueCount
+from faultline.postgres.sessions import run
+from faultline.statements import queues as statements
+from faultline.statements.queues import EXACT_UP_TO, QueueCount
 
 
 @click.group(invoke_without_command=True)
@@ -32,8 +32,8 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
     if click_context.invoked_subcommand is not None:
         return
     with session(click_context.obj) as conn:
-        found = run(conn, queue_inspection.queues(exact_up_to=exact_up_to))
-        paused = run(conn, queue_inspection.paused())
+        found = run(conn, statements.queues(exact_up_to=exact_up_to))
+        paused = run(conn, statements.paused())
     if as_json:
         print_json(found)
         return
@@ -41,7 +41,7 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
         click.echo("no queues")
     else:
         print_table(
-            ["queue", *(standing.value for standing in queue_inspection.Standing)],
+            ["queue", *(standing.value for standing in statements.Standing)],
             [
                 [queue, *(_said(counted) for counted in counts)]
                 for queue, counts in groupby(found, key=lambda counted: counted.queue)
@@ -59,7 +59,7 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
 def pause(context: Context, queue: str, reason: str | None) -> None:
     """Let no worker claim from QUEUE. Jobs can still be enqueued, and what runs is finished."""
     with session(context) as conn, acting(conn, "pause", f"queue {queue}"):
-        ran = run(conn, queue_control.pause(queue, reason))
+        ran = run(conn, statements.pause(queue, reason))
     click.echo(f"{queue} is paused" if ran else f"{queue} was paused already")
 
 
@@ -69,7 +69,7 @@ def pause(context: Context, queue: str, reason: str | None) -> None:
 def resume(context: Context, queue: str) -> None:
     """Let workers claim from QUEUE again."""
     with session(context) as conn, acting(conn, "resume", f"queue {queue}"):
-        was_paused = run(conn, queue_control.resume(queue))
+        was_paused = run(conn, statements.resume(queue))
     click.echo(f"{queue} is resumed" if was_paused else f"{queue} was not paused")
 
 

@@ -13,8 +13,8 @@ from faultline.cli.context import Context
 from faultline.cli.output import count, print_json
 from faultline.cli.session import acting, session
 from faultline.config import Retention
-from faultline.database import run
-from faultline.upkeep import REST_FACTOR, Sweep
+from faultline.postgres.sessions import run
+from faultline.statements.retention import REST_FACTOR, Sweep
 
 DEFAULTS = Retention()
 Command = Callable[..., None]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import psycopg
 
-from faultline.database import Connection, connect
 from faultline.errors import DatabaseUnavailable
-from faultline.link import is_transient
+from faultline.postgres.reconnecting import is_transient
+from faultline.postgres.sessions import Connection, connect
 
 
 def require_schema(url: str, check: Callable[[Connection], None]) -> None:

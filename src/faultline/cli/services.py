@@ -25,8 +25,8 @@ from faultline.errors import InvalidSettings
 from faultline.events import Event, emit
 from faultline.health.pulse import Pulse, pulsing
 from faultline.metrics import Part
-from faultline.migrate import require_fence
 from faultline.payload import check_queue_name
+from faultline.postgres.migrate import require_fence
 from faultline.reconciler import Reconciler
 from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush

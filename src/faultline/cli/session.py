@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 
-from faultline import audit_log
-from faultline.audit_log import Actor
 from faultline.cli.context import Context
-from faultline.database import Connection, run, spoken
 from faultline.errors import FaultlineError
+from faultline.postgres.sessions import Connection, run, spoken
+from faultline.statements import audit
+from faultline.statements.audit import Actor
 
 LOCK_TIMEOUT_SECONDS = 5
 
@@ -43,12 +43,12 @@ def acting(conn: Connection, action: str, target: str | None = None) -> Iterator
     actor = Actor("command line", _user())
     try:
         with impatient(conn):
-            run(conn, audit_log.acting_for(actor))
+            run(conn, audit.acting_for(actor))
             yield
     except (FaultlineError, psycopg.Error) as error:
         refusal = spoken(error) if isinstance(error, psycopg.Error) else error
-        if audit_log.is_refusal(refusal):
-            row = audit_log.record_refusal(actor, action=action, target=target, code=refusal.code)
+        if audit.is_refusal(refusal):
+            row = audit.record_refusal(actor, action=action, target=target, code=refusal.code)
             with suppress(FaultlineError, psycopg.Error):  # the account may not even do that
                 run(conn, row)
         raise

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from faultline.inspection import LedgerEntry, LoggedAttempt, Rejection
 from faultline.model import JobRecord, JobState
+from faultline.statements.jobs import LedgerEntry, LoggedAttempt, Rejection
 
 _ENDINGS = {
     "expired": "lease ran out; taken back",

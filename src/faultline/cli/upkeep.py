@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import psycopg
 
-from faultline import epoch, inspection, server_inspection, stalls
 from faultline.cli.checks import Check, Examination, ok, problem, warning
 from faultline.cli.output import count, duration
-from faultline.database import Connection, run
-from faultline.inspection import WorkerStatus
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import epochs, locks, server, workers
+from faultline.statements.workers import WorkerStatus
 
 LONG_TRANSACTION_SECONDS = 300.0
 OLDEST_ROWS = 10_000
@@ -20,7 +20,7 @@ RECOVERY_SECONDS = 10.0  # a lease that ran out longer ago than this should have
 
 
 def _connections(conn: Connection) -> Iterator[Check]:
-    used, available = run(conn, server_inspection.connections())
+    used, available = run(conn, server.connections())
     said = f"{used:,} of {available:,} used"
     advice = (
         "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
@@ -34,9 +34,7 @@ def _connections(conn: Connection) -> Iterator[Check]:
 
 
 def _long_transactions(conn: Connection) -> Iterator[Check]:
-    found = run(
-        conn, server_inspection.long_transactions(older_than_seconds=LONG_TRANSACTION_SECONDS)
-    )
+    found = run(conn, server.long_transactions(older_than_seconds=LONG_TRANSACTION_SECONDS))
     for one in found:
         yield warning(
             "long transaction",
@@ -45,13 +43,13 @@ def _long_transactions(conn: Connection) -> Iterator[Check]:
             f"end it: SELECT pg_terminate_backend({one.pid})",
         )
     if not found:
-        sees_all = run(conn, server_inspection.identity()).sees_other_sessions
+        sees_all = run(conn, server.identity()).sees_other_sessions
         gap = "" if sees_all else ", as far as this account may see"
         yield ok("long transactions", f"none over {duration(LONG_TRANSACTION_SECONDS)}{gap}")
 
 
 def _prepared_transactions(conn: Connection) -> Iterator[Check]:
-    found = run(conn, server_inspection.prepared_transactions())
+    found = run(conn, server.prepared_transactions())
     for one in found:
         gid = one.gid.replace("'", "''")
         yield problem(
@@ -65,7 +63,7 @@ def _prepared_transactions(conn: Connection) -> Iterator[Check]:
 
 
 def _workers(conn: Connection) -> Iterator[Check]:
-    found = run(conn, inspection.workers())
+    found = run(conn, workers.registry())
     tally = Counter(worker.status for worker in found)
     said = ", ".join(f"{tally[status]} {status}" for status in WorkerStatus if tally[status])
     if tally[WorkerStatus.SILENT]:
@@ -77,7 +75,7 @@ def _workers(conn: Connection) -> Iterator[Check]:
     served = {
         name for worker in found if worker.status is WorkerStatus.ALIVE for name in worker.queues
     }
-    for queue, due in run(conn, server_inspection.due_by_queue()).items():
+    for queue, due in run(conn, server.due_by_queue()).items():
         if queue not in served:
             said = f"{count(due, 'job')} due in queue {queue}, and no live worker listens to it"
             advice = f"faultline --app MODULE:NAME worker --queues {queue}"
@@ -85,14 +83,14 @@ def _workers(conn: Connection) -> Iterator[Check]:
 
 
 def _leases(conn: Connection) -> Iterator[Check]:
-    expired = run(conn, server_inspection.expired_leases())
+    expired = run(conn, server.expired_leases())
     late = expired.oldest_seconds or 0.0
     if late <= RECOVERY_SECONDS:
         yield ok("leases", "none has run out unnoticed")
         return
     said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
-    alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, inspection.workers()))
-    if alive or run(conn, inspection.is_led()):
+    alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, workers.registry()))
+    if alive or run(conn, workers.is_led()):
         advice = "their rows are locked: faultline jobs list --state running, then faultline why"
         yield warning("leases", said, advice)
         yield from _lapsed_holders(conn)
@@ -103,7 +101,7 @@ def _leases(conn: Connection) -> Iterator[Check]:
 
 def _lapsed_holders(conn: Connection) -> Iterator[Check]:
     """Sessions that the reconcilers did not end: it may be that none of them is allowed to."""
-    for one in run(conn, stalls.locked_lapsed_jobs(older_than_seconds=RECOVERY_SECONDS)):
+    for one in run(conn, locks.locked_lapsed_jobs(older_than_seconds=RECOVERY_SECONDS)):
         if one.prepared_as is None:
             yield problem(
                 "locked job",
@@ -117,14 +115,14 @@ def _lapsed_holders(conn: Connection) -> Iterator[Check]:
 def _stored_sizes(conn: Connection) -> Iterator[Check]:
     """Finds rows from before the limits: showing or dumping one can fail."""
     name = "stored sizes"
-    if not run(conn, server_inspection.may_read_texts()):
+    if not run(conn, server.may_read_texts()):
         yield ok(name, "not looked at: this account may not read payloads, results and errors")
         return
     oldest = f"the oldest {OLDEST_ROWS:,} rows of each table"
     try:
         with conn.transaction():
             conn.execute(f"SET LOCAL statement_timeout = '{SIZES_SECONDS}s'")
-            found = run(conn, server_inspection.oversized(oldest=OLDEST_ROWS))
+            found = run(conn, server.oversized(oldest=OLDEST_ROWS))
     except psycopg.errors.QueryCanceled:
         said = f"not known: looking at {oldest} took more than {SIZES_SECONDS} s"
         yield warning(name, said, "faultline verify looks at all of them")
@@ -142,7 +140,7 @@ def _stored_sizes(conn: Connection) -> Iterator[Check]:
 
 
 def _epoch(conn: Connection) -> Iterator[Check]:
-    status = run(conn, epoch.status())
+    status = run(conn, epochs.status())
     if status.is_refused:
         advice = "if the original is gone for good: faultline epoch bump"
         yield problem("epoch", "restored, and claims are refused until it is said to go on", advice)
@@ -155,10 +153,10 @@ def _epoch(conn: Connection) -> Iterator[Check]:
 
 
 def _roles(conn: Connection) -> Iterator[Check]:
-    in_use = run(conn, server_inspection.roles_in_use())
-    account = run(conn, server_inspection.identity())
-    owner = run(conn, server_inspection.schema_owner())
-    if len(in_use) < len(server_inspection.ROLES):
+    in_use = run(conn, server.roles_in_use())
+    account = run(conn, server.identity())
+    owner = run(conn, server.schema_owner())
+    if len(in_use) < len(server.ROLES):
         said = "not applied: every process needs the account of the schema's owner"
         yield ok("roles", said, "faultline migrate --roles, then grant them: least privilege")
     elif owner.can_log_in:

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
 
-from faultline.inspection import WorkerStatus
 from faultline.inspector.registry import WorkerView
-from faultline.protocol import Statement
-from faultline.queue_inspection import QueueCount, Standing
+from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.statement import Statement
+from faultline.statements.workers import WorkerStatus
 
 FAILURES_SECONDS = 24 * 3600.0
 FAILURES_READ = 500  # the newest; one look a second must stay cheap

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from faultline import errors
 from faultline.events import Event, emit
-from faultline.scrubbing import without_passwords
+from faultline.redaction import without_passwords
 
 SAY_AGAIN_SECONDS = 60.0
 _MOST_REMEMBERED = 100

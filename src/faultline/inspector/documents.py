@@ -8,21 +8,22 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from faultline import inspection, queue_inspection
 from faultline.errors import UnknownJob
-from faultline.inspection import LedgerEntry, Rejection, WorkerStatus
 from faultline.inspector import job_details, leases, risk, timeline, why
 from faultline.inspector.leases import LeaseRow
 from faultline.inspector.reader import Look
-from faultline.queue_inspection import PausedQueue, QueueCount, Standing
+from faultline.statements import jobs, queues, workers
+from faultline.statements.jobs import LedgerEntry, Rejection
+from faultline.statements.queues import PausedQueue, QueueCount, Standing
+from faultline.statements.workers import WorkerStatus
 
 _GONE = (WorkerStatus.LOST, WorkerStatus.SILENT)
 
 
 async def lease_page(look: Look, *, limit: int, after: str | None) -> dict[str, Any]:
     page = await look.read(leases.page(limit=limit, after=after))
-    workers = await look.read(inspection.workers()) if page.leases else []
-    gone = {worker.id for worker in workers if worker.status in _GONE}
+    registered = await look.read(workers.registry()) if page.leases else []
+    gone = {worker.id for worker in registered if worker.status in _GONE}
     return {"leases": [_lease(row, row.owner in gone) for row in page.leases], "next": page.next}
 
 
@@ -32,9 +33,9 @@ def _lease(row: LeaseRow, owner_is_gone: bool) -> dict[str, Any]:
     return {**asdict(row), "remaining_share": share, "risk": level}
 
 
-async def queues(look: Look) -> dict[str, Any]:
-    counts = await look.read(queue_inspection.queues())
-    paused = {each.queue: each for each in await look.read(queue_inspection.paused())}
+async def queue_counts(look: Look) -> dict[str, Any]:
+    counts = await look.read(queues.queues())
+    paused = {each.queue: each for each in await look.read(queues.paused())}
     named = {queue: list(group) for queue, group in groupby(counts, key=lambda count: count.queue)}
     return {
         "queues": [
@@ -82,9 +83,9 @@ async def job_timeline(look: Look, job_id: UUID) -> dict[str, Any]:
     standing = await look.read(timeline.standing_of(job_id))
     if standing is None:
         raise await _unknown(look, job_id)
-    logged = await look.read(timeline.bounded(inspection.attempts_of(job_id)))
-    entry = await look.read(inspection.ledger_entry_of(job_id))
-    refused = await look.read(timeline.bounded(inspection.rejections_of(job_id)))
+    logged = await look.read(timeline.bounded(jobs.attempts_of(job_id)))
+    entry = await look.read(jobs.ledger_entry_of(job_id))
+    refused = await look.read(timeline.bounded(jobs.rejections_of(job_id)))
     spans = timeline.attempts(standing, logged, entry)
     return {
         "job_id": job_id,
@@ -115,7 +116,7 @@ def _ledger(entry: LedgerEntry | None) -> dict[str, Any] | None:
 
 
 async def _unknown(look: Look, job_id: UUID) -> UnknownJob:
-    entry = await look.read(inspection.ledger_entry_of(job_id))
+    entry = await look.read(jobs.ledger_entry_of(job_id))
     if entry is None:
         return UnknownJob(f"there is no job {job_id}", hint="retention may have removed it")
     return UnknownJob(

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from faultline.inspector.job_pages import ERROR_LENGTH, JobSummary
-from faultline.protocol import Row, Statement
+from faultline.statements.statement import Row, Statement
 
 # What a page can show. A payload may have 8 MiB: `faultline jobs show` prints all of it.
 LARGEST_SHOWN_BYTES = 256 * 1024

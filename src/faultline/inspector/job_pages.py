@@ -13,7 +13,7 @@ from uuid import UUID
 
 from faultline.inspector import cursor
 from faultline.model import JobState
-from faultline.protocol import Row, Statement
+from faultline.statements.statement import Row, Statement
 
 LOOKED_AT = 5_000  # jobs, for one page
 LOOKED_AT_IN_EACH_QUEUE = 500

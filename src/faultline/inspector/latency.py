@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 SAMPLED_JOBS = 200
 

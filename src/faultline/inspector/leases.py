@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from faultline.inspector import cursor
-from faultline.protocol import Row, Statement
+from faultline.statements.statement import Row, Statement
 
 # Those that end first are the ones at risk: looking at more would change no answer.
 PULSE_LEASES = 10_000

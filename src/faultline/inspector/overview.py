@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from faultline import inspection, queue_inspection
-from faultline.inspection import WorkerStatus
 from faultline.inspector import attention, leases, registry, rejections, risk, throughput
 from faultline.inspector.attention import Failure
 from faultline.inspector.latency import Latency, latency
@@ -19,7 +17,9 @@ from faultline.inspector.registry import WorkerView
 from faultline.inspector.rejections import Refusal, RefusalCount
 from faultline.inspector.risk import Risk
 from faultline.inspector.throughput import Sample, Throughput
-from faultline.queue_inspection import QueueCount, Standing
+from faultline.statements import clock, queues, workers
+from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.workers import WorkerStatus
 
 NEWEST_REFUSALS = 100
 
@@ -43,7 +43,7 @@ class Survey:
 
 async def survey(look: Look) -> Survey:
     asked_at = time.perf_counter()
-    now = await look.read(inspection.clock())
+    now = await look.read(clock.database_time())
     answered_in_ms = (time.perf_counter() - asked_at) * 1000
     workers = await read_workers(look)
     refusals = await look.read(rejections.count(recent_seconds=risk.RECENT_SECONDS))
@@ -51,20 +51,20 @@ async def survey(look: Look) -> Survey:
     return Survey(
         now=now,
         answered_in_ms=answered_in_ms,
-        counts=await look.read(queue_inspection.queues()),
+        counts=await look.read(queues.queues()),
         workers=workers,
         risk=risk.assess(risk.inputs(pulse, workers, refusals.recent)),
         refusals=refusals,
         newest_refusals=(await look.read(rejections.page(limit=NEWEST_REFUSALS))).rejections,
         latency=await look.read(latency()),
         sample=await look.read(throughput.sample()),
-        paused=frozenset(each.queue for each in await look.read(queue_inspection.paused())),
+        paused=frozenset(each.queue for each in await look.read(queues.paused())),
         failures=await look.read(attention.failures()),
     )
 
 
 async def read_workers(look: Look) -> list[WorkerView]:
-    sightings = await look.read(inspection.workers())
+    sightings = await look.read(workers.registry())
     registered = await look.read(registry.registrations())
     return registry.views(sightings, registered)
 

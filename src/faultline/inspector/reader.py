@@ -13,7 +13,10 @@ from typing import LiteralString, TypeVar
 
 import psycopg
 
-from faultline.database import (
+from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError
+from faultline.events import Event, emit
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import (
     AsyncConnection,
     Session,
     run_async,
@@ -21,10 +24,7 @@ from faultline.database import (
     sever,
     spoken,
 )
-from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError
-from faultline.events import Event, emit
-from faultline.link import Link
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from faultline import audit_log
-from faultline.audit_log import AuditFilter
 from faultline.inspector import documents, job_details, job_pages, rejections, reports
 from faultline.inspector.answers import Json
 from faultline.inspector.job_pages import JobFilter
 from faultline.inspector.search import Search, search
 from faultline.inspector.services import Shared
 from faultline.model import JobState
+from faultline.statements.audit import AuditFilter
+from faultline.statements.audit import page as audit_page
 
 LARGEST_PAGE = 1_000
 
@@ -64,7 +64,7 @@ async def workers(shared: Shared) -> Json:
 @router.get("/queues")
 async def queues(shared: Shared) -> Json:
     async with shared.reader.look() as look:
-        found = await documents.queues(look)
+        found = await documents.queue_counts(look)
     return Json(found)
 
 
@@ -93,7 +93,7 @@ async def audit(
     """What operators did, and which keys were refused."""
     wanted = AuditFilter(actor, action, object, result, address)
     async with shared.reader.look() as look:
-        page = await look.read(audit_log.page(wanted, limit=limit, before=before))
+        page = await look.read(audit_page(wanted, limit=limit, before=before))
     return Json(page.without_roles() if shared.settings.is_discreet else page)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from faultline.inspection import WorkerSighting, WorkerStatus
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
+from faultline.statements.workers import WorkerSighting, WorkerStatus
 
 MAX_WORKERS = 5_000
 

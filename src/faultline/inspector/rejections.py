@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from faultline.protocol import Row, Statement
+from faultline.statements.statement import Row, Statement
 
 COUNTED_UP_TO = 1_000
 

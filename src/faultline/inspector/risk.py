@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from faultline.inspection import WorkerStatus
 from faultline.inspector.leases import Pulse
 from faultline.inspector.registry import WorkerView
+from faultline.statements.workers import WorkerStatus
 
 RECENT_SECONDS = 600.0  # what counts as recent: a refusal,
 LOST_RECENTLY_SECONDS = 300.0  # and the loss of a worker

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 WINDOW_SECONDS = 10.0
 LONGEST_SECONDS = 60.0

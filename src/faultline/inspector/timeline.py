@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from faultline.inspection import LedgerEntry, LoggedAttempt, Rejection
 from faultline.model import JobState
-from faultline.protocol import Statement
+from faultline.statements.jobs import LedgerEntry, LoggedAttempt, Rejection
+from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 

@@ -5,42 +5,43 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from faultline import epoch, inspection, queue_inspection, waiting
 from faultline.explanation import Situation, explain
-from faultline.inspection import LockHolder, WorkerStatus
 from faultline.inspector.job_details import JobDetails
 from faultline.inspector.reader import Look
 from faultline.model import JobRecord, JobState
+from faultline.statements import clock, epochs, jobs, locks, queues, workers
+from faultline.statements.locks import LockHolder
+from faultline.statements.workers import WorkerStatus
 
 
 async def document(look: Look, job: JobDetails, *, is_discreet: bool) -> dict[str, Any]:
     """The answer that `faultline why` gives. A discreet one names no account and no query."""
-    workers = await look.read(inspection.workers())
+    registered = await look.read(workers.registry())
     shared = {
         name
-        for worker in workers
+        for worker in registered
         if worker.status is WorkerStatus.ALIVE and job.queue in worker.queues
         for name in worker.queues
     }
     ahead, elsewhere = 0, 0
     if job.state == JobState.QUEUED:
-        ahead, elsewhere = await look.read(inspection.jobs_ahead(job.id, sorted(shared)))
-    paused = await look.read(queue_inspection.paused())
+        ahead, elsewhere = await look.read(jobs.jobs_ahead(job.id, sorted(shared)))
+    paused = await look.read(queues.paused())
     holders = await _holders(look, job)
     if is_discreet:
         holders = [replace(holder, account=None, query=None) for holder in holders]
     answer = explain(
         Situation(
-            now=await look.read(inspection.clock()),
+            now=await look.read(clock.database_time()),
             job=_record(job),
-            workers=workers,
-            is_led=await look.read(inspection.is_led()),
+            workers=registered,
+            is_led=await look.read(workers.is_led()),
             ahead=ahead,
             ahead_elsewhere=elsewhere,
             holders=holders,
             pause=next((pause for pause in paused if pause.queue == job.queue), None),
-            deferral=await look.read(waiting.deferral_of(job.id)),
-            was_restored=(await look.read(epoch.status())).is_refused,
+            deferral=await look.read(jobs.deferral_of(job.id)),
+            was_restored=(await look.read(epochs.status())).is_refused,
         )
     )
     return {
@@ -56,8 +57,8 @@ async def _holders(look: Look, job: JobDetails) -> list[LockHolder]:
     try the lock itself, and does not resolve several lockers of one row."""
     if job.state not in (JobState.QUEUED, JobState.RUNNING):
         return []
-    locker = await look.read(inspection.last_locker(job.id))
-    return [] if locker is None else await look.read(inspection.holders([locker]))
+    locker = await look.read(locks.last_locker(job.id))
+    return [] if locker is None else await look.read(locks.holders([locker]))
 
 
 def _record(job: JobDetails) -> JobRecord:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from faultline.metrics.database_clock import DatabaseClock
-    from faultline.queue_inspection import QueueCount
+    from faultline.statements.queues import QueueCount
 
 
 class Meter:

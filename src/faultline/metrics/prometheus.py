@@ -27,7 +27,7 @@ from faultline.metrics.exposition import expose, registry_of
 from faultline.metrics.meter import Meter
 from faultline.metrics.series import BoundedNames, Series
 from faultline.model import Claim
-from faultline.queue_inspection import QueueCount, Standing
+from faultline.statements.queues import QueueCount, Standing
 
 _queue_of = attrgetter("queue")
 # Conversations about jobs. Heartbeats have a thread of their own, and recovery is another matter.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from faultline.metrics import meter
 from faultline.model import Enqueued
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 A = TypeVar("A", Enqueued, list[Enqueued])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 _EVIDENCE_LIMIT = 20
 

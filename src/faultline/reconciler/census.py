@@ -11,10 +11,10 @@ from collections import Counter
 
 import psycopg
 
-from faultline import inspection, loss_inspection, queue_inspection
 from faultline.errors import FaultlineError
-from faultline.link import Link, heed_cancellation
 from faultline.metrics import meter
+from faultline.postgres.reconnecting import Link, heed_cancellation
+from faultline.statements import losses, queues, workers
 
 COUNT_SECONDS = 5.0
 _COUNTING_SHARE = 20  # one part in so many of the time, where counting is dear
@@ -44,19 +44,19 @@ class Census:
 
     async def _count(self) -> None:
         await self._count_losses()
-        sightings = await self._link.run(inspection.workers())
+        sightings = await self._link.run(workers.registry())
         meter.current.workers(Counter(sighting.status.value for sighting in sightings))
-        counts = await self._link.run(queue_inspection.queues())
+        counts = await self._link.run(queues.queues())
         meter.current.queues(counts)
 
     async def _count_losses(self) -> None:
         if self._read_up_to is None:
-            self._read_up_to = await self._link.run(loss_inspection.log_end())
+            self._read_up_to = await self._link.run(losses.log_end())
         for _ in range(_PAGES):
-            losses = await self._link.run(loss_inspection.losses(self._read_up_to))
-            if losses.last_id == self._read_up_to:
+            lost = await self._link.run(losses.losses(self._read_up_to))
+            if lost.last_id == self._read_up_to:
                 return
-            self._read_up_to = losses.last_id
-            meter.current.expired(losses.expired)
-            for (queue, reason), jobs in losses.buried.items():
-                meter.current.failed(queue, reason, jobs)
+            self._read_up_to = lost.last_id
+            meter.current.expired(lost.expired)
+            for (queue, reason), number in lost.buried.items():
+                meter.current.failed(queue, reason, number)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import psycopg
 
-from faultline import stalls
 from faultline.config import HOLDER_GRACE_SECONDS
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.link import Link, is_transient
-from faultline.stalls import LapsedHolder
+from faultline.postgres.reconnecting import Link, is_transient
+from faultline.statements import locks
+from faultline.statements.locks import LapsedHolder
 from faultline.steady import steady_now
 
 _MAX_JOBS = 100
@@ -36,9 +36,7 @@ class Holders:
         if steady_now() < self._look_at:
             return
         self._look_at = steady_now() + _LOOK_SECONDS
-        statement = stalls.end_lapsed_holders(
-            grace_seconds=HOLDER_GRACE_SECONDS, max_jobs=_MAX_JOBS
-        )
+        statement = locks.end_lapsed_holders(grace_seconds=HOLDER_GRACE_SECONDS, max_jobs=_MAX_JOBS)
         found = await self._link.run(statement)
         seen = {_key(holder) for holder in found}
         self._said &= seen
@@ -49,11 +47,11 @@ class Holders:
             self._say(holder, outcome)
 
     async def _end_by_own_account(self, holder: LapsedHolder) -> str:
-        statement = stalls.end_session(holder, grace_seconds=HOLDER_GRACE_SECONDS)
+        statement = locks.end_session(holder, grace_seconds=HOLDER_GRACE_SECONDS)
         try:
             if await self._link.run(statement):
                 return "ended"
-            return "working" if await self._link.run(stalls.is_visible(holder)) else "hidden"
+            return "working" if await self._link.run(locks.is_visible(holder)) else "hidden"
         except (FaultlineError, psycopg.Error) as error:
             if is_transient(error):
                 raise

@@ -15,15 +15,16 @@ from __future__ import annotations
 import random
 import time
 
-from faultline import protocol
 from faultline.config import (
     LEADER_PULSE_SECONDS,
     LEADER_SILENCE_SECONDS,
     STAND_IN_SECONDS,
 )
-from faultline.link import Link
-from faultline.protocol import LEADER_KEY, LOCK_CLASS, Statement
+from faultline.postgres.reconnecting import Link
 from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
+from faultline.statements import workers
+from faultline.statements.statement import Statement
+from faultline.statements.workers import LEADER_KEY, LOCK_CLASS
 
 STAND_IN_KEY = -1
 _SILENCE_LIMIT = f"{LEADER_SILENCE_SECONDS:g}s"
@@ -47,16 +48,16 @@ class Leadership:
 
     async def take(self) -> tuple[bool, int]:
         """Whether this reconciler leads from now on, and how many workers there are to compete with."""
-        statement = protocol.try_to_lead(silence_limit=_SILENCE_LIMIT)
-        leads, workers = await self._link.run(statement)
+        statement = workers.try_to_lead(silence_limit=_SILENCE_LIMIT)
+        leads, rivals = await self._link.run(statement)
         self.stands_in = self.is_contested = False
         if leads:
             self._beats = 0
         elif time.monotonic() >= self._due_at:
-            await self._watch(workers)
+            await self._watch(rivals)
         if leads or self.stands_in:
             self._due_at = 0.0
-        return leads or self.stands_in, workers
+        return leads or self.stands_in, rivals
 
     async def keep(self) -> bool:
         """Show life, when it is time to; False when another one leads again, or nobody does."""

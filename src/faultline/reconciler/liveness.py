@@ -8,7 +8,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from faultline.config import RECONNECT_SECONDS
-from faultline.protocol import LeaseSighting, Survey
+from faultline.statements.workers import LeaseSighting, Survey
 
 _CROWD = 3
 _GRACE_SECONDS = 1.0

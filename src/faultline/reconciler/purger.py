@@ -11,8 +11,8 @@ import psycopg
 from faultline.config import Retention
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.link import Link, heed_cancellation
-from faultline.upkeep import REST_FACTOR, Sweep
+from faultline.postgres.reconnecting import Link, heed_cancellation
+from faultline.statements.retention import REST_FACTOR, Sweep
 
 # Not at once: a reconciler that has just begun to lead has dead workers to look for.
 FIRST_SWEEP_SECONDS = 60.0

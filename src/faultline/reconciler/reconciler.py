@@ -16,7 +16,6 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import protocol
 from faultline.config import (
     LEADER_PULSE_SECONDS,
     LEADERSHIP_SECONDS,
@@ -25,20 +24,21 @@ from faultline.config import (
     RECONNECT_SECONDS,
     Retention,
 )
-from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.health.report import Vitals
-from faultline.link import Link, heed_cancellation, is_transient
 from faultline.metrics import meter
 from faultline.model import JobState
-from faultline.protocol import Survey
+from faultline.postgres.reconnecting import Link, heed_cancellation, is_transient
+from faultline.postgres.sessions import AsyncConnection, Session
 from faultline.reconciler.census import Census
 from faultline.reconciler.holders import Holders
 from faultline.reconciler.leadership import Leadership
 from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
 from faultline.reconciler.rescheduling import Rescheduler
+from faultline.statements import protocol, workers
+from faultline.statements.workers import Survey
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 
@@ -137,7 +137,7 @@ class Reconciler:
 
     async def _lead(self) -> None:
         """For as long as it may: for ever, unless it stands in for another one."""
-        await self._link.run(protocol.bury_workers([]))
+        await self._link.run(workers.bury_workers([]))
         await self._rescheduler.begin()
         beside = [asyncio.create_task(self._purger.run())]
         if meter.current.is_on:
@@ -175,7 +175,7 @@ class Reconciler:
     async def _look(self) -> float:
         """Look once, act on it, and say how long to wait before the next look."""
         began, sent_at = time.monotonic(), steady_now()
-        survey = await self._link.run(protocol.survey())
+        survey = await self._link.run(workers.survey())
         self._heard_at = steady_now()
         cost = time.monotonic() - began
         restored_at = self._link.restored_at
@@ -201,7 +201,7 @@ class Reconciler:
             await self._give_back(dead, lapsed)
         await self._holders.look(-(survey.next_expiry_seconds or 0.0))
         if dead:
-            await self._link.run(protocol.bury_workers(dead))
+            await self._link.run(workers.bury_workers(dead))
         await self._rescheduler.look(
             survey.clock_seconds,
             sent_at=sent_at,
@@ -227,7 +227,7 @@ class Reconciler:
         now = time.monotonic()
         if now < self._observe_at:
             return []
-        sightings = await self._link.run(protocol.running_leases(limit=_OBSERVED_LEASES))
+        sightings = await self._link.run(workers.running_leases(limit=_OBSERVED_LEASES))
         cost = time.monotonic() - now
         self._observe_at = now + max(_OBSERVE_SECONDS, _LOOKING_SHARE * cost)
         return self._observer.lapsed(sightings, now)

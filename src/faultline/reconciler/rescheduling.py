@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from faultline import waiting
 from faultline.events import Event, emit
-from faultline.link import Link
+from faultline.postgres.reconnecting import Link
+from faultline.statements import clock
 from faultline.steady import steady_now
 
 _TOLERANCE_SECONDS = 1.0  # a job that waits for so much longer is no matter
@@ -49,7 +49,7 @@ class Rescheduler:
 
     async def begin(self) -> None:
         """When this reconciler begins to lead: the clock may have been set back before."""
-        self._notice(await self._link.run(waiting.clock_setback()))
+        self._notice(await self._link.run(clock.clock_setback()))
 
     async def look(
         self,
@@ -85,7 +85,7 @@ class Rescheduler:
     async def _reschedule(self, may_go_on: Callable[[], Awaitable[bool]]) -> int:
         jobs, after = 0, None
         for _ in range(_MAX_PAGES):
-            page = await self._link.run(waiting.reschedule_stranded(after))
+            page = await self._link.run(clock.reschedule_stranded(after))
             jobs, after = jobs + page.jobs, page.next
             if after is None or not await may_go_on():
                 break

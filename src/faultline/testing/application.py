@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from faultline.address import FILE_VARIABLE, VARIABLE
 from faultline.app import Faultline
+from faultline.postgres.address import FILE_VARIABLE, VARIABLE
 
 _CLOSE_SECONDS = 10.0
 _closing: set[asyncio.Task[Any]] = set()  # the event loop itself keeps only weak references

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from faultline.database import Connection
 from faultline.errors import FaultlineError
 from faultline.job import Job
+from faultline.postgres.sessions import Connection
 from faultline.task import Task
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from faultline.app import Faultline
-from faultline.database import Connection, connect
 from faultline.errors import InvalidInput
+from faultline.postgres.sessions import Connection, connect
 from faultline.testing.databases import require_test_database
 
 _SHIFTED = (

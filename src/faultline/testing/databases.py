@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import conninfo, sql
 
-from faultline import epoch
-from faultline.database import Connection, connect, run
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import epochs
 
 SERVER_VARIABLE = "FAULTLINE_TEST_DATABASE_URL"
 MARK = "made by faultline.testing"
@@ -66,7 +66,7 @@ class Databases:
             try:
                 migrate(url_of(self.server_url, name))
                 with connect(url_of(self.server_url, name)) as conn:
-                    run(conn, epoch.forget_database())  # it is there to be copied
+                    run(conn, epochs.forget_database())  # it is there to be copied
             except BaseException:
                 drop_database(admin, name)
                 raise

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
-from faultline.database import AsyncConnection, connect, open_session_async
 from faultline.errors import FaultlineError
 from faultline.model import DEFAULT_QUEUE
+from faultline.postgres.sessions import AsyncConnection, connect, open_session_async
 from faultline.testing.application import close_pool_here
 from faultline.testing.attempted import Attempted, Logbook
 from faultline.testing.shadow import shadow_of

@@ -23,7 +23,7 @@ from faultline.tracing.place import context_of, mark_failed, messaging, place_of
 from faultline.tracing.switch import Enqueueing, version
 
 if TYPE_CHECKING:
-    from faultline.protocol import Reaped
+    from faultline.statements.protocol import Reaped
 
 T = TypeVar("T")
 

@@ -18,10 +18,10 @@ from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.workers import stacks
 from faultline.workers.children import ChildCall
+from faultline.workers.handler_resources import Tools
 from faultline.workers.leases import Lease
 from faultline.workers.stacks import Stack
 from faultline.workers.threads import InterruptibleCall
-from faultline.workers.tools import Tools
 
 _GRACE_SECONDS = 1.0
 _CUT_SECONDS = 0.02

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from faultline.database_errors import is_server_loss
-from faultline.link import Link
-from faultline.outage import Outage
+from faultline.postgres.errors import is_server_loss
+from faultline.postgres.outage import Outage
+from faultline.postgres.reconnecting import Link
 from faultline.workers.attempt import Attempt
 
 # The server ends its sessions one after the other: that of the handler may be the first.

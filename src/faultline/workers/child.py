@@ -18,13 +18,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from faultline.database import AsyncPool, Place, Pool, make_async_pool, make_pool
-from faultline.database_errors import is_server_loss
 from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
 from faultline.handler_errors import name_of, tame, text_of, traceback_of
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
+from faultline.postgres.errors import is_server_loss
+from faultline.postgres.sessions import AsyncPool, Place, Pool, make_async_pool, make_pool
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.tracing import tracing

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from faultline.database import Place
 from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
 from faultline.job import Job
 from faultline.model import CommitPhase
+from faultline.postgres.sessions import Place
 from faultline.task import Task
 from faultline.tracing import tracing
 from faultline.workers.child import Begun, Failure, Pipe, Request, ServerFailed, Success, main

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import psycopg
 
-from faultline import protocol
 from faultline.errors import FaultlineError
-from faultline.link import Link, heed_cancellation, is_transient
 from faultline.metrics import meter
 from faultline.model import CommitOutcome
-from faultline.protocol import CommitVerdict
+from faultline.postgres.reconnecting import Link, heed_cancellation, is_transient
+from faultline.statements import protocol
+from faultline.statements.protocol import CommitVerdict
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 from faultline.workers.leases import Lease

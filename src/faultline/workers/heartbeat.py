@@ -18,17 +18,18 @@ from operator import attrgetter
 
 import psycopg
 
-from faultline import inspection, protocol
-from faultline.bounded import Patience
 from faultline.config import WorkerSettings
-from faultline.database import Connection, open_session, run
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
-from faultline.link import Backoff
 from faultline.metrics import meter
 from faultline.model import Renewal
-from faultline.outage import outage_of
-from faultline.protocol import Beat
+from faultline.postgres.bounded import Patience
+from faultline.postgres.outage import outage_of
+from faultline.postgres.reconnecting import Backoff
+from faultline.postgres.sessions import Connection, open_session, run
+from faultline.statements import protocol, workers
+from faultline.statements.clock import database_time
+from faultline.statements.protocol import Beat
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease, LeaseBook
 
@@ -181,7 +182,7 @@ class Heartbeat:
         clock = meter.current.clock
         if clock is not None and clock.is_due():
             sent_at = time.monotonic()
-            clock.learn(run(self._connection(), inspection.clock()), sent_at=sent_at)
+            clock.learn(run(self._connection(), database_time()), sent_at=sent_at)
 
     def _renew(self, conn: Connection, leases: list[Lease], lease_seconds: float) -> int:
         """How many of them are ours for another while."""
@@ -235,7 +236,7 @@ class Heartbeat:
 
     def _hold_lock(self, conn: Connection, lock_key: int) -> None:
         """Tried again with every beat: a session that was refused the lock still renews leases."""
-        self._holds_lock = run(conn, protocol.hold_worker_lock(lock_key))
+        self._holds_lock = run(conn, workers.hold_worker_lock(lock_key))
         if not self._holds_lock and not self._said_unheld:
             emit(
                 Event.DEGRADED,
@@ -246,7 +247,7 @@ class Heartbeat:
 
     def _register_again(self) -> None:
         """The row was purged after a day of silence; both sessions still hold its lock."""
-        statement = protocol.register_worker(
+        statement = workers.register_worker(
             self._settings.worker_id,
             host=socket.gethostname(),
             pid=os.getpid(),

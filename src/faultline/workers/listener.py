@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 
 import psycopg
 
-from faultline.database import IN_RECOVERY, AsyncConnection, Session, run_async
 from faultline.errors import DatabaseUnavailable, FaultlineError
 from faultline.events import Event, emit
-from faultline.link import Link, heed_cancellation, is_transient
-from faultline.protocol import CHANNEL, call_of, is_drain_requested
+from faultline.postgres.reconnecting import Link, heed_cancellation, is_transient
+from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, Session, run_async
+from faultline.statements.protocol import CHANNEL
+from faultline.statements.workers import call_of, is_drain_requested
 
 # Between two questions whether the server is still there, and still the primary: a notification is
 # never sent on a standby, and a frozen server sends nothing.

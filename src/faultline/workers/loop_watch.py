@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from faultline import protocol, stalls
 from faultline.config import WorkerSettings
-from faultline.database import Connection, run
 from faultline.errors import AttemptTimeout, FaultlineError
 from faultline.events import Event, emit
 from faultline.model import Claim
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import protocol, statement, workers
 from faultline.steady import steady_now
 from faultline.workers import stacks
 from faultline.workers.attempt import AbortCause, Attempt
@@ -211,10 +211,10 @@ class LoopWatch:
         """Let the registry say where the loop is blocked now, or that it is not."""
         blockage, worker = self._blockage, self._settings.worker_id
         if blockage is None:
-            statement = stalls.report_blocked(worker, None)
+            statement = workers.report_blocked(worker, None)
         else:
             attempt, stack = blockage.attempt, blockage.stack
-            statement = stalls.report_blocked(
+            statement = workers.report_blocked(
                 worker,
                 steady_now() - blockage.since,
                 job_id=None if attempt is None else attempt.claim.job_id,
@@ -251,7 +251,7 @@ class LoopWatch:
         is_settled.set()
 
 
-def _persist(conn: Connection, statement: protocol.Statement[Any]) -> bool:
+def _persist(conn: Connection, statement: statement.Statement[Any]) -> bool:
     """Whether it was done. A row that is locked, or a lease that was lost, is left to recovery."""
     try:
         with conn.transaction():

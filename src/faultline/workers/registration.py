@@ -9,17 +9,18 @@ import time
 
 import psycopg
 
-from faultline import inspection, protocol, server_inspection
 from faultline.config import WorkerSettings
-from faultline.database import AsyncConnection, Session, run_async
 from faultline.errors import FaultlineError, StaleLease
 from faultline.events import Event, emit
-from faultline.link import Link, is_transient
 from faultline.metrics import meter
-from faultline.protocol import Statement
+from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.sessions import AsyncConnection, Session, run_async
+from faultline.statements import protocol, server, workers
+from faultline.statements.clock import database_time
+from faultline.statements.statement import Statement
+from faultline.workers.bounded_calls import Talks
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
-from faultline.workers.talks import Talks
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 _GOODBYE_SECONDS = 2.0
@@ -38,7 +39,7 @@ class Registration:
 
     async def renew(self, conn: AsyncConnection, session: Session) -> None:
         settings = self._settings
-        statement = protocol.register_worker(
+        statement = workers.register_worker(
             settings.worker_id,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -48,7 +49,7 @@ class Registration:
         lock_key = await run_async(conn, statement)
         if (clock := meter.current.clock) is not None:  # before the first job that it times
             sent_at = time.monotonic()
-            clock.learn(await run_async(conn, inspection.clock()), sent_at=sent_at)
+            clock.learn(await run_async(conn, database_time()), sent_at=sent_at)
         if self._heartbeat.is_started:
             self._heartbeat.hold(lock_key)
         else:
@@ -87,7 +88,7 @@ class Registration:
 
     @staticmethod
     async def _say_weak_durability(conn: AsyncConnection) -> None:
-        found = await run_async(conn, server_inspection.settings(_DURABILITY))
+        found = await run_async(conn, server.settings(_DURABILITY))
         if weak := [name for name in _DURABILITY if found.get(name) == "off"]:
             emit(
                 Event.DEGRADED,
@@ -96,10 +97,10 @@ class Registration:
 
     async def mark_draining(self, link: Link) -> None:
         """Also registers anew where the link is: what an unanswered claim has taken is handed back."""
-        await self._if_possible(link, protocol.drain_worker(self._settings.worker_id))
+        await self._if_possible(link, workers.drain_worker(self._settings.worker_id))
 
     async def remove(self, link: Link) -> None:
-        await self._if_possible(link, protocol.deregister_worker(self._settings.worker_id))
+        await self._if_possible(link, workers.deregister_worker(self._settings.worker_id))
 
     async def _if_possible(self, link: Link, statement: Statement[None]) -> None:
         """Nice to have: with the database away, the reconciler will find out by itself."""

@@ -12,7 +12,7 @@ from types import FrameType
 
 from faultline.events import Event, emit
 from faultline.health.report import Child
-from faultline.link import Backoff
+from faultline.postgres.reconnecting import Backoff
 from faultline.steady import steady_now
 from faultline.workers.roster import Roster
 

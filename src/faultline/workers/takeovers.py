@@ -8,11 +8,11 @@ from typing import Any
 
 import psycopg
 
-from faultline import loss_inspection
 from faultline.errors import FaultlineError
-from faultline.link import Link
 from faultline.metrics import meter
 from faultline.model import Claim
+from faultline.postgres.reconnecting import Link
+from faultline.statements import losses
 
 
 class Takeovers:
@@ -28,7 +28,7 @@ class Takeovers:
 
     async def _look(self, claims: Sequence[Claim]) -> None:
         try:
-            takeovers = await self._link.run(loss_inspection.takeovers(claims))
+            takeovers = await self._link.run(losses.takeovers(claims))
         except (FaultlineError, psycopg.Error):
             return  # a number less, and the link has counted the error
         for takeover in takeovers:

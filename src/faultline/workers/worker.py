@@ -12,34 +12,34 @@ import psycopg
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
-from faultline.database import AsyncConnection, Place, Session, place_of
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.health.report import Vitals
-from faultline.link import Link, OnConnect, is_transient
 from faultline.metrics import meter
 from faultline.model import Claim
-from faultline.outage import outage_of
+from faultline.postgres.outage import outage_of
+from faultline.postgres.reconnecting import Link, OnConnect, is_transient
+from faultline.postgres.sessions import AsyncConnection, Place, Session, place_of
 from faultline.steady import steady_now
 from faultline.task import DEFAULT_RETRY
 from faultline.workers.attempt import AbortCause
 from faultline.workers.blame import Blame
-from faultline.workers.claimer import Claimer
+from faultline.workers.bounded_calls import Talks, Unanswered
+from faultline.workers.claiming import Claimer
 from faultline.workers.committer import Committer
-from faultline.workers.executor import Executor
-from faultline.workers.hands import Hands
+from faultline.workers.execution import Executor
+from faultline.workers.handler_resources import Tools
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.listener import Listener
 from faultline.workers.loop_watch import LoopWatch
+from faultline.workers.outcomes import Settlement
 from faultline.workers.pace import Pace
 from faultline.workers.readiness import Readiness
 from faultline.workers.registration import Registration
-from faultline.workers.sentinel import Sentinel
-from faultline.workers.settlement import Settlement
+from faultline.workers.self_fencing import Sentinel
+from faultline.workers.slots import Hands
 from faultline.workers.takeovers import Takeovers
-from faultline.workers.talks import Talks, Unanswered
-from faultline.workers.tools import Tools
 from faultline.workers.unknown_tasks import UnknownTasks
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from faultline.database import Connection, connect
+from faultline.postgres.sessions import Connection, connect
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_tasks import noop, write
 from faultline_drills.bench.bench_workers import BenchNotRun, BenchWorkers

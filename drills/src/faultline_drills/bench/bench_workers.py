@@ -11,8 +11,8 @@ import tempfile
 import time
 from types import TracebackType
 
-from faultline.address import environment_with
 from faultline.errors import FaultlineError
+from faultline.postgres.address import environment_with
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_tasks import APP
 

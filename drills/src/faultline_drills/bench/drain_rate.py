@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 from uuid import UUID
 
-from faultline.database import Connection
+from faultline.postgres.sessions import Connection
 from faultline.task import Task
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_workers import BenchWorkers

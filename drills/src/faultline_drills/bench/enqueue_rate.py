@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline.database import Connection
+from faultline.postgres.sessions import Connection
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_tasks import wait
 from faultline_drills.bench.measurements import Rate

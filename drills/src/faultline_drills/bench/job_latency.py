@@ -6,7 +6,7 @@ import random
 import time
 from uuid import UUID
 
-from faultline.database import Connection
+from faultline.postgres.sessions import Connection
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_tasks import stamp
 from faultline_drills.bench.bench_workers import BenchWorkers

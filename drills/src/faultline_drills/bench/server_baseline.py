@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faultline.database import Connection
+from faultline.postgres.sessions import Connection
 from faultline_drills.bench.measurements import Times
 from faultline_drills.bench.sampling import sample_times, timed
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from faultline.database import Connection
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
+from faultline.postgres.sessions import Connection
 from faultline_drills.arena import Arena
 from faultline_drills.campaign.control_loop import FEWEST_WORKERS, ControlLoop
 from faultline_drills.campaign.fault_plan import (

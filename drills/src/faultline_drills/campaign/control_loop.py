@@ -17,9 +17,9 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import Connection, run
 from faultline.errors import FaultlineError, IllegalTransition
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena, DrillNotRun
 from faultline_drills.campaign.fault_plan import KILLS, STALLS, FaultKind, PlannedJob
 from faultline_drills.crowd import Crowd

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from faultline.cli.context import Context
 from faultline.config import MAX_CONCURRENCY
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
 from faultline_drills.bench import STEPS, BenchReport, BenchSettings, Measurement, Rate, run_bench
 from faultline_drills.bench.bench_settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
 from faultline_drills.bench.sampling import REPEATS

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from faultline.database import connect
 from faultline.embedded.account import hand_over
 from faultline.embedded.data_directory import PASSWORD_FILE
 from faultline.embedded.server import Server
+from faultline.postgres.sessions import connect
 from faultline_drills.cluster.member import Member
 from faultline_drills.cluster.programs import run_program
 

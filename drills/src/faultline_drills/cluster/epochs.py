@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline.epoch import COUNTER_BITS
+from faultline.statements.epochs import COUNTER_BITS
 from faultline_drills.arena import Arena
 
 

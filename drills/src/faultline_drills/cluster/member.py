@@ -8,8 +8,8 @@ from typing import Any, LiteralString
 
 from psycopg import conninfo, sql
 
-from faultline.database import connect
 from faultline.embedded.server import Server
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import POLL_SECONDS, DrillNotRun
 from faultline_drills.cluster.base_backup import STANDBY, start_as
 from faultline_drills.cluster.power import freeze, power_off

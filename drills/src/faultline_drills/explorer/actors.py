@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import FaultlineError, StaleLease
 from faultline.model import Claim
+from faultline.postgres.sessions import run
 from faultline.reconciler.reconciler import Reconciler
+from faultline.statements import protocol
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import RoundTripFault
 from faultline_drills.explorer.worker_actor import SteppedLink, run_to_completion

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recorder import install_records, read_world
 from faultline_drills.world import World

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from uuid import UUID
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import FaultlineError
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.explorer.explorer_database import ExplorerDatabase
 from faultline_drills.explorer.interleaving import ExecutionRecord, Step
 from faultline_drills.explorer.scheduler import ActorThread, Decide, StepScheduler

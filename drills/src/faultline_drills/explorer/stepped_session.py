@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from faultline.database import Connection, connect
+from faultline.postgres.sessions import Connection, connect
 from faultline_drills.explorer.step_permit import StepPermit
 
 

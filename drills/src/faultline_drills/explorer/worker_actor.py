@@ -13,21 +13,21 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 
-from faultline import protocol
 from faultline.config import WorkerSettings
-from faultline.database import Connection, is_connection_lost, run
 from faultline.errors import FaultlineError
 from faultline.job import Job
-from faultline.link import Link
 from faultline.model import Claim
-from faultline.protocol import Statement
+from faultline.postgres.reconnecting import Link
+from faultline.postgres.sessions import Connection, is_connection_lost, run
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.attempt import Attempt, Raised, Returned
 from faultline.workers.committer import Committer
-from faultline.workers.executor import Executor
+from faultline.workers.execution import Executor
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
-from faultline.workers.settlement import Settlement
+from faultline.workers.outcomes import Settlement
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
 from faultline_drills.history import Phase, Verb

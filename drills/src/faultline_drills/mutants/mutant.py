@@ -15,9 +15,9 @@ OPERATING = "sql/operating.sql"
 GUARDS = "sql/guards.sql"
 HANDLER_TRANSACTIONS = "sql/handler_transactions.sql"
 MIGRATION = "sql/migrations/0001_initial.sql"
-SETTLEMENT = "workers/settlement.py"
-EXECUTOR = "workers/executor.py"
-SESSION_SETTINGS = "session_settings.py"
+OUTCOMES = "workers/outcomes.py"
+EXECUTION = "workers/execution.py"
+SESSION_SETTINGS = "statements/session_settings.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faultline_drills.mutants.mutant import (
-    EXECUTOR,
+    EXECUTION,
     HANDLER_TRANSACTIONS,
     SESSION_SETTINGS,
     Edit,
@@ -101,7 +101,7 @@ TRANSACTION_MUTANTS = (
         _HALF_WAY,
         (
             Edit(
-                EXECUTOR,
+                EXECUTION,
                 "        if error is None and lost is not None and isinstance(ending, Returned):\n",
                 "        if False and isinstance(ending, Returned):\n",
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline_drills.mutants.mutant import EXECUTOR, SETTLEMENT, Edit, Mutant, drill
+from faultline_drills.mutants.mutant import EXECUTION, OUTCOMES, Edit, Mutant, drill
 
 WORKER_MUTANTS = (
     Mutant(
@@ -11,7 +11,7 @@ WORKER_MUTANTS = (
         drill("delayed_commit_message"),
         (
             Edit(
-                SETTLEMENT,
+                OUTCOMES,
                 "        if await self._persist(self._desk, in_ledger, lease):\n",
                 "        if error is not None or await self._persist(self._desk, in_ledger, lease):\n",
             ),
@@ -23,7 +23,7 @@ WORKER_MUTANTS = (
         drill("unanswered_commit"),
         (
             Edit(
-                SETTLEMENT,
+                OUTCOMES,
                 "            if is_charged:\n                await self._fail(lease, cause",
                 "            if True:\n                await self._fail(lease, cause",
             ),
@@ -35,7 +35,7 @@ WORKER_MUTANTS = (
         drill("unanswered_commit"),
         (
             Edit(
-                SETTLEMENT,
+                OUTCOMES,
                 "        is_released = await self._persist(link, statement, lease)\n",
                 "        is_released = statement is not None\n",
             ),
@@ -47,7 +47,7 @@ WORKER_MUTANTS = (
         drill("lost_commit_acknowledgement"),
         (
             Edit(
-                EXECUTOR,
+                EXECUTION,
                 "        elif phase is CommitPhase.FENCED:\n",
                 "        elif phase is CommitPhase.FENCED and error is not None:\n"
                 "            attempt.job._phase = CommitPhase.UNCOMMITTED\n"
@@ -62,7 +62,7 @@ WORKER_MUTANTS = (
         drill("fenced_step"),
         (
             Edit(
-                SETTLEMENT,
+                OUTCOMES,
                 "        claim = lease.claim\n        self._book.remove(lease)",
                 "        running = Statement(\n"
                 '            "SELECT lease_owner FROM faultline.jobs"\n'
@@ -85,7 +85,7 @@ WORKER_MUTANTS = (
         drill("stale_batch"),
         (
             Edit(
-                SETTLEMENT,
+                OUTCOMES,
                 "        elif verdict.outcome is CommitOutcome.STALE:\n",
                 "        elif verdict.outcome is None:\n",
             ),
@@ -97,7 +97,7 @@ WORKER_MUTANTS = (
         drill("stale_takeover"),
         (
             Edit(
-                EXECUTOR,
+                EXECUTION,
                 "            await settlement.stale(lease, error)\n",
                 "            settlement.committed(lease)\n",
             ),
@@ -121,12 +121,12 @@ WORKER_MUTANTS = (
         drill("worker_clock_behind"),
         (
             Edit(
-                "protocol.py",
+                "statements/protocol.py",
                 "FROM faultline.claim(%s, %s, %s, %s",
                 "FROM faultline.claim(%s, %s, %s, to_timestamp(%s) - clock_timestamp()",
             ),
             Edit(
-                "protocol.py",
+                "statements/protocol.py",
                 "(worker, list(queues), batch_size, _seconds(lease_seconds)",
                 "(worker, list(queues), batch_size, __import__('time').time() + lease_seconds",
             ),

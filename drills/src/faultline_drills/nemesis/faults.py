@@ -10,8 +10,8 @@ from typing import LiteralString
 
 import psycopg
 
-from faultline.database import connect
 from faultline.errors import DatabaseUnavailable
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import DrillNotRun
 from faultline_drills.nemesis.battlefield import Battlefield
 from faultline_drills.nemesis.messages import is_batch_commit, is_commit

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import LiteralString
 from uuid import UUID
 
-from faultline.database import Connection, connect
 from faultline.errors import FaultlineError
+from faultline.postgres.sessions import Connection, connect
 from faultline_drills.race.payment_task import BEHAVIOUR_VARIABLE, charge
 from faultline_drills.race.race_timeline import RaceEvent
 from faultline_drills.witness import Witness

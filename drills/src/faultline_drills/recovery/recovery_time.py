@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from uuid import UUID
 
-from faultline import protocol
-from faultline.database import Connection, connect, run
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import protocol
 from faultline_drills.arena import DrillNotRun
 from faultline_drills.recovery.endless_task import linger
 from faultline_drills.witness import Witness

@@ -7,7 +7,7 @@ happens: the worker cannot know that, and has to find out.
 
 from __future__ import annotations
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import Arena
 from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to

@@ -15,10 +15,10 @@ from uuid import UUID
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import Connection, connect, run
 from faultline.errors import FaultlineError
 from faultline.model import JobState
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import protocol
 from faultline_drills.arena import POLL_SECONDS, Arena
 from faultline_drills.crowd import all_at_once
 from faultline_drills.history import Phase, Verb

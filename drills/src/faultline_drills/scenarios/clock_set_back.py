@@ -11,8 +11,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena
 from faultline_drills.clock import lacking as lacks_a_clock
 from faultline_drills.clock.movable import MovableClock

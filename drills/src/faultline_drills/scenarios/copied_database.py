@@ -12,10 +12,10 @@ from typing import LiteralString
 
 from psycopg import conninfo, sql
 
-from faultline import epoch, protocol
-from faultline.database import Connection, connect, run
 from faultline.errors import ServerChanged
 from faultline.model import Claim
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import epochs, protocol
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario
 from faultline_drills.workload import note
@@ -38,7 +38,7 @@ def copied_database(arena: Arena) -> None:
         arena.expect(not _tokens(mine) & _tokens(theirs), "no token is given out in both databases")
         for claim in theirs:
             run(arena.conn, protocol.release(claim))
-        run(copy, epoch.bump("a drill"))
+        run(copy, epochs.bump("a drill"))
         after = _claim(copy)
         arena.expect(bool(after), "the copy goes on once an operator has said so")
         arena.expect(not _tokens(after) & _tokens(theirs), "its tokens are not the original's")

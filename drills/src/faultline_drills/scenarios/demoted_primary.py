@@ -16,8 +16,8 @@ import time
 import psycopg
 from psycopg import conninfo
 
-from faultline.database import connect
 from faultline.errors import FaultlineError
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import Arena
 from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epochs, lacking
 from faultline_drills.producer import LibraryProducer

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faultline.database import connect
 from faultline.embedded.account import hand_over
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario
 from faultline_drills.witness import Witness

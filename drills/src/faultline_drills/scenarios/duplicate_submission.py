@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import psycopg
 
-from faultline.database import Connection
 from faultline.errors import FaultlineError, IdempotencyConflict
 from faultline.model import Enqueued
+from faultline.postgres.sessions import Connection
 from faultline_drills.arena import Arena
 from faultline_drills.crowd import all_at_once
 from faultline_drills.history import Phase, Verb

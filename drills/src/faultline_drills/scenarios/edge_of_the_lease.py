@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from importlib import resources
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import StaleLease
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario
 from faultline_drills.subjects import Subject, weaken

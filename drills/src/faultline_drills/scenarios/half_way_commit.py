@@ -14,11 +14,11 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from faultline import protocol, transactions
-from faultline.database import Connection, connect, run, translate
 from faultline.errors import FaultlineError, NotCommitted, StaleLease
 from faultline.model import Claim
-from faultline.protocol import Statement
+from faultline.postgres.sessions import Connection, connect, run, translate
+from faultline.statements import protocol, transactions
+from faultline.statements.statement import Statement
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario
 from faultline_drills.workload import bend, pay

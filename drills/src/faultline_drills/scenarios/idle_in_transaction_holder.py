@@ -8,7 +8,7 @@ wakes up its session is gone, and its report about the job is refused.
 
 from __future__ import annotations
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario
 from faultline_drills.workload import pay

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import StaleLease
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena
 from faultline_drills.history import Phase, Verb
 from faultline_drills.scenario import scenario

@@ -13,10 +13,10 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from faultline import protocol
-from faultline.database import run
 from faultline.errors import FaultlineError
 from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena
 from faultline_drills.history import Phase, Verb
 from faultline_drills.scenario import scenario

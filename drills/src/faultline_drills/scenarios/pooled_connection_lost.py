@@ -7,7 +7,7 @@ does not hand out the connection that died.
 
 from __future__ import annotations
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import Arena
 from faultline_drills.nemesis.messages import is_effect
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to

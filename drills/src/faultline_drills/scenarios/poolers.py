@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from faultline.protocol import LOCK_CLASS
+from faultline.statements.workers import LOCK_CLASS
 from faultline_drills.arena import Arena
 from faultline_drills.lateness import stalled_worker, wake_to_the_end
 from faultline_drills.pooler import SESSION, TRANSACTION, Pooler, lacking, pooler_to

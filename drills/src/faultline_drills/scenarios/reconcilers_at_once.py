@@ -11,10 +11,10 @@ import random
 import time
 from collections.abc import Callable
 
-from faultline import protocol
-from faultline.database import Connection, run
 from faultline.errors import StaleLease
 from faultline.model import Claim
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena
 from faultline_drills.crowd import all_at_once
 from faultline_drills.history import Phase, Verb

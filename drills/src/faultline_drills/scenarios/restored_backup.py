@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable
 from typing import LiteralString
 
-from faultline import protocol
-from faultline.address import environment_with
-from faultline.database import run
 from faultline.embedded import Server
 from faultline.errors import ServerChanged
+from faultline.postgres.address import environment_with
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena, DrillNotRun
 from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Load, Member, expect_epochs, lacking
 from faultline_drills.cluster.base_backup import RECOVERY, base_backup, start_as

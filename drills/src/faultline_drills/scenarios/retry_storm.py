@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-from faultline import protocol
-from faultline.database import Connection, run
 from faultline.errors import IllegalTransition
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import protocol
 from faultline_drills.arena import POLL_SECONDS, Arena
 from faultline_drills.crowd import all_at_once
 from faultline_drills.history import Phase, Verb

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from itertools import cycle
 from uuid import UUID
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena, DrillNotRun
 from faultline_drills.history import Phase, Verb
 from faultline_drills.producer import Producer

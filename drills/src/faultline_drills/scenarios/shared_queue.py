@@ -8,8 +8,8 @@ counts a job of an unknown task as failed: all of its jobs are dead before the r
 
 from __future__ import annotations
 
-from faultline import protocol
-from faultline.database import run
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
 from faultline_drills import neighbour, workload
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario

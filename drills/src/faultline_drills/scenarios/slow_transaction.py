@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import psycopg
 
-from faultline import protocol
-from faultline.database import connect, run
 from faultline.errors import StaleLease
+from faultline.postgres.sessions import connect, run
+from faultline.statements import protocol
 from faultline_drills.arena import Arena
 from faultline_drills.history import Phase, Verb
 from faultline_drills.scenario import scenario

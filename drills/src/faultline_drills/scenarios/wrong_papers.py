@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import psycopg
 
-from faultline import protocol, waiting
-from faultline.database import run, translate
 from faultline.errors import FaultlineError, IllegalTransition, StaleLease
 from faultline.model import Claim, CommitOutcome, JobState, Renewal
-from faultline.protocol import Statement
+from faultline.postgres.sessions import run, translate
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
 from faultline_drills.arena import Arena, DrillNotRun
 from faultline_drills.history import Phase, Verb
 from faultline_drills.scenario import scenario
@@ -80,7 +80,7 @@ def _present(arena: Arena, papers: Claim, what: str) -> None:
         _expect_refusal(arena, statement, f"{verb} with {what}")
     # The batch that has no writes of its own beside it answers instead of raising.
     _count(arena, _batch_is_stale(arena, papers), f"commit_many with {what}")
-    defer = waiting.defer_many([papers], retry_seconds=0, reason="late")
+    defer = protocol.defer_many([papers], retry_seconds=0, reason="late")
     _count(arena, not run(arena.conn, defer), f"defer_many with {what}")
     # Nor does it help to claim that the entry is part of a batch, or to make it look like one.
     entry = Statement(
@@ -106,7 +106,7 @@ def _writes(papers: Claim) -> dict[str, Statement[Any]]:
         "assert_fence": protocol.assert_fence(papers),
         "fail": protocol.fail(papers, error="late"),
         "release": protocol.release(papers),
-        "release_after_outage": waiting.release_after_outage(papers, error="late"),
+        "release_after_outage": protocol.release_after_outage(papers, error="late"),
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from importlib import resources
 
-from faultline.database import connect
-from faultline.migrate import migrate
+from faultline.postgres.migrate import migrate
+from faultline.postgres.sessions import connect
 
 
 class Subject(StrEnum):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import LiteralString
 
-from faultline import protocol
-from faultline.database import connect, run
+from faultline.postgres.sessions import connect, run
+from faultline.statements import protocol, workers
 from faultline_drills import workload
 from faultline_drills.arena import Arena
 from faultline_drills.history import Verb
@@ -52,7 +52,7 @@ def _leave_leases(arena: Arena) -> None:
 def _claim_and_die(arena: Arena, worker: str, *, lease_seconds: float, registers: bool) -> None:
     with connect(arena.url, application_name="faultline drill") as conn:
         if registers:
-            statement = protocol.register_worker(
+            statement = workers.register_worker(
                 worker,
                 host=socket.gethostname(),
                 pid=os.getpid(),

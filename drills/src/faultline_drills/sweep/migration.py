@@ -11,11 +11,11 @@ from contextlib import ExitStack
 
 import psycopg
 
-from faultline import protocol
-from faultline.address import environment_with
-from faultline.database import Connection, connect, run
 from faultline.errors import FaultlineError
-from faultline.migrate import migrate, require_fence
+from faultline.postgres.address import environment_with
+from faultline.postgres.migrate import migrate, require_fence
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import jobs, protocol
 from faultline_drills.checker import Finding, Verdict
 from faultline_drills.proxy import Message, proxy_to
 from faultline_drills.sweep.outcome import PointResult
@@ -206,6 +206,6 @@ def _run_a_job(conn: Connection) -> None:
         job_id = run(conn, queued).job_id
         (claim,) = run(conn, protocol.claim("by hand", ["sweep"], batch_size=1, lease_seconds=60))
         run(conn, protocol.commit(claim))
-        record = run(conn, protocol.get_job(job_id))
+        record = run(conn, jobs.get_job(job_id))
         if record is None or record.state != "succeeded":
             raise FaultlineError(f"a job by hand did not succeed: {record}")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from faultline.database import connect
+from faultline.postgres.sessions import connect
 from faultline_drills.arena import DrillNotRun
 from faultline_drills.checker import Verdict
 from faultline_drills.proxy import Message

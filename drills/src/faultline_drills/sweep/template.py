@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from psycopg import conninfo, sql
 
-from faultline import epoch
-from faultline.database import connect, run
+from faultline.postgres.sessions import connect, run
+from faultline.statements import epochs
 from faultline_drills.scratch import scratch_database
 
 
@@ -40,5 +40,5 @@ def template(server_url: str, prepare: Callable[[str], None]) -> Iterator[Templa
             if conn.execute("SELECT to_regclass('faultline.epochs') IS NOT NULL").fetchone() == (
                 True,
             ):
-                run(conn, epoch.forget_database())  # it is there to be copied
+                run(conn, epochs.forget_database())  # it is there to be copied
         yield Template(server_url, url)

@@ -9,7 +9,7 @@ from signal import SIGKILL, SIGTERM
 from typing import LiteralString
 from uuid import UUID
 
-from faultline.database import run
+from faultline.postgres.sessions import run
 from faultline.reconciler.audit import INVARIANTS, check
 from faultline_drills.arena import Arena, DrillNotRun
 from faultline_drills.checker import Finding, Verdict, judge

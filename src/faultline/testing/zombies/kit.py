@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from faultline.app import Faultline
-from faultline.database import Connection, connect
 from faultline.errors import InvalidInput
+from faultline.postgres.sessions import Connection, connect
 from faultline.task import Task
 from faultline.testing.zombies import referee
 from faultline.testing.zombies.driver import watched_driver

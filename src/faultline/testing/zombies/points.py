@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, assert_never
 
 import faultline
-from faultline.database import configure, configure_async
+from faultline.postgres.sessions import configure, configure_async
 
 _LONGEST_LABEL = 48
 _OURS = str(Path(faultline.__file__).parent)
@@ -170,7 +170,7 @@ def described_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str
     a transaction where there is none, a setting of the connection's object."""
     name = getattr(generator, "__name__", "a call")
     inside = getattr(generator, "gi_frame", None)
-    if name == "_until" and inside is not None:  # with a limit: see faultline.bounded
+    if name == "_until" and inside is not None:  # with a limit: see faultline.postgres.bounded
         return described_call(inside.f_locals["generator"], is_idle=is_idle)
     if _NOT_A_CALL.match(name) or (is_idle and name in ("_commit_gen", "_rollback_gen")):
         return None

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import LiteralString
 from uuid import UUID
 
-from faultline import protocol
-from faultline.database import Connection, run
 from faultline.errors import StaleLease
 from faultline.model import Claim
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import protocol
 
 _END_SECONDS = 30.0
 _LOOK_SECONDS = 0.002

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
-from faultline.database import Connection
 from faultline.job import Job
+from faultline.postgres.sessions import Connection
 from faultline.task import Task
 from faultline.testing.application import close_pool_here
 from faultline.testing.inline_worker import all_queues, work_until_idle

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from faultline import epoch
 from faultline.app import Faultline
-from faultline.database import Connection, connect, run
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import epochs
 from faultline.testing.application import close_connections
 from faultline.testing.databases import (
     administration,
@@ -51,7 +51,7 @@ def clean_slate(app: Faultline) -> Iterator[Slate]:
     with connect(url, application_name="faultline testing") as conn:
         require_test_database(conn)
         end_other_sessions(conn)
-        run(conn, epoch.forget_database())  # every run has a copy
+        run(conn, epochs.forget_database())  # every run has a copy
     with administration(url_of(url, _MAINTENANCE)) as admin:
         slate = Slate(app, admin, name_of(url))
         slate.keep()

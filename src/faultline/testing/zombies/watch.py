@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from faultline.database import AsyncConnection, Connection
 from faultline.job import Job
+from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.testing.zombies.faults import Fault
 from faultline.testing.zombies.points import (
     Point,

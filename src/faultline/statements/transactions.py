@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import LiteralString
 
 from faultline.model import Claim
-from faultline.protocol import Row, Statement
-from faultline.session_settings import Values
+from faultline.statements.session_settings import Values
+from faultline.statements.statement import Statement, no_result
 
 
 def open_transaction(
@@ -22,7 +22,7 @@ def open_transaction(
             completes,
             None if idle_seconds is None else timedelta(seconds=idle_seconds),
         ),
-        _nothing,
+        no_result,
     )
 
 
@@ -31,7 +31,7 @@ def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[N
     return Statement(
         "SELECT faultline.close_transaction(%s::uuid, %s, %s::uuid, %s::jsonb)",
         (*_holder(claim), result),
-        _nothing,
+        no_result,
     )
 
 
@@ -42,7 +42,7 @@ def begin(isolation: LiteralString | None = None) -> Statement[None]:
     changed the defaults.
     """
     level: LiteralString = "READ COMMITTED" if isolation is None else isolation
-    return Statement(f"BEGIN ISOLATION LEVEL {level} READ WRITE NOT DEFERRABLE", (), _nothing)
+    return Statement(f"BEGIN ISOLATION LEVEL {level} READ WRITE NOT DEFERRABLE", (), no_result)
 
 
 @functools.cache  # a worker has one list, and sends it with every block
@@ -51,13 +51,13 @@ def reset_session(settings: Values) -> Statement[None]:
     names: LiteralString = ", ".join(f"'{name}'" for name, _ in settings)
     values: LiteralString = ", ".join(f"'{value}'" for _, value in settings)
     return Statement(
-        f"SELECT faultline.reset_session(ARRAY[{names}], ARRAY[{values}])", (), _nothing
+        f"SELECT faultline.reset_session(ARRAY[{names}], ARRAY[{values}])", (), no_result
     )
 
 
 def release_locks() -> Statement[None]:
     """Of a session that goes back to its pool, what others would wait for or be told of."""
-    return Statement("UNLISTEN *; SELECT pg_advisory_unlock_all()", (), _nothing)
+    return Statement("UNLISTEN *; SELECT pg_advisory_unlock_all()", (), no_result)
 
 
 def lift_limits() -> Statement[None]:
@@ -65,28 +65,24 @@ def lift_limits() -> Statement[None]:
 
     SET takes no snapshot, so the fence is still the first statement that looks at data.
     """
-    return Statement("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", (), _nothing)
+    return Statement("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", (), no_result)
 
 
 def restore_limits() -> Statement[None]:
     """The account's own limits again, for the user's statements."""
     return Statement(
-        "SET LOCAL statement_timeout TO DEFAULT; SET LOCAL lock_timeout TO DEFAULT", (), _nothing
+        "SET LOCAL statement_timeout TO DEFAULT; SET LOCAL lock_timeout TO DEFAULT", (), no_result
     )
 
 
 def reset_role() -> Statement[None]:
     """A handler may have set a role for its own statements that may not call ours."""
-    return Statement("RESET ROLE", (), _nothing)
+    return Statement("RESET ROLE", (), no_result)
 
 
 def commit_transaction() -> Statement[None]:
-    return Statement("COMMIT", (), _nothing)
+    return Statement("COMMIT", (), no_result)
 
 
 def _holder(claim: Claim) -> tuple[str, int, str]:
     return (claim.id, claim.fencing_token, claim.lease)
-
-
-def _nothing(rows: list[Row]) -> None:
-    return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from faultline.model import Claim
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 _ROWS_AT_ONCE = 10_000
 

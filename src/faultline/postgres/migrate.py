@@ -13,8 +13,8 @@ from importlib import resources
 
 import psycopg
 
-from faultline.database import Connection, connect
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, SchemaMismatch
+from faultline.postgres.sessions import Connection, connect
 
 OWNER = "faultline_owner"
 MIGRATION_LOCK = 0x6661756C74  # one migrator at a time, whichever process it is in

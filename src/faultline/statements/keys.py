@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from faultline.errors import InvalidInput
 from faultline.payload import encode_json
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 MAX_NAME_LENGTH = 100
 MAX_LISTED = 1000

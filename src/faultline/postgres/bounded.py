@@ -15,7 +15,7 @@ from typing import Any, Self
 import psycopg
 
 from faultline.config import SHORTEST_ANSWER_SECONDS
-from faultline.url import nearest_first, remember_reached
+from faultline.postgres.url import nearest_first, remember_reached
 
 LONGEST_ANSWER_SECONDS = 300.0
 # Half of the default lease, for sessions that have no lease to go by.

@@ -15,26 +15,26 @@ from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from faultline import errors
-from faultline.bounded import (
+from faultline.payload import decode_stored
+from faultline.postgres.bounded import (
     ANSWER_SECONDS,
     AsyncBoundedConnection,
     BoundedConnection,
     answered_within,
 )
-from faultline.database_errors import driver_errors as driver_errors
-from faultline.database_errors import is_connection_lost as is_connection_lost
-from faultline.database_errors import is_read_only_refusal as is_read_only_refusal
-from faultline.database_errors import is_serialization_conflict as is_serialization_conflict
-from faultline.database_errors import pool_errors as pool_errors
-from faultline.database_errors import spoken as spoken
-from faultline.database_errors import translate as translate
-from faultline.database_errors import translated_errors as translated_errors
-from faultline.database_errors import unavailable
-from faultline.forking import remember_server
-from faultline.payload import decode_stored
-from faultline.pool import AskingAsyncPool, AskingPool
-from faultline.protocol import Statement
-from faultline.session_settings import (
+from faultline.postgres.errors import driver_errors as driver_errors
+from faultline.postgres.errors import is_connection_lost as is_connection_lost
+from faultline.postgres.errors import is_read_only_refusal as is_read_only_refusal
+from faultline.postgres.errors import is_serialization_conflict as is_serialization_conflict
+from faultline.postgres.errors import pool_errors as pool_errors
+from faultline.postgres.errors import spoken as spoken
+from faultline.postgres.errors import translate as translate
+from faultline.postgres.errors import translated_errors as translated_errors
+from faultline.postgres.errors import unavailable
+from faultline.postgres.forking import remember_server
+from faultline.postgres.pools import AskingAsyncPool, AskingPool
+from faultline.postgres.url import listed, parts_of
+from faultline.statements.session_settings import (
     CONTROL,
     HANDLER,
     PROBE,
@@ -45,8 +45,8 @@ from faultline.session_settings import (
     describe,
     too_short,
 )
-from faultline.session_settings import Session as Session
-from faultline.url import listed, parts_of
+from faultline.statements.session_settings import Session as Session
+from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]

@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from faultline.bounded import ANSWER_SECONDS, Patience
-from faultline.database import (
+from faultline.errors import DatabaseUnavailable, FaultlineError, ServerChanged
+from faultline.metrics import meter
+from faultline.postgres.bounded import ANSWER_SECONDS, Patience
+from faultline.postgres.outage import outage_of
+from faultline.postgres.sessions import (
     IN_RECOVERY,
     AsyncConnection,
     Session,
@@ -19,12 +22,9 @@ from faultline.database import (
     open_session_async,
     run_async,
 )
-from faultline.errors import DatabaseUnavailable, FaultlineError, ServerChanged
-from faultline.metrics import meter
-from faultline.outage import outage_of
-from faultline.protocol import Statement
+from faultline.postgres.url import redact
+from faultline.statements.statement import Statement
 from faultline.steady import steady_now
-from faultline.url import redact
 
 T = TypeVar("T")
 OnConnect = Callable[[AsyncConnection, Session], Awaitable[None]]

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from faultline.protocol import Statement
-
-
-def report_blocked(
-    worker: str,
-    seconds: float | None,
-    *,
-    job_id: UUID | None = None,
-    frame: str | None = None,
-    stack: str | None = None,
-) -> Statement[None]:
-    """The worker's event loop has not turned for so long; None: it turns again."""
-    duration = None if seconds is None else timedelta(seconds=seconds)
-    return Statement(
-        "SELECT faultline.report_blocked(%s, %s, %s, %s, %s)",
-        (worker, duration, job_id, frame, stack),
-        lambda rows: None,
-    )
+from faultline.statements.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +89,71 @@ def locked_lapsed_jobs(*, older_than_seconds: float, limit: int = 10) -> Stateme
         " LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid",
         (timedelta(seconds=older_than_seconds), limit),
         lambda rows: [LockedJob(*row) for row in rows],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A transaction in progress: of a session, or prepared and left to whoever will end it."""
+
+    pid: int | None
+    application: str | None
+    account: str | None
+    state: str | None
+    seconds: float | None
+    query: str | None
+    prepared_as: str | None
+
+
+def may_probe() -> Statement[bool]:
+    """Whether this session may lock a row, which takes a primary and the right to write."""
+    return Statement(
+        "SELECT current_setting('transaction_read_only') = 'off'"
+        " AND has_table_privilege('faultline.jobs', 'UPDATE')",
+        (),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def probe_lock(job_id: UUID) -> Statement[bool]:
+    """Whether a claim would skip this row. Takes the lock if it can: roll back at once."""
+    return Statement(
+        "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE SKIP LOCKED",
+        (job_id,),
+        lambda rows: not rows,
+    )
+
+
+def last_locker(job_id: UUID) -> Statement[str | None]:
+    """The transaction that last locked or changed the row, or a number that stands for several."""
+    return Statement(
+        "SELECT xmax::text FROM faultline.jobs WHERE id = %s AND xmax <> '0'::xid",
+        (job_id,),
+        lambda rows: rows[0][0] if rows else None,
+    )
+
+
+def lockers_behind(multixact: str) -> Statement[list[str]]:
+    """The transactions that one number stands for. Raises when it stands for none."""
+    return Statement(
+        "SELECT xid::text FROM pg_get_multixact_members(%s::xid)",
+        (multixact,),
+        lambda rows: [row[0] for row in rows],
+    )
+
+
+def holders(transactions: Sequence[str]) -> Statement[list[LockHolder]]:
+    """Those of these transactions that are still under way, and hold a lock on our table."""
+    return Statement(
+        "SELECT x.pid, a.application_name, coalesce(a.usename, p.owner), a.state,"
+        " extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8,"
+        " left(a.query, 200), p.gid"
+        " FROM pg_locks AS x LEFT JOIN pg_stat_activity AS a ON a.pid = x.pid"
+        " LEFT JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid"
+        " WHERE x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted"
+        " AND x.transactionid = ANY (%s::text[]::xid[]) AND x.pid IS DISTINCT FROM pg_backend_pid()"
+        " AND EXISTS (SELECT FROM pg_locks AS t WHERE t.relation = 'faultline.jobs'::regclass"
+        "  AND t.virtualtransaction = x.virtualtransaction AND t.granted)",
+        (list(transactions),),
+        lambda rows: [LockHolder(*row) for row in rows],
     )

@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from faultline import inspection, protocol, stalls, waiting
-from faultline.database import AsyncConnection, Session
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
 from faultline.handler_errors import describe, summary
-from faultline.inspection import LoggedAttempt
-from faultline.link import Link, is_transient
 from faultline.metrics import meter
 from faultline.model import Claim, CommitOutcome, JobState, StaleReason
 from faultline.payload import encode_json
-from faultline.protocol import CommitVerdict, FailVerdict, Statement
+from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.sessions import AsyncConnection, Session
+from faultline.statements import jobs, locks, protocol
+from faultline.statements.jobs import LoggedAttempt
+from faultline.statements.protocol import CommitVerdict, FailVerdict
+from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease, LeaseBook
@@ -60,7 +61,7 @@ class Settlement:
     async def predecessor(self, lease: Lease) -> LoggedAttempt | None:
         """How the attempt before this one ended, for a trace; None also when that cannot be had now."""
         try:
-            logged = await self._desk.run(inspection.attempts_of(lease.claim.job_id))
+            logged = await self._desk.run(jobs.attempts_of(lease.claim.job_id))
         except (FaultlineError, psycopg.Error):
             return None
         return logged[-1] if logged else None
@@ -218,7 +219,7 @@ class Settlement:
             await self.stale(lease, stale)
 
     async def _release_after_outage(self, lease: Lease, error: Exception, *, link: Link) -> None:
-        statement = waiting.release_after_outage(lease.claim, error=describe(error))
+        statement = protocol.release_after_outage(lease.claim, error=describe(error))
         is_released = await self._persist(link, statement, lease)
         if is_released is False:
             await self._fail(lease, error, reason=None, link=link)
@@ -248,12 +249,12 @@ class Settlement:
         now = steady_now()
         delay = self._unknown_tasks.delay_seconds(task, now)
         reason = f"worker {self._worker_id} does not know task {task}"
-        statement = waiting.defer_many(
+        statement = protocol.defer_many(
             [lease.claim for lease in leases], retry_seconds=delay, reason=reason
         )
         deferred = await self._persist(self._desk, statement, leases[0])
-        for queue, jobs in Counter(lease.claim.queue for lease in leases).items():
-            meter.current.deferred(queue, jobs)
+        for queue, number in Counter(lease.claim.queue for lease in leases).items():
+            meter.current.deferred(queue, number)
         if told := self._unknown_tasks.to_say(task, len(deferred or leases), now):
             emit(
                 Event.JOBS_DEFERRED,
@@ -346,7 +347,7 @@ class Settlement:
     async def _is_held_by_prepared(self, lease: Lease) -> bool:
         """Whether a prepared transaction locks the job's row: it may stay for ever, so it is named."""
         try:
-            lockers = await self._desk.run(stalls.lockers_of(lease.claim.job_id))
+            lockers = await self._desk.run(locks.lockers_of(lease.claim.job_id))
         except (FaultlineError, psycopg.Error):
             return False
         prepared = [found.prepared_as for found in lockers if found.prepared_as is not None]

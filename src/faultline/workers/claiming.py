@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from faultline import protocol
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
 from faultline.events import Event, log
-from faultline.link import Link
 from faultline.metrics import meter
 from faultline.model import Claim
+from faultline.postgres.reconnecting import Link
+from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.tracing import tracing
-from faultline.workers.bookmark import Bookmark
+from faultline.workers.claim_cursor import Bookmark
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
-from faultline.workers.settlement import Settlement
+from faultline.workers.outcomes import Settlement
 from faultline.workers.takeovers import Takeovers
 from faultline.workers.unknown_tasks import UnknownTasks
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from faultline.database import AsyncPool, Place, Pool, make_async_pool, make_pool
+from faultline.postgres.sessions import AsyncPool, Place, Pool, make_async_pool, make_pool
 from faultline.workers.children import Children
 
 _NAME = "faultline handler"

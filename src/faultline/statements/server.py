@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 ROLES = ("faultline_producer", "faultline_worker", "faultline_inspector", "faultline_operator")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from faultline.protocol import Statement
+from faultline.payload import check_queue_name
+from faultline.statements.statement import Statement
 
 EXACT_UP_TO = 10_000
 
@@ -58,4 +59,22 @@ def paused() -> Statement[list[PausedQueue]]:
         "SELECT queue, reason, paused_at FROM faultline.paused_queues ORDER BY queue",
         (),
         lambda rows: [PausedQueue(*row) for row in rows],
+    )
+
+
+def pause(queue: str, reason: str | None = None) -> Statement[bool]:
+    """Whether it ran until now."""
+    return Statement(
+        "SELECT faultline.pause_queue(%s, %s)",
+        (check_queue_name(queue), reason),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def resume(queue: str) -> Statement[bool]:
+    """Whether it was paused."""
+    return Statement(
+        "SELECT faultline.resume_queue(%s)",
+        (check_queue_name(queue),),
+        lambda rows: bool(rows[0][0]),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 COUNTER_BITS = 22
 

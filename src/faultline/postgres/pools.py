@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from faultline import interrupts
-from faultline.line import AsyncLine, Line
+from faultline.postgres.fifo_semaphore import AsyncLine, Line
 
 T = TypeVar("T")
 

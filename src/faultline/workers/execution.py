@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 import psycopg
 
 from faultline.app import Faultline
-from faultline.database import is_serialization_conflict
 from faultline.errors import (
     AttemptTimeout,
     FaultlineError,
@@ -24,13 +23,14 @@ from faultline.handler_errors import describe
 from faultline.job import Job
 from faultline.metrics import meter
 from faultline.model import CommitPhase, StaleReason
-from faultline.outage import Outage
+from faultline.postgres.outage import Outage
+from faultline.postgres.sessions import is_serialization_conflict
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.blame import Blame
 from faultline.workers.children import ChildDied, TaskMissing
+from faultline.workers.handler_resources import Tools
 from faultline.workers.leases import Lease
-from faultline.workers.settlement import Settlement
-from faultline.workers.tools import Tools
+from faultline.workers.outcomes import Settlement
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace

@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 from uuid import UUID
 
 from faultline.config import Retention
-from faultline.protocol import Statement
+from faultline.statements.statement import Statement
 
 BATCH_SIZE = 500
 RETENTION = '{"kind": "retention"}'  # the actor of automatic purges, as retention.sql compares it

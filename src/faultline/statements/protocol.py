@@ -5,39 +5,19 @@ A `Statement` is the same value for a thread and for an event loop, so no verb i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, LiteralString, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from faultline.model import (
-    Claim,
-    CommitOutcome,
-    Enqueued,
-    JobRecord,
-    JobState,
-    Renewal,
-)
+from faultline.model import Claim, CommitOutcome, Enqueued, JobState, Renewal
 from faultline.payload import encode_payload
-
-T = TypeVar("T")
-Row = tuple[Any, ...]
+from faultline.statements.statement import Row, Statement, no_result
 
 CHANNEL = "faultline"
-LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
-LEADER_KEY = 0  # lock keys of workers start at 1
 DRAIN = "drain"  # what a heartbeat says of no job: the worker is asked to leave
 UNREGISTERED = "unregistered"  # likewise: the worker is not in the registry
-
-
-@dataclass(frozen=True, slots=True)
-class Statement(Generic[T]):
-    """One round trip: what to send, and how to read what comes back."""
-
-    sql: LiteralString
-    params: tuple[Any, ...]
-    read: Callable[[list[Row]], T]
 
 
 class Beat(NamedTuple):
@@ -74,10 +54,6 @@ class FailVerdict:
     state: JobState
     next_run_at: datetime
     failed_reason: str | None
-
-
-def _nothing(rows: list[Row]) -> None:
-    return None
 
 
 def _seconds(seconds: float) -> timedelta:
@@ -193,7 +169,7 @@ def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statemen
     return Statement(
         "SELECT faultline.assert_fence(%s::uuid, %s, %s::uuid, %s)",
         (*_fence(claim), None if idle_seconds is None else _seconds(idle_seconds)),
-        _nothing,
+        no_result,
     )
 
 
@@ -205,7 +181,7 @@ def commit(
     return Statement(
         "SELECT faultline.commit(%s::uuid, %s, %s::uuid, %s::jsonb, %s)",
         (*_fence(claim), result, idle_limit),
-        _nothing,
+        no_result,
     )
 
 
@@ -296,135 +272,7 @@ def reconcile(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the leading reconciler looks at, several times a second."""
-
-    registered: int  # workers that are not known to be lost
-    vanished: list[str]  # those among them whose sessions have all ended
-    next_expiry_seconds: float | None  # None: no lease at all
-    clock_seconds: float = 0.0  # what the database's clock shows, since 1970
-
-
-def survey() -> Statement[Survey]:
-    return Statement(
-        "SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),"
-        " ARRAY(SELECT worker FROM faultline.vanished_workers()),"
-        " (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8"
-        " FROM faultline.jobs WHERE state = 'running'),"
-        " extract(epoch FROM clock_timestamp())::float8",
-        (),
-        lambda rows: Survey(*rows[0]),
-    )
-
-
-def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
-    """Whether this session leads now, and how many workers there are to compete with.
-
-    In the same breath a leader accepts that the server ends its session when it falls silent.
-    """
-    return Statement(
-        "SELECT CASE WHEN pg_try_advisory_lock(%s, %s)"
-        " THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END,"
-        " (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)",
-        (LOCK_CLASS, LEADER_KEY, silence_limit),
-        lambda rows: (bool(rows[0][0]), int(rows[0][1])),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseSighting:
-    lease_id: UUID
-    expires_at: datetime
-    lease_seconds: float
-
-
-def running_leases(*, limit: int) -> Statement[list[LeaseSighting]]:
-    return Statement(
-        "SELECT lease_id, lease_expires_at, lease_seconds FROM faultline.jobs"
-        " WHERE state = 'running' ORDER BY lease_expires_at LIMIT %s",
-        (limit,),
-        lambda rows: [LeaseSighting(*row) for row in rows],
-    )
-
-
-def register_worker(
-    worker: str,
-    *,
-    host: str,
-    pid: int,
-    queues: Sequence[str],
-    holds_locks: bool,
-    lock_key: int | None = None,
-) -> Statement[int]:
-    """`lock_key` is the one that its sessions hold already, for a worker whose row was purged."""
-    return Statement(
-        "SELECT faultline.register_worker(%s, %s, %s, %s, %s, %s)",
-        (worker, host, pid, list(queues), holds_locks, lock_key),
-        lambda rows: int(rows[0][0]),
-    )
-
-
-def hold_worker_lock(lock_key: int) -> Statement[bool]:
-    """Whether this session holds the worker's lock, from now until it ends.
-
-    It outlasts a cut network for longer than a lease, as does the session that registered. It does not
-    wait: another account may hold the lock, or wait for it, and heartbeats must go on.
-    """
-    return Statement(
-        "SELECT pg_try_advisory_lock_shared(%s, %s),"
-        " set_config('tcp_user_timeout', '600000', false)",
-        (LOCK_CLASS, lock_key),
-        lambda rows: bool(rows[0][0]),
-    )
-
-
-def drain_worker(worker: str) -> Statement[None]:
-    return Statement("SELECT faultline.drain_worker(%s)", (worker,), _nothing)
-
-
-def deregister_worker(worker: str) -> Statement[None]:
-    return Statement("SELECT faultline.deregister_worker(%s)", (worker,), _nothing)
-
-
-def bury_workers(workers: Sequence[str]) -> Statement[None]:
-    return Statement("SELECT faultline.bury_workers(%s)", (list(workers),), _nothing)
-
-
 # ── operators ────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class DrainRequest:
-    """A worker that was asked to leave; lost ones are asked for the case that they come back."""
-
-    worker: str
-    requested_at: datetime  # for the first time
-    is_lost: bool
-
-
-def request_drain(workers: Sequence[str] | None) -> Statement[list[DrainRequest]]:
-    """None for all that are not known to be lost. One that is not registered is not in the answer."""
-    return Statement(
-        "SELECT worker, requested_at, is_lost FROM faultline.request_drain(%s::text[])",
-        (None if workers is None else list(workers),),
-        lambda rows: [DrainRequest(*row) for row in rows],
-    )
-
-
-def is_drain_requested(worker: str) -> Statement[bool]:
-    """What the next heartbeat will say; for whoever may have missed the call."""
-    return Statement(
-        "SELECT EXISTS (SELECT FROM faultline.workers"
-        " WHERE id = %s AND drain_requested_at IS NOT NULL)",
-        (worker,),
-        lambda rows: bool(rows[0][0]),
-    )
-
-
-def call_of(worker: str) -> str:
-    """What is notified to make this worker's next heartbeat come at once."""
-    return f"!{worker}"
 
 
 def cancel(job_id: UUID, reason: str | None = None) -> Statement[JobState]:
@@ -437,45 +285,6 @@ def retry(job_id: UUID) -> Statement[JobState]:
     return Statement("SELECT faultline.retry(%s)", (job_id,), lambda rows: JobState(rows[0][0]))
 
 
-_JOB = (
-    "SELECT j.id, j.task, j.queue, j.priority, j.payload, j.idempotency_key, j.state,"
-    " j.failed_reason, j.attempts, j.max_attempts, j.fencing_token, j.lease_owner,"
-    " j.lease_expires_at, j.next_run_at, j.claimed_at, j.created_at, j.finished_at, j.last_error,"
-    " l.result FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
-)
-
-
-def _job(row: Row) -> JobRecord:
-    record = JobRecord(*row)
-    return replace(record, state=JobState(record.state))
-
-
-def get_job(job_id: UUID) -> Statement[JobRecord | None]:
-    return Statement(
-        f"{_JOB} WHERE j.id = %s",
-        (job_id,),
-        lambda rows: _job(rows[0]) if rows else None,
-    )
-
-
-def list_jobs(
-    *,
-    state: str | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    before: UUID | None = None,
-    limit: int = 50,
-) -> Statement[list[JobRecord]]:
-    """Newest first; `before` is the last id of the page that came before."""
-    return Statement(
-        f"{_JOB} WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)"
-        " AND (%s::text IS NULL OR j.task = %s) AND (%s::uuid IS NULL OR j.id < %s)"
-        " ORDER BY j.id DESC LIMIT %s",
-        (state, state, queue, queue, task, task, before, before, limit),
-        lambda rows: [_job(row) for row in rows],
-    )
-
-
 def _fence(claim: Claim) -> tuple[str, int, str]:
     return (claim.id, claim.fencing_token, claim.lease)
 
@@ -486,3 +295,30 @@ def _columns(claims: Sequence[Claim]) -> tuple[str, str, str]:
     tokens = ",".join([str(claim.fencing_token) for claim in claims])
     leases = ",".join([claim.lease for claim in claims])
     return f"{{{ids}}}", f"{{{tokens}}}", f"{{{leases}}}"
+
+
+def defer_many(
+    claims: Sequence[Claim], *, retry_seconds: float, reason: str
+) -> Statement[set[str]]:
+    """Give back jobs that this worker cannot run; the ids of those that it still held."""
+    return Statement(
+        "SELECT job_id::text"
+        " FROM faultline.defer_many(%s::uuid[], %s::bigint[], %s::uuid[], %s, %s)",
+        (
+            [claim.id for claim in claims],
+            [claim.fencing_token for claim in claims],
+            [claim.lease for claim in claims],
+            timedelta(seconds=retry_seconds),
+            reason,
+        ),
+        lambda rows: {job_id for (job_id,) in rows},
+    )
+
+
+def release_after_outage(claim: Claim, *, error: str) -> Statement[bool]:
+    """Release the job uncharged; False, and still held, after too many outages."""
+    return Statement(
+        "SELECT faultline.release_after_outage(%s::uuid, %s, %s::uuid, %s)",
+        (claim.id, claim.fencing_token, claim.lease, error),
+        lambda rows: bool(rows[0][0]),
+    )

@@ -9,7 +9,7 @@ from typing import LiteralString, TypeVar
 import orjson
 
 from faultline.errors import DatabaseUnavailable, FaultlineError, SchemaMismatch
-from faultline.protocol import Row, Statement
+from faultline.statements.statement import Row, Statement
 
 T = TypeVar("T")
 

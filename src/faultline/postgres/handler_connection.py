@@ -23,9 +23,9 @@ from psycopg import sql
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from faultline.bounded import AsyncBoundedConnection, BoundedConnection
 from faultline.errors import InvalidInput, NotCommitted
-from faultline.transaction_control import find_transaction_control
+from faultline.postgres.bounded import AsyncBoundedConnection, BoundedConnection
+from faultline.postgres.transaction_control import find_transaction_control
 
 # A statement of another thread, or a stream or COPY that was not ended, may be under way when a block ends.
 _UNDER_WAY_SECONDS = 5.0

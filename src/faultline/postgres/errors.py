@@ -10,8 +10,8 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from faultline import errors
-from faultline.bounded import Unanswered
-from faultline.url import redact
+from faultline.postgres.bounded import Unanswered
+from faultline.postgres.url import redact
 
 
 @contextlib.contextmanager

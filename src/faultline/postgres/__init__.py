@@ -1,0 +1,1 @@
+"""The driver: sessions, pools, errors and migrations. The only package that imports psycopg."""

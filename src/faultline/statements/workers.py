@@ -1,0 +1,222 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from faultline.statements.statement import Statement, no_result
+
+LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
+
+
+LEADER_KEY = 0  # lock keys of workers start at 1
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the leading reconciler looks at, several times a second."""
+
+    registered: int  # workers that are not known to be lost
+    vanished: list[str]  # those among them whose sessions have all ended
+    next_expiry_seconds: float | None  # None: no lease at all
+    clock_seconds: float = 0.0  # what the database's clock shows, since 1970
+
+
+def survey() -> Statement[Survey]:
+    return Statement(
+        "SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),"
+        " ARRAY(SELECT worker FROM faultline.vanished_workers()),"
+        " (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8"
+        " FROM faultline.jobs WHERE state = 'running'),"
+        " extract(epoch FROM clock_timestamp())::float8",
+        (),
+        lambda rows: Survey(*rows[0]),
+    )
+
+
+def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
+    """Whether this session leads now, and how many workers there are to compete with.
+
+    In the same breath a leader accepts that the server ends its session when it falls silent.
+    """
+    return Statement(
+        "SELECT CASE WHEN pg_try_advisory_lock(%s, %s)"
+        " THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END,"
+        " (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)",
+        (LOCK_CLASS, LEADER_KEY, silence_limit),
+        lambda rows: (bool(rows[0][0]), int(rows[0][1])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSighting:
+    lease_id: UUID
+    expires_at: datetime
+    lease_seconds: float
+
+
+def running_leases(*, limit: int) -> Statement[list[LeaseSighting]]:
+    return Statement(
+        "SELECT lease_id, lease_expires_at, lease_seconds FROM faultline.jobs"
+        " WHERE state = 'running' ORDER BY lease_expires_at LIMIT %s",
+        (limit,),
+        lambda rows: [LeaseSighting(*row) for row in rows],
+    )
+
+
+def register_worker(
+    worker: str,
+    *,
+    host: str,
+    pid: int,
+    queues: Sequence[str],
+    holds_locks: bool,
+    lock_key: int | None = None,
+) -> Statement[int]:
+    """`lock_key` is the one that its sessions hold already, for a worker whose row was purged."""
+    return Statement(
+        "SELECT faultline.register_worker(%s, %s, %s, %s, %s, %s)",
+        (worker, host, pid, list(queues), holds_locks, lock_key),
+        lambda rows: int(rows[0][0]),
+    )
+
+
+def hold_worker_lock(lock_key: int) -> Statement[bool]:
+    """Whether this session holds the worker's lock, from now until it ends.
+
+    It outlasts a cut network for longer than a lease, as does the session that registered. It does not
+    wait: another account may hold the lock, or wait for it, and heartbeats must go on.
+    """
+    return Statement(
+        "SELECT pg_try_advisory_lock_shared(%s, %s),"
+        " set_config('tcp_user_timeout', '600000', false)",
+        (LOCK_CLASS, lock_key),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def drain_worker(worker: str) -> Statement[None]:
+    return Statement("SELECT faultline.drain_worker(%s)", (worker,), no_result)
+
+
+def deregister_worker(worker: str) -> Statement[None]:
+    return Statement("SELECT faultline.deregister_worker(%s)", (worker,), no_result)
+
+
+def bury_workers(workers: Sequence[str]) -> Statement[None]:
+    return Statement("SELECT faultline.bury_workers(%s)", (list(workers),), no_result)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """A worker that was asked to leave; lost ones are asked for the case that they come back."""
+
+    worker: str
+    requested_at: datetime  # for the first time
+    is_lost: bool
+
+
+def request_drain(workers: Sequence[str] | None) -> Statement[list[DrainRequest]]:
+    """None for all that are not known to be lost. One that is not registered is not in the answer."""
+    return Statement(
+        "SELECT worker, requested_at, is_lost FROM faultline.request_drain(%s::text[])",
+        (None if workers is None else list(workers),),
+        lambda rows: [DrainRequest(*row) for row in rows],
+    )
+
+
+def is_drain_requested(worker: str) -> Statement[bool]:
+    """What the next heartbeat will say; for whoever may have missed the call."""
+    return Statement(
+        "SELECT EXISTS (SELECT FROM faultline.workers"
+        " WHERE id = %s AND drain_requested_at IS NOT NULL)",
+        (worker,),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def call_of(worker: str) -> str:
+    """What is notified to make this worker's next heartbeat come at once."""
+    return f"!{worker}"
+
+
+# A worker that has not been heard of for this long, or for its longest lease, no longer counts as alive.
+SILENCE_SECONDS = 60.0
+
+
+class WorkerStatus(StrEnum):
+    ALIVE = "alive"
+    DRAINING = "draining"  # finishes what it has, and takes nothing new
+    SILENT = "silent"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSighting:
+    id: str
+    status: WorkerStatus
+    queues: list[str]
+    holds_locks: bool
+    silent_seconds: float
+    running: int
+    blocked_seconds: float | None = None  # for how long its event loop has not turned
+    blocked_job: UUID | None = None  # whose handler blocks the loop, if it is known
+    blocked_frame: str | None = None
+    blocked_stack: str | None = None
+
+
+def registry() -> Statement[list[WorkerSighting]]:
+    """Every registered worker. Lost is what faultline.vanished_workers() says, asked without calling
+    it: that function is for workers alone."""
+    return Statement(
+        "WITH held AS (SELECT lease_owner, count(*) AS jobs, max(lease_seconds) AS longest_lease"
+        "  FROM faultline.jobs WHERE state = 'running' GROUP BY lease_owner)"
+        " SELECT w.id, CASE WHEN w.lost_at IS NOT NULL OR (w.holds_locks"
+        "   AND w.server_started_at = pg_postmaster_start_time() AND w.lock_key::oid NOT IN ("
+        "     SELECT l.objid FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
+        "     AND l.classid = %s AND l.objsubid = 2 AND l.database = (SELECT d.oid"
+        "       FROM pg_database AS d WHERE d.datname = current_database()))) THEN 'lost'"
+        "  WHEN seen.seconds_ago > greatest(%s, h.longest_lease) THEN 'silent'"
+        "  WHEN w.draining THEN 'draining' ELSE 'alive' END,"
+        " w.queues, w.holds_locks, seen.seconds_ago, coalesce(h.jobs, 0),"
+        " extract(epoch FROM clock_timestamp() - w.blocked_since)::float8, w.blocked_job,"
+        " w.blocked_frame, w.blocked_stack"
+        " FROM faultline.workers AS w LEFT JOIN held AS h ON h.lease_owner = w.id"
+        " CROSS JOIN LATERAL (SELECT"
+        "  extract(epoch FROM clock_timestamp() - w.last_heartbeat_at)::float8) AS seen (seconds_ago)"
+        " ORDER BY w.id",
+        (LOCK_CLASS, SILENCE_SECONDS),
+        lambda rows: [WorkerSighting(row[0], WorkerStatus(row[1]), *row[2:]) for row in rows],
+    )
+
+
+def is_led() -> Statement[bool]:
+    """Whether a reconciler leads in this database; one behind a pooler cannot be seen this way."""
+    return Statement(
+        "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
+        " AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.database ="
+        " (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))",
+        (LOCK_CLASS, LEADER_KEY),
+        lambda rows: bool(rows[0][0]),
+    )
+
+
+def report_blocked(
+    worker: str,
+    seconds: float | None,
+    *,
+    job_id: UUID | None = None,
+    frame: str | None = None,
+    stack: str | None = None,
+) -> Statement[None]:
+    """The worker's event loop has not turned for so long; None: it turns again."""
+    duration = None if seconds is None else timedelta(seconds=seconds)
+    return Statement(
+        "SELECT faultline.report_blocked(%s, %s, %s, %s, %s)",
+        (worker, duration, job_id, frame, stack),
+        lambda rows: None,
+    )
