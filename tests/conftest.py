@@ -29,7 +29,7 @@ from faultline.events import log
 from tests.preforked import Template, forking
 from tests.running import EventTap
 
-pytest_plugins = ["tests.order", "tests.proof"]
+pytest_plugins = ["tests.order", "tests.proof", "tests.cpu_time"]
 
 Connect = Callable[[], psycopg.Connection[Any]]
 
