@@ -1,8 +1,8 @@
-"""The pytest plugin of Faultline: fixtures for testing handlers on a real PostgreSQL.
+"""The pytest plugin: fixtures for testing handlers on a real PostgreSQL.
 
-It stands outside of the package, because pytest loads it in every run of every project in the same
-environment, and importing anything of `faultline` would import a database driver with it. Nothing is
-imported, and no server is started, before a test asks for one of the fixtures.
+This module is outside of the package because pytest loads it in every run in the same environment, and any
+import of `faultline` would import a database driver. Faultline is imported, and a server started, only when
+a test uses one of the fixtures.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini(
-        "faultline_app", "the application that the fixture faultline_app uses, as module:name"
-    )
+    parser.addini("faultline_app", "The application of the fixture faultline_app, as module:name.")
 
 
 @pytest.fixture(scope="session")
 def faultline_databases() -> Iterator[Databases]:
-    """Makes databases that have the schema: on the server at FAULTLINE_TEST_DATABASE_URL, else on an
-    embedded one, started for this process and gone with it."""
+    """Creates databases with Faultline's schema.
+
+    On the server at FAULTLINE_TEST_DATABASE_URL, else on an embedded server that ends with this process.
+    """
     from faultline.testing import temporary_databases
 
     with temporary_databases() as databases:
@@ -38,7 +38,7 @@ def faultline_databases() -> Iterator[Databases]:
 def faultline_database(
     faultline_databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """The URL of a database of the test's own, with the schema; DATABASE_URL is set to it."""
+    """The URL of a new database with Faultline's schema; DATABASE_URL is set to it."""
     url = faultline_databases.make()
     monkeypatch.delenv("DATABASE_URL_FILE", raising=False)
     monkeypatch.setenv("DATABASE_URL", url)
@@ -48,8 +48,10 @@ def faultline_database(
 
 @pytest.fixture
 def faultline_app(faultline_database: str, pytestconfig: pytest.Config) -> Iterator[Faultline]:
-    """Your application, on the test's own database: the one that `faultline_app` in pytest's
-    configuration names."""
+    """Your application, connected to the test's database.
+
+    The setting `faultline_app` in pytest's configuration names it.
+    """
     named = str(pytestconfig.getini("faultline_app"))
     module, colon, attribute = named.partition(":")
     if not (module and colon and attribute):

@@ -18,7 +18,7 @@ async def charge(job: faultline.Job, invoice: int, cents: int) -> None:
 @app.task(name="shop.remind", retry=faultline.RetryPolicy(base_seconds=2))
 async def remind(job: faultline.Job, invoice: int) -> str:
     if job.attempt == 1:
-        raise ConnectionError("the mail server is away")
+        raise ConnectionError("the mail server is unreachable")
     return f"reminded of invoice {invoice}"
 
 

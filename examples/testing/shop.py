@@ -22,5 +22,5 @@ def pay(job: faultline.Job, invoice: int) -> None:
 @app.task(name="shop.remind", retry=faultline.RetryPolicy(base_seconds=60, jitter=0))
 async def remind(job: faultline.Job, invoice: int) -> str:
     if job.attempt == 1:
-        raise ConnectionError("the mail server is away")
+        raise ConnectionError("the mail server is unreachable")
     return f"reminded of invoice {invoice}"

@@ -188,7 +188,7 @@ def _operate_from_the_page(inspector: Site, bearer: dict[str, str]) -> None:
     status, said, _ = inspector.ask(
         "POST",
         "/api/actions/pause",
-        {"queue": "mail", "reason": "the mail server is away"},
+        {"queue": "mail", "reason": "the mail server is unreachable"},
         Origin=f"http://{inspector.host}:{inspector.port}",
         Cookie=f"faultline_csrf={token}",
         X_Faultline_CSRF=token,

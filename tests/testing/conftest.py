@@ -1,4 +1,4 @@
-"""Databases made by `faultline.testing` itself, on the server of the suite."""
+"""Fixtures: databases made by `faultline.testing` on the suite's server."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def own_url(databases: Databases) -> Iterator[str]:
 
 @pytest.fixture
 def app(own_url: str) -> Iterator[Faultline]:
-    """An application without a URL of its own, led to the test's database."""
+    """An application without a URL, connected to the test's database."""
     with using(Faultline(), own_url) as application:
         yield application
 
 
 @pytest.fixture
 def payments(own_url: str) -> str:
-    """A table of the user's own, to see whose writes took effect."""
+    """Two tables of the user, which show whose writes took effect."""
     with psycopg.connect(own_url) as conn:
         conn.execute("CREATE TABLE payments (invoice int, token bigint)")
         conn.execute("CREATE TABLE steps (name text PRIMARY KEY)")

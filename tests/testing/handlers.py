@@ -1,4 +1,4 @@
-"""Handlers as users write them, some good and some bad: all of them pay one invoice."""
+"""Correct and incorrect handlers as users write them; each pays one invoice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultline.testing import Outside
 
 INSERT = "INSERT INTO payments VALUES (%s, %s)"
 ARGS = {"invoice": 42}
-# Raised when the database is gone: by a block's beginning and end, and by a statement in between.
+# Raised when the database is unreachable: by the begin and end of a block, and by a statement in it.
 LOST = (DatabaseUnavailable, psycopg.OperationalError)
 
 Make = Callable[[Faultline], Task[Any, Any]]
@@ -26,7 +26,7 @@ def paid_once(conn: psycopg.Connection[Any]) -> None:
     assert row[0] == 1, f"invoice 42 was paid {row[0]} times"
 
 
-# ── good ─────────────────────────────────────────────────────────────────────────────────────────
+# ── correct ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def in_a_transaction(app: Faultline) -> Task[Any, Any]:
@@ -112,7 +112,7 @@ def with_a_follow_up_under_a_key(app: Faultline) -> Task[Any, Any]:
     return pay
 
 
-# ── bad ──────────────────────────────────────────────────────────────────────────────────────────
+# ── incorrect ────────────────────────────────────────────────────────────────────────────────────
 
 
 def outside_of_the_fence(app: Faultline) -> Task[Any, Any]:
@@ -170,11 +170,11 @@ def by_a_call_with_a_key(bank: Outside) -> Make:
     return make
 
 
-# ── neither ──────────────────────────────────────────────────────────────────────────────────────
+# ── for the partition fault ──────────────────────────────────────────────────────────────────────
 
 
-def deaf_to_a_lost_database(app: Faultline) -> Task[Any, Any]:
-    """Cut off from the database it goes on for a long time, unless its worker ends it."""
+def that_ignores_a_lost_database(app: Faultline) -> Task[Any, Any]:
+    """A handler that continues for a long time without its database, unless its worker ends it."""
 
     @app.task(name="pay")
     async def pay(job: Job, invoice: int) -> None:
@@ -189,7 +189,7 @@ def deaf_to_a_lost_database(app: Faultline) -> Task[Any, Any]:
 
 
 def that_connects_again(app: Faultline) -> Task[Any, Any]:
-    """Wrong by itself; but a worker that is cut off cannot reach the database by a new connection."""
+    """An incorrect handler; but a disconnected worker cannot open its new connection either."""
 
     @app.task(name="pay")
     def pay(job: Job, invoice: int) -> None:

@@ -1,4 +1,4 @@
-"""Time control: what waits for a time comes nearer, and nothing sleeps."""
+"""`advance` makes scheduled jobs and retries due, and expires leases, without waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
 from faultline.testing import Outcome, advance, run_one, run_until_idle
 
 
-def test_a_retry_comes_due_when_its_time_has_passed(app: Faultline) -> None:
+def test_a_retry_is_due_after_its_backoff(app: Faultline) -> None:
     @app.task(name="flaky", retry=RetryPolicy(base_seconds=600, cap_seconds=600, jitter=0))
     def flaky(job: Job) -> int:
         if job.attempt == 1:
@@ -27,7 +27,7 @@ def test_a_retry_comes_due_when_its_time_has_passed(app: Faultline) -> None:
     assert app.get(enqueued.job_id).result == 2
 
 
-def test_a_job_for_later_comes_due(app: Faultline) -> None:
+def test_a_scheduled_job_becomes_due(app: Faultline) -> None:
     @app.task(name="later")
     def later(job: Job) -> None:
         return None
@@ -39,7 +39,7 @@ def test_a_job_for_later_comes_due(app: Faultline) -> None:
     assert run_one(app) is not None
 
 
-def test_the_lease_of_a_silent_worker_runs_out(app: Faultline) -> None:
+def test_the_lease_of_a_silent_worker_expires(app: Faultline) -> None:
     @app.task(name="noop")
     def noop(job: Job) -> None:
         return None
@@ -47,7 +47,7 @@ def test_the_lease_of_a_silent_worker_runs_out(app: Faultline) -> None:
     enqueued = noop.enqueue()
     with psycopg.connect(app.database_url) as conn:
         conn.execute("SELECT faultline.claim('silent', '{default}', 1, '1 hour')")
-    advance(app, timedelta(minutes=59))  # real time goes on as well: the rest is long enough for it
+    advance(app, timedelta(minutes=59))  # one minute remains, since real time passes too
     assert run_one(app) is None
     assert app.get(enqueued.job_id).state is JobState.RUNNING
     advance(app, timedelta(minutes=1))
@@ -56,11 +56,11 @@ def test_the_lease_of_a_silent_worker_runs_out(app: Faultline) -> None:
     assert (attempted.token, attempted.outcome) == (2, Outcome.SUCCEEDED)
 
 
-def test_time_does_not_go_backwards(app: Faultline) -> None:
-    with pytest.raises(InvalidInput, match="time goes forward"):
+def test_time_cannot_be_moved_back(app: Faultline) -> None:
+    with pytest.raises(InvalidInput, match="must not be negative"):
         advance(app, -1)
 
 
-def test_time_passes_in_test_databases_alone(database_url: str) -> None:
-    with pytest.raises(InvalidInput, match="left alone"):
+def test_advance_changes_only_test_databases(database_url: str) -> None:
+    with pytest.raises(InvalidInput, match="not changed"):
         advance(Faultline(database_url), 1)

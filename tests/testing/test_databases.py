@@ -1,4 +1,4 @@
-"""Databases for tests: alike, apart, and gone afterwards."""
+"""Databases for tests are equal and independent, and dropped afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def jobs_in(url: str) -> int:
     return int(row[0])
 
 
-def an_app(url: str | None = None) -> tuple[Faultline, Any]:
+def make_app(url: str | None = None) -> tuple[Faultline, Any]:
     app = Faultline(url)
 
     @app.task(name="noop")
@@ -44,7 +44,7 @@ def an_app(url: str | None = None) -> tuple[Faultline, Any]:
     return app, noop
 
 
-def test_each_has_the_schema_and_nothing_of_the_others(databases: Databases) -> None:
+def test_each_database_has_the_schema_and_its_own_jobs(databases: Databases) -> None:
     one, other = databases.make(), databases.make()
     with psycopg.connect(one) as conn:
         conn.execute("SELECT faultline.enqueue('task')")
@@ -54,35 +54,35 @@ def test_each_has_the_schema_and_nothing_of_the_others(databases: Databases) -> 
     assert not exists(databases.server_url, name_of(one))
 
 
-def test_nothing_is_left_on_a_server_that_was_given(
+def test_no_database_is_left_on_the_given_server(
     server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SERVER_VARIABLE, server_url)
-    prefix = f"faultline_test_{secrets.token_hex(4)}"  # others of this run come and go meanwhile
+    prefix = f"faultline_test_{secrets.token_hex(4)}"  # other tests create databases meanwhile
     monkeypatch.setattr("faultline.testing.databases._PREFIX", prefix)
     with temporary_database() as url:
         assert jobs_in(url) == 0
-        assert len(names_like(server_url, prefix)) == 2  # it, and what it was copied from
+        assert len(names_like(server_url, prefix)) == 2  # the database and its template
     assert names_like(server_url, prefix) == []
 
 
-def test_a_connection_string_of_either_form_leads_to_the_new_database() -> None:
+def test_url_of_accepts_urls_and_connection_strings() -> None:
     assert url_of("postgresql://me:x@host:1/old?sslmode=disable", "new") == (
         "postgresql://me:x@host:1/new?sslmode=disable"
     )
     assert name_of(url_of("host=there dbname=old", "new")) == "new"
 
 
-def test_an_application_is_led_to_a_database_and_back(
+def test_using_changes_the_database_of_an_application_and_restores_it(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://the.usual/place")
-    app, noop = an_app()
+    app, noop = make_app()
     one, other = databases.make(), databases.make()
     with using(app, one):
         noop.enqueue()
         assert os.environ["DATABASE_URL"] == one
-    with using(app, other):  # not through the pool of the first
+    with using(app, other):  # with a new pool
         noop.enqueue()
         noop.enqueue()
     assert (jobs_in(one), jobs_in(other)) == (1, 2)
@@ -91,17 +91,17 @@ def test_an_application_is_led_to_a_database_and_back(
     databases.drop(other)
 
 
-def test_an_application_with_a_url_of_its_own_is_led_too(own_url: str) -> None:
-    app, noop = an_app("postgresql://production/do-not-touch")
+def test_using_overrides_the_url_of_an_application(own_url: str) -> None:
+    app, noop = make_app("postgresql://production/do-not-touch")
     with using(app, own_url):
         noop.enqueue()
     assert jobs_in(own_url) == 1
     assert app.database_url == "postgresql://production/do-not-touch"
 
 
-def test_pools_of_an_event_loop_that_goes_on_are_closed(databases: Databases) -> None:
-    """An event loop for the whole run, as some plugins have it, between two tests."""
-    app, noop = an_app()
+def test_pools_of_a_long_lived_event_loop_are_closed(databases: Databases) -> None:
+    """Some pytest plugins use one event loop for all tests."""
+    app, noop = make_app()
     one, other = databases.make(), databases.make()
     with asyncio.Runner() as runner:
         with using(app, one):
@@ -113,7 +113,7 @@ def test_pools_of_an_event_loop_that_goes_on_are_closed(databases: Databases) ->
     databases.drop(other)
 
 
-def test_an_outside_service_knows_a_repeated_key_and_a_late_token() -> None:
+def test_an_outside_service_ignores_a_repeated_key_and_refuses_a_lower_token() -> None:
     bank = Outside("bank")
     assert bank.call("charge", key="job-1") is True
     assert bank.call("charge", key="job-1") is False
@@ -121,6 +121,6 @@ def test_an_outside_service_knows_a_repeated_key_and_a_late_token() -> None:
     assert (bank.effects, bank.calls) == (["charge", "charge"], 3)
     bank.reset()
     bank.call("write", token=2)
-    with pytest.raises(TokenRefused, match="token 1 is behind 2"):
+    with pytest.raises(TokenRefused, match="token 1 is lower than 2"):
         bank.call("write", token=1)
     assert bank.effects == ["write"]

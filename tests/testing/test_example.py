@@ -1,4 +1,4 @@
-"""The example project runs as it is, and the guide shows its code and its output word for word."""
+"""The example project works, and the guide shows its exact code and output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultline.testing.databases import SERVER_VARIABLE
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "testing"
 GUIDE = (ROOT / "docs" / "testing.md").read_text()
-LIMIT_SECONDS = 280  # a whole run of pytest, with dozens of databases
+TIMEOUT_SECONDS = 280  # a run of pytest with dozens of databases
 
 
 def test_the_guide_shows_the_code_of_the_example() -> None:
@@ -39,7 +39,7 @@ def test_the_example_passes_and_prints_what_the_guide_shows(server_url: str) -> 
         env={**os.environ, SERVER_VARIABLE: server_url},
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     (story,) = re.findall(r"```\n(shop\.pay_carelessly: .*?)```", GUIDE, flags=re.DOTALL)

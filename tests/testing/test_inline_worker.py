@@ -1,4 +1,4 @@
-"""The inline worker: the real one, run to where it has nothing to do."""
+"""The inline worker: the real worker, run until no job is due."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from faultline.testing import (
     run_until_idle,
     run_until_idle_async,
 )
-from faultline.testing.zombies.referee import await_first_heartbeat
+from faultline.testing.zombies.database_control import wait_for_first_heartbeat
 
 AT_ONCE = RetryPolicy(base_seconds=0)
 
 
-def test_one_job_is_run_and_committed_under_its_token(app: Faultline) -> None:
+def test_run_one_runs_and_commits_one_job(app: Faultline) -> None:
     @app.task(name="double")
     async def double(job: Job, number: int) -> int:
         return number * 2
@@ -43,12 +43,12 @@ def test_one_job_is_run_and_committed_under_its_token(app: Faultline) -> None:
     assert app.get(second.job_id).state is JobState.QUEUED
 
 
-def test_nothing_due_is_nothing_run(app: Faultline) -> None:
+def test_without_a_due_job_nothing_runs(app: Faultline) -> None:
     assert run_one(app) is None
     assert run_until_idle(app) == []
 
 
-def test_what_a_handler_enqueues_is_run_too_in_whatever_queue(app: Faultline) -> None:
+def test_jobs_that_handlers_enqueue_run_too_in_any_queue(app: Faultline) -> None:
     seen: list[str] = []
 
     @app.task(name="first", queue="one")
@@ -65,13 +65,13 @@ def test_what_a_handler_enqueues_is_run_too_in_whatever_queue(app: Faultline) ->
     def third(job: Job) -> None:
         seen.append("third")
 
-    first.enqueue(queue="unheard-of")
+    first.enqueue(queue="queue-of-no-task")
     ended = run_until_idle(app)
     assert seen == ["first", "second", "third"]
     assert [attempted.outcome for attempted in ended] == [Outcome.SUCCEEDED] * 3
 
 
-def test_named_queues_alone_are_worked(app: Faultline) -> None:
+def test_only_the_named_queues_are_worked(app: Faultline) -> None:
     @app.task(name="noop")
     def noop(job: Job) -> None:
         return None
@@ -82,7 +82,7 @@ def test_named_queues_alone_are_worked(app: Faultline) -> None:
     assert len(run_until_idle(app)) == 1
 
 
-def test_the_handlers_own_exception_is_raised_with_its_job_named(app: Faultline) -> None:
+def test_the_handlers_exception_is_raised_with_a_note_that_names_the_job(app: Faultline) -> None:
     @app.task(name="break")
     def break_(job: Job) -> None:
         raise ZeroDivisionError("as always")
@@ -117,7 +117,7 @@ def test_a_failed_attempt_is_returned_when_errors_are_not_raised(app: Faultline)
     assert app.get(enqueued.job_id).failed_reason == "attempts_spent"
 
 
-def test_a_rejected_job_has_failed_at_its_first_attempt(app: Faultline) -> None:
+def test_a_rejected_job_fails_at_its_first_attempt(app: Faultline) -> None:
     @app.task(name="refuse")
     def refuse(job: Job) -> None:
         raise Reject("no use")
@@ -128,7 +128,7 @@ def test_a_rejected_job_has_failed_at_its_first_attempt(app: Faultline) -> None:
     assert attempted.outcome is Outcome.FAILED
 
 
-def test_a_payload_that_no_handler_takes_fails_without_one(app: Faultline) -> None:
+def test_a_payload_that_does_not_fit_the_handler_raises_handler_failed(app: Faultline) -> None:
     @app.task(name="noop")
     def noop(job: Job) -> None:
         return None
@@ -139,7 +139,7 @@ def test_a_payload_that_no_handler_takes_fails_without_one(app: Faultline) -> No
         run_one(app)
 
 
-def test_jobs_for_later_and_waiting_retries_are_left_alone(app: Faultline) -> None:
+def test_scheduled_jobs_and_waiting_retries_do_not_run(app: Faultline) -> None:
     @app.task(name="later")
     def later(job: Job) -> None:
         return None
@@ -159,9 +159,9 @@ def test_jobs_for_later_and_waiting_retries_are_left_alone(app: Faultline) -> No
 def test_a_superseded_attempt_is_reported_as_stale(app: Faultline) -> None:
     @app.task(name="slow", max_attempts=1)
     def slow(job: Job) -> None:
-        # A heartbeat between the two would renew the lease, rightly; one behind them would tell.
+        # A heartbeat during the next two statements would renew the lease, or tell the worker of its loss.
         with psycopg.connect(app.database_url, autocommit=True) as conn:
-            assert await_first_heartbeat(conn, 60)
+            assert wait_for_first_heartbeat(conn, 60)
         with psycopg.connect(app.database_url) as conn:
             conn.execute(
                 "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - '1s'::interval"
@@ -177,37 +177,37 @@ def test_a_superseded_attempt_is_reported_as_stale(app: Faultline) -> None:
     assert attempted.error == "not_running"
 
 
-def test_work_without_an_end_is_an_error(app: Faultline) -> None:
+def test_a_job_that_enqueues_itself_reaches_the_limit(app: Faultline) -> None:
     @app.task(name="again")
     def again(job: Job) -> None:
         again.enqueue()
 
     again.enqueue()
-    with pytest.raises(NotIdle, match="3 attempts did not finish"):
+    with pytest.raises(NotIdle, match="still due after 3 attempts"):
         run_until_idle(app, limit=3)
 
 
-def test_a_handler_that_takes_too_long_is_ended(app: Faultline) -> None:
+def test_a_handler_that_exceeds_the_timeout_is_cancelled(app: Faultline) -> None:
     @app.task(name="endless")
     async def endless(job: Job) -> None:
         await asyncio.Event().wait()
 
     enqueued = endless.enqueue()
-    with pytest.raises(NotIdle, match=r"not idle after 0\.1 s"):
+    with pytest.raises(NotIdle, match=r"still due or running after 0\.1 s"):
         run_until_idle(app, timeout_seconds=0.1)
-    assert app.get(enqueued.job_id).state is JobState.QUEUED  # handed back
+    assert app.get(enqueued.job_id).state is JobState.QUEUED  # released
 
 
 def test_an_async_test_shares_its_event_loop_with_the_handler(app: Faultline) -> None:
     async def test() -> tuple[Any, Any]:
-        news = asyncio.Event()
+        called = asyncio.Event()
 
         @app.task(name="signal")
         async def signal(job: Job) -> None:
-            news.set()  # bound to this loop: setting it from another one would not wake anybody
+            called.set()  # bound to this loop: set() in another loop would not wake the waiter
 
         await signal.enqueue_async()
-        waiting = asyncio.ensure_future(news.wait())
+        waiting = asyncio.ensure_future(called.wait())
         attempted = await run_one_async(app)
         await asyncio.wait_for(waiting, 60)
         nothing = await run_until_idle_async(app)
@@ -219,7 +219,7 @@ def test_an_async_test_shares_its_event_loop_with_the_handler(app: Faultline) ->
     assert nothing == []
 
 
-def test_the_plain_form_can_be_called_while_an_event_loop_is_running(app: Faultline) -> None:
+def test_run_until_idle_can_be_called_while_an_event_loop_runs(app: Faultline) -> None:
     @app.task(name="noop")
     async def noop(job: Job) -> None:
         return None

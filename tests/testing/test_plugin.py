@@ -1,4 +1,4 @@
-"""The pytest plugin in runs of its own, as a user's project would have it."""
+"""The pytest plugin in separate runs of pytest, as in a user's project."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from faultline.testing.databases import SERVER_VARIABLE
 
 pytest_plugins = ["pytester"]
-# Whole runs of pytest, each with processes of its own: slow on a machine that is busy.
+# Each test runs pytest in new processes, which is slow on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 SHOP = """
@@ -29,7 +29,7 @@ TESTS = """
     def test_each_test_has_a_database_of_its_own(faultline_app, faultline_database, number):
         assert os.environ["DATABASE_URL"] == faultline_database == faultline_app.database_url
         double.enqueue(number=number)
-        (attempted,) = run_until_idle(faultline_app)  # one job: nobody else's
+        (attempted,) = run_until_idle(faultline_app)  # no job of another test
         assert attempted.result == number * 2
 """
 
@@ -42,26 +42,26 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
-    """Run pytest without the plugins that have no part in it: importing them takes seconds."""
+    """Run pytest without unrelated plugins, whose import takes seconds."""
     others = ("-p", "no:hypothesispytest", "-p", "no:timeout", "-p", "no:schemathesis")
     return pytester.runpytest_subprocess("-p", "pytest_faultline", *others, *options)
 
 
-def test_fixtures_give_each_test_a_database_also_under_xdist(
+def test_each_test_gets_its_own_database_also_under_xdist(
     project: pytest.Pytester, server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SERVER_VARIABLE, server_url)
     run(project, "-n", "2").assert_outcomes(passed=4)
 
 
-def test_without_a_server_one_is_started_for_the_run(
+def test_an_embedded_server_is_started_if_none_is_named(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SERVER_VARIABLE, raising=False)
     run(project, "-p", "no:xdist").assert_outcomes(passed=4)
 
 
-def test_a_run_that_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -> None:
+def test_a_run_without_the_fixtures_does_not_import_faultline(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import sys
@@ -74,7 +74,7 @@ def test_a_run_that_uses_no_fixture_imports_nothing(pytester: pytest.Pytester) -
     run(pytester, "-p", "no:xdist").assert_outcomes(passed=1)
 
 
-def test_an_application_that_is_not_named_is_asked_for(
+def test_a_missing_faultline_app_setting_is_an_error(
     pytester: pytest.Pytester, server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SERVER_VARIABLE, server_url)

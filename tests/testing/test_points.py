@@ -1,4 +1,4 @@
-"""Which steps of a handler are points, and where they are said to be."""
+"""Which steps of a handler are points, and the lines that are reported for them."""
 
 from __future__ import annotations
 
@@ -15,77 +15,77 @@ from psycopg_pool import ConnectionPool
 from faultline.job import Job
 from faultline.model import Claim
 from faultline.testing import PointKind
-from faultline.testing.zombies.driver import watched_driver
+from faultline.testing.zombies.driver_hooks import patched_driver
+from faultline.testing.zombies.instrumentation import InstrumentedCoroutine
+from faultline.testing.zombies.monitor import AttemptMonitor, current_monitor
 from faultline.testing.zombies.points import handler_code
-from faultline.testing.zombies.stepping import Stepped
 from faultline.testing.zombies.story import Story
-from faultline.testing.zombies.watch import Watch, current
 from faultline.workers.leases import Lease
 
 Handler = Callable[[], Coroutine[Any, Any, Any]]
 
 
-def a_watch(handler: Callable[..., Any]) -> Watch:
+def make_monitor(handler: Callable[..., Any]) -> AttemptMonitor:
     claim = Claim(str(uuid4()), 1, str(uuid4()), "task", "default", "{}", 1, 5, 0, 5, "")
     job = Job(claim, Lease(claim, sent_at=0, lease_seconds=15), lambda: None, None)  # type: ignore[arg-type,return-value]
-    return Watch("A", job, handler_code(handler), Story(), None)
+    return AttemptMonitor("A", job, handler_code(handler), Story(), None)
 
 
-def stepped(handler: Handler) -> tuple[Any, list[str]]:
-    """What it returned, and the lines of the handler where it waited, counted from its first."""
-    watch = a_watch(handler)
+def run_instrumented(handler: Handler) -> tuple[Any, list[str]]:
+    """Return the handler's result and the lines where it waited, counted from its first line."""
+    monitor = make_monitor(handler)
 
     async def main() -> Any:
-        return await Stepped(handler(), watch)
+        return await InstrumentedCoroutine(handler(), monitor)
 
     value = asyncio.run(main())
     first = handler_code(handler).co_firstlineno
-    assert all(point.kind is PointKind.AWAIT for point in watch.points)
+    assert all(point.kind is PointKind.AWAIT for point in monitor.points)
     return value, [
         f"{int(point.where.split(':')[1]) - first} {point.what} {point.nth}"
-        for point in watch.points
+        for point in monitor.points
     ]
 
 
-def test_each_await_that_waits_is_a_point_each_time() -> None:
+def test_each_suspending_await_is_a_point_every_time() -> None:
     async def handler() -> str:
         for _ in range(2):
             await asyncio.sleep(0)
         await asyncio.sleep(0.001)
         return "done"
 
-    assert stepped(handler) == (
+    assert run_instrumented(handler) == (
         "done",
         ["2 await sleep() 1", "2 await sleep() 2", "3 await sleep() 1"],
     )
 
 
-def test_an_await_that_gives_way_many_times_is_one_point() -> None:
-    class Patient:
+def test_an_await_that_suspends_many_times_is_one_point() -> None:
+    class SuspendsOften:
         def __await__(self) -> Any:
             for _ in range(5):
                 yield
-            return "at last"
+            return "done"
 
     async def handler() -> Any:
-        return await Patient()
+        return await SuspendsOften()
 
-    value, points = stepped(handler)
-    assert value == "at last"
+    value, points = run_instrumented(handler)
+    assert value == "done"
     assert len(points) == 1
 
 
-def test_an_await_that_does_not_wait_is_none() -> None:
+def test_an_await_that_does_not_suspend_is_no_point() -> None:
     async def nothing() -> int:
         return 1
 
     async def handler() -> int:
         return await nothing() + await nothing()
 
-    assert stepped(handler) == (2, [])
+    assert run_instrumented(handler) == (2, [])
 
 
-def test_the_users_own_coroutines_are_looked_into() -> None:
+def test_awaits_in_the_users_own_coroutines_are_points() -> None:
     async def step() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -93,24 +93,24 @@ def test_the_users_own_coroutines_are_looked_into() -> None:
     async def handler() -> None:
         await step()
 
-    watch = a_watch(handler)
+    monitor = make_monitor(handler)
 
     async def main() -> None:
-        await Stepped(handler(), watch)
+        await InstrumentedCoroutine(handler(), monitor)
 
     asyncio.run(main())
     first = inspect.getsourcelines(step)[1]
-    assert [int(point.where.split(":")[1]) - first for point in watch.points] == [1, 2]
+    assert [int(point.where.split(":")[1]) - first for point in monitor.points] == [1, 2]
 
 
-def test_tasks_are_waited_for_at_one_point() -> None:
+def test_waiting_for_several_tasks_is_one_point() -> None:
     async def handler() -> list[Any]:
         return await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0.001, 2))
 
-    assert stepped(handler) == ([1, 2], ["1 await a future 1"])
+    assert run_instrumented(handler) == ([1, 2], ["1 await a future 1"])
 
 
-def test_errors_and_cancellation_reach_the_handler_as_they_would() -> None:
+def test_errors_and_cancellation_reach_an_instrumented_handler() -> None:
     seen: list[str] = []
 
     async def handler() -> str:
@@ -125,7 +125,7 @@ def test_errors_and_cancellation_reach_the_handler_as_they_would() -> None:
             await future
         return "survived"
 
-    value, points = stepped(handler)
+    value, points = run_instrumented(handler)
     assert (value, seen, len(points)) == ("survived", ["timeout"], 2)
 
 
@@ -134,7 +134,7 @@ def test_everything_sent_to_the_database_is_a_point(own_url: str) -> None:
         with psycopg.connect(own_url) as conn:
             conn.execute("CREATE TEMP TABLE t (n int)")
             conn.commit()
-            conn.commit()  # there is nothing to commit
+            conn.commit()  # no transaction is open
             with conn.cursor() as cursor:
                 cursor.executemany("INSERT INTO t VALUES (%s)", [(1,), (2,)])
                 with cursor.copy("COPY t FROM STDIN") as copy:
@@ -147,12 +147,12 @@ def test_everything_sent_to_the_database_is_a_point(own_url: str) -> None:
         with ConnectionPool(own_url, min_size=1, check=check) as pool, pool.connection() as conn:
             conn.execute("SELECT 1 AS " + "long" * 20)
 
-    watch = a_watch(handler)
-    with watched_driver():
-        reset = current.set(watch)
+    monitor = make_monitor(handler)
+    with patched_driver():
+        reset = current_monitor.set(monitor)
         handler()
-        current.reset(reset)
-    whats = [point.what for point in watch.points]
+        current_monitor.reset(reset)
+    whats = [point.what for point in monitor.points]
     assert whats[:2] == ["CREATE TEMP TABLE t (n int)", "COMMIT"]
     assert whats[2] == "INSERT INTO t VALUES (%s)"
     assert "COPY t FROM STDIN" in whats
@@ -164,7 +164,7 @@ def test_everything_sent_to_the_database_is_a_point(own_url: str) -> None:
         "SELECT 1 AS longlonglonglonglonglonglonglonglon…",
         "COMMIT",
     ]
-    assert [point.what for point in watch.points if point in watch.answers] == [
+    assert [point.what for point in monitor.points if point in monitor.answers] == [
         "COMMIT",
         "ROLLBACK",
         "COMMIT",
@@ -172,9 +172,9 @@ def test_everything_sent_to_the_database_is_a_point(own_url: str) -> None:
     ]
 
 
-def test_the_driver_is_given_back_as_it_was() -> None:
+def test_the_driver_is_restored() -> None:
     before = psycopg.Connection.wait, psycopg.AsyncConnection.wait
-    with watched_driver():
+    with patched_driver():
         assert before[0] is not psycopg.Connection.wait
         assert before[1] is not psycopg.AsyncConnection.wait
     assert (psycopg.Connection.wait, psycopg.AsyncConnection.wait) == before

@@ -1,4 +1,4 @@
-"""The kit against handlers that are known to be good, and handlers that are known to be bad."""
+"""`zombies` accepts handlers known to be correct and rejects handlers known to be incorrect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from faultline.testing import (
 from . import handlers
 from .handlers import ARGS, Make, paid_once
 
-# Dozens of runs with workers of their own: slow on a machine that is busy.
+# Each test makes dozens of runs with new workers, which is slow on a busy machine.
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -38,7 +38,7 @@ def failing(report: ZombieReport) -> set[tuple[str, str]]:
     return {(str(run.fault), run.point.what) for run in report.violations}
 
 
-# ── good handlers ────────────────────────────────────────────────────────────────────────────────
+# ── correct handlers ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
@@ -52,9 +52,9 @@ def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
         (PointKind.DATABASE, "COMMIT"),
         (PointKind.END, "the handler has returned"),
     ]
-    assert all(report.struck[fault] == 5 for fault in ALL_FAULTS[:-1])
-    assert report.struck[Fault.LOST_ANSWER] == 1
-    # All but those at the end, where the job has succeeded, and the lost answer.
+    assert all(report.injected[fault] == 5 for fault in ALL_FAULTS[:-1])
+    assert report.injected[Fault.LOST_ANSWER] == 1
+    # All but those at the end, where the job has succeeded, and the lost reply.
     assert report.takeovers == 4 * 4
     assert report.refusals > 0
 
@@ -71,7 +71,7 @@ def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
         (handlers.that_connects_again, (Fault.PARTITION,)),
     ],
 )
-def test_other_handlers_survive_the_faults_that_they_can_stand(
+def test_other_correct_handlers_survive_their_faults(
     app: Faultline, payments: str, make: Make, faults: tuple[Fault, ...]
 ) -> None:
     report = zombies(app, make(app), ARGS, invariant=paid_once, faults=faults)
@@ -79,7 +79,7 @@ def test_other_handlers_survive_the_faults_that_they_can_stand(
     assert report.takeovers > 0
 
 
-def test_an_outside_call_under_the_jobs_key_has_one_effect(app: Faultline) -> None:
+def test_an_outside_call_with_the_jobs_key_has_one_effect(app: Faultline) -> None:
     bank = Outside("bank")
 
     def charged_once(conn: psycopg.Connection[Any]) -> bool:
@@ -99,7 +99,7 @@ def test_an_outside_call_under_the_jobs_key_has_one_effect(app: Faultline) -> No
 @pytest.mark.parametrize(
     "make", [handlers.with_a_cleanup, handlers.with_a_cleanup_in_a_plain_handler]
 )
-def test_after_a_crash_not_even_a_finally_is_run(
+def test_after_a_crash_no_finally_block_runs(
     app: Faultline, make: Callable[[Outside], Make]
 ) -> None:
     bank = Outside("bank")
@@ -111,12 +111,12 @@ def test_after_a_crash_not_even_a_finally_is_run(
         invariant=lambda conn: bank.effects == ["clean up"],
         arrange=lambda conn: bank.reset(),
     )
-    # Struck at its end, the first attempt has cleaned up, and the second does so again.
+    # After a crash at its end the first attempt has cleaned up, and the second does so again.
     assert [run.point.kind for run in report.violations] == [PointKind.END]
     assert len(report.runs) >= 3
 
 
-def test_jobs_that_the_handler_enqueues_are_run_as_well_and_seen_as_its_database_calls(
+def test_jobs_that_the_handler_enqueues_run_and_enqueueing_is_a_point(
     app: Faultline, payments: str
 ) -> None:
     def thanked_once(conn: psycopg.Connection[Any]) -> bool:
@@ -131,7 +131,7 @@ def test_jobs_that_the_handler_enqueues_are_run_as_well_and_seen_as_its_database
     ]
 
 
-def test_a_stopped_worker_comes_back_when_another_waits_for_its_lock(
+def test_a_stopped_worker_is_resumed_when_another_waits_for_its_lock(
     app: Faultline, payments: str
 ) -> None:
     with psycopg.connect(app.database_url) as conn:
@@ -143,22 +143,22 @@ def test_a_stopped_worker_comes_back_when_another_waits_for_its_lock(
     assert all(run.refusals == 1 for run in waited)
 
 
-def test_a_handler_that_is_deaf_to_the_loss_of_its_database_is_ended_by_its_worker(
+def test_a_handler_that_ignores_the_loss_of_its_database_is_ended_by_its_worker(
     app: Faultline, payments: str
 ) -> None:
     with psycopg.connect(app.database_url) as conn:
         conn.execute("CREATE UNIQUE INDEX ON payments (invoice)")
-    task = handlers.deaf_to_a_lost_database(app)
+    task = handlers.that_ignores_a_lost_database(app)
     report = zombies(app, task, ARGS, invariant=paid_once, faults=[Fault.PARTITION])
     ended = [run for run in report.runs if "ends its attempt" in str(run.story)]
     assert [run.point.kind for run in ended] == [PointKind.DATABASE] * 3
     assert all("ends in CancelledError" in str(run.story) for run in ended)
 
 
-# ── bad handlers ─────────────────────────────────────────────────────────────────────────────────
+# ── incorrect handlers ───────────────────────────────────────────────────────────────────────────
 
 
-def test_a_write_outside_of_the_fence_is_found_and_told_as_a_story(
+def test_a_write_outside_of_the_fence_is_found_and_its_run_is_logged(
     app: Faultline, payments: str
 ) -> None:
     report = violated(app, handlers.outside_of_the_fence, *ALL_FAULTS)
@@ -175,12 +175,12 @@ def test_a_write_outside_of_the_fence_is_found_and_told_as_a_story(
         ("partition", end),
     }
     held = {(run.fault, run.point.what) for run in report.runs if run.verdict is Verdict.HELD}
-    assert (Fault.CRASH, "COMMIT") in held  # nothing was committed: the kit does not cry wolf
+    assert (Fault.CRASH, "COMMIT") in held  # nothing was committed, so this is no violation
 
     text, line = str(report), report.points[0].where
     assert text.startswith("pay: 9 violations in 13 runs over 3 points (crash 3, pause 3,")
     assert f"1. {line}  {insert} ok    FAIL  FAIL      ok        -\n" in text
-    assert "crash when its handler has returned:" in text  # the shortest story of the nine
+    assert "crash when its handler has returned:" in text  # the shortest of the nine logs
     assert text.index("A is killed") < text.index("B token 2  begins") < text.index("violated:")
     assert text.endswith("violated: invoice 42 was paid 2 times")
 
@@ -188,13 +188,11 @@ def test_a_write_outside_of_the_fence_is_found_and_told_as_a_story(
 def test_a_write_after_a_swallowed_refusal_is_found(app: Faultline, payments: str) -> None:
     report = violated(app, handlers.after_swallowing_the_refusal, Fault.PAUSE)
     assert ("pause", "faultline.open_transaction()") in failing(report)
-    late = str(report.violations[0].story).rpartition("A comes back")[2].splitlines()
+    late = str(report.violations[0].story).rpartition("A resumes")[2].splitlines()
     assert any("A token 1" in line and "INSERT" in line for line in late)
 
 
-def test_an_effect_in_a_commit_of_its_own_before_the_jobs_is_found(
-    app: Faultline, payments: str
-) -> None:
+def test_an_effect_that_commits_before_the_job_is_found(app: Faultline, payments: str) -> None:
     report = violated(app, handlers.with_two_commits, Fault.CRASH)
     assert ("crash", "INSERT INTO steps VALUES ('told')") in failing(report)
     assert ("crash", "INSERT INTO payments VALUES (%s, %s)") not in failing(report)
@@ -215,7 +213,7 @@ def test_an_outside_call_without_a_key_is_found(app: Faultline) -> None:
         arrange=lambda conn: bank.reset(),
     )
     end = "the handler has returned"
-    # The partition also strikes before the call, which is made nevertheless: it needs no database.
+    # A partition before the call does not prevent it: the call needs no database.
     assert failing(report) == {
         ("crash", end),
         ("partition", end),

@@ -1,7 +1,7 @@
-"""What you need to test your own handlers: a database, an inline worker, time, and zombies."""
+"""Tools for testing your handlers: databases, an inline worker, time and fault injection."""
 
 from faultline.testing.application import using
-from faultline.testing.attempted import Attempted, HandlerFailed, Outcome
+from faultline.testing.attempts import Attempted, HandlerFailed, Outcome
 from faultline.testing.clock import advance
 from faultline.testing.databases import Databases, temporary_database, temporary_databases
 from faultline.testing.inline_worker import (

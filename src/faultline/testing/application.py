@@ -1,4 +1,4 @@
-"""Points an application at a test's database, and takes its connections back afterwards."""
+"""Connects an application to a test's database, and closes its connections afterwards."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from faultline.app import Faultline
 from faultline.postgres.address import FILE_VARIABLE, VARIABLE
 
 _CLOSE_SECONDS = 10.0
-_closing: set[asyncio.Task[Any]] = set()  # the event loop itself keeps only weak references
+_closing: set[asyncio.Task[Any]] = set()  # an event loop keeps only weak references to its tasks
 
 
 @contextlib.contextmanager
 def using(app: Faultline, database_url: str) -> Iterator[Faultline]:
-    """Within the block the application, and DATABASE_URL, lead to `database_url`.
+    """Within the block, `app` and DATABASE_URL use `database_url`.
 
-    Also for an application that was given a URL of its own. Connections that it had open to another
-    database are closed on the way in, and those to this one on the way out.
+    This also overrides a URL that the application was constructed with. The application's open connections
+    are closed when the block begins and when it ends.
     """
     own_url = app._given_url
     variables = {name: os.environ.pop(name, None) for name in (VARIABLE, FILE_VARIABLE)}
@@ -36,7 +36,10 @@ def using(app: Faultline, database_url: str) -> Iterator[Faultline]:
 
 
 def close_connections(app: Faultline) -> None:
-    """Of all event loops too: one that outlives a test would keep a pool to a dropped database."""
+    """Close the application's pools of all event loops.
+
+    A loop that outlives a test would otherwise keep a pool to a dropped database.
+    """
     app.close()
     for loop, pool in tuple(app._async_pools.items()):
         del app._async_pools[loop]
@@ -52,8 +55,8 @@ def close_connections(app: Faultline) -> None:
             loop.run_until_complete(pool.close())
 
 
-async def close_pool_here(app: Faultline) -> None:
-    """Of an event loop that is about to end: a pool that nobody closes may keep it from ending."""
+async def close_pool_of_running_loop(app: Faultline) -> None:
+    """Close the pool of the running event loop: an open pool may keep the loop from ending."""
     if pool := app._async_pools.pop(asyncio.get_running_loop(), None):
         await pool.close(_CLOSE_SECONDS)
 

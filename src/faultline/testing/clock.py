@@ -1,4 +1,4 @@
-"""Time in tests is data: instead of moving a clock, everything that waits for a time is moved."""
+"""Time in tests: `advance` moves all stored times instead of the database's clock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SHIFTED = (
 
 
 def advance(app: Faultline, seconds: float | timedelta) -> None:
-    """Let `seconds` pass, as far as the jobs in the test's database can tell.
+    """Move all times of jobs, leases, workers and attempts back by `seconds`.
 
-    What was queued for later comes nearer, and leases run out. The ledger keeps its times, because it
-    is never changed; so do your own tables and `now()`.
+    Scheduled jobs become due and leases expire. The ledger is immutable and keeps its times. Your own
+    tables and `now()` do not change.
     """
     by = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
     if by < timedelta(0):
-        raise InvalidInput("time goes forward: seconds is not negative")
+        raise InvalidInput("seconds must not be negative: time cannot be moved back")
     with connect(app.database_url, application_name="faultline testing") as conn:
         require_test_database(conn)
         _shift(conn, by)
@@ -35,4 +35,4 @@ def _shift(conn: Connection, by: timedelta) -> None:
     with conn.transaction():
         for table, columns in _SHIFTED:
             changes = ", ".join(f"{column} = {column} - %(by)s" for column in columns)
-            conn.execute(f"UPDATE faultline.{table} SET {changes}", {"by": by})  # noqa: S608 - our own names
+            conn.execute(f"UPDATE faultline.{table} SET {changes}", {"by": by})  # noqa: S608 - constant names

@@ -1,4 +1,4 @@
-"""Databases for tests: each one a copy of a database that has the schema, gone when the test is over."""
+"""Databases for tests: copies of a migrated template, dropped after the test."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from faultline.statements import epochs
 SERVER_VARIABLE = "FAULTLINE_TEST_DATABASE_URL"
 MARK = "made by faultline.testing"
 _PREFIX = "faultline_test"
-# A test's server may lose everything with the machine, but never a commit that it has reported.
+# A crash of the machine may lose the data, but a commit that was reported stays visible.
 _SERVER_SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
     "max_connections": "200",
-    # A zombie that was stopped while it logged in holds up every DROP DATABASE for that long.
+    # A session that was stopped during its login delays every DROP DATABASE for this long.
     "authentication_timeout": "10s",
 }
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
-_ROOM_IN_MEMORY_BYTES = 2 * 2**30
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a new directory is created in it
+_MIN_FREE_MEMORY_BYTES = 2 * 2**30
 
 
 class Databases:
-    """Makes databases on one server. The schema is installed once, and copied from then on."""
+    """Creates databases on one server. The schema is installed once in a template, then copied."""
 
     def __init__(self, server_url: str) -> None:
         self.server_url = server_url
         self._template: str | None = None
 
     def make(self) -> str:
-        """The URL of a new database that has the schema, and nothing else in it."""
+        """Create a database with only Faultline's schema, and return its URL."""
         if self._template is None:
             self._template = self._make_template()
         name = _new_name()
@@ -66,7 +66,8 @@ class Databases:
             try:
                 migrate(url_of(self.server_url, name))
                 with connect(url_of(self.server_url, name)) as conn:
-                    run(conn, epochs.forget_database())  # it is there to be copied
+                    # The template is only copied: each copy gets its own epoch.
+                    run(conn, epochs.forget_database())
             except BaseException:
                 drop_database(admin, name)
                 raise
@@ -75,11 +76,11 @@ class Databases:
 
 @contextlib.contextmanager
 def temporary_databases() -> Iterator[Databases]:
-    """On the server that FAULTLINE_TEST_DATABASE_URL names, else on one that lives as long as the block."""
+    """Yield databases on FAULTLINE_TEST_DATABASE_URL, else on a temporary embedded server."""
     with contextlib.ExitStack() as stack:
         url = os.environ.get(SERVER_VARIABLE)
         if not url:
-            server = temporary_server(settings=_SERVER_SETTINGS, parent=_roomy_memory())
+            server = temporary_server(settings=_SERVER_SETTINGS, parent=_memory_directory())
             url = stack.enter_context(server).url
         databases = Databases(url)
         stack.callback(databases.close)
@@ -88,7 +89,7 @@ def temporary_databases() -> Iterator[Databases]:
 
 @contextlib.contextmanager
 def temporary_database() -> Iterator[str]:
-    """One database for the length of the block: its URL."""
+    """Yield the URL of a database that exists until the block ends."""
     with temporary_databases() as databases:
         url = databases.make()
         try:
@@ -98,14 +99,14 @@ def temporary_database() -> Iterator[str]:
 
 
 def require_test_database(conn: Connection) -> None:
-    """Refuse to move the clock of, or to overwrite, anything but a test's own database."""
+    """Refuse to change the times of, or to overwrite, a database that is not a test's."""
     row = conn.execute(
         "SELECT shobj_description(oid, 'pg_database') FROM pg_database"
         " WHERE datname = current_database()"
     ).fetchone()
     if row is None or row[0] != MARK:
         raise InvalidInput(
-            f"{conn.info.dbname} was not made by faultline.testing, and is left alone",
+            f"{conn.info.dbname} was not made by faultline.testing, so it is not changed",
             hint="use the fixture faultline_database, or faultline.testing.temporary_database()",
         )
 
@@ -115,20 +116,20 @@ def require_test_database(conn: Connection) -> None:
 
 @contextlib.contextmanager
 def administration(server_url: str) -> Iterator[Connection]:
-    """A session outside of all test databases, since none can be copied or dropped from within."""
+    """Open a session outside of the test databases: only such a session can copy or drop them."""
     with connect(server_url, application_name="faultline testing") as conn:
         yield conn
 
 
 def copy_database(admin: Connection, source: str, name: str) -> None:
-    """`source` must be without sessions."""
+    """Create `name` as a copy of `source`, which must have no open sessions."""
     statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
     try:
         admin.execute(statement.format(sql.Identifier(name), sql.Identifier(source)))
     except psycopg.errors.InsufficientPrivilege:
         raise InvalidInput(
-            "this account may not create databases, and every test needs one of its own",
-            hint=f"ALTER ROLE … CREATEDB, or leave {SERVER_VARIABLE} unset for a server of its own",
+            "this account may not create databases, but every test needs its own database",
+            hint=f"run ALTER ROLE … CREATEDB, or unset {SERVER_VARIABLE} to use an embedded server",
         ) from None
     comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
     admin.execute(comment.format(sql.Identifier(name), sql.Literal(MARK)))
@@ -139,7 +140,7 @@ def drop_database(admin: Connection, name: str) -> None:
 
 
 def url_of(url: str, database: str) -> str:
-    """The same server and account, another database."""
+    """Return `url` with another database name."""
     if "://" in url:
         return urlsplit(url)._replace(path=f"/{database}").geturl()
     return conninfo.make_conninfo(url, dbname=database)
@@ -153,8 +154,8 @@ def _new_name() -> str:
     return f"{_PREFIX}_{secrets.token_hex(6)}"
 
 
-def _roomy_memory() -> Path | None:
-    """Copies of databases are many small files: in memory they take half the time."""
-    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_IN_MEMORY_BYTES:
+def _memory_directory() -> Path | None:
+    """Return /dev/shm if it has room: copying databases there takes half the time."""
+    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MIN_FREE_MEMORY_BYTES:
         return _MEMORY
     return None

@@ -1,4 +1,4 @@
-"""The real worker, run inside a test until there is nothing left to do now."""
+"""Runs the real worker inside a test until no job is due."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.model import DEFAULT_QUEUE
 from faultline.postgres.sessions import AsyncConnection, connect, open_session_async
-from faultline.testing.application import close_pool_here
-from faultline.testing.attempted import Attempted, Logbook
-from faultline.testing.shadow import shadow_of
+from faultline.testing.application import close_pool_of_running_loop
+from faultline.testing.attempts import Attempted, AttemptRecorder
+from faultline.testing.instrumented_app import instrumented_copy
 from faultline.workers import Worker
 
 T = TypeVar("T")
 
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 _DEFAULT_TIMEOUT_SECONDS = 60.0
 _DEFAULT_LIMIT = 1_000
 _APPLICATION = "faultline testing"
 
 
 class NotIdle(FaultlineError):
-    """There was still work to do when the limit was reached."""
+    """Jobs were still due or running when the limit was reached."""
 
     code = "not_idle"
 
@@ -40,7 +40,7 @@ def run_one(
     raise_errors: bool = True,
     timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
 ) -> Attempted | None:
-    """Run one job that is due, as a worker would; None when there is none."""
+    """Run one due job as a worker would; return None if no job is due."""
     return in_thread(
         lambda: run_one_async(
             app, queues=queues, raise_errors=raise_errors, timeout_seconds=timeout_seconds
@@ -56,9 +56,9 @@ async def run_one_async(
     raise_errors: bool = True,
     timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
 ) -> Attempted | None:
-    """The same on the event loop of the caller, for handlers that share something with the test."""
+    """Run one due job on the caller's event loop, for handlers that share objects with the test."""
     ended = await _run(app, queues, max_jobs=1, timeout_seconds=timeout_seconds)
-    return _judged(ended, raise_errors=raise_errors)[0] if ended else None
+    return _raise_failures(ended, raise_errors=raise_errors)[0] if ended else None
 
 
 def run_until_idle(
@@ -69,10 +69,10 @@ def run_until_idle(
     limit: int = _DEFAULT_LIMIT,
     timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
 ) -> list[Attempted]:
-    """Run jobs, one after another, until none is due: also those that were enqueued meanwhile.
+    """Run due jobs one after another until none is due, including newly enqueued ones.
 
-    Jobs for later, and retries that wait, are left where they are: see `advance`. An attempt that
-    failed raises what its handler raised, once all is done, unless `raise_errors` is off.
+    Scheduled jobs and retries that are not due yet do not run: see `advance`. If an attempt failed, its
+    handler's exception is raised after all jobs have run, unless `raise_errors` is false.
     """
     return in_thread(
         lambda: run_until_idle_async(
@@ -96,11 +96,13 @@ async def run_until_idle_async(
 ) -> list[Attempted]:
     ended = await _run(app, queues, max_jobs=limit + 1, timeout_seconds=timeout_seconds)
     if len(ended) > limit:
-        raise NotIdle(f"{limit:,} attempts did not finish the work; does a job enqueue itself?")
-    return _judged(ended, raise_errors=raise_errors)
+        raise NotIdle(
+            f"jobs are still due after {limit:,} attempts; check whether a job enqueues itself"
+        )
+    return _raise_failures(ended, raise_errors=raise_errors)
 
 
-def _judged(ended: list[Attempted], *, raise_errors: bool) -> list[Attempted]:
+def _raise_failures(ended: list[Attempted], *, raise_errors: bool) -> list[Attempted]:
     if raise_errors:
         for attempted in ended:
             attempted.raise_if_failed()
@@ -108,7 +110,7 @@ def _judged(ended: list[Attempted], *, raise_errors: bool) -> list[Attempted]:
 
 
 def in_thread(work: Callable[[], Coroutine[Any, Any, T]], app: Faultline) -> T:
-    """Run it on an event loop of its own: a test that is itself async may have one running here."""
+    """Run a coroutine in a new thread, because an async test already runs a loop in this one."""
     result: list[T] = []
     failure: list[BaseException] = []
 
@@ -116,7 +118,7 @@ def in_thread(work: Callable[[], Coroutine[Any, Any, T]], app: Faultline) -> T:
         try:
             return await work()
         finally:
-            await close_pool_here(app)  # of a handler that used enqueue_async
+            await close_pool_of_running_loop(app)  # opened by a handler that used enqueue_async
 
     def run() -> None:
         try:
@@ -127,7 +129,7 @@ def in_thread(work: Callable[[], Coroutine[Any, Any, T]], app: Faultline) -> T:
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(run,), name="faultline-inline-worker")
     thread.start()
-    thread.join()  # bounded by the time limit of the work itself
+    thread.join()  # `work` has its own time limit
     if failure:
         raise failure[0]
     return result[0]
@@ -136,8 +138,8 @@ def in_thread(work: Callable[[], Coroutine[Any, Any, T]], app: Faultline) -> T:
 async def _run(
     app: Faultline, queues: Sequence[str] | None, *, max_jobs: int, timeout_seconds: float
 ) -> list[Attempted]:
-    logbook = Logbook()
-    shadow = shadow_of(app, logbook.wrap)
+    recorder = AttemptRecorder()
+    copy = instrumented_copy(app, recorder.wrap)
     settings = WorkerSettings(
         queues=tuple(queues or all_queues(app)),
         concurrency=1,
@@ -145,13 +147,13 @@ async def _run(
         poll_seconds=0.05,
         max_jobs=max_jobs,
     )
-    await work_until_idle(shadow, settings, timeout_seconds=timeout_seconds)
+    await work_until_idle(copy, settings, timeout_seconds=timeout_seconds)
     with connect(app.database_url, application_name=_APPLICATION) as conn:
-        return logbook.read(conn, settings.worker_id)
+        return recorder.read(conn, settings.worker_id)
 
 
 def all_queues(app: Faultline) -> list[str]:
-    """Those of the tasks, and any other that a job waits in."""
+    """Return the queues of the application's tasks and of all stored jobs."""
     named = {DEFAULT_QUEUE, *(task.options.queue for task in app.tasks.values())}
     with connect(app.database_url, application_name=_APPLICATION) as conn:
         rows = conn.execute("SELECT DISTINCT queue FROM faultline.jobs").fetchall()
@@ -161,26 +163,29 @@ def all_queues(app: Faultline) -> list[str]:
 async def work_until_idle(
     app: Faultline, settings: WorkerSettings, *, timeout_seconds: float
 ) -> None:
-    """Run a worker on this event loop until nothing is due in its queues and nothing is under way."""
-    give_up_at = time.monotonic() + timeout_seconds
-    gave_up = False
+    """Run a worker on this event loop until its queues have no due and no running job."""
+    deadline = time.monotonic() + timeout_seconds
+    timed_out = False
 
     async def stop_when_idle() -> None:
-        nonlocal gave_up
+        nonlocal timed_out
         conn, _ = await open_session_async(app.database_url, application_name=_APPLICATION)
         async with conn:
             while await _is_busy(conn, settings):
-                if time.monotonic() > give_up_at:
-                    gave_up = True
-                    worker.stop()  # the second time it stops at once
+                if time.monotonic() > deadline:
+                    timed_out = True
+                    worker.stop()  # the second stop() ends it at once
                     break
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
         worker.stop()
 
     worker = Worker(app, settings, companions=[stop_when_idle])
     await worker.run()
-    if gave_up:
-        raise NotIdle(f"not idle after {timeout_seconds:g} s")
+    if timed_out:
+        raise NotIdle(
+            f"jobs are still due or running after {timeout_seconds:g} s",
+            hint="raise timeout_seconds if the jobs need longer",
+        )
 
 
 async def _is_busy(conn: AsyncConnection, settings: WorkerSettings) -> bool:

@@ -1,10 +1,10 @@
-"""The zombie kit: runs your handler while it is killed, stopped, cut off or superseded at each step."""
+"""Fault injection for handlers: a crash, pause, takeover or lost connection at each step."""
 
 from faultline.testing.zombies.faults import ALL_FAULTS, Fault
-from faultline.testing.zombies.kit import zombies
 from faultline.testing.zombies.outside import Outside, TokenRefused
 from faultline.testing.zombies.points import Point, PointKind
 from faultline.testing.zombies.report import NotExercised, Run, Verdict, ZombieEffect, ZombieReport
+from faultline.testing.zombies.runner import zombies
 
 __all__ = [
     "ALL_FAULTS",

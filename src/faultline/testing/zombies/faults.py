@@ -1,4 +1,4 @@
-"""What can happen to an attempt at a point of its handler."""
+"""The faults that can be injected at a point of a handler."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import StrEnum
 
 class Fault(StrEnum):
     CRASH = "crash"
-    """The worker is gone: nothing after the point happens. Its sessions end; another one takes over."""
+    """The worker dies: nothing after the point runs, its sessions end, and another takes over."""
 
     PAUSE = "pause"
-    """The worker stops. Its lease runs out, another one takes over and finishes, and it comes back."""
+    """The worker stops. Its lease expires, another takes over and finishes; then it resumes."""
 
     SUPERSEDE = "supersede"
-    """Another worker has taken the job over, and not finished it: this one goes on without knowing."""
+    """Another worker takes the job over and has not finished; this one continues, unaware."""
 
     PARTITION = "partition"
-    """The worker loses the database, and goes on outside of it until it is done or fences itself."""
+    """The worker loses its database connections and continues until it ends or fences itself."""
 
     LOST_ANSWER = "lost_answer"
-    """The database did what it was told to and the transaction is over, but the answer never arrives."""
+    """PostgreSQL has ended the transaction, but its reply is lost."""
 
 
 ALL_FAULTS = tuple(Fault)

@@ -1,4 +1,4 @@
-"""A stand-in for a service outside of the database, where nothing can be rolled back."""
+"""A fake external service, whose effects cannot be rolled back."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import threading
 from collections import Counter
 
 from faultline.errors import FaultlineError
-from faultline.testing.zombies.points import PointKind, calling_place
-from faultline.testing.zombies.watch import current
+from faultline.testing.zombies.monitor import current_monitor
+from faultline.testing.zombies.points import PointKind, calling_location
 
 
 class TokenRefused(FaultlineError):
-    """The service has seen a higher fencing token for this thing."""
+    """The service has already accepted a higher fencing token for this call."""
 
     code = "token_refused"
 
 
 class Outside:
-    """Remembers what it was asked to do. Every call is a point of its own for `zombies`.
+    """Records its calls. Each call is a point at which `zombies` injects faults.
 
-    With a `key`, a repeated call has no second effect, as services that take an idempotency key
-    promise. With a `token`, a call that comes after one with a higher token for the same thing is
-    refused, as a store of your own may do.
+    With a `key`, a repeated call has no second effect, like a service that accepts idempotency keys. With a
+    `token`, a call is refused after one with a higher token and the same `what`, as your own store may do.
     """
 
     def __init__(self, name: str = "outside") -> None:
@@ -34,16 +33,16 @@ class Outside:
         self._lock = threading.Lock()
 
     def call(self, what: str, *, key: str | None = None, token: int | None = None) -> bool:
-        """Do it; False when it had been done before under this key."""
-        watch = current.get()
-        if watch is not None:
-            where = calling_place(sys._getframe(1), watch.handler)
-            watch.arrive(PointKind.OUTSIDE, where, f"{self.name}: {what}")
+        """Record the effect; return False if this key was used before."""
+        monitor = current_monitor.get()
+        if monitor is not None:
+            where = calling_location(sys._getframe(1), monitor.handler)
+            monitor.reach(PointKind.OUTSIDE, where, f"{self.name}: {what}")
         with self._lock:
             self.calls += 1
             if token is not None:
                 if token < self._highest[what]:
-                    raise TokenRefused(f"{what}: token {token} is behind {self._highest[what]}")
+                    raise TokenRefused(f"{what}: token {token} is lower than {self._highest[what]}")
                 self._highest[what] = token
             if key is not None:
                 if key in self._keys:
@@ -53,7 +52,7 @@ class Outside:
             return True
 
     def reset(self) -> None:
-        """Forget everything: for `arrange`."""
+        """Clear all records; call it in `arrange`."""
         with self._lock:
             self.effects.clear()
             self.calls = 0

@@ -1,4 +1,4 @@
-"""The points of a handler: the steps between which something can happen to it."""
+"""The points of a handler at which faults are injected: awaits, database calls, its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any, assert_never
 import faultline
 from faultline.postgres.sessions import configure, configure_async
 
-_LONGEST_LABEL = 48
-_OURS = str(Path(faultline.__file__).parent)
+_MAX_LABEL_LENGTH = 48
+_FAULTLINE = str(Path(faultline.__file__).parent)
 _LIBRARIES = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _DATABASE_PACKAGES = ("psycopg", "psycopg_pool", "psycopg_binary", "psycopg_c")
 _FUNCTION = re.compile(r"faultline\.(\w+)\s*\(")
-# Generators of the driver that begin a transaction or a savepoint, change a setting of the connection's
-# object, or wait for messages.
+# Generators of psycopg that begin a transaction or a savepoint, change a setting of the connection object,
+# or wait for notifications.
 _NOT_A_CALL = re.compile(r"_set_|_enter_gen|notifies")
-_PREPARATION = (configure.__code__, configure_async.__code__)
+_CONNECTION_SETUP = (configure.__code__, configure_async.__code__)
 _MAX_DEPTH = 200
 
 
@@ -35,12 +35,12 @@ class PointKind(StrEnum):
     AWAIT = "await"  # the handler waits for something that is not the database
     DATABASE = "database"  # the handler is about to send something to the database
     OUTSIDE = "outside"  # the handler is about to call a service of `Outside`
-    END = "end"  # the handler has returned, and the worker has not written that down yet
+    END = "end"  # the handler has returned, and the worker has not committed the job yet
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The n-th time that a handler comes to a place."""
+    """The n-th time that a handler reaches a line of code."""
 
     kind: PointKind
     where: str  # file:line of the user's code
@@ -48,8 +48,8 @@ class Point:
     nth: int
 
     def __str__(self) -> str:
-        again = f"  ({self.nth})" if self.nth > 1 else ""
-        return f"{self.where}  {self.what}{again}"
+        repetition = f"  ({self.nth})" if self.nth > 1 else ""
+        return f"{self.where}  {self.what}{repetition}"
 
     @property
     def moment(self) -> str:
@@ -64,24 +64,24 @@ class Point:
                 assert_never(self.kind)
 
 
-# ── places ───────────────────────────────────────────────────────────────────────────────────────
+# ── locations ────────────────────────────────────────────────────────────────────────────────────
 
 
 @cache
-def _is_users(filename: str) -> bool:
-    if filename.startswith(("<", _OURS)):
+def _is_user_code(filename: str) -> bool:
+    if filename.startswith(("<", _FAULTLINE)):
         return False
     return not any(library and filename.startswith(library) for library in _LIBRARIES)
 
 
 @cache
 def _is_database_code(filename: str) -> bool:
-    return filename.startswith(_OURS) or any(
+    return filename.startswith(_FAULTLINE) or any(
         f"/{package}/" in filename for package in _DATABASE_PACKAGES
     )
 
 
-def place(code: CodeType, line: int | None) -> str:
+def location(code: CodeType, line: int | None) -> str:
     return f"{Path(code.co_filename).name}:{line or code.co_firstlineno}"
 
 
@@ -90,34 +90,34 @@ def handler_code(handler: Any) -> CodeType:
     return code
 
 
-def is_preparation(frame: FrameType | None) -> bool:
-    """Whether a new connection is being made ours: that belongs to no step of the handler."""
+def is_connection_setup(frame: FrameType | None) -> bool:
+    """Tell whether Faultline is setting up a new connection: that is not a step of the handler."""
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
-        if frame.f_code in _PREPARATION:
+        if frame.f_code in _CONNECTION_SETUP:
             return True
         frame = frame.f_back
     return False
 
 
-def calling_place(frame: FrameType | None, handler: CodeType) -> str:
-    """The innermost line of the user's own code that led here; the handler's, if it is in a library."""
+def calling_location(frame: FrameType | None, handler: CodeType) -> str:
+    """Return the innermost line of user code on the stack; the handler's line if it is in a library."""
     own: str | None = None
     for _ in range(_MAX_DEPTH):
         if frame is None:
             break
-        if _is_users(frame.f_code.co_filename):
-            return place(frame.f_code, frame.f_lineno)
+        if _is_user_code(frame.f_code.co_filename):
+            return location(frame.f_code, frame.f_lineno)
         if own is None and frame.f_code.co_filename == handler.co_filename:
-            own = place(frame.f_code, frame.f_lineno)
+            own = location(frame.f_code, frame.f_lineno)
         frame = frame.f_back
-    return own or place(handler, None)
+    return own or location(handler, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Where a coroutine waits, and for what: the same await may suspend many times."""
+    """Where a coroutine waits, and for what. One await may suspend many times."""
 
     where: str
     what: str
@@ -125,21 +125,21 @@ class Suspension:
 
     @classmethod
     def of(cls, coroutine: Any, handler: CodeType) -> Suspension | None:
-        """None while it waits for the database: those steps are points of their own."""
+        """Return where the coroutine waits; None if for the database, whose calls are points already."""
         found: tuple[FrameType, Any] | None = None
         for frame, awaited in _chain(coroutine):
             if _is_database_code(frame.f_code.co_filename) or _holds_database_code(frame):
                 return None
-            if _is_users(frame.f_code.co_filename) or frame.f_code is handler:
+            if _is_user_code(frame.f_code.co_filename) or frame.f_code is handler:
                 found = frame, awaited
         if found is None:
             return None
         frame, awaited = found
-        return cls(place(frame.f_code, frame.f_lineno), f"await {_name(awaited)}", awaited)
+        return cls(location(frame.f_code, frame.f_lineno), f"await {_name(awaited)}", awaited)
 
 
 def _chain(coroutine: Any) -> Iterator[tuple[FrameType, Any]]:
-    """The frames of a suspended coroutine from the outermost to the innermost that can be seen."""
+    """Yield the visible frames of a suspended coroutine, the outermost first."""
     for _ in range(_MAX_DEPTH):
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
         if frame is None:
@@ -150,7 +150,7 @@ def _chain(coroutine: Any) -> Iterator[tuple[FrameType, Any]]:
 
 
 def _holds_database_code(frame: FrameType) -> bool:
-    """`async with pool.connection()`: the generator behind it does not show in the chain."""
+    """Detect `async with pool.connection()`, whose generator is not in the chain of frames."""
     generator = getattr(frame.f_locals.get("self"), "gen", None)
     code = getattr(generator, "ag_code", None)
     return code is not None and _is_database_code(code.co_filename)
@@ -165,13 +165,15 @@ def _name(awaited: Any) -> str:
 # ── calls to the database ────────────────────────────────────────────────────────────────────────
 
 
-def described_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str | None:
-    """What a generator of the driver is about to do; None when it changes nothing: a BEGIN, the end of
-    a transaction where there is none, a setting of the connection's object."""
+def describe_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str | None:
+    """Describe the call that a generator of psycopg is about to send; None if it has no effect.
+
+    No effect: a BEGIN, the end of a transaction where there is none, a setting of the connection object.
+    """
     name = getattr(generator, "__name__", "a call")
     inside = getattr(generator, "gi_frame", None)
     if name == "_until" and inside is not None:  # with a limit: see faultline.postgres.bounded
-        return described_call(inside.f_locals["generator"], is_idle=is_idle)
+        return describe_call(inside.f_locals["generator"], is_idle=is_idle)
     if _NOT_A_CALL.match(name) or (is_idle and name in ("_commit_gen", "_rollback_gen")):
         return None
     frame = getattr(generator, "gi_frame", None)
@@ -186,7 +188,7 @@ def described_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str
     query = given.get("query", given.get("statement"))
     if query is None:
         return name.strip("_").removesuffix("_gen").replace("_", " ")
-    return _shortened(query) or None  # a pool asks an empty question to see who is there
+    return _shortened(query) or None  # a pool checks its connections with an empty query
 
 
 def _shortened(query: Any) -> str:
@@ -198,4 +200,4 @@ def _shortened(query: Any) -> str:
         return "COMMIT"
     if match := _FUNCTION.search(line):
         return f"faultline.{match[1]}()"
-    return line if len(line) <= _LONGEST_LABEL else f"{line[: _LONGEST_LABEL - 1]}…"
+    return line if len(line) <= _MAX_LABEL_LENGTH else f"{line[: _MAX_LABEL_LENGTH - 1]}…"

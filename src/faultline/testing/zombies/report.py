@@ -1,4 +1,4 @@
-"""What a kit of zombies found: every point, every fault, and the story of a violation."""
+"""The report of `zombies`: a run for every point and fault, and the log of a violation."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class Verdict(StrEnum):
 
 
 class NotExercised(FaultlineError):
-    """The kit did not do what it claims to: nothing is proven, in either direction."""
+    """The experiments could not be carried out, so nothing is proven about the handler."""
 
     code = "not_exercised"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One fault at one point, from a clean slate to the job's end."""
+    """One run of a job, from the initial database to the job's end, with one fault at one point."""
 
     point: Point
     fault: Fault
     verdict: Verdict
     reason: str | None  # what was violated
-    taken_over: bool  # a second attempt was made
-    refusals: int  # stale writes that the database refused
+    taken_over: bool  # there was a second attempt
+    refusals: int  # stale writes that PostgreSQL refused
     story: Story
 
 
@@ -48,8 +48,8 @@ class ZombieReport:
         return tuple(run for run in self.runs if run.verdict is Verdict.VIOLATED)
 
     @property
-    def struck(self) -> Mapping[Fault, int]:
-        """How many points were struck by each fault."""
+    def injected(self) -> Mapping[Fault, int]:
+        """At how many points each fault was injected."""
         return Counter(run.fault for run in self.runs)
 
     @property
@@ -61,23 +61,25 @@ class ZombieReport:
         return sum(run.refusals for run in self.runs)
 
     def __str__(self) -> str:
-        """The table, and the shortest story of a violation if there is any."""
+        """Return the table, and the log of the shortest run with a violation, if any."""
         parts = [self.summary(), self.table()]
         if self.violations:
-            parts.append(told(min(self.violations, key=lambda run: len(run.story.lines))))
+            parts.append(
+                describe_violation(min(self.violations, key=lambda run: len(run.story.lines)))
+            )
         return "\n\n".join(parts)
 
     def summary(self) -> str:
-        struck = ", ".join(f"{fault} {count}" for fault, count in self.struck.items())
+        injected = ", ".join(f"{fault} {count}" for fault, count in self.injected.items())
         return (
             f"{self.task}: {len(self.violations)} violations in {len(self.runs)} runs"
-            f" over {len(self.points)} points ({struck});"
+            f" over {len(self.points)} points ({injected});"
             f" {self.takeovers} takeovers, {self.refusals} stale writes refused"
         )
 
     def table(self) -> str:
-        """A row for each point, a column for each fault."""
-        faults = [fault for fault in Fault if self.struck.get(fault)]
+        """Return a table with a row for each point and a column for each fault."""
+        faults = [fault for fault in Fault if self.injected.get(fault)]
         found = {(run.point, run.fault): run for run in self.runs}
         digits = len(str(len(self.points)))
         names = [f"{number:{digits}}. {point}" for number, point in enumerate(self.points, start=1)]
@@ -95,12 +97,12 @@ def _cell(run: Run | None) -> str:
     return "ok" if run.verdict is Verdict.HELD else "FAIL"
 
 
-def told(run: Run) -> str:
+def describe_violation(run: Run) -> str:
     return f"{run.fault} {run.point.moment}:\n\n{run.story}\n          ── violated: {run.reason}"
 
 
 class ZombieEffect(AssertionError):
-    """The user's invariant does not survive a fault. The report says where, and how."""
+    """A fault violated the user's invariant. The report says at which point, and what happened."""
 
     def __init__(self, report: ZombieReport) -> None:
         super().__init__(str(report))

@@ -1,39 +1,39 @@
-"""What happened in one run, line by line, in the order in which it happened."""
+"""The log of one run: what the two workers did, in order."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 
-REFEREE = ""
+NO_ACTOR = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    actor: str  # A, the attempt that is struck; B, whoever comes after it; or nobody
+class StoryLine:
+    actor: str  # "A", the worker with the fault; "B", the worker that takes over; or NO_ACTOR
     token: int | None
     text: str
 
 
 class Story:
     def __init__(self) -> None:
-        self._lines: list[Line] = []
+        self._lines: list[StoryLine] = []
         self._lock = threading.Lock()
 
-    def tell(self, text: str, *, actor: str = REFEREE, token: int | None = None) -> None:
+    def add(self, text: str, *, actor: str = NO_ACTOR, token: int | None = None) -> None:
         with self._lock:
-            self._lines.append(Line(actor, token, text))
+            self._lines.append(StoryLine(actor, token, text))
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[StoryLine, ...]:
         with self._lock:
             return tuple(self._lines)
 
     def __str__(self) -> str:
-        return "\n".join(_shown(line) for line in self.lines)
+        return "\n".join(_format(line) for line in self.lines)
 
 
-def _shown(line: Line) -> str:
-    if line.actor == REFEREE:
+def _format(line: StoryLine) -> str:
+    if line.actor == NO_ACTOR:
         return f"          ── {line.text}"
     return f"  {line.actor} token {line.token}  {line.text}"

@@ -1,4 +1,4 @@
-"""What is done to the database in a run, and asked of it, by somebody who takes no part in it."""
+"""Database statements of the experiment itself: expire leases, end sessions, read the job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol
 
 _END_SECONDS = 30.0
-_LOOK_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A job as it stands, and what is on record about it."""
+class JobSnapshot:
+    """The state of a job and the number of its refused writes."""
 
     state: str
     token: int
@@ -29,24 +29,26 @@ class Standing:
     refusals: int
 
 
-def standing(conn: Connection, job_id: UUID) -> Standing:
+def job_snapshot(conn: Connection, job_id: UUID) -> JobSnapshot:
     row = conn.execute(
         "SELECT state, fencing_token, attempts, failed_reason,"
         " (SELECT count(*) FROM faultline.rejections WHERE job_id = jobs.id)"
         " FROM faultline.jobs WHERE id = %s",
         [job_id],
     ).fetchone()
-    assert row is not None  # noqa: S101 - it was enqueued, and nothing purges it
-    return Standing(*row)
+    assert row is not None  # noqa: S101 - the job was enqueued, and nothing purges it
+    return JobSnapshot(*row)
 
 
 def end_other_sessions(conn: Connection) -> None:
     _end_sessions(conn, "true")
 
 
-def end_idle_holders(conn: Connection, job_id: UUID) -> int:
-    """What the server does by itself when a fenced transaction sits idle for longer than its lease:
-    until then nobody can take the job over. How many there were."""
+def end_idle_fenced_transactions(conn: Connection, job_id: UUID) -> int:
+    """End fenced transactions that are idle; return how many there were.
+
+    PostgreSQL does this by itself after the length of the lease. Until then no worker can take the job over.
+    """
     free = conn.execute(
         "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE SKIP LOCKED", [job_id]
     ).fetchone()
@@ -60,34 +62,40 @@ def end_idle_holders(conn: Connection, job_id: UUID) -> int:
 
 
 def _end_sessions(conn: Connection, which: LiteralString) -> int:
-    """Asked to end all at once and then waited for: the server's own wait looks ten times a second."""
+    """End the sessions and wait until they are gone; return their number.
+
+    PostgreSQL's own wait polls only ten times a second.
+    """
     ended = conn.execute(
-        "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity AS session"  # noqa: S608 - our own text
+        "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity AS session"  # noqa: S608 - constant text
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         " AND backend_type = 'client backend' AND " + which
     ).fetchall()
     pids = [pid for pid, _ in ended]
-    give_up_at = time.monotonic() + _END_SECONDS
-    while pids and time.monotonic() < give_up_at:
+    deadline = time.monotonic() + _END_SECONDS
+    while pids and time.monotonic() < deadline:
         left = conn.execute("SELECT FROM pg_stat_activity WHERE pid = ANY (%s)", [pids]).rowcount
         if not left:
             break
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return len(pids)
 
 
-def await_first_heartbeat(conn: Connection, timeout_seconds: float) -> bool:
-    """A worker's first heartbeat may come while its first job is already under way, and would revive a
-    lease that has just been ended. Its next one is a quarter of a lease away."""
-    give_up_at = time.monotonic() + timeout_seconds
-    while time.monotonic() < give_up_at:
-        beaten = conn.execute(
+def wait_for_first_heartbeat(conn: Connection, timeout_seconds: float) -> bool:
+    """Wait for the worker's first heartbeat; return whether it came.
+
+    It may come after the first job has started, and would then renew a lease that the experiment has just
+    expired. The next heartbeat is a quarter of a lease away.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        heartbeats = conn.execute(
             "SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'"
             " AND application_name = 'faultline heartbeat' AND query ~ 'faultline.heartbeat'"
         ).rowcount
-        if beaten:
+        if heartbeats:
             return True
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return False
 
 
@@ -107,7 +115,7 @@ def make_due(conn: Connection, job_id: UUID) -> None:
     )
 
 
-def anything_due(conn: Connection) -> bool:
+def is_any_job_due(conn: Connection) -> bool:
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM faultline.jobs"
         " WHERE state = 'queued' AND next_run_at <= clock_timestamp())"
@@ -123,9 +131,11 @@ def other_sessions(conn: Connection) -> list[int]:
     return [pid for (pid,) in rows]
 
 
-def somebody_waits_for(conn: Connection, holders: Sequence[int]) -> bool:
-    """Whether any session waits for a lock of one of theirs. Other waits pass by themselves: for a
-    heartbeat of one's own, or, between databases, for somebody who notifies."""
+def any_session_waits_for(conn: Connection, holders: Sequence[int]) -> bool:
+    """Tell whether a session waits for a lock that one of `holders` has.
+
+    Other waits end without help: for the worker's own heartbeat, or for another database's NOTIFY.
+    """
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
         " AND wait_event_type = 'Lock' AND pg_blocking_pids(pid) && %s::integer[])",
@@ -134,19 +144,19 @@ def somebody_waits_for(conn: Connection, holders: Sequence[int]) -> bool:
     return bool(row and row[0])
 
 
-def take(conn: Connection, job_id: UUID, worker: str, queues: Sequence[str]) -> Claim | None:
-    """Claim the job for `worker`; None when it cannot be had any more."""
-    mine = None
+def claim_job(conn: Connection, job_id: UUID, worker: str, queues: Sequence[str]) -> Claim | None:
+    """Claim the job for `worker`; return None if it cannot be claimed."""
+    claimed = None
     for claim in run(
         conn, protocol.claim(worker, list(queues), batch_size=100, lease_seconds=3_600)
     ):
         if claim.job_id == job_id:
-            mine = claim
+            claimed = claim
         else:
-            give_back(conn, claim)
-    return mine
+            release(conn, claim)
+    return claimed
 
 
-def give_back(conn: Connection, claim: Claim) -> None:
+def release(conn: Connection, claim: Claim) -> None:
     with contextlib.suppress(StaleLease):
         run(conn, protocol.release(claim))

@@ -1,4 +1,4 @@
-"""A coroutine on an event loop and in a thread of its own, which can be left alone, or ended."""
+"""Runs a coroutine on a new event loop in a new thread, and can cancel it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _START_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
 
 
-class Background:
+class LoopThread:
     def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._work = work
         self._ready = threading.Event()
@@ -36,41 +36,45 @@ class Background:
 
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
-        # A worker that is torn down in the middle of its work has a lot to complain about.
+        # A worker that is cancelled while it runs reports many errors that do not matter here.
         self.loop.set_exception_handler(lambda loop, context: None)
         self._ready.set()
         await self._work()
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         return not self._thread.is_alive()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Whether it has ended by then."""
+        """Wait for the thread; return whether it has ended."""
         self._thread.join(timeout_seconds)
-        return self.is_over
+        return self.has_ended
 
     def end(self, timeout_seconds: float) -> bool:
-        """Cancel it, whatever it is doing; again and again, since a coroutine may let one pass."""
-        give_up_at = time.monotonic() + timeout_seconds
-        with connections_left_open():
-            while not self.is_over and time.monotonic() < give_up_at:
+        """Cancel all tasks until the thread ends: a coroutine may swallow a cancellation."""
+        deadline = time.monotonic() + timeout_seconds
+        with ignore_unclosed_connections():
+            while not self.has_ended and time.monotonic() < deadline:
                 if self.loop is not None:
-                    with contextlib.suppress(RuntimeError):  # its loop is closed: it has ended
+                    with contextlib.suppress(
+                        RuntimeError
+                    ):  # the loop is closed: the thread has ended
                         self.loop.call_soon_threadsafe(self._cancel_all)
                 self._thread.join(_CANCEL_SECONDS)
-        return self.is_over
+        return self.has_ended
 
     def _cancel_all(self) -> None:
-        """What it has started as well: an attempt whose handler was cancelled goes on saying so to a
-        database that it cannot reach, for as long as its lease lasts."""
+        """Cancel every task of the loop, not only the main one.
+
+        A cancelled attempt tries to record its outcome in the unreachable database until its lease ends.
+        """
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
 
 
 @contextlib.contextmanager
-def connections_left_open() -> Iterator[None]:
-    """Ignore warnings about connections of a worker that was killed, ours and the driver's own."""
+def ignore_unclosed_connections() -> Iterator[None]:
+    """Ignore the ResourceWarnings about open connections of a killed worker."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", r"<(psycopg|faultline)\..* was deleted while still open", ResourceWarning

@@ -1,4 +1,4 @@
-"""A second application with the same tasks, whose handlers are watched from outside."""
+"""A copy of an application whose handlers are wrapped."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ Handler = Callable[..., Any]
 Wrap = Callable[[Task[Any, Any]], Handler]
 
 
-def shadow_of(app: Faultline, wrap: Wrap, *, options: Mapping[str, Any] | None = None) -> Faultline:
-    """The real worker runs it as it would run `app`: same names, same options but for `options`."""
-    shadow = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
+def instrumented_copy(
+    app: Faultline, wrap: Wrap, *, options: Mapping[str, Any] | None = None
+) -> Faultline:
+    """Return a copy of `app` with wrapped handlers; `options` override those of the tasks."""
+    copy = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
     for task in app.tasks.values():
         own = {field.name: getattr(task.options, field.name) for field in fields(TaskOptions)}
         handler = functools.wraps(task.handler)(wrap(task))
-        shadow.task(name=task.name, **{**own, **(options or {})})(handler)
-    return shadow
+        copy.task(name=task.name, **{**own, **(options or {})})(handler)
+    return copy

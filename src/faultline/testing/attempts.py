@@ -1,4 +1,4 @@
-"""What became of the attempts that an inline worker made, as the database and the handlers tell it."""
+"""The outcomes of an inline worker's attempts, read from the database and the handlers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from faultline.task import Task
 
 class Outcome(StrEnum):
     SUCCEEDED = "succeeded"
-    RETRYING = "retrying"  # it failed, and is queued again for later
-    FAILED = "failed"  # it failed, and will not run again
-    STALE = "stale"  # the database refused it
+    RETRYING = "retrying"  # failed, and queued again for later
+    FAILED = "failed"  # failed, and will not run again
+    STALE = "stale"  # PostgreSQL refused the commit
     RELEASED = "released"
     CANCELLED = "cancelled"
-    LOST = "lost"  # it ended without a word: its lease was gone
+    LOST = "lost"  # ended without a record, because its lease was lost
 
 
 class HandlerFailed(FaultlineError):
-    """An attempt failed in a way that left no exception here, in a child process for instance."""
+    """An attempt failed without an exception in this process; for example, in a child process."""
 
     code = "handler_failed"
 
@@ -39,22 +39,22 @@ class Attempted:
     attempt: int  # 1 for the first
     token: int
     outcome: Outcome
-    error: str | None  # as `faultline jobs show` would tell it
+    error: str | None  # as `faultline jobs show` prints it
     exception: BaseException | None  # what the handler raised
-    result: Any  # as the ledger keeps it
+    result: Any  # as stored in the ledger
 
     def raise_if_failed(self) -> None:
         if self.outcome not in (Outcome.RETRYING, Outcome.FAILED, Outcome.STALE):
             return
         what = f"attempt {self.attempt} of {self.task} ended as {self.outcome} (job {self.job_id})"
         if self.exception is None:
-            raise HandlerFailed(f"{what}: {self.error or 'no more is known'}")
+            raise HandlerFailed(f"{what}: {self.error or 'no error was recorded'}")
         self.exception.add_note(what)
         raise self.exception
 
 
-class Logbook:
-    """Notes each handler's start and what it raised, from inside; the database adds the rest."""
+class AttemptRecorder:
+    """Records when handlers start and what they raise; the database has the rest."""
 
     def __init__(self) -> None:
         self._started: dict[tuple[UUID, int], Job] = {}
@@ -80,11 +80,11 @@ class Logbook:
         return awaited if task.is_async else plain
 
     def read(self, conn: Connection, worker_id: str) -> list[Attempted]:
-        """In the order in which they ended."""
+        """Return the worker's attempts in the order in which they ended."""
         found = [self._attempted(row) for row in conn.execute(_ENDED, {"worker": worker_id})]
-        told = {(attempted.job_id, attempted.token) for attempted in found}
+        recorded = {(attempted.job_id, attempted.token) for attempted in found}
         for key, job in self._started.items():
-            if key not in told:
+            if key not in recorded:
                 row = (*key, job.task, job.attempt, Outcome.LOST, None, None)
                 found.append(self._attempted(row))
         return found
@@ -97,7 +97,7 @@ class Logbook:
         return Attempted(job_id, task, number, token, Outcome(outcome), error, exception, result)
 
 
-# A refused attempt may also have given up its expired lease: the refusal is what it is known for.
+# A refused attempt may also have released its expired lease: it counts as stale, by its lower rank.
 _ENDED = """
     WITH ended AS (
         SELECT job_id, fencing_token AS token, 1 AS rank, 'succeeded' AS outcome,

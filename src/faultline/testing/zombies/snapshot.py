@@ -1,4 +1,4 @@
-"""The clean slate: the test's database as it was found, brought back before every run."""
+"""A copy of the test's database, from which every run starts."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from faultline.testing.databases import (
     require_test_database,
     url_of,
 )
-from faultline.testing.zombies.referee import end_other_sessions
+from faultline.testing.zombies.database_control import end_other_sessions
 
 _MAINTENANCE = "postgres"
 
 
-class Slate:
-    """The same name, so the same URL, in every run: whoever has it may connect again."""
+class DatabaseSnapshot:
+    """Saves and restores a database under the same name, so that its URL stays valid."""
 
     def __init__(self, app: Faultline, admin: Connection, name: str) -> None:
         self._app = app
         self._admin = admin
         self._name = name
-        self._copy = f"{name}_slate"
+        self._copy = f"{name}_snapshot"
 
-    def keep(self) -> None:
+    def save(self) -> None:
         copy_database(self._admin, self._name, self._copy)
 
     def restore(self) -> None:
@@ -44,19 +44,22 @@ class Slate:
 
 
 @contextlib.contextmanager
-def clean_slate(app: Faultline) -> Iterator[Slate]:
-    """Every session in the database is ended: it could not be copied otherwise."""
+def database_snapshot(app: Faultline) -> Iterator[DatabaseSnapshot]:
+    """Save the database, and restore it when the block ends.
+
+    Ends all sessions in the database, because PostgreSQL does not copy a database with open sessions.
+    """
     url = app.database_url
     close_connections(app)
     with connect(url, application_name="faultline testing") as conn:
         require_test_database(conn)
         end_other_sessions(conn)
-        run(conn, epochs.forget_database())  # every run has a copy
+        run(conn, epochs.forget_database())  # the database is copied for each run
     with administration(url_of(url, _MAINTENANCE)) as admin:
-        slate = Slate(app, admin, name_of(url))
-        slate.keep()
+        snapshot = DatabaseSnapshot(app, admin, name_of(url))
+        snapshot.save()
         try:
-            yield slate
+            yield snapshot
         finally:
-            slate.restore()
-            slate.discard()
+            snapshot.restore()
+            snapshot.discard()
