@@ -41,10 +41,7 @@ JOB_LOCK = "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job
 FENCE_LOCK = "WHERE j.id = assert_fence.job_id FOR KEY SHARE;"
 RECONCILE_LOCK = "ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);\n    lost"
 CLAIM_LOCK = "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due"
-HEART_FENCE = (
-    "AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'\n"
-    "              THEN true ELSE false END"
-)
+HEART_FENCE = "AND faultline.is_holder(j, mine.token, mine.lease_id)\n"
 FENCE_TOKEN = (
     "WHEN job.fencing_token IS DISTINCT FROM token OR job.lease_id IS DISTINCT FROM lease"
     " THEN 'token_mismatch'"

@@ -179,6 +179,28 @@ def test_plans_made_on_a_full_table_serve_it_as_well(analyzed: Conn) -> None:
     assert complaints(analyzed) == []
 
 
+def test_plans_made_for_one_job_serve_a_batch_of_500(analyzed: Conn) -> None:
+    use_every_hot_statement(analyzed, times=12)
+    held = analyzed.execute(RUNNING.replace("LIMIT 10)", "LIMIT 500)").encode()).fetchone()
+    assert held is not None
+
+    for statement in (HEARTBEAT, COMMIT_MANY):
+        rows, reads = reads_of(analyzed, statement, held)
+        assert rows == 500
+        assert reads.of_jobs < 500 * 10  # a join that goes through all pairs reads 250,000
+
+
+def test_the_fence_is_inlined_into_the_statements_that_use_it(conn: Conn) -> None:
+    explained = (
+        "EXPLAIN (VERBOSE) SELECT faultline.is_holder(j, 1, j.lease_id) FROM faultline.jobs AS j"
+    )
+    plan = "\n".join(line for (line,) in conn.execute(explained))
+
+    assert "token_mismatch" in plan
+    assert "fence_violation(" not in plan
+    assert "is_holder(" not in plan
+
+
 def test_jobs_for_later_at_a_better_priority_cost_a_claim_nothing(
     conn: Conn, connect: Connect
 ) -> None:

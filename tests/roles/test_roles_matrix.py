@@ -73,7 +73,15 @@ ALLOWED: dict[str, set[str]] = {
 }
 # Steps of the others, which run as the owner. Nobody calls them.
 INTERNAL = {
-    *("fence_violation", "refuse_stale", "enter_ledger", "seal_ledger", "lock_own", "lock_job"),
+    *(
+        "fence_violation",
+        "is_holder",
+        "refuse_stale",
+        "enter_ledger",
+        "seal_ledger",
+        "lock_own",
+        "lock_job",
+    ),
     *("lanes_of", "recall_deferred", "sift"),
     *("uuid7", "wake", "limit_idling", "first_id_at", "removed_before"),
     *("seconds_from_now", "checked_lease", "checked_delay"),

@@ -57,8 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "a heartbeat is not fenced",
-        "AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id"
-        " AND j.state = 'running'\n              THEN true ELSE false END\n        RETURNING",
+        "AND faultline.is_holder(j, mine.token, mine.lease_id)\n        RETURNING",
         "AND j.state = 'running'\n        RETURNING",
     ),
     ATTEMPTS_NOT_COUNTED,

@@ -97,7 +97,7 @@ BEGIN
             FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
             JOIN faultline.jobs AS j ON j.id = mine.job_id
             WHERE j.id = ANY (held)
-              AND coalesce(faultline.fence_violation(j, mine.token, mine.lease_id), 'lease_expired') = 'lease_expired'),
+              AND faultline.is_holder(j, mine.token, mine.lease_id)),
         logged AS (
             INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
             SELECT o.id, o.attempts, o.fencing_token, o.lease_owner, 'released', left(reason, 10000), o.claimed_at FROM own AS o),

@@ -31,6 +31,12 @@ LANGUAGE sql VOLATILE AS $$
     END
 $$;
 
+-- Whether this token and lease may still renew, fail or release the job: an expired lease may too, until another claim.
+CREATE OR REPLACE FUNCTION faultline.is_holder(job faultline.jobs, token bigint, lease uuid) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(faultline.fence_violation(job, token, lease), 'lease_expired') = 'lease_expired'
+$$;
+
 CREATE OR REPLACE FUNCTION faultline.refuse_stale(reason text, job_id uuid, stale_token bigint, current_token bigint)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -91,7 +97,7 @@ EXECUTE FUNCTION faultline.enter_ledger();
 -- planner on the primary key: as a plain condition, state = 'running' draws it to another index.
 CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off AS $$
 DECLARE
     entered   bigint := (SELECT count(*) FROM entries);
     offered   text   := nullif(current_setting('faultline.offered', true), '');
@@ -108,10 +114,9 @@ BEGIN
     END IF;
     IF current_setting('faultline.batch', true) = 'on' THEN
         PERFORM set_config('faultline.verb', 'commit', true);
-        UPDATE faultline.jobs AS j SET state = 'succeeded', finished_at = clock_timestamp()
-        WHERE j.id = ANY (ARRAY(SELECT e.job_id FROM entries AS e))
-          AND CASE WHEN (j.id, j.fencing_token, j.lease_id) IN (SELECT e.job_id, e.fencing_token, e.lease_id FROM entries AS e)
-                    AND j.state = 'running' AND j.lease_expires_at > clock_timestamp() THEN true ELSE false END;
+        UPDATE faultline.jobs AS j SET state = 'succeeded', finished_at = clock_timestamp() FROM entries AS e
+        WHERE j.id = e.job_id AND j.id = ANY (ARRAY(SELECT o.job_id FROM entries AS o))
+          AND faultline.fence_violation(j, e.fencing_token, e.lease_id) IS NULL;
         GET DIAGNOSTICS committed = ROW_COUNT;
         PERFORM set_config('faultline.verb', '', true);
         IF committed <> entered THEN
@@ -256,15 +261,13 @@ BEGIN
         SET lease_expires_at = clock_timestamp() + lease, lease_seconds = extract(epoch FROM lease)
         FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
         WHERE j.id = mine.job_id AND j.id = ANY (ARRAY(SELECT f.id FROM free AS f))
-          AND CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'
-              THEN true ELSE false END
+          AND faultline.is_holder(j, mine.token, mine.lease_id)
         RETURNING j.lease_id)
     SELECT array_agg(h.lease_id) INTO renewed FROM held AS h;
     RETURN QUERY
         SELECT mine.job_id,
                CASE WHEN mine.lease_id = ANY (renewed) AND mine.token = j.fencing_token THEN 'renewed'
-                    WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running' THEN 'locked'
-                    ELSE 'lost' END
+                    WHEN faultline.is_holder(j, mine.token, mine.lease_id) THEN 'locked' ELSE 'lost' END
         FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
         LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id;
     RETURN QUERY

@@ -16,8 +16,6 @@ from faultline_drills.mutants.mutant import (
     sql_mutant,
 )
 
-_HELD = "CASE WHEN j.fencing_token = mine.token AND j.lease_id = mine.lease_id AND j.state = 'running'\n"
-
 CLAIM_MUTANTS = (
     sql_mutant(
         "token_not_raised",
@@ -120,8 +118,8 @@ VERB_MUTANTS = (
         "a stale worker renews the lease of the one that took over",
         MISMATCHED,
         (
-            f"          AND {_HELD}              THEN true ELSE false END\n",
-            "          AND j.state = 'running'\n",
+            "          AND faultline.is_holder(j, mine.token, mine.lease_id)\n        RETURNING",
+            "          AND j.state = 'running'\n        RETURNING",
         ),
     ),
     sql_mutant(
@@ -150,8 +148,7 @@ VERB_MUTANTS = (
         "a stale worker defers a job that another one runs",
         MISMATCHED,
         (
-            "AND coalesce(faultline.fence_violation(j, mine.token, mine.lease_id), 'lease_expired')"
-            " = 'lease_expired'),",
+            "AND faultline.is_holder(j, mine.token, mine.lease_id)),",
             "AND j.state = 'running'),",
         ),
         path=CLAIMING,

@@ -1,11 +1,17 @@
--- The control: the same tables, verbs and worker with the fence taken away: the comparison of token, lease and clock, the
--- ledger's keys, the check of a transaction at its COMMIT, and the guard that would stop a finished job from being finished again. What is left costs what it
--- costs in Faultline, so the two can also be timed against each other.
--- Applied on top of a migrated database, never to one that anybody relies on.
+-- The control: Faultline's tables, verbs and worker without the fence. It removes the comparison of token, lease and clock, the
+-- ledger's keys, the check of a transaction at its COMMIT, and the guard that keeps a finished job finished. Everything else
+-- stays, and costs what it costs in Faultline, so that the two can be timed against each other.
+-- Apply it to a scratch database only.
 
+-- The fence. protocol.sql compares token, lease, state and clock here, for every commit, failure and release.
 CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid) RETURNS text
 LANGUAGE sql VOLATILE AS $$ SELECT NULL::text $$;
 
+-- Heartbeats keep renewing their own leases only, as they do in queues that have leases and no tokens.
+CREATE OR REPLACE FUNCTION faultline.is_holder(job faultline.jobs, token bigint, lease uuid) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$ SELECT job.lease_id = lease AND job.state = 'running' $$;
+
+-- The ledger's keys, and the trigger that checks that each entry has ended its job.
 ALTER TABLE faultline.ledger DROP CONSTRAINT IF EXISTS ledger_pkey;
 ALTER TABLE faultline.ledger DROP CONSTRAINT IF EXISTS ledger_job_id_fencing_token_key;
 CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
@@ -18,8 +24,9 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+-- The guard of finished jobs, and the check at COMMIT (without the ledger's keys it would read the whole ledger).
 CREATE OR REPLACE FUNCTION faultline.refuse_job_update() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
 CREATE OR REPLACE FUNCTION faultline.refuse_half_way(problem text, job_id uuid, advice text) RETURNS void
 LANGUAGE plpgsql AS $$ BEGIN RETURN; END $$;
--- Without the ledger's keys its look into the ledger would read all of it.
 CREATE OR REPLACE FUNCTION faultline.refuse_unfinished() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
