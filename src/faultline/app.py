@@ -13,8 +13,6 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-import psycopg
-
 from faultline import interrupts
 from faultline.embedded import ensure_running
 from faultline.errors import (
@@ -34,8 +32,10 @@ from faultline.model import (
     JobState,
     RetryPolicy,
 )
-from faultline.postgres import address
+from faultline.postgres import address, driver
 from faultline.postgres.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
+from faultline.postgres.driver import DriverError
+from faultline.postgres.errors import driver_errors, is_read_only_refusal, pool_errors
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import (
     AsyncConnection,
@@ -43,14 +43,11 @@ from faultline.postgres.sessions import (
     Connection,
     Pool,
     connect,
-    driver_errors,
-    is_read_only_refusal,
     is_standby,
     is_standby_async,
     make_async_pool,
     make_pool,
     open_session_async,
-    pool_errors,
     run,
     run_async,
 )
@@ -259,7 +256,7 @@ class Faultline:
     def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
         """On `conn` the driver's errors are the caller's; otherwise every error is a FaultlineError."""
         if conn is not None:
-            if not isinstance(conn, psycopg.Connection):
+            if not isinstance(conn, driver.Connection):
                 raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
             return run(conn, statement)
         deadline = time.monotonic() + self._timeout_seconds
@@ -271,7 +268,7 @@ class Faultline:
             try:
                 with answered_within(pooled, _left(deadline)), hold.released():
                     return run(pooled, statement)
-            except psycopg.Error as error:
+            except DriverError as error:
                 is_demoted = is_read_only_refusal(error) and is_standby(pooled)
                 if is_demoted or was_unanswered(error):
                     pooled.close()
@@ -308,7 +305,7 @@ class Faultline:
         self, statement: Statement[T], conn: AsyncConnection | None = None
     ) -> T:
         if conn is not None:
-            if not isinstance(conn, psycopg.AsyncConnection):
+            if not isinstance(conn, driver.AsyncConnection):
                 raise InvalidInput(f"conn is a {type(conn).__name__}: it must be async here")
             return await run_async(conn, statement)
         deadline = time.monotonic() + self._timeout_seconds
@@ -320,7 +317,7 @@ class Faultline:
             try:
                 with answered_within(pooled, _left(deadline)):
                     return await run_async(pooled, statement)
-            except psycopg.Error as error:
+            except DriverError as error:
                 is_demoted = is_read_only_refusal(error) and await is_standby_async(pooled)
                 if is_demoted or was_unanswered(error):
                     await pooled.close()

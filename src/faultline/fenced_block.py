@@ -8,16 +8,15 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
-
 from faultline import interrupts
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
 from faultline.model import CommitPhase
 from faultline.payload import encode_json
+from faultline.postgres import driver
 from faultline.postgres.bounded import answered_within, was_unanswered
+from faultline.postgres.driver import DriverError, IsolationLevel, Rollback, TransactionStatus
+from faultline.postgres.errors import driver_errors, is_read_only_refusal
 from faultline.postgres.handler_connection import (
     end,
     end_async,
@@ -30,9 +29,7 @@ from faultline.postgres.handler_connection import (
 from faultline.postgres.sessions import (
     AsyncConnection,
     Connection,
-    driver_errors,
     has_limits,
-    is_read_only_refusal,
     is_standby,
     is_standby_async,
     run,
@@ -109,8 +106,8 @@ class FencedBlock:
                 conn = pool.getconn()
             tx = None
             try:
-                job._take_up(conn)
-                with job._heeding_refusal(conn), job._controlling(conn):
+                job._track(conn)
+                with job._sever_on_stale(conn), job._controlling(conn):
                     run_together(conn, *self._opening(conn))
                 tx = lend(conn)
                 with hold.released():
@@ -127,16 +124,16 @@ class FencedBlock:
                     if lost is not error and isinstance(error, Exception):
                         raise lost from error
                     raise
-                with contextlib.suppress(psycopg.Error), answered_within(conn, job._limit):
+                with contextlib.suppress(DriverError), answered_within(conn, job._limit):
                     conn.rollback()
                 if was_unanswered(error) or (_met_read_only(tx, error) and is_standby(conn)):
                     job._is_blameless = True
                     conn.close()
                     pool.distrust()
-                if not self._is_meant(error):
+                if not self._is_rollback_request(error):
                     raise
             finally:
-                job._put_down(conn)
+                job._untrack(conn)
                 if leaves_statements(tx):
                     conn.close()
                 elif leaves_locks(tx) and not conn.closed:
@@ -155,8 +152,8 @@ class FencedBlock:
                 conn = await pool.getconn()
             tx = None
             try:
-                job._take_up(conn)
-                with job._heeding_refusal(conn), job._controlling(conn):
+                job._track(conn)
+                with job._sever_on_stale(conn), job._controlling(conn):
                     await run_together_async(conn, *self._opening(conn))
                 tx = lend_async(conn)
                 await self._prepare_async(tx)
@@ -172,7 +169,7 @@ class FencedBlock:
                     if lost is not error and isinstance(error, Exception):
                         raise lost from error
                     raise
-                with contextlib.suppress(psycopg.Error), answered_within(conn, job._limit):
+                with contextlib.suppress(DriverError), answered_within(conn, job._limit):
                     await conn.rollback()
                 if was_unanswered(error) or (
                     _met_read_only(tx, error) and await is_standby_async(conn)
@@ -180,10 +177,10 @@ class FencedBlock:
                     job._is_blameless = True
                     await conn.close()
                     await pool.distrust()
-                if not self._is_meant(error):
+                if not self._is_rollback_request(error):
                     raise
             finally:
-                job._put_down(conn)
+                job._untrack(conn)
                 if leaves_statements(tx):
                     await conn.close()
                 elif leaves_locks(tx) and not conn.closed:
@@ -232,52 +229,52 @@ class FencedBlock:
     def _how(self) -> str:
         return "transaction" if self._completes_job else "step"
 
-    def _is_meant(self, error: BaseException) -> bool:
+    def _is_rollback_request(self, error: BaseException) -> bool:
         """Whether it is the driver's polite way of asking for a rollback, and may be granted."""
-        if isinstance(error, psycopg.Rollback) and self._completes_job:
+        if isinstance(error, Rollback) and self._completes_job:
             raise NotCommitted("the job's own transaction was rolled back") from None
-        return isinstance(error, psycopg.Rollback)
+        return isinstance(error, Rollback)
 
     # ── on a connection of the user's ────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
     def _borrowed(self, conn: Connection | AsyncConnection) -> Iterator[Connection]:
-        if not isinstance(conn, psycopg.Connection):
+        if not isinstance(conn, driver.Connection):
             raise InvalidInput("this connection is async: use `async with`")
         job = self._job
-        job._take_up(conn)
+        job._track(conn)
         is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
         try:
             with job._block(completes=False), conn.transaction():
-                with job._heeding_refusal(conn):
+                with job._sever_on_stale(conn):
                     run(conn, self._first(is_outermost))
                 yield conn
                 if is_outermost:
-                    with job._heeding_refusal(conn):
+                    with job._sever_on_stale(conn):
                         run(conn, self._close())
         finally:
-            job._put_down(conn)
+            job._untrack(conn)
 
     @contextlib.asynccontextmanager
     async def _borrowed_async(
         self, conn: Connection | AsyncConnection
     ) -> AsyncIterator[AsyncConnection]:
-        if not isinstance(conn, psycopg.AsyncConnection):
+        if not isinstance(conn, driver.AsyncConnection):
             raise InvalidInput("this connection is not async: use `with`")
         job = self._job
-        job._take_up(conn)
+        job._track(conn)
         is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
         try:
             with job._block(completes=False):
                 async with conn.transaction():
-                    with job._heeding_refusal(conn):
+                    with job._sever_on_stale(conn):
                         await run_async(conn, self._first(is_outermost))
                     yield conn
                     if is_outermost:
-                        with job._heeding_refusal(conn):
+                        with job._sever_on_stale(conn):
                             await run_async(conn, self._close())
         finally:
-            job._put_down(conn)
+            job._untrack(conn)
 
     def _first(self, is_outermost: bool) -> Statement[None]:
         """Inside a transaction of the user's the block is a savepoint, and the COMMIT is theirs."""

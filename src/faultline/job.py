@@ -7,22 +7,20 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, overload
 from uuid import UUID
 
-import psycopg
-from psycopg import IsolationLevel
-from psycopg.pq import TransactionStatus
-
 from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
 from faultline.fenced_block import FencedBlock
 from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
+from faultline.postgres import driver
 from faultline.postgres.bounded import answered_within, half_of
+from faultline.postgres.driver import DriverError, IsolationLevel, TransactionStatus
+from faultline.postgres.errors import driver_errors
 from faultline.postgres.sessions import (
     AsyncConnection,
     AsyncPool,
     Connection,
     Place,
     Pool,
-    driver_errors,
     place_of,
     run,
     run_async,
@@ -167,7 +165,7 @@ class Job:
         self._intend_to_commit("job.expect_commit(conn)")
         self._require_no_block("job.expect_commit(conn)")
         require_transaction(conn, "job.expect_commit(conn)")
-        return self._run(conn, self._open(completes=True), self._heeding_refusal(conn))
+        return self._run(conn, self._open(completes=True), self._sever_on_stale(conn))
 
     @overload
     def assert_fence(self, conn: Connection) -> None: ...
@@ -178,7 +176,7 @@ class Job:
         this transaction ends. Above READ COMMITTED it must be the first statement."""
         require_transaction(conn, "job.assert_fence(conn)")
         statement = protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
-        return self._run(conn, statement, self._heeding_refusal(conn))
+        return self._run(conn, statement, self._sever_on_stale(conn))
 
     def _open(self, *, completes: bool) -> Statement[None]:
         idle_seconds = self._lease.lease_seconds
@@ -192,7 +190,7 @@ class Job:
         statement: Statement[None],
         guard: contextlib.AbstractContextManager[None],
     ) -> Awaitable[None] | None:
-        if isinstance(conn, psycopg.AsyncConnection):
+        if isinstance(conn, driver.AsyncConnection):
             return self._run_async(conn, statement, guard)
         with guard:
             return run(conn, statement)
@@ -210,11 +208,11 @@ class Job:
         self, conn: Connection | AsyncConnection, how: str
     ) -> contextlib.AbstractContextManager[None]:
         """Where a commit is sent: its refusal is heeded, and where jobs are traced, seen."""
-        heeding = self._heeding_refusal(conn, of_any_kind=how == "entry")
+        heeding = self._sever_on_stale(conn, of_any_kind=how == "entry")
         return heeding if self._trace is None else self._trace.committing(heeding, how)
 
     @contextlib.contextmanager
-    def _heeding_refusal(
+    def _sever_on_stale(
         self, conn: Connection | AsyncConnection, *, of_any_kind: bool = False
     ) -> Iterator[None]:
         """A refused transaction must not be saved by rolling back to a savepoint, which is all that a
@@ -232,7 +230,7 @@ class Job:
             raise
         except FenceNotHeld:  # raised outside of savepoints only: the transaction can but roll back
             raise
-        except (FaultlineError, psycopg.Error):
+        except (FaultlineError, DriverError):
             if of_any_kind:
                 sever(conn)
             raise
@@ -283,12 +281,12 @@ class Job:
         if self._blocks:
             raise _another_block(what)
 
-    def _take_up(self, conn: Connection | AsyncConnection) -> None:
+    def _track(self, conn: Connection | AsyncConnection) -> None:
         self._connections.add(conn)
         if self._is_cut:
             sever(conn)
 
-    def _put_down(self, conn: Connection | AsyncConnection) -> None:
+    def _untrack(self, conn: Connection | AsyncConnection) -> None:
         self._connections.discard(conn)
 
     def _cut_from(self, place: Place) -> None:

@@ -11,7 +11,8 @@ import pytest
 from faultline import embedded
 from faultline.cli import checks, diagnosis, upkeep
 from faultline.postgres.migrate import migrate
-from faultline.postgres.sessions import Session, open_session
+from faultline.postgres.sessions import open_session
+from faultline.statements.session_settings import Session
 
 from .conftest import Connection, Faultline, Outcome, claim, enqueue, expire, invoke, register
 

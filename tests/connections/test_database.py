@@ -12,16 +12,13 @@ from psycopg_pool import PoolTimeout
 
 from faultline import DatabaseUnavailable, InvalidInput, SchemaMismatch, StaleLease, errors
 from faultline.config import WorkerSettings
-from faultline.postgres.sessions import (
-    connect,
-    connect_options,
+from faultline.postgres.errors import (
     is_connection_lost,
     is_serialization_conflict,
-    open_session,
     pool_errors,
-    run,
     translate,
 )
+from faultline.postgres.sessions import connect, connect_options, open_session, run
 from faultline.postgres.url import redact
 from faultline.statements.statement import Statement
 from tests.running import Connection, value, wait_until

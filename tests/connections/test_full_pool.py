@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
 
-from faultline.postgres.pools import AskingAsyncPool, AskingPool
+from faultline.postgres.pools import RetryingAsyncPool, RetryingPool
 from faultline.postgres.sessions import make_async_pool, make_pool
 from tests.running import LIMIT_SECONDS, Connection, value, wait_until
 
@@ -22,9 +22,9 @@ BORROWERS = ["first", "second", "third"]
 
 
 @contextlib.contextmanager
-def pool_of_one(url: str) -> Iterator[AskingPool]:
+def pool_of_one(url: str) -> Iterator[RetryingPool]:
     pool = make_pool(url, max_size=1, application_name="test")
-    assert isinstance(pool, AskingPool)
+    assert isinstance(pool, RetryingPool)
     with pool:
         yield pool
 
@@ -61,7 +61,7 @@ def test_so_are_those_of_an_event_loop(database_url: str) -> None:
 
     async def main() -> None:
         pool = make_async_pool(database_url, max_size=1, application_name="test")
-        assert isinstance(pool, AskingAsyncPool)
+        assert isinstance(pool, RetryingAsyncPool)
         async with pool:
             held = await pool.getconn()
 

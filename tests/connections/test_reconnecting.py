@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from faultline import DatabaseUnavailable, InvalidInput, StaleLease
-from faultline.postgres.reconnecting import Backoff, Link, is_transient
-from faultline.postgres.sessions import AsyncConnection, Session
+from faultline.postgres.reconnecting import Backoff, ReconnectingSession, is_transient
+from faultline.postgres.sessions import AsyncConnection
+from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from tests.running import LIMIT_SECONDS, Connection, EventTap, value
 
@@ -54,7 +55,7 @@ def test_a_link_keeps_one_session_and_opens_it_when_first_used(
     database_url: str, conn: Connection
 ) -> None:
     async def main() -> None:
-        link = Link(database_url, purpose="test")
+        link = ReconnectingSession(database_url, purpose="test")
         first, second = await asyncio.gather(link.run(PID), link.run(PID))
         assert first == second
         named = "SELECT application_name FROM pg_stat_activity WHERE pid = %s"
@@ -73,7 +74,7 @@ def test_a_killed_session_is_an_error_once_and_then_replaced(
         async def prepare(conn: AsyncConnection, session: Session) -> None:
             seen.append(session)
 
-        link = Link(database_url, purpose="test", on_connect=prepare)
+        link = ReconnectingSession(database_url, purpose="test", on_connect=prepare)
         first = await link.run(PID)
         conn.execute("SELECT pg_terminate_backend(%s, 10000)", [first])
         with pytest.raises(psycopg.OperationalError):
@@ -87,7 +88,7 @@ def test_a_killed_session_is_an_error_once_and_then_replaced(
 
 def test_an_error_that_is_not_the_sessions_leaves_it_alone(database_url: str) -> None:
     async def main() -> None:
-        link = Link(database_url, purpose="test")
+        link = ReconnectingSession(database_url, purpose="test")
         first = await link.run(PID)
         with pytest.raises(psycopg.errors.DivisionByZero):
             await link.run(BROKEN)
@@ -99,7 +100,7 @@ def test_an_error_that_is_not_the_sessions_leaves_it_alone(database_url: str) ->
 
 def test_an_absence_is_said_once_and_so_is_its_end(database_url: str, events: EventTap) -> None:
     async def main() -> None:
-        link = Link(database_url, purpose="test")
+        link = ReconnectingSession(database_url, purpose="test")
         for _ in range(3):
             await link.pause(psycopg.OperationalError("server\n closed the  connection"))
         await link.run(PID)
@@ -116,14 +117,14 @@ def test_an_absence_is_said_once_and_so_is_its_end(database_url: str, events: Ev
 def test_an_absent_server_is_an_error_in_our_own_words() -> None:
     async def main() -> None:
         with pytest.raises(DatabaseUnavailable, match="cannot reach PostgreSQL at"):
-            await Link(NOWHERE, purpose="test").run(PID)
+            await ReconnectingSession(NOWHERE, purpose="test").run(PID)
 
     asyncio.run(main())
 
 
 def test_a_pause_ends_when_the_worker_is_told_to_stop(database_url: str) -> None:
     async def main() -> None:
-        link, stop = Link(database_url, purpose="test"), asyncio.Event()
+        link, stop = ReconnectingSession(database_url, purpose="test"), asyncio.Event()
         stop.set()
         async with asyncio.timeout(LIMIT_SECONDS):
             for _ in range(1000):  # minutes, if any of them were waited for
@@ -143,7 +144,7 @@ def test_a_session_that_cannot_be_prepared_is_closed(
         raise failure
 
     async def main() -> None:
-        link = Link(database_url, purpose="test", on_connect=prepare)
+        link = ReconnectingSession(database_url, purpose="test", on_connect=prepare)
         with pytest.raises(type(failure)):
             await link.run(PID)
         assert opened[0].closed
@@ -155,7 +156,7 @@ def test_a_session_whose_opening_is_cancelled_is_closed(database_url: str) -> No
     """At whatever step: one that is left open is a session that nobody will ever end."""
 
     async def cancelled_after(steps: int) -> bool:
-        link = Link(database_url, purpose="test")
+        link = ReconnectingSession(database_url, purpose="test")
         opening = asyncio.create_task(link.connection())
         for _ in range(steps):
             await asyncio.sleep(0.0005)

@@ -9,7 +9,7 @@ import pytest
 
 from faultline.errors import ServerChanged
 from faultline.events import Event
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements.statement import Statement
 from faultline.workers.listener import Listener
 from tests.running import Connection, EventTap, background, value, wait_until
@@ -52,7 +52,7 @@ def test_a_link_that_is_refused_is_not_back_by_a_new_connection(
     database_url: str, events: EventTap, sqlstate: str
 ) -> None:
     async def main() -> None:
-        link = Link(database_url, purpose="test")
+        link = ReconnectingSession(database_url, purpose="test")
         for _ in range(TRIES):
             with pytest.raises((psycopg.Error, ServerChanged)) as refused:
                 await link.run(refusing(sqlstate))
@@ -71,7 +71,7 @@ def test_a_link_that_was_cut_is_back_by_a_new_connection(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
     async def main() -> None:
-        link = Link(database_url, purpose="test")
+        link = ReconnectingSession(database_url, purpose="test")
         pid = (await link.connection()).info.backend_pid
         conn.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
         with pytest.raises(psycopg.OperationalError) as cut:
@@ -88,8 +88,8 @@ def test_a_link_that_was_cut_is_back_by_a_new_connection(
 def test_a_listener_that_was_refused_is_back_once_it_listens(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
-    def make_link(purpose: str, **options: object) -> Link:
-        return Link(database_url, purpose=purpose, **options)  # type: ignore[arg-type]
+    def make_link(purpose: str, **options: object) -> ReconnectingSession:
+        return ReconnectingSession(database_url, purpose=purpose, **options)  # type: ignore[arg-type]
 
     async def listen() -> None:
         woken = asyncio.Event()

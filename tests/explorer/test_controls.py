@@ -8,7 +8,7 @@ import pytest
 
 from faultline.statements import protocol
 from faultline.workers.leases import Lease
-from faultline.workers.outcomes import Settlement
+from faultline.workers.outcomes import Outcomes
 from faultline_drills.checker import Verdict
 from faultline_drills.explorer import ExploreReport, explore
 from faultline_drills.subjects import Subject, install
@@ -66,17 +66,17 @@ def test_a_planted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMuta
 
 
 async def takes_absence_for_failure(
-    self: Settlement, lease: Lease, error: Exception | None, **_: Any
+    self: Outcomes, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
     """No entry in the ledger: so the commit has failed, has it not?"""
-    if await self._desk.run(protocol.in_ledger(lease.claim)):
+    if await self._slow_path.run(protocol.in_ledger(lease.claim)):
         self.committed(lease)
     else:
         self.finish(lease, exit_reason="failed")
 
 
 async def takes_it_for_done(
-    self: Settlement, lease: Lease, error: Exception | None, **_: Any
+    self: Outcomes, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
     """It was sent, and networks are good: so it has arrived, has it not?"""
     self.committed(lease)
@@ -87,7 +87,7 @@ def test_a_worker_that_guesses_what_became_of_its_commit_is_found_out(
     database_url: str, monkeypatch: pytest.MonkeyPatch, tally: Tally, resolve: Any
 ) -> None:
     """Bugs of the library's own code are seen too, since it is what runs."""
-    monkeypatch.setattr(Settlement, "resolve", resolve)
+    monkeypatch.setattr(Outcomes, "resolve", resolve)
     report = explore(
         database_url,
         ["late-commit"],

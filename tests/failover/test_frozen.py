@@ -16,8 +16,8 @@ import pytest
 from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
-from faultline.postgres.bounded import Patience, Unanswered, was_unanswered
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.bounded import Patience, ReplyTimeout, was_unanswered
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import make_pool, open_session, run
 from faultline.statements.protocol import CHANNEL, claim
 from faultline.statements.statement import Statement
@@ -64,17 +64,17 @@ def both(freezing: Proxy, database_url: str) -> str:
 def test_a_session_without_an_answer_is_closed_and_its_outcome_is_unknown(freezing: Proxy) -> None:
     conn, _ = open_session(freezing.url, application_name="test", answer_seconds=SHORT_SECONDS)
     freezing.blackhole()
-    with pytest.raises(Unanswered):
+    with pytest.raises(ReplyTimeout):
         conn.execute("SELECT 1")
     assert conn.closed
 
 
 def test_a_link_leaves_a_frozen_server_for_another_host(freezing: Proxy, both: str) -> None:
     async def main() -> None:
-        link = Link(both, purpose="test", answer_seconds=SHORT_SECONDS)
+        link = ReconnectingSession(both, purpose="test", answer_seconds=SHORT_SECONDS)
         assert (await link.connection()).info.port == freezing_port(freezing)
         freezing.blackhole()
-        with pytest.raises(Unanswered):
+        with pytest.raises(ReplyTimeout):
             await link.run(ANSWER)
         assert await link.run(ANSWER) == 42
         assert (await link.connection()).info.port != freezing_port(freezing)
@@ -114,7 +114,7 @@ def test_a_limit_grows_while_nothing_is_answered_and_is_the_first_again_after_an
     assert patience.seconds == 100.0
     limits = []
     for _ in range(3):
-        patience.note(Unanswered("no answer"))
+        patience.note(ReplyTimeout("no answer"))
         limits.append(patience.seconds)
     assert limits == [200.0, 300.0, 300.0]
     patience.reset()
@@ -182,7 +182,9 @@ def test_one_session_that_is_back_ends_the_outage_for_all_and_wakes_the_others(
     database_url: str, events: EventTap
 ) -> None:
     async def main() -> None:
-        first, second = (Link(database_url, purpose=name) for name in ("first", "second"))
+        first, second = (
+            ReconnectingSession(database_url, purpose=name) for name in ("first", "second")
+        )
         error = psycopg.OperationalError("away")
         for _ in range(2):
             await first.pause(error)
@@ -205,7 +207,7 @@ def test_a_session_that_was_idle_in_an_outage_does_not_begin_another(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
     async def main() -> None:
-        idle, busy = (Link(database_url, purpose=name) for name in ("idle", "busy"))
+        idle, busy = (ReconnectingSession(database_url, purpose=name) for name in ("idle", "busy"))
         pid = (await idle.connection()).info.backend_pid
         await busy.pause(psycopg.OperationalError("away"))
         await busy.run(ANSWER)
@@ -280,8 +282,8 @@ def test_a_listener_leaves_a_frozen_server_and_hears_again(
     monkeypatch.setattr(listener_module, "_ROUND_SECONDS", 0.1)
     calls = threading.Event()
 
-    def make_link(purpose: str, **options: Any) -> Link:
-        return Link(both, purpose=purpose, answer_seconds=2.0, **options)
+    def make_link(purpose: str, **options: Any) -> ReconnectingSession:
+        return ReconnectingSession(both, purpose=purpose, answer_seconds=2.0, **options)
 
     listener = Listener(make_link, ["default"], "me", wake=lambda: None, called=calls.set)
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from faultline.errors import DatabaseUnavailable
-from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect
 from faultline.statements.statement import Statement
 from faultline_drills.hosted_server import HostedServer
@@ -77,7 +77,7 @@ def test_a_link_comes_back_when_the_hole_is_closed(hosted: HostedServer) -> None
     told: list[str] = []
 
     async def talk() -> None:
-        link = Link(url, purpose="test")
+        link = ReconnectingSession(url, purpose="test")
         try:
             while True:
                 try:

@@ -11,7 +11,7 @@ import pytest
 from faultline import Faultline, Job
 from faultline.config import WorkerSettings
 from faultline.postgres.migrate import migrate
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.reconciler import holders
 from faultline.reconciler.holders import Holders
@@ -35,7 +35,7 @@ AS_A_WORKER = "options=-c%20role%3Dfaultline_worker"
 
 def look_until(url: str, has_been_said: Callable[[], bool]) -> None:
     async def look() -> None:
-        link = Link(url, purpose="reconciler")
+        link = ReconnectingSession(url, purpose="reconciler")
         try:
             while not has_been_said():
                 await Holders(link).look(60.0)
@@ -150,7 +150,7 @@ def test_a_commit_in_a_batch_gives_up_on_a_session_that_outlasts_its_lease(
     lease.deadline -= 2 * lease.lease_seconds + 1
 
     async def commit() -> None:
-        link = Link(database_url, purpose="committer")
+        link = ReconnectingSession(database_url, purpose="committer")
         committer = Committer(link, batch_size=10, on_flushed=lambda: None)
         service = asyncio.create_task(committer.run())
         book = LeaseBook()

@@ -16,7 +16,7 @@ import pytest
 from faultline.config import LEADER_PULSE_SECONDS, LEADER_SILENCE_SECONDS
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.migrate import MIGRATION_LOCK, migrate
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.reconciler import Reconciler, leadership
 from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
@@ -249,7 +249,7 @@ def test_a_leaders_pulse_goes_on_past_locks_that_a_stranger_holds(
     """Otherwise a leader at work would look silent, and others would stand in for it."""
 
     async def pulses() -> set[int]:
-        link = Link(database_url, purpose="reconciler")
+        link = ReconnectingSession(database_url, purpose="reconciler")
         found: set[int] = set()
         try:
             leader = leadership.Leadership(link)

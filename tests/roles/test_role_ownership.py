@@ -16,8 +16,9 @@ from psycopg.errors import InsufficientPrivilege
 
 from faultline.embedded import Server, temporary_server
 from faultline.errors import DatabaseRefused, DatabaseUnavailable
+from faultline.postgres.errors import explain_error
 from faultline.postgres.migrate import migrate, require_fence
-from faultline.postgres.sessions import connect, run, spoken
+from faultline.postgres.sessions import connect, run
 from faultline.statements import epochs, protocol
 from tests.conftest import TEST_SETTINGS, roomy_memory
 
@@ -100,7 +101,7 @@ def test_who_may_not_create_roles_is_told_what_to_run(bare_cluster: Cluster) -> 
     with pytest.raises(InsufficientPrivilege) as refused:
         migrate(url, roles=True)
 
-    said = spoken(refused.value)
+    said = explain_error(refused.value)
     assert "early may not create the role faultline_owner" in said.message
     assert "GRANT faultline_owner TO early" in (said.hint or "")
     assert bare_cluster.owners("early") == ["early"]
@@ -124,7 +125,7 @@ def test_who_is_not_a_member_is_told_what_to_run_and_can_then_do_it(cluster: Clu
 
     with pytest.raises(InsufficientPrivilege) as refused:
         migrate(url, roles=True)
-    assert "run: GRANT faultline_owner TO later" in (spoken(refused.value).hint or "")
+    assert "run: GRANT faultline_owner TO later" in (explain_error(refused.value).hint or "")
     assert cluster.owners("later") == ["later"]
 
     cluster.do("GRANT faultline_owner TO later")
@@ -152,7 +153,7 @@ def test_a_member_cannot_give_away_what_is_anothers(cluster: Cluster) -> None:
     with pytest.raises(InsufficientPrivilege) as refused:
         migrate(cluster.url("third", "member"), roles=True)
 
-    assert "GRANT faultline_owner TO third" in (spoken(refused.value).hint or "")
+    assert "GRANT faultline_owner TO third" in (explain_error(refused.value).hint or "")
     assert cluster.owners("third") == ["third"]
 
 

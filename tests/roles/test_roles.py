@@ -17,8 +17,9 @@ from psycopg.errors import DuplicateObject, InsufficientPrivilege, UniqueViolati
 from faultline.config import Retention
 from faultline.errors import StaleLease
 from faultline.model import Claim, CommitOutcome, Renewal
+from faultline.postgres.errors import explain_error
 from faultline.postgres.migrate import migrate
-from faultline.postgres.sessions import run, spoken
+from faultline.postgres.sessions import run
 from faultline.statements import jobs, keys, protocol, queues, retention, workers
 
 Conn = psycopg.Connection[Any]
@@ -164,7 +165,7 @@ def test_who_would_read_payloads_without_a_right_to_is_told_which_role_may(
     with acting_as(conn, "faultline_worker"), pytest.raises(InsufficientPrivilege) as refused:
         run(conn, jobs.get_job(claim.job_id))
 
-    assert "faultline_inspector" in (spoken(refused.value).hint or "")
+    assert "faultline_inspector" in (explain_error(refused.value).hint or "")
 
 
 def test_granting_the_roles_again_changes_nothing(conn: Conn, database_url: str) -> None:

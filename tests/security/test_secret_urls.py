@@ -17,7 +17,7 @@ from faultline.cli.command_line import conceal_passwords, without_url
 from faultline.cli.context import Context
 from faultline.embedded import ServerStatus
 from faultline.inspector.settings import InspectorSettings
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler import Reconciler
 from faultline.redaction import without_passwords
 from faultline.statements import keys
@@ -74,7 +74,7 @@ async def _things(url: str) -> list[object]:
         ApiSettings(),
         Faultline(url),
         Reconciler(url),
-        Link(url, purpose="test"),
+        ReconnectingSession(url, purpose="test"),
     ]
 
 

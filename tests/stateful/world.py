@@ -14,7 +14,8 @@ from psycopg import IsolationLevel
 
 from faultline import Faultline, Job, StaleLease
 from faultline.model import Claim
-from faultline.postgres.sessions import Pool, make_pool, run, translated_errors
+from faultline.postgres.errors import translated_errors
+from faultline.postgres.sessions import Pool, make_pool, run
 from faultline.reconciler.audit import INVARIANTS
 from faultline.statements.statement import Statement
 from faultline.task import Task

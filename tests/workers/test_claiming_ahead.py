@@ -8,7 +8,7 @@ from faultline import Faultline, Job
 from faultline.config import WorkerSettings
 from faultline.model import Claim
 from faultline.workers import Worker
-from faultline.workers.claim_cursor import Bookmark
+from faultline.workers.claim_cursor import ClaimCursor
 from faultline.workers.pace import Pace
 from tests.running import LIMIT_SECONDS, Connection, background, count, value, wait_until
 
@@ -60,11 +60,11 @@ def test_a_worker_that_slows_down_claims_nothing_ahead_at_once() -> None:
 
 
 def test_the_first_claim_looks_at_everything() -> None:
-    assert Bookmark().past(0.0) is None
+    assert ClaimCursor().past(0.0) is None
 
 
 def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -> None:
-    mark = Bookmark()
+    mark = ClaimCursor()
     claims = [
         claim_of("mail", 5, "2026-01-01", "a"),
         claim_of("mail", 5, "2026-01-02", "b"),
@@ -75,7 +75,7 @@ def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -
 
 
 def test_now_and_then_a_claim_looks_at_everything_again() -> None:
-    mark = Bookmark()
+    mark = ClaimCursor()
     mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=0.0)
     assert mark.past(0.2) is not None
     mark.advance([claim_of("mail", 5, "e")], was_full=False, began=0.2, ended=0.201)
@@ -83,7 +83,7 @@ def test_now_and_then_a_claim_looks_at_everything_again() -> None:
 
 
 def test_the_dearer_a_full_look_the_more_seldom() -> None:
-    mark = Bookmark()
+    mark = ClaimCursor()
     mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=1.0)
     assert mark.past(20.0) is not None
     assert mark.past(21.5) is None

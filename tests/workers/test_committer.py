@@ -10,7 +10,7 @@ import pytest
 
 from faultline import Faultline, Job, JobState
 from faultline.model import Claim, CommitOutcome
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.statements.protocol import CommitVerdict
@@ -73,7 +73,7 @@ def commit_all(
     answers = Answers()
 
     async def main() -> None:
-        link = Link(database_url, purpose="committer")
+        link = ReconnectingSession(database_url, purpose="committer")
         committer = Committer(link, batch_size=batch, on_flushed=answers.flushed)
         for claim, result in zip(claims, results or [None] * len(claims), strict=True):
             committer.submit(answers.entry(claim, result))
@@ -136,7 +136,7 @@ def test_a_row_that_is_locked_is_committed_once_it_is_free_and_holds_up_no_other
             two.set()
 
     async def main() -> None:
-        link = Link(database_url, purpose="committer")
+        link = ReconnectingSession(database_url, purpose="committer")
         committer = Committer(link, batch_size=batch, on_flushed=flushed)
         service = asyncio.create_task(committer.run())
         with psycopg.connect(database_url) as holder:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from faultline import Faultline, Job, JobState, StaleLease
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.workers.committer import Committer
 from faultline.workers.leases import Lease, LeaseBook
-from faultline.workers.outcomes import Settlement
+from faultline.workers.outcomes import Outcomes
 from tests.running import Connection, EventTap, count
 
 
-def make_settlement(url: str, book: LeaseBook, committer: Committer | None = None) -> Settlement:
-    def make_link(purpose: str, *, on_connect: Any = None) -> Link:
-        return Link(url, purpose=purpose, on_connect=on_connect)
+def make_settlement(url: str, book: LeaseBook, committer: Committer | None = None) -> Outcomes:
+    def make_link(purpose: str, *, on_connect: Any = None) -> ReconnectingSession:
+        return ReconnectingSession(url, purpose=purpose, on_connect=on_connect)
 
-    return Settlement(
+    return Outcomes(
         "worker",
         book=book,
         committer=committer,  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ def make_settlement(url: str, book: LeaseBook, committer: Committer | None = Non
     )
 
 
-def settle(url: str, lease: Lease, act: Callable[[Settlement], Coroutine[Any, Any, None]]) -> None:
+def settle(url: str, lease: Lease, act: Callable[[Outcomes], Coroutine[Any, Any, None]]) -> None:
     async def run_it() -> None:
         book = LeaseBook()
         book.add(lease)

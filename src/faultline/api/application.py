@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import psycopg
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -29,6 +28,7 @@ from faultline.api.visit import Service
 from faultline.app import Faultline
 from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
+from faultline.postgres.driver import DriverError
 from faultline.statements import keys, protocol
 from faultline.statements.statement import Statement
 
@@ -69,7 +69,7 @@ def create_api(
         api.include_router(router)
     for kind in (
         FaultlineError,
-        psycopg.Error,
+        DriverError,
         HTTPException,
         RequestValidationError,
         ValidationError,

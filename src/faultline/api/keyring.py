@@ -8,11 +8,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import psycopg
-
 from faultline.api.refusals import Refusal
 from faultline.api.throttle import Throttle
 from faultline.errors import FaultlineError
+from faultline.postgres.driver import DriverError
 from faultline.statements import keys
 from faultline.statements.keys import StoredKey
 from faultline.statements.statement import Statement
@@ -70,7 +69,7 @@ class Keyring:
         if now - self._touched.get(key.id, -_TOUCH_SECONDS) < _TOUCH_SECONDS:
             return
         self._remember(self._touched, key.id, now)
-        with contextlib.suppress(FaultlineError, psycopg.Error, Refusal):
+        with contextlib.suppress(FaultlineError, DriverError, Refusal):
             await run(keys.touch(key.id))
 
     @staticmethod

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import psycopg
-
 from faultline.errors import DatabaseUnavailable, SchemaMismatch
 from faultline.events import Event, emit
+from faultline.postgres.driver import DriverError
 from faultline.postgres.migrate import latest_version
-from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import AsyncConnection, run_async, sever
 from faultline.statements.statement import Statement
 
@@ -44,7 +43,7 @@ class Pulse:
 
     def __init__(self, url: str, *, seconds: float, says: Sequence[Statement[Any]]) -> None:
         self._says = tuple(map(_only_planned, says))
-        self._link = Link(url, purpose="api watch", needs_primary=False)
+        self._link = ReconnectingSession(url, purpose="api watch", needs_primary=False)
         self._seconds = seconds
         self._asking: dict[str, asyncio.Task[Any]] = {}
         self._conn: AsyncConnection | None = None
@@ -78,8 +77,8 @@ class Pulse:
         for statement in self._says:
             try:
                 await self._ask(statement)
-            except (SchemaMismatch, psycopg.Error) as error:
-                refusal = error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error
+            except (SchemaMismatch, DriverError) as error:
+                refusal = error.__cause__ if isinstance(error.__cause__, DriverError) else error
                 raise SchemaMismatch(
                     f"the database is at schema version {version}, this Faultline knows"
                     f" {latest_version()}, and its jobs are not taken any more:"
@@ -114,7 +113,7 @@ class Pulse:
         try:
             self._conn = await self._link.connection()
             answered = await run_async(self._conn, statement)
-        except (DatabaseUnavailable, psycopg.Error) as error:
+        except (DatabaseUnavailable, DriverError) as error:
             if is_transient(error):
                 await self._link.drop()
                 self.note_away(error)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-import psycopg
 from fastapi import HTTPException, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from faultline import errors
-from faultline.postgres.sessions import is_connection_lost, is_serialization_conflict, spoken
+from faultline.postgres.driver import DriverError
+from faultline.postgres.errors import explain_error, is_connection_lost, is_serialization_conflict
 
 _LONGEST_NAME = 80
 _RETRY_SOON = {"Retry-After": "1"}
@@ -84,7 +84,7 @@ def refusal_of(error: Exception) -> Refusal:
     match error:
         case Refusal():
             return error
-        case psycopg.Error():
+        case DriverError():
             return _of_driver(error)
         case errors.FaultlineError():
             return _of_faultline(error)
@@ -111,7 +111,7 @@ def _of_faultline(error: errors.FaultlineError) -> Refusal:
     return Refusal(500, error.code, _WRONG_HERE, for_the_log=str(error))
 
 
-def _of_driver(error: psycopg.Error) -> Refusal:
+def _of_driver(error: DriverError) -> Refusal:
     state = error.sqlstate or ""
     if state == "55P03":
         return Refusal(503, "locked", "another transaction holds it", "try again", _RETRY_SOON)
@@ -126,7 +126,7 @@ def _of_driver(error: psycopg.Error) -> Refusal:
     if is_connection_lost(error):
         said = " ".join(str(error).split())
         return _of_faultline(errors.DatabaseUnavailable(f"the session was lost: {said}"))
-    return _of_faultline(spoken(error))
+    return _of_faultline(explain_error(error))
 
 
 def late() -> Refusal:

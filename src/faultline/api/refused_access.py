@@ -15,10 +15,9 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psycopg
-
 from faultline.api.refusals import Refusal
 from faultline.errors import FaultlineError
+from faultline.postgres.driver import DriverError
 from faultline.statements import audit
 from faultline.statements.audit import Actor
 from faultline.statements.statement import Statement
@@ -112,7 +111,7 @@ class RefusedAccesses:
                 times=times,
             )
             is_recorded = False
-            with contextlib.suppress(FaultlineError, psycopg.Error, Refusal):
+            with contextlib.suppress(FaultlineError, DriverError, Refusal):
                 is_recorded = await self._run(statement) is not False
             if not is_recorded:  # the database is away, or has recorded enough in this minute
                 self._count(refused, times)

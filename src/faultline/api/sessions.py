@@ -11,16 +11,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from psycopg.pq import TransactionStatus
-
 from faultline.api.pulse import SEVERED_SECONDS, Pulse
 from faultline.api.refusals import late, overloaded
 from faultline.errors import DatabaseUnavailable
+from faultline.postgres.driver import TransactionStatus
+from faultline.postgres.errors import is_read_only_refusal, is_serialization_conflict
 from faultline.postgres.sessions import (
     AsyncConnection,
-    has_news,
-    is_read_only_refusal,
-    is_serialization_conflict,
+    has_pending_input,
     open_session_async,
     run_async,
     sever,
@@ -162,7 +160,7 @@ class Sessions:
                 await conn.close()
         while self._free:
             conn = self._free.pop()
-            if not conn.closed and not has_news(conn):
+            if not conn.closed and not has_pending_input(conn):
                 return conn
             await conn.close()
         return None

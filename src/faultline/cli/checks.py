@@ -10,8 +10,9 @@ from enum import StrEnum
 
 from faultline.cli.output import duration
 from faultline.postgres.migrate import functions_sql, installed_version, latest_version
-from faultline.postgres.sessions import Connection, Session, run
+from faultline.postgres.sessions import Connection, run
 from faultline.statements import clock, server
+from faultline.statements.session_settings import Session
 
 OLDEST_MAJOR, TESTED_MAJORS = 14, (15, 16, 18)
 _CLOCK_SAMPLES = 3

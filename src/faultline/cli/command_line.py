@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
-from psycopg import ProgrammingError, conninfo
+
+from faultline.postgres.driver import ProgrammingError, conninfo
 
 OPTION = "--database-url"
 # Of /proc/self/stat, behind the name of the program, which may hold anything: the addresses of the

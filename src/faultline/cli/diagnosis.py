@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import click
-import psycopg
 from rich.console import Console
 from rich.progress import track
 from rich.text import Text
@@ -37,7 +36,9 @@ from faultline.cli.session import impatient, session
 from faultline.cli.upkeep import RECORDS, SESSIONS
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.explanation import Answer, Situation, explain
-from faultline.postgres.sessions import Connection, is_connection_lost, open_session, run, spoken
+from faultline.postgres.driver import DriverError
+from faultline.postgres.errors import explain_error, is_connection_lost
+from faultline.postgres.sessions import Connection, open_session, run
 from faultline.reconciler.audit import INVARIANTS, Finding, Invariant, check
 from faultline.statements import clock, epochs, jobs, locks, queues, workers
 from faultline.statements.locks import LockHolder
@@ -103,7 +104,7 @@ def _lock_holders(conn: Connection, job_id: UUID) -> list[LockHolder]:
     try:
         with conn.transaction():
             members = run(conn, locks.lockers_behind(locker))
-    except psycopg.Error:  # it was a plain transaction, which has ended meanwhile
+    except DriverError:  # it was a plain transaction, which has ended meanwhile
         return []
     return run(conn, locks.holders(members))
 
@@ -212,8 +213,8 @@ def _guarded(examination: Examination, conn: Connection) -> list[Check]:
     name = examination.__name__.removeprefix("_").replace("_", " ")
     try:
         return list(examination(conn))
-    except (psycopg.Error, FaultlineError) as error:
-        said = spoken(error) if isinstance(error, psycopg.Error) else error
+    except (DriverError, FaultlineError) as error:
+        said = explain_error(error) if isinstance(error, DriverError) else error
         if is_connection_lost(error):
             return [problem(name, said.message, said.hint)]
         return [warning(name, f"could not be checked: {said.message}", said.hint or "")]

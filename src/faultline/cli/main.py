@@ -102,13 +102,12 @@ def main() -> None:
         _complain(error)
         sys.exit(1)
     except Exception as error:
-        import psycopg
+        from faultline.postgres.driver import DriverError
+        from faultline.postgres.errors import explain_error
 
-        from faultline.postgres.sessions import spoken
-
-        if not isinstance(error, psycopg.Error):
+        if not isinstance(error, DriverError):
             raise
-        _complain(spoken(error))
+        _complain(explain_error(error))
         sys.exit(1)
 
 

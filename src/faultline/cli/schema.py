@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psycopg
-
 from faultline.errors import DatabaseUnavailable
+from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import is_transient
 from faultline.postgres.sessions import Connection, connect
 
@@ -16,6 +15,6 @@ def require_schema(url: str, check: Callable[[Connection], None]) -> None:
     try:
         with connect(url, application_name="faultline cli") as conn:
             check(conn)
-    except (DatabaseUnavailable, psycopg.Error) as error:
+    except (DatabaseUnavailable, DriverError) as error:
         if not is_transient(error):
             raise

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import psycopg
-
 from faultline.cli.context import Context
 from faultline.errors import FaultlineError
-from faultline.postgres.sessions import Connection, run, spoken
+from faultline.postgres.driver import DriverError
+from faultline.postgres.errors import explain_error
+from faultline.postgres.sessions import Connection, run
 from faultline.statements import audit
 from faultline.statements.audit import Actor
 
@@ -45,11 +45,11 @@ def acting(conn: Connection, action: str, target: str | None = None) -> Iterator
         with impatient(conn):
             run(conn, audit.acting_for(actor))
             yield
-    except (FaultlineError, psycopg.Error) as error:
-        refusal = spoken(error) if isinstance(error, psycopg.Error) else error
+    except (FaultlineError, DriverError) as error:
+        refusal = explain_error(error) if isinstance(error, DriverError) else error
         if audit.is_refusal(refusal):
             row = audit.record_refusal(actor, action=action, target=target, code=refusal.code)
-            with suppress(FaultlineError, psycopg.Error):  # the account may not even do that
+            with suppress(FaultlineError, DriverError):  # the account may not even do that
                 run(conn, row)
         raise
 
@@ -65,5 +65,5 @@ def _user() -> str:
 def spoken_errors() -> Iterator[None]:
     try:
         yield
-    except psycopg.Error as error:
-        raise spoken(error) from error
+    except DriverError as error:
+        raise explain_error(error) from error

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import psycopg
-
 from faultline.cli.checks import Check, Examination, ok, problem, warning
 from faultline.cli.output import count, duration
+from faultline.postgres.driver import QueryCanceled
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import epochs, locks, server, workers
 from faultline.statements.workers import WorkerStatus
@@ -123,7 +122,7 @@ def _stored_sizes(conn: Connection) -> Iterator[Check]:
         with conn.transaction():
             conn.execute(f"SET LOCAL statement_timeout = '{SIZES_SECONDS}s'")
             found = run(conn, server.oversized(oldest=OLDEST_ROWS))
-    except psycopg.errors.QueryCanceled:
+    except QueryCanceled:
         said = f"not known: looking at {oldest} took more than {SIZES_SECONDS} s"
         yield warning(name, said, "faultline verify looks at all of them")
         return

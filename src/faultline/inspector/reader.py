@@ -11,19 +11,13 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import LiteralString, TypeVar
 
-import psycopg
-
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError
 from faultline.events import Event, emit
-from faultline.postgres.reconnecting import Link
-from faultline.postgres.sessions import (
-    AsyncConnection,
-    Session,
-    run_async,
-    run_together_async,
-    sever,
-    spoken,
-)
+from faultline.postgres.driver import DriverError, InsufficientPrivilege, QueryCanceled
+from faultline.postgres.errors import explain_error
+from faultline.postgres.reconnecting import ReconnectingSession
+from faultline.postgres.sessions import AsyncConnection, run_async, run_together_async, sever
+from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 
 T = TypeVar("T")
@@ -61,10 +55,12 @@ class Look:
 
 class Reader:
     def __init__(self, url: str, *, sessions: int = SESSIONS) -> None:
-        self._links: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
+        self._links: asyncio.LifoQueue[ReconnectingSession] = asyncio.LifoQueue()
         for _ in range(sessions):
             self._links.put_nowait(
-                Link(url, purpose="inspector", on_connect=self._confine, needs_primary=False)
+                ReconnectingSession(
+                    url, purpose="inspector", on_connect=self._confine, needs_primary=False
+                )
             )
         self._sessions = sessions
         self._acts_as_role = False
@@ -90,15 +86,15 @@ class Reader:
                         await conn.execute("ROLLBACK")
                         raise
                     await conn.execute("COMMIT")
-        except psycopg.errors.QueryCanceled as error:
+        except QueryCanceled as error:
             raise self._noted(_late(STATEMENT_SECONDS)) from error
-        except psycopg.errors.InsufficientPrivilege as error:
+        except InsufficientPrivilege as error:
             raise DatabaseRefused(
                 f"PostgreSQL refused (42501): {error.diag.message_primary}",
                 hint="GRANT faultline_inspector TO its account; faultline migrate --roles makes the role",
             ) from error
-        except psycopg.Error as error:
-            raise self._noted(spoken(error)) from error
+        except DriverError as error:
+            raise self._noted(explain_error(error)) from error
         except TimeoutError as error:
             raise self._noted(_late(CONNECT_SECONDS)) from error
         except FaultlineError as error:
@@ -108,7 +104,7 @@ class Reader:
             emit(Event.DATABASE_BACK, purpose="inspector")
 
     @contextlib.asynccontextmanager
-    async def _link(self) -> AsyncIterator[Link]:
+    async def _link(self) -> AsyncIterator[ReconnectingSession]:
         async with asyncio.timeout(CONNECT_SECONDS):
             link = await self._links.get()
         try:
@@ -149,7 +145,7 @@ async def _may_act_as_role(conn: AsyncConnection) -> bool:
         return False
     try:
         await conn.execute("BEGIN; SET LOCAL ROLE faultline_inspector; ROLLBACK")
-    except psycopg.errors.InsufficientPrivilege:
+    except InsufficientPrivilege:
         await conn.execute("ROLLBACK")
         return False
     return True
@@ -174,7 +170,7 @@ def _severed_when_late(conn: AsyncConnection) -> Iterator[None]:
     timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, give_up)
     try:
         yield
-    except psycopg.Error as error:
+    except DriverError as error:
         if is_late:
             raise _late(LOOK_SECONDS) from error
         raise

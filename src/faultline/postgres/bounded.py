@@ -22,13 +22,13 @@ LONGEST_ANSWER_SECONDS = 300.0
 ANSWER_SECONDS = 7.5
 
 
-class Unanswered(psycopg.OperationalError):
+class ReplyTimeout(psycopg.OperationalError):
     """The server did not answer in time, and the connection was closed: the outcome is unknown."""
 
 
 def was_unanswered(error: BaseException) -> bool:
-    """Whether `error`, or the error that it was raised from, is an `Unanswered`."""
-    return isinstance(error, Unanswered) or isinstance(error.__cause__, Unanswered)
+    """Whether `error`, or the error that it was raised from, is an `ReplyTimeout`."""
+    return isinstance(error, ReplyTimeout) or isinstance(error.__cause__, ReplyTimeout)
 
 
 def half_of(lease_seconds: float) -> float:
@@ -65,7 +65,7 @@ def _until(generator: Generator[Any, Any, Any], seconds: float) -> Generator[Any
         while True:
             wanted = generator.send((yield wanted))
             if time.monotonic() >= deadline:
-                raise Unanswered(f"PostgreSQL did not answer within {seconds:g} s")
+                raise ReplyTimeout(f"PostgreSQL did not answer within {seconds:g} s")
     except StopIteration as end:
         return end.value
 
@@ -89,7 +89,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             if self.answer_seconds is None or args or kwargs:  # a call with a limit of its own
                 return super().wait(gen, *args, **kwargs)
             return super().wait(_until(gen, self.answer_seconds))
-        except Unanswered:
+        except ReplyTimeout:
             self.pgconn.finish()
             raise
         except psycopg.errors.ReadOnlySqlTransaction:
@@ -115,7 +115,7 @@ class AsyncBoundedConnection(psycopg.AsyncConnection[Any]):
             if self.answer_seconds is None or args or kwargs:
                 return await super().wait(gen, *args, **kwargs)
             return await super().wait(_until(gen, self.answer_seconds))
-        except Unanswered:
+        except ReplyTimeout:
             self.pgconn.finish()
             raise
         except psycopg.errors.ReadOnlySqlTransaction:

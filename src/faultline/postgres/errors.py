@@ -10,7 +10,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from faultline import errors
-from faultline.postgres.bounded import Unanswered
+from faultline.postgres.bounded import ReplyTimeout
 from faultline.postgres.url import redact
 
 
@@ -155,7 +155,7 @@ def _grant_for(message: str) -> str:
     )
 
 
-def spoken(error: psycopg.Error) -> errors.FaultlineError:
+def explain_error(error: psycopg.Error) -> errors.FaultlineError:
     """Any error of the driver in words that help, for callers without a better answer."""
     if known := translate(error):
         return known
@@ -167,7 +167,7 @@ def spoken(error: psycopg.Error) -> errors.FaultlineError:
             f"PostgreSQL ended the statement (57014): {said}",
             hint="nothing of it was done; raise statement_timeout for this account, or try again",
         )
-    if isinstance(error, Unanswered):
+    if isinstance(error, ReplyTimeout):
         return errors.DatabaseUnavailable(said, hint=_MAY_HAVE_HAPPENED)
     if is_connection_lost(error):
         return errors.DatabaseUnavailable(
@@ -196,7 +196,7 @@ def driver_errors(*, keep_conflicts: bool = False) -> Iterator[None]:
     except psycopg.Error as error:
         if keep_conflicts and is_serialization_conflict(error):
             raise
-        raise spoken(error) from error
+        raise explain_error(error) from error
 
 
 @contextlib.contextmanager

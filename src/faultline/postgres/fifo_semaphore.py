@@ -16,7 +16,7 @@ from faultline import interrupts
 _LOOK_SECONDS = 0.5
 
 
-class Line:
+class FifoSemaphore:
     def __init__(self, places: int) -> None:
         self._free = places
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Line:
             return True
 
 
-class AsyncLine:
+class AsyncFifoSemaphore:
     def __init__(self, places: int) -> None:
         self._free = places
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from faultline import interrupts
-from faultline.postgres.fifo_semaphore import AsyncLine, Line
+from faultline.postgres.fifo_semaphore import AsyncFifoSemaphore, FifoSemaphore
 
 T = TypeVar("T")
 
@@ -27,10 +27,10 @@ T = TypeVar("T")
 _TURN_SECONDS = 0.5
 
 
-class AskingPool(ConnectionPool[psycopg.Connection[Any]]):
+class RetryingPool(ConnectionPool[psycopg.Connection[Any]]):
     def __init__(self, *, max_size: int, **options: Any) -> None:
         super().__init__(max_size=max_size, **options)
-        self._line = Line(max_size)
+        self._line = FifoSemaphore(max_size)
 
     def getconn(self, timeout: float | None = None) -> psycopg.Connection[Any]:
         """Callers hold interrupts back from here until their `try … finally: putconn` has begun."""
@@ -73,10 +73,10 @@ class AskingPool(ConnectionPool[psycopg.Connection[Any]]):
                 self._line.leave()
 
 
-class AskingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
+class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
     def __init__(self, *, max_size: int, **options: Any) -> None:
         super().__init__(max_size=max_size, **options)
-        self._line = AsyncLine(max_size)
+        self._line = AsyncFifoSemaphore(max_size)
         self._tasks_apart: set[asyncio.Task[Any]] = set()
 
     async def getconn(self, timeout: float | None = None) -> psycopg.AsyncConnection[Any]:

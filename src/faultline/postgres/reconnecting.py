@@ -13,16 +13,11 @@ import psycopg
 from faultline.errors import DatabaseUnavailable, FaultlineError, ServerChanged
 from faultline.metrics import meter
 from faultline.postgres.bounded import ANSWER_SECONDS, Patience
+from faultline.postgres.errors import is_connection_lost
 from faultline.postgres.outage import outage_of
-from faultline.postgres.sessions import (
-    IN_RECOVERY,
-    AsyncConnection,
-    Session,
-    is_connection_lost,
-    open_session_async,
-    run_async,
-)
+from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, open_session_async, run_async
 from faultline.postgres.url import redact
+from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 
@@ -46,7 +41,7 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate == "25006"
 
 
-def heed_cancellation(error: BaseException) -> None:
+def raise_if_cancelled(error: BaseException) -> None:
     """Raise the cancellation that `error` has taken the place of, if there was one: the driver answers a
     cancellation by ending its query, and when that fails, the failure is all that is raised. For loops
     that would go on for ever."""
@@ -76,7 +71,7 @@ class Backoff:
         return random.uniform(longest / 2, longest)  # noqa: S311 - spread, not secrecy
 
 
-class Link:
+class ReconnectingSession:
     """`answer_seconds`: how long one statement may take before the session is cut and another host tried."""
 
     def __init__(

@@ -22,17 +22,12 @@ from faultline.postgres.bounded import (
     BoundedConnection,
     answered_within,
 )
-from faultline.postgres.errors import driver_errors as driver_errors
-from faultline.postgres.errors import is_connection_lost as is_connection_lost
-from faultline.postgres.errors import is_read_only_refusal as is_read_only_refusal
-from faultline.postgres.errors import is_serialization_conflict as is_serialization_conflict
-from faultline.postgres.errors import pool_errors as pool_errors
-from faultline.postgres.errors import spoken as spoken
-from faultline.postgres.errors import translate as translate
-from faultline.postgres.errors import translated_errors as translated_errors
-from faultline.postgres.errors import unavailable
+from faultline.postgres.errors import (
+    translated_errors,
+    unavailable,
+)
 from faultline.postgres.forking import remember_server
-from faultline.postgres.pools import AskingAsyncPool, AskingPool
+from faultline.postgres.pools import RetryingAsyncPool, RetryingPool
 from faultline.postgres.url import listed, parts_of
 from faultline.statements.session_settings import (
     CONTROL,
@@ -40,19 +35,19 @@ from faultline.statements.session_settings import (
     PROBE,
     TOOL,
     TRIES,
+    Session,
     Settings,
     Values,
     describe,
     too_short,
 )
-from faultline.statements.session_settings import Session as Session
 from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 AsyncConnection = psycopg.AsyncConnection[Any]
-Pool = AskingPool
-AsyncPool = AskingAsyncPool
+Pool = RetryingPool
+AsyncPool = RetryingAsyncPool
 
 # A peer that is gone must be noticed by the kernel: a query on a black-holed socket waits for ever
 # otherwise, whatever statement_timeout says.
@@ -316,12 +311,12 @@ def make_pool(
         cast("PooledConnection", conn).session = session
 
     def check(conn: Connection) -> None:
-        if has_news(conn):
+        if has_pending_input(conn):
             with answered_within(conn, ANSWER_SECONDS):
                 ConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
-    return AskingPool(
+    return RetryingPool(
         connection_class=PooledConnection,
         kwargs=options,
         min_size=0,
@@ -344,12 +339,12 @@ def make_async_pool(
         cast("AsyncPooledConnection", conn).session = session
 
     async def check(conn: AsyncConnection) -> None:
-        if has_news(conn):
+        if has_pending_input(conn):
             with answered_within(conn, ANSWER_SECONDS):
                 await AsyncConnectionPool.check_connection(conn)
 
     options = connect_options(url, application_name=application_name)
-    return AskingAsyncPool(
+    return RetryingAsyncPool(
         connection_class=AsyncPooledConnection,
         kwargs=options,
         min_size=0,
@@ -368,7 +363,7 @@ def _require_primary(session: Session) -> None:
         raise errors.DatabaseUnavailable("the server is a standby, and only reads")
 
 
-def has_news(conn: Connection | AsyncConnection) -> bool:
+def has_pending_input(conn: Connection | AsyncConnection) -> bool:
     """Whether the server has said something on an idle connection: as a rule, that it is over. One
     that died while idle is nobody's failed attempt, and asking the kernel costs no round trip."""
     looker = select.poll()

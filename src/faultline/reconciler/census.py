@@ -9,11 +9,10 @@ import asyncio
 import time
 from collections import Counter
 
-import psycopg
-
 from faultline.errors import FaultlineError
 from faultline.metrics import meter
-from faultline.postgres.reconnecting import Link, heed_cancellation
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancelled
 from faultline.statements import losses, queues, workers
 
 COUNT_SECONDS = 5.0
@@ -24,7 +23,7 @@ _PAGES = 10  # of the log, at once; the rest waits for the next count
 
 class Census:
     def __init__(self, url: str) -> None:
-        self._link = Link(url, purpose="census", answer_seconds=_ANSWER_SECONDS)
+        self._link = ReconnectingSession(url, purpose="census", answer_seconds=_ANSWER_SECONDS)
         self._read_up_to: int | None = None
 
     async def run(self) -> None:
@@ -35,8 +34,8 @@ class Census:
                 began = time.monotonic()
                 try:
                     await self._count()
-                except (FaultlineError, psycopg.Error) as error:
-                    heed_cancellation(error)
+                except (FaultlineError, DriverError) as error:
+                    raise_if_cancelled(error)
                 cost = time.monotonic() - began
                 await asyncio.sleep(max(COUNT_SECONDS, _COUNTING_SHARE * cost))
         finally:

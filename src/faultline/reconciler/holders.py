@@ -8,12 +8,11 @@ reconciler mostly has the same account as the worker that froze.
 
 from __future__ import annotations
 
-import psycopg
-
 from faultline.config import HOLDER_GRACE_SECONDS
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.postgres.reconnecting import Link, is_transient
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.statements import locks
 from faultline.statements.locks import LapsedHolder
 from faultline.steady import steady_now
@@ -23,7 +22,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Holders:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ReconnectingSession) -> None:
         self._link = link
         self._look_at = 0.0
         self._said: set[tuple[str, int | None, str | None]] = set()
@@ -52,7 +51,7 @@ class Holders:
             if await self._link.run(statement):
                 return "ended"
             return "working" if await self._link.run(locks.is_visible(holder)) else "hidden"
-        except (FaultlineError, psycopg.Error) as error:
+        except (FaultlineError, DriverError) as error:
             if is_transient(error):
                 raise
             return "not_permitted"

@@ -20,7 +20,7 @@ from faultline.config import (
     LEADER_SILENCE_SECONDS,
     STAND_IN_SECONDS,
 )
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
 from faultline.statements import workers
 from faultline.statements.statement import Statement
@@ -38,7 +38,7 @@ _TRUST_SECONDS_PER_WORKER = 0.5
 class Leadership:
     """One reconciler's part in it: it leads, or stands in for a silent leader, or waits."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ReconnectingSession) -> None:
         self._link = link
         self._observer = LeaderObserver()
         self._beats = 0

@@ -6,12 +6,11 @@ import asyncio
 import random
 import time
 
-import psycopg
-
 from faultline.config import Retention
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.postgres.reconnecting import Link, heed_cancellation
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancelled
 from faultline.statements.retention import REST_FACTOR, Sweep
 
 # Not at once: a reconciler that has just begun to lead has dead workers to look for.
@@ -26,7 +25,7 @@ class Purger:
 
     def __init__(self, url: str, retention: Retention) -> None:
         self._retention = retention
-        self._link = Link(url, purpose="retention", answer_seconds=_ANSWER_SECONDS)
+        self._link = ReconnectingSession(url, purpose="retention", answer_seconds=_ANSWER_SECONDS)
 
     async def run(self) -> None:
         """Until cancelled. Whatever stands in its way is said, and tried again with the next sweep."""
@@ -36,8 +35,8 @@ class Purger:
             pause = SWEEP_SECONDS
             try:
                 await self._sweep()
-            except (FaultlineError, psycopg.Error) as error:
-                heed_cancellation(error)
+            except (FaultlineError, DriverError) as error:
+                raise_if_cancelled(error)
                 said = " ".join(str(error).split())
                 emit(Event.DEGRADED, reason=f"retention did not finish its sweep: {said}")
             finally:

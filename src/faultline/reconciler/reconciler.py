@@ -14,8 +14,6 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
-import psycopg
-
 from faultline.config import (
     LEADER_PULSE_SECONDS,
     LEADERSHIP_SECONDS,
@@ -29,8 +27,9 @@ from faultline.events import Event, emit
 from faultline.health.report import Vitals
 from faultline.metrics import meter
 from faultline.model import JobState
-from faultline.postgres.reconnecting import Link, heed_cancellation, is_transient
-from faultline.postgres.sessions import AsyncConnection, Session
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient, raise_if_cancelled
+from faultline.postgres.sessions import AsyncConnection
 from faultline.reconciler.census import Census
 from faultline.reconciler.holders import Holders
 from faultline.reconciler.leadership import Leadership
@@ -38,6 +37,7 @@ from faultline.reconciler.liveness import DeathJudge, LeaseObserver
 from faultline.reconciler.purger import Purger
 from faultline.reconciler.rescheduling import Rescheduler
 from faultline.statements import protocol, workers
+from faultline.statements.session_settings import Session
 from faultline.statements.workers import Survey
 from faultline.steady import steady_now
 from faultline.tracing import tracing
@@ -65,7 +65,7 @@ class Reconciler:
     def __init__(self, url: str, retention: Retention | None = None) -> None:
         self._purger = Purger(url, retention or Retention())
         self._census = Census(url)
-        self._link = Link(url, purpose="reconciler", on_connect=self._prepare)
+        self._link = ReconnectingSession(url, purpose="reconciler", on_connect=self._prepare)
         self._leadership = Leadership(self._link)
         self._is_pooled = False
         self._observer = LeaseObserver()
@@ -97,8 +97,8 @@ class Reconciler:
                     await self._wait_to_lead()
                     await self._lead()
                     await self._link.close()  # it stood in: what it locked goes with the session
-                except (FaultlineError, psycopg.Error) as error:
-                    heed_cancellation(error)
+                except (FaultlineError, DriverError) as error:
+                    raise_if_cancelled(error)
                     if not is_transient(error):
                         raise
                     await self._link.drop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from faultline.events import Event, emit
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements import clock
 from faultline.steady import steady_now
 
@@ -41,7 +41,7 @@ class ClockWatch:
 
 
 class Rescheduler:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ReconnectingSession) -> None:
         self._link = link
         self._watch = ClockWatch()
         self._until = 0.0  # of the steady clock

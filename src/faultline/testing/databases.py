@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psycopg
-from psycopg import conninfo, sql
-
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
+from faultline.postgres.driver import InsufficientPrivilege, conninfo, sql
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import epochs
@@ -126,7 +124,7 @@ def copy_database(admin: Connection, source: str, name: str) -> None:
     statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
     try:
         admin.execute(statement.format(sql.Identifier(name), sql.Identifier(source)))
-    except psycopg.errors.InsufficientPrivilege:
+    except InsufficientPrivilege:
         raise InvalidInput(
             "this account may not create databases, but every test needs its own database",
             hint=f"run ALTER ROLE … CREATEDB, or unset {SERVER_VARIABLE} to use an embedded server",

@@ -18,7 +18,7 @@ from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.workers import stacks
 from faultline.workers.children import ChildCall
-from faultline.workers.handler_resources import Tools
+from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.leases import Lease
 from faultline.workers.stacks import Stack
 from faultline.workers.threads import InterruptibleCall
@@ -186,7 +186,7 @@ class Attempt:
 
     # ── the handler ──────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, tools: Tools) -> Ending:
+    async def run(self, tools: HandlerResources) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
         if self._commits_moment is not None:  # it was for the try before this one
             self._commits_moment.cancel()
@@ -222,7 +222,7 @@ class Attempt:
     def _ended_by(self, error: Exception) -> Ending:
         return Raised(error) if self._abort_cause is None else Aborted(self._abort_cause)
 
-    def _make_call(self, tools: Tools, in_child: bool) -> Interruptible:
+    def _make_call(self, tools: HandlerResources, in_child: bool) -> Interruptible:
         if in_child:
             return ChildCall(tools.children, self.task, self.job, self.lease)
         return InterruptibleCall(self.task.attempt, self.job, **self.arguments)

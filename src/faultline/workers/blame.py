@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from faultline.postgres.errors import is_server_loss
 from faultline.postgres.outage import Outage
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.workers.attempt import Attempt
 
 # The server ends its sessions one after the other: that of the handler may be the first.
@@ -21,7 +21,9 @@ class Blame:
     handler can have caused that. It is the server's failure if the worker's sessions failed as well.
     """
 
-    def __init__(self, outage: Outage, control: Callable[[], Link] | None = None) -> None:
+    def __init__(
+        self, outage: Outage, control: Callable[[], ReconnectingSession] | None = None
+    ) -> None:
         self._outage = outage
         self._control = control
 

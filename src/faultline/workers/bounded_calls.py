@@ -15,11 +15,11 @@ T = TypeVar("T")
 _CLOSE_SECONDS = 1.0
 
 
-class Unanswered(Exception):
+class NoReply(Exception):
     """The worker was told to stop, and this talk did not come to its end. It may have taken effect."""
 
 
-class Talks:
+class BoundedCalls:
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._stopped: asyncio.Task[bool] | None = None
@@ -39,7 +39,7 @@ class Talks:
             if not task.done():
                 self._leave(task)
         if not task.done():
-            raise Unanswered
+            raise NoReply
         return task.result()
 
     async def within(self, seconds: float, talk: Coroutine[Any, Any, None]) -> None:

@@ -19,7 +19,7 @@ _FULL_LOOK_SHARE = 20  # a full look costs at most one part in so many of the ti
 _MAX_LANES = 100  # the ones that were used last: every claim sends them all
 
 
-class Bookmark:
+class ClaimCursor:
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], Claim] = {}
         self._full_look_at = 0.0

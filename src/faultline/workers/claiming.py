@@ -11,19 +11,19 @@ from faultline.config import WorkerSettings
 from faultline.events import Event, log
 from faultline.metrics import meter
 from faultline.model import Claim
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.tracing import tracing
-from faultline.workers.claim_cursor import Bookmark
+from faultline.workers.claim_cursor import ClaimCursor
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
-from faultline.workers.outcomes import Settlement
+from faultline.workers.outcomes import Outcomes
 from faultline.workers.takeovers import Takeovers
 from faultline.workers.unknown_tasks import UnknownTasks
 
 
-class Claimer:
+class Claiming:
     def __init__(
         self,
         app: Faultline,
@@ -31,7 +31,7 @@ class Claimer:
         *,
         book: LeaseBook,
         heartbeat: Heartbeat,
-        settlement: Settlement,
+        settlement: Outcomes,
         takeovers: Takeovers,
         unknown_tasks: UnknownTasks,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
@@ -44,12 +44,12 @@ class Claimer:
         self._takeovers = takeovers
         self._unknown_tasks = unknown_tasks
         self._spawn = spawn
-        self._bookmark = Bookmark()
+        self._bookmark = ClaimCursor()
         self.is_deferring = (
             False  # jobs of unknown tasks are on their way back: claim no more of them
         )
 
-    async def claim(self, link: Link, wanted: int) -> list[Lease]:
+    async def claim(self, link: ReconnectingSession, wanted: int) -> list[Lease]:
         """The claimed jobs that this worker can run. The others are deferred in the background."""
         settings = self._settings
         sent_at = steady_now()

@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-import psycopg
-
 from faultline.errors import FaultlineError
 from faultline.metrics import meter
 from faultline.model import CommitOutcome
-from faultline.postgres.reconnecting import Link, heed_cancellation, is_transient
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient, raise_if_cancelled
 from faultline.statements import protocol
 from faultline.statements.protocol import CommitVerdict
 from faultline.steady import steady_now
@@ -43,7 +42,9 @@ class Entry(NamedTuple):
 
 
 class Committer:
-    def __init__(self, link: Link, *, batch_size: int, on_flushed: Callable[[], None]) -> None:
+    def __init__(
+        self, link: ReconnectingSession, *, batch_size: int, on_flushed: Callable[[], None]
+    ) -> None:
         self._link = link
         self._batch_size = batch_size
         self._on_flushed = on_flushed
@@ -117,8 +118,8 @@ class Committer:
                 verdicts = await self._link.run(statement)
                 meter.current.committed(steady_now() - sent_at)
                 break
-            except (psycopg.Error, FaultlineError) as error:
-                heed_cancellation(error)
+            except (DriverError, FaultlineError) as error:
+                raise_if_cancelled(error)
                 if is_transient(error):
                     await self._link.pause(error)
                 elif len(batch) > 1:  # one of them is to blame: let it stand alone

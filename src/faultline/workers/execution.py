@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
-import psycopg
-
 from faultline.app import Faultline
 from faultline.errors import (
     AttemptTimeout,
@@ -23,14 +21,15 @@ from faultline.handler_errors import describe
 from faultline.job import Job
 from faultline.metrics import meter
 from faultline.model import CommitPhase, StaleReason
+from faultline.postgres.driver import DriverError
+from faultline.postgres.errors import is_serialization_conflict
 from faultline.postgres.outage import Outage
-from faultline.postgres.sessions import is_serialization_conflict
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.blame import Blame
 from faultline.workers.children import ChildDied, TaskMissing
-from faultline.workers.handler_resources import Tools
+from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.leases import Lease
-from faultline.workers.outcomes import Settlement
+from faultline.workers.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 _CONFLICT_TRIES = 5
 
 
-class Executor:
+class Execution:
     def __init__(
         self,
         app: Faultline,
-        settlement: Settlement,
-        tools: Tools,
+        settlement: Outcomes,
+        tools: HandlerResources,
         *,
         self_fencing: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
@@ -163,7 +162,7 @@ class Executor:
             # still holds, the same attempt may simply run again.
             try:
                 await self._settlement.assert_fence(attempt.lease)
-            except (FaultlineError, psycopg.Error) as error:
+            except (FaultlineError, DriverError) as error:
                 if isinstance(error, StaleLease):
                     attempt.job._refusal = error
                 return Raised(error)

@@ -14,7 +14,7 @@ _CLOSE_SECONDS = 1.0  # for each pool's own threads or tasks, which may be conne
 _PER_SLOT = 2  # a handler may open fenced() inside transaction()
 
 
-class Tools:
+class HandlerResources:
     """Sized for the worker's slots. Nothing is opened before a handler needs it."""
 
     def __init__(self, url: str, *, concurrency: int) -> None:

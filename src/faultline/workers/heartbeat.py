@@ -16,14 +16,13 @@ from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 
-import psycopg
-
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.metrics import meter
 from faultline.model import Renewal
 from faultline.postgres.bounded import Patience
+from faultline.postgres.driver import DriverError
 from faultline.postgres.outage import outage_of
 from faultline.postgres.reconnecting import Backoff
 from faultline.postgres.sessions import Connection, open_session, run
@@ -171,7 +170,7 @@ class Heartbeat:
             errand = self._errands.popleft()
             try:
                 errand(conn)
-            except (FaultlineError, psycopg.Error) as error:
+            except (FaultlineError, DriverError) as error:
                 if conn.closed:
                     self._errands.appendleft(errand)
                     raise
@@ -262,5 +261,5 @@ class Heartbeat:
     def _drop(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(DriverError):
                 conn.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-import psycopg
-
 from faultline.errors import DatabaseUnavailable, FaultlineError
 from faultline.events import Event, emit
-from faultline.postgres.reconnecting import Link, heed_cancellation, is_transient
-from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, Session, run_async
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient, raise_if_cancelled
+from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, run_async
 from faultline.statements.protocol import CHANNEL
+from faultline.statements.session_settings import Session
 from faultline.statements.workers import call_of, is_drain_requested
 
 # Between two questions whether the server is still there, and still the primary: a notification is
@@ -23,7 +23,7 @@ class Listener:
 
     def __init__(
         self,
-        make_link: Callable[..., Link],
+        make_link: Callable[..., ReconnectingSession],
         queues: Collection[str],
         worker_id: str,
         *,
@@ -52,8 +52,8 @@ class Listener:
                         self._called()
                 if await run_async(conn, IN_RECOVERY):
                     raise DatabaseUnavailable("the server was demoted: it is a standby now")
-            except (FaultlineError, psycopg.Error) as error:
-                heed_cancellation(error)
+            except (FaultlineError, DriverError) as error:
+                raise_if_cancelled(error)
                 if not is_transient(error):
                     raise
                 await self._link.drop()

@@ -20,12 +20,11 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-import psycopg
-
 from faultline.config import WorkerSettings
 from faultline.errors import AttemptTimeout, FaultlineError
 from faultline.events import Event, emit
 from faultline.model import Claim
+from faultline.postgres.driver import DriverError
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol, statement, workers
 from faultline.steady import steady_now
@@ -257,7 +256,7 @@ def _persist(conn: Connection, statement: statement.Statement[Any]) -> bool:
         with conn.transaction():
             conn.execute(_LOCK_TIMEOUT)
             run(conn, statement)
-    except (FaultlineError, psycopg.Error):
+    except (FaultlineError, DriverError):
         if conn.closed:
             raise
         return False

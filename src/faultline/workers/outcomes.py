@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import psycopg
-
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
 from faultline.handler_errors import describe, summary
 from faultline.metrics import meter
 from faultline.model import Claim, CommitOutcome, JobState, StaleReason
 from faultline.payload import encode_json
-from faultline.postgres.reconnecting import Link, is_transient
-from faultline.postgres.sessions import AsyncConnection, Session
+from faultline.postgres.driver import DriverError, LockNotAvailable
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient
+from faultline.postgres.sessions import AsyncConnection
 from faultline.statements import jobs, locks, protocol
 from faultline.statements.jobs import LoggedAttempt
 from faultline.statements.protocol import CommitVerdict, FailVerdict
+from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.committer import Committer, Entry
@@ -28,14 +28,14 @@ from faultline.workers.unknown_tasks import UnknownTasks
 T = TypeVar("T")
 
 
-class Settlement:
+class Outcomes:
     def __init__(
         self,
         worker_id: str,
         *,
         book: LeaseBook,
         committer: Committer,
-        make_link: Callable[..., Link],
+        make_link: Callable[..., ReconnectingSession],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         retry_seconds: Callable[[Claim], float],
         wake_in: Callable[[float], None],
@@ -50,19 +50,19 @@ class Settlement:
         self._wake_in = wake_in
         self._unknown_tasks = unknown_tasks or UnknownTasks()
         # Everything that is not the happy path. One job's locked row must not hold up the others'.
-        self._desk = make_link("desk", on_connect=_be_impatient)
+        self._slow_path = make_link("desk", on_connect=_be_impatient)
 
     async def close(self) -> None:
-        await self._desk.close()
+        await self._slow_path.close()
 
     async def assert_fence(self, lease: Lease) -> None:
-        await self._desk.run(protocol.assert_fence(lease.claim))
+        await self._slow_path.run(protocol.assert_fence(lease.claim))
 
     async def predecessor(self, lease: Lease) -> LoggedAttempt | None:
         """How the attempt before this one ended, for a trace; None also when that cannot be had now."""
         try:
-            logged = await self._desk.run(jobs.attempts_of(lease.claim.job_id))
-        except (FaultlineError, psycopg.Error):
+            logged = await self._slow_path.run(jobs.attempts_of(lease.claim.job_id))
+        except (FaultlineError, DriverError):
             return None
         return logged[-1] if logged else None
 
@@ -139,7 +139,7 @@ class Settlement:
         if error is not None:
             self.say(Event.COMMIT_UNKNOWN, lease, error=summary(error))
         in_ledger = protocol.in_ledger(lease.claim)
-        if await self._persist(self._desk, in_ledger, lease):
+        if await self._persist(self._slow_path, in_ledger, lease):
             self.committed(lease)
             return
         # Of its own: it may have to wait for the row.
@@ -164,12 +164,12 @@ class Settlement:
         """Record the failure; the job runs again later unless it is out of attempts, or `reason` says
         that trying again is of no use."""
         try:
-            await self._fail(lease, error, reason=reason, link=self._desk)
+            await self._fail(lease, error, reason=reason, link=self._slow_path)
         except StaleLease as stale:
             await self.stale(lease, stale)
 
     async def _fail(
-        self, lease: Lease, error: Exception, *, reason: str | None, link: Link
+        self, lease: Lease, error: Exception, *, reason: str | None, link: ReconnectingSession
     ) -> None:
         if lease.trace is not None:
             lease.trace.failed(error)
@@ -202,11 +202,11 @@ class Settlement:
             self.finish(lease, exit_reason="released")
             return
         try:
-            await self._release(lease, link=self._desk)
+            await self._release(lease, link=self._slow_path)
         except StaleLease as stale:
             await self.stale(lease, stale)
 
-    async def _release(self, lease: Lease, *, link: Link) -> None:
+    async def _release(self, lease: Lease, *, link: ReconnectingSession) -> None:
         if await self._persist(link, protocol.release(lease.claim), lease):
             self.say(Event.JOB_RELEASED, lease)
         self.finish(lease, exit_reason="released")
@@ -214,11 +214,13 @@ class Settlement:
     async def release_after_outage(self, lease: Lease, error: Exception) -> None:
         """Release a job whose server failed; charge it if that happened too often."""
         try:
-            await self._release_after_outage(lease, error, link=self._desk)
+            await self._release_after_outage(lease, error, link=self._slow_path)
         except StaleLease as stale:
             await self.stale(lease, stale)
 
-    async def _release_after_outage(self, lease: Lease, error: Exception, *, link: Link) -> None:
+    async def _release_after_outage(
+        self, lease: Lease, error: Exception, *, link: ReconnectingSession
+    ) -> None:
         statement = protocol.release_after_outage(lease.claim, error=describe(error))
         is_released = await self._persist(link, statement, lease)
         if is_released is False:
@@ -252,7 +254,7 @@ class Settlement:
         statement = protocol.defer_many(
             [lease.claim for lease in leases], retry_seconds=delay, reason=reason
         )
-        deferred = await self._persist(self._desk, statement, leases[0])
+        deferred = await self._persist(self._slow_path, statement, leases[0])
         for queue, number in Counter(lease.claim.queue for lease in leases).items():
             meter.current.deferred(queue, number)
         if told := self._unknown_tasks.to_say(task, len(deferred or leases), now):
@@ -289,7 +291,7 @@ class Settlement:
             worker=self._worker_id,
             reason=error.reason,
         )
-        overlap = await self._persist(self._desk, record, lease)
+        overlap = await self._persist(self._slow_path, record, lease)
         overlap_seconds = overlap.total_seconds() if overlap is not None else None
         meter.current.rejected(error.reason, overlap_seconds)
         refusal = {
@@ -311,7 +313,7 @@ class Settlement:
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
         try:
-            verdict = await self._persist(self._desk, statement, lease)
+            verdict = await self._persist(self._slow_path, statement, lease)
         except StaleLease as stale:  # of "already committed" it is refused by our own entry alone
             return stale.reason != StaleReason.ALREADY_COMMITTED
         if verdict is not None:
@@ -320,7 +322,9 @@ class Settlement:
 
     # ── shared by all ends ───────────────────────────────────────────────────────────────────────
 
-    async def _persist(self, link: Link, statement: Statement[T], lease: Lease) -> T | None:
+    async def _persist(
+        self, link: ReconnectingSession, statement: Statement[T], lease: Lease
+    ) -> T | None:
         """Run it, through outages as long as a lease may last; None when it turns out that an earlier
         try, whose answer was lost, had done it, when the database stays away, or when a prepared
         transaction locks the job: the lease tells then.
@@ -333,13 +337,13 @@ class Settlement:
                 if tried_before and stale.reason == StaleReason.NOT_RUNNING:
                     return None
                 raise
-            except (FaultlineError, psycopg.Error) as error:
+            except (FaultlineError, DriverError) as error:
                 if not is_transient(error):
                     raise
                 if steady_now() > lease.deadline + lease.lease_seconds:
                     return None
                 tried_before = True
-                if not isinstance(error, psycopg.errors.LockNotAvailable):
+                if not isinstance(error, LockNotAvailable):
                     await link.pause(error)
                 elif await self._is_held_by_prepared(lease):
                     return None
@@ -347,8 +351,8 @@ class Settlement:
     async def _is_held_by_prepared(self, lease: Lease) -> bool:
         """Whether a prepared transaction locks the job's row: it may stay for ever, so it is named."""
         try:
-            lockers = await self._desk.run(locks.lockers_of(lease.claim.job_id))
-        except (FaultlineError, psycopg.Error):
+            lockers = await self._slow_path.run(locks.lockers_of(lease.claim.job_id))
+        except (FaultlineError, DriverError):
             return False
         prepared = [found.prepared_as for found in lockers if found.prepared_as is not None]
         for name in prepared:

@@ -7,18 +7,18 @@ import os
 import socket
 import time
 
-import psycopg
-
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError, StaleLease
 from faultline.events import Event, emit
 from faultline.metrics import meter
-from faultline.postgres.reconnecting import Link, is_transient
-from faultline.postgres.sessions import AsyncConnection, Session, run_async
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient
+from faultline.postgres.sessions import AsyncConnection, run_async
 from faultline.statements import protocol, server, workers
 from faultline.statements.clock import database_time
+from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
-from faultline.workers.bounded_calls import Talks
+from faultline.workers.bounded_calls import BoundedCalls
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
 
@@ -30,7 +30,7 @@ class Registration:
     """Renewed by every new connection of the worker's control session."""
 
     def __init__(
-        self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, talks: Talks
+        self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, talks: BoundedCalls
     ) -> None:
         self._settings = settings
         self._book = book
@@ -95,17 +95,17 @@ class Registration:
                 reason=f"{' and '.join(weak)} off: a crash of the server may lose committed jobs",
             )
 
-    async def mark_draining(self, link: Link) -> None:
+    async def mark_draining(self, link: ReconnectingSession) -> None:
         """Also registers anew where the link is: what an unanswered claim has taken is handed back."""
         await self._if_possible(link, workers.drain_worker(self._settings.worker_id))
 
-    async def remove(self, link: Link) -> None:
+    async def remove(self, link: ReconnectingSession) -> None:
         await self._if_possible(link, workers.deregister_worker(self._settings.worker_id))
 
-    async def _if_possible(self, link: Link, statement: Statement[None]) -> None:
+    async def _if_possible(self, link: ReconnectingSession, statement: Statement[None]) -> None:
         """Nice to have: with the database away, the reconciler will find out by itself."""
         try:
             await self._talks.within(_GOODBYE_SECONDS, link.run(statement))
-        except (FaultlineError, psycopg.Error) as error:
+        except (FaultlineError, DriverError) as error:
             if not is_transient(error):
                 raise

@@ -13,7 +13,7 @@ from faultline.steady import steady_now
 from faultline.workers.leases import LeaseBook
 
 
-class Sentinel:
+class SelfFencing:
     def __init__(self, book: LeaseBook, *, margin_seconds: float, shortest_lease: float) -> None:
         self._book = book
         self._margin = margin_seconds

@@ -17,7 +17,7 @@ Work = Callable[[Lease], Coroutine[Any, Any, None]]
 _PATIENCE_SECONDS = 0.5
 
 
-class Hands:
+class Slots:
     """`run` makes an attempt of a lease and `release` hands it back; `on_ended` is told of each attempt's
     end, and `wake` of everything that ends."""
 

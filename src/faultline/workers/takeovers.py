@@ -6,19 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-import psycopg
-
 from faultline.errors import FaultlineError
 from faultline.metrics import meter
 from faultline.model import Claim
-from faultline.postgres.reconnecting import Link
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements import losses
 
 
 class Takeovers:
     """Has a session of its own, from the first time it needs one."""
 
-    def __init__(self, link: Link, *, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def __init__(
+        self, link: ReconnectingSession, *, spawn: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
         self._link = link
         self._spawn = spawn
 
@@ -29,7 +30,7 @@ class Takeovers:
     async def _look(self, claims: Sequence[Claim]) -> None:
         try:
             takeovers = await self._link.run(losses.takeovers(claims))
-        except (FaultlineError, psycopg.Error):
+        except (FaultlineError, DriverError):
             return  # a number less, and the link has counted the error
         for takeover in takeovers:
             meter.current.taken_over(takeover.cause, takeover.recovery_seconds)

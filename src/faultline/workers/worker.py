@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import psycopg
-
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
@@ -17,28 +15,30 @@ from faultline.events import Event, emit
 from faultline.health.report import Vitals
 from faultline.metrics import meter
 from faultline.model import Claim
+from faultline.postgres.driver import DriverError
 from faultline.postgres.outage import outage_of
-from faultline.postgres.reconnecting import Link, OnConnect, is_transient
-from faultline.postgres.sessions import AsyncConnection, Place, Session, place_of
+from faultline.postgres.reconnecting import OnConnect, ReconnectingSession, is_transient
+from faultline.postgres.sessions import AsyncConnection, Place, place_of
+from faultline.statements.session_settings import Session
 from faultline.steady import steady_now
 from faultline.task import DEFAULT_RETRY
 from faultline.workers.attempt import AbortCause
 from faultline.workers.blame import Blame
-from faultline.workers.bounded_calls import Talks, Unanswered
-from faultline.workers.claiming import Claimer
+from faultline.workers.bounded_calls import BoundedCalls, NoReply
+from faultline.workers.claiming import Claiming
 from faultline.workers.committer import Committer
-from faultline.workers.execution import Executor
-from faultline.workers.handler_resources import Tools
+from faultline.workers.execution import Execution
+from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.listener import Listener
 from faultline.workers.loop_watch import LoopWatch
-from faultline.workers.outcomes import Settlement
+from faultline.workers.outcomes import Outcomes
 from faultline.workers.pace import Pace
 from faultline.workers.readiness import Readiness
 from faultline.workers.registration import Registration
-from faultline.workers.self_fencing import Sentinel
-from faultline.workers.slots import Hands
+from faultline.workers.self_fencing import SelfFencing
+from faultline.workers.slots import Slots
 from faultline.workers.takeovers import Takeovers
 from faultline.workers.unknown_tasks import UnknownTasks
 
@@ -78,7 +78,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._pace = Pace(most_ahead=settings.claim_ahead)
-        self._hands = Hands(
+        self._hands = Slots(
             settings.concurrency,
             run=lambda lease: self._executor.run(lease),
             release=lambda lease: self._settlement.release(lease),
@@ -86,7 +86,7 @@ class Worker:
             wake=self._wake.set,
         )
         self._book = LeaseBook()
-        self._talks = Talks(self._stopping)
+        self._talks = BoundedCalls(self._stopping)
         self._watch = LoopWatch(
             settings,
             book=self._book,
@@ -102,7 +102,7 @@ class Worker:
             may_renew=self._watch.may_renew,
         )
         self._readiness = Readiness(self._heartbeat, patience_seconds=settings.lease_seconds)
-        self._sentinel = Sentinel(
+        self._sentinel = SelfFencing(
             self._book,
             margin_seconds=settings.fence_margin_seconds,
             shortest_lease=self._shortest_lease(),
@@ -110,14 +110,16 @@ class Worker:
         self._registration = Registration(settings, self._book, self._heartbeat, self._talks)
         self._place: Place | None = None  # where the control session leads, or led last
         self._control = self._make_control()
-        self._left_behind: list[Link] = []  # sessions in which a talk was not answered
+        self._left_behind: list[
+            ReconnectingSession
+        ] = []  # sessions in which a talk was not answered
         self._committer = Committer(
             self._make_link("committer"),
             batch_size=settings.commit_batch,
             on_flushed=self._wake.set,
         )
         self._unknown_tasks = UnknownTasks()
-        self._settlement = Settlement(
+        self._settlement = Outcomes(
             settings.worker_id,
             book=self._book,
             committer=self._committer,
@@ -127,8 +129,8 @@ class Worker:
             wake_in=self._wake_in,
             unknown_tasks=self._unknown_tasks,
         )
-        self._tools = Tools(self._url, concurrency=settings.concurrency)
-        self._executor = Executor(
+        self._tools = HandlerResources(self._url, concurrency=settings.concurrency)
+        self._executor = Execution(
             app,
             self._settlement,
             self._tools,
@@ -145,7 +147,7 @@ class Worker:
             called=self._heartbeat.beat_now,
         )
         self._takeovers = Takeovers(self._make_link("takeovers"), spawn=self._hands.do)
-        self._claimer = Claimer(
+        self._claimer = Claiming(
             app,
             settings,
             book=self._book,
@@ -157,11 +159,15 @@ class Worker:
         )
         self._services = (self._committer.run, self._listener.run, *companions)
 
-    def _make_link(self, purpose: str, *, on_connect: OnConnect | None = None) -> Link:
+    def _make_link(
+        self, purpose: str, *, on_connect: OnConnect | None = None
+    ) -> ReconnectingSession:
         limit = self._settings.answer_seconds
-        return Link(self._url, purpose=purpose, on_connect=on_connect, answer_seconds=limit)
+        return ReconnectingSession(
+            self._url, purpose=purpose, on_connect=on_connect, answer_seconds=limit
+        )
 
-    def _make_control(self) -> Link:
+    def _make_control(self) -> ReconnectingSession:
         """The session that claims, and that registers the worker whenever it is opened."""
         return self._make_link("worker", on_connect=self._register)
 
@@ -287,9 +293,9 @@ class Worker:
             try:
                 await self._unless_stopped(self._control.connection())
                 return
-            except Unanswered:
+            except NoReply:
                 return
-            except (FaultlineError, psycopg.Error) as error:
+            except (FaultlineError, DriverError) as error:
                 if not is_transient(error):
                     raise
                 await self._control.pause(error, stop=self._stopping)
@@ -309,7 +315,7 @@ class Worker:
         """Whether an unanswered talk took effect nobody knows: the next session will look."""
         try:
             return await self._talks.unless_stopped(talk, grace_seconds=_LAST_CLAIM_SECONDS)
-        except Unanswered:
+        except NoReply:
             self._left_behind.append(self._control)
             self._control = self._make_control()
             raise
@@ -329,9 +335,9 @@ class Worker:
             if wanted > 0:
                 try:
                     leases = await self._unless_stopped(self._claim(wanted))
-                except Unanswered:
+                except NoReply:
                     return
-                except (FaultlineError, psycopg.Error) as error:
+                except (FaultlineError, DriverError) as error:
                     if not is_transient(error):
                         raise
                     await self._control.pause(error, stop=self._stopping)

@@ -17,17 +17,18 @@ from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.job import Job
 from faultline.model import Claim
-from faultline.postgres.reconnecting import Link
-from faultline.postgres.sessions import Connection, is_connection_lost, run
+from faultline.postgres.errors import is_connection_lost
+from faultline.postgres.reconnecting import ReconnectingSession
+from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.attempt import Attempt, Raised, Returned
 from faultline.workers.committer import Committer
-from faultline.workers.execution import Executor
+from faultline.workers.execution import Execution
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
-from faultline.workers.outcomes import Settlement
+from faultline.workers.outcomes import Outcomes
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
 from faultline_drills.history import Phase, Verb
@@ -49,7 +50,7 @@ class SimulatedFailure(Exception):
     """What a handler raises of its own accord."""
 
 
-class SteppedLink(Link):
+class SteppedLink(ReconnectingSession):
     """A link over an actor's session. It never pauses: other actors decide when things have changed."""
 
     def __init__(self, session: SteppedSession, purpose: str) -> None:
@@ -81,7 +82,7 @@ def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for an event loop")
 
 
-class _RecordingSettlement(Settlement):
+class _RecordingSettlement(Outcomes):
     """Remembers what the worker came to believe of each attempt."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -115,11 +116,11 @@ class WorkerActor:
             wake_in=lambda seconds: None,
         )
         unused = cast(Any, None)
-        self._executor = Executor(
+        self._executor = Execution(
             unused, self._settlement, unused, self_fencing=False, spawn=run_to_completion
         )
 
-    def _link(self, purpose: str, **_: Any) -> Link:
+    def _link(self, purpose: str, **_: Any) -> ReconnectingSession:
         return SteppedLink(self.execution.session(self.name, purpose), purpose)
 
     def connection(self) -> Connection:

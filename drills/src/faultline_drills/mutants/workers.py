@@ -12,8 +12,8 @@ WORKER_MUTANTS = (
         (
             Edit(
                 OUTCOMES,
-                "        if await self._persist(self._desk, in_ledger, lease):\n",
-                "        if error is not None or await self._persist(self._desk, in_ledger, lease):\n",
+                "        if await self._persist(self._slow_path, in_ledger, lease):\n",
+                "        if error is not None or await self._persist(self._slow_path, in_ledger, lease):\n",
             ),
         ),
     ),
@@ -70,8 +70,8 @@ WORKER_MUTANTS = (
                 "            (lease.claim.job_id,),\n"
                 "            lambda rows: [owner for (owner,) in rows],\n"
                 "        )\n"
-                "        for owner in await self._desk.run(running):\n"
-                "            for newest in await self._desk.run(protocol.leases_of(owner)):\n"
+                "        for owner in await self._slow_path.run(running):\n"
+                "            for newest in await self._slow_path.run(protocol.leases_of(owner)):\n"
                 "                if newest.job_id == lease.claim.job_id:\n"
                 "                    lease.claim = newest\n"
                 "                    return await self.commit(lease, None)\n"

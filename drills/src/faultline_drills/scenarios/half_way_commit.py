@@ -16,7 +16,8 @@ import psycopg
 
 from faultline.errors import FaultlineError, NotCommitted, StaleLease
 from faultline.model import Claim
-from faultline.postgres.sessions import Connection, connect, run, translate
+from faultline.postgres.errors import translate
+from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import protocol, transactions
 from faultline.statements.statement import Statement
 from faultline_drills.arena import Arena

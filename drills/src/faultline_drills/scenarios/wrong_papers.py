@@ -15,7 +15,8 @@ import psycopg
 
 from faultline.errors import FaultlineError, IllegalTransition, StaleLease
 from faultline.model import Claim, CommitOutcome, JobState, Renewal
-from faultline.postgres.sessions import run, translate
+from faultline.postgres.errors import translate
+from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline_drills.arena import Arena, DrillNotRun

@@ -14,8 +14,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
-
+from faultline.postgres.driver import AsyncConnection, Connection
 from faultline.testing.zombies.monitor import break_connection, current_monitor
 
 # Event loops of workers that were killed or disconnected: the worker's own sessions fail as well.
@@ -34,8 +33,8 @@ def patched_driver() -> Iterator[None]:
     """Report every call of an instrumented handler to its monitor while the block runs."""
     with _patch_lock:
         wait_sync_original, wait_async_original = (
-            psycopg.Connection.wait,
-            psycopg.AsyncConnection.wait,
+            Connection.wait,
+            AsyncConnection.wait,
         )
 
         def wait(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
@@ -62,11 +61,11 @@ def patched_driver() -> Iterator[None]:
 
         level = _log.level
         _log.setLevel(logging.CRITICAL)  # psycopg would log every broken session
-        psycopg.Connection.wait = wait  # type: ignore[method-assign]
-        psycopg.AsyncConnection.wait = wait_async  # type: ignore[method-assign]
+        Connection.wait = wait  # type: ignore[method-assign]
+        AsyncConnection.wait = wait_async  # type: ignore[method-assign]
         try:
             yield
         finally:
-            psycopg.Connection.wait = wait_sync_original  # type: ignore[method-assign]
-            psycopg.AsyncConnection.wait = wait_async_original  # type: ignore[method-assign]
+            Connection.wait = wait_sync_original  # type: ignore[method-assign]
+            AsyncConnection.wait = wait_async_original  # type: ignore[method-assign]
             _log.setLevel(level)

@@ -10,10 +10,8 @@ from contextvars import ContextVar
 from types import CodeType
 from typing import Any
 
-import psycopg
-from psycopg.pq import TransactionStatus
-
 from faultline.job import Job
+from faultline.postgres.driver import OperationalError, TransactionStatus
 from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.testing.zombies.faults import Fault
 from faultline.testing.zombies.points import (
@@ -151,6 +149,4 @@ class AttemptMonitor:
 
 def break_connection(conn: Connection | AsyncConnection) -> None:
     conn.pgconn.finish()
-    raise psycopg.OperationalError(
-        "server closed the connection unexpectedly (injected by zombies)"
-    )
+    raise OperationalError("server closed the connection unexpectedly (injected by zombies)")

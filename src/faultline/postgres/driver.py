@@ -1,0 +1,36 @@
+"""The names of the driver that other packages use: connection classes, errors, states.
+
+No other package imports psycopg, so that a change of the driver is a change of this package.
+"""
+
+from __future__ import annotations
+
+from psycopg import (
+    AsyncConnection,
+    Connection,
+    IsolationLevel,
+    OperationalError,
+    ProgrammingError,
+    Rollback,
+    conninfo,
+    sql,
+)
+from psycopg import Error as DriverError
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable, QueryCanceled
+from psycopg.pq import TransactionStatus
+
+__all__ = [
+    "AsyncConnection",
+    "Connection",
+    "DriverError",
+    "InsufficientPrivilege",
+    "IsolationLevel",
+    "LockNotAvailable",
+    "OperationalError",
+    "ProgrammingError",
+    "QueryCanceled",
+    "Rollback",
+    "TransactionStatus",
+    "conninfo",
+    "sql",
+]
