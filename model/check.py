@@ -1,12 +1,12 @@
-"""Checks the protocol's model: every search must find what it is expected to find.
+"""Checks the protocol's model: every search must have its expected result.
 
-    python model/check.py                    all of them; rewrites the table in docs/model.md
-    python model/check.py --only NO_FENCE    those with this flag; no file is touched
-    python model/check.py --story NO_FENCE   and how it goes wrong, step by step
-    python model/check.py --quick            the protocol with less around it, a few faults and situations
-    python model/check.py --deep             larger searches of the protocol itself: minutes, and 3 GB
+    python model/check.py                    all searches; rewrites the tables in docs/model.md
+    python model/check.py --only NO_FENCE    searches with this flag; writes no file
+    python model/check.py --story NO_FENCE   the same, with the trace of what was found
+    python model/check.py --quick            a small search, a few faults and situations
+    python model/check.py --deep             larger searches of the protocol: minutes, and 3 GB
 
-Exit code 0: all as expected. 1: something else was found. 2: spin or a C compiler is missing.
+Exit code 0: all as expected. 1: an unexpected result. 2: spin or a C compiler is missing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check(tools: Tools, searches: Sequence[Search], *, jobs: int, console: Console) -> list[Result]:
-    """The results in the order of the searches, whichever ended first."""
+    """Run the searches in parallel; return the results in their order."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,7 +82,7 @@ def check(tools: Tools, searches: Sequence[Search], *, jobs: int, console: Conso
                 result = future.result()
                 results[futures[future]] = result
                 progress.update(bar, advance=1, description=result.search.name[:40])
-        except BaseException:  # Ctrl-C too: start no more of them
+        except BaseException:  # Ctrl-C too: start no more searches
             pool.shutdown(cancel_futures=True)
             raise
     return [results[number] for number in range(len(searches))]
@@ -96,7 +96,7 @@ def write_document(results: Sequence[Result]) -> None:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """Without times: the same model gives the same text."""
+    """The tables, without durations, so that the same model gives the same text."""
     return "".join(line + "\n" for line in _markdown_lines(results))
 
 

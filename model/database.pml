@@ -1,4 +1,4 @@
-/* The tables, the fence, and what a failover can undo: included by faultline.pml. */
+/* The tables, the fence, and the state that a failover can undo: included by faultline.pml. */
 
 /* ── the database ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 
@@ -10,46 +10,46 @@
 typedef Database {
     byte state = QUEUED;
     byte token;       /* fencing_token */
-    byte lease;       /* lease_id: drawn anew by every claim */
+    byte lease;       /* lease_id: every claim draws a new one */
     bool expired;     /* lease_expires_at <= clock_timestamp() */
     byte attempts;
     byte entries;     /* rows in the ledger for this job; the last one is: */
     byte entry_token;
     byte entry_lease;
     byte effects;     /* ghost: how often the user's writes were applied */
-    byte started;     /* ghost: attempts really begun since enqueue or retry, releases taken off */
-    short given;      /* ghost: the set of tokens given out, on this timeline */
+    byte started;     /* ghost: attempts started since enqueue or retry, minus releases */
+    short issued;      /* ghost: the set of tokens issued on this timeline */
 };
 Database db;
 byte row_lock;        /* 0, or 1 + the worker whose transaction holds the job's row */
 byte leases_drawn;    /* gen_random_uuid(): never the same twice, not even after a failover */
-short disowned;       /* ghost: leases whose attempt was told that it has no effect */
+short ineffective;       /* ghost: leases whose worker learned that its attempt has no effect */
 
-/* A worker's session with the database, as the answers travel: what was sent, and what has come of it. */
+/* The state of a worker's session: what it sent, and the result. */
 #define NOTHING 0
 #define SENT 1        /* a transaction with user writes and the ledger entry */
-#define FENCED 2      /* it has called assert_fence: row locked FOR KEY SHARE */
-#define ENTERED 3     /* the ledger's trigger let it pass: row locked FOR UPDATE, not yet committed */
+#define FENCED 2      /* assert_fence has passed: row locked FOR KEY SHARE */
+#define ENTERED 3     /* the ledger's trigger has passed: row locked FOR UPDATE, not yet committed */
 #define BATCH_SENT 4  /* commit_many: one statement, no user writes */
 #define OK 5
 #define REFUSED 6
-#define REFUSED_EXPIRED 7 /* refused, but the lease may yet be renewed */
+#define REFUSED_EXPIRED 7 /* refused, but the lease may still be renewed */
 #ifdef SILENT_REFUSAL
 #define REFUSAL OK
 #else
 #define REFUSAL (COMMIT_VIOLATION(w) == LEASE_EXPIRED -> REFUSED_EXPIRED : REFUSED)
 #endif
-#define BROKEN 8      /* the connection ended first; whatever was not committed is rolled back */
+#define BROKEN 8      /* the connection ended first; uncommitted work is rolled back */
 byte session[WORKERS];
 #if PROBE == COMMITTED_AFTER_KILL
-bool is_gone[WORKERS]; /* killed or finished, while what it sent may still arrive: a step that only the probe pays */
+bool is_gone[WORKERS]; /* killed or finished, while its messages may still arrive; only this probe needs it */
 #define IS_GONE(w) is_gone[w]
 #else
 #define IS_GONE(w) false
 #endif
-byte token[WORKERS];  /* what each worker holds, or believes to hold */
+byte token[WORKERS];  /* the claim that each worker believes to hold */
 byte lease[WORKERS];
-bool stray[WORKERS];  /* a batch that was sent again while its first copy is still on its way */
+bool duplicate_in_flight[WORKERS];  /* a batch was sent again while its first copy is in flight */
 
 byte interventions;
 
@@ -110,31 +110,31 @@ inline move(new_state, is_retry) {
     PROMISE(LEDGER_IFF, (db.entries > 0) == (db.state == SUCCEEDED) && db.effects == db.entries)
 }
 
-inline requeue_or_bury() {
+inline requeue_or_fail() {
     if
     :: db.attempts < MAX_ATTEMPTS -> move(QUEUED, false)
-    :: else -> move(FAILED, false); REACHED(BURIED)
+    :: else -> move(FAILED, false); REACHED(ATTEMPTS_EXHAUSTED)
     fi
 }
 
-/* ── what a failover can undo ─────────────────────────────────────────────────────────────────────────────────────── */
+/* ── state that a failover can undo ─────────────────────────────────────────────────────────────────────────────────────── */
 
 #ifdef ASYNC_FAILOVER
 #define FAILOVER
 #define HISTORY_MAY_BE_LOST promoted
-Database standby;     /* how far the standby had come when the primary was lost */
+Database standby;     /* the standby's state when the primary was lost */
 
 inline copy(target, source) {
     target.state = source.state; target.token = source.token; target.lease = source.lease;
     target.expired = source.expired; target.attempts = source.attempts; target.entries = source.entries;
     target.entry_token = source.entry_token; target.entry_lease = source.entry_lease;
-    target.effects = source.effects; target.started = source.started; target.given = source.given
+    target.effects = source.effects; target.started = source.started; target.issued = source.issued
 }
 
-inline forget_standby() { /* what it was no longer matters: fewer states */
+inline forget_standby() { /* no longer needed; reset it to reduce the state space */
     standby.state = 0; standby.token = 0; standby.lease = 0; standby.expired = 0; standby.attempts = 0;
     standby.entries = 0; standby.entry_token = 0; standby.entry_lease = 0; standby.effects = 0;
-    standby.started = 0; standby.given = 0
+    standby.started = 0; standby.issued = 0
 }
 #else
 #define HISTORY_MAY_BE_LOST false
@@ -146,7 +146,7 @@ inline forget_standby() { /* what it was no longer matters: fewer states */
 bool promoted;
 #endif
 #if defined(FAILOVER) && (CHECKED & ACK_SURVIVES)
-bool acknowledged;    /* ghost: before the failover, the server has said "committed" */
+bool acknowledged;    /* ghost: the server acknowledged a commit before the failover */
 
 inline acknowledge(w) { acknowledged = acknowledged || (session[w] == OK && !promoted) }
 #else

@@ -1,21 +1,21 @@
-/* The protocol of Faultline, for spin: one job, three workers, and everything that may go wrong around them.
+/* The protocol of Faultline for spin: one job, three workers, and the failures around them.
  *
- * Mirrors src/faultline/sql/protocol.sql verb by verb; docs/model.md says how, and what is left out. A verb that locks
- * the row, looks and writes in one transaction is one d_step here. What takes a transaction apart (the user's own, from
- * the fence to COMMIT) is several steps with the row's lock held in between. guards.sql is left out on purpose: the
- * verbs must do without it, and its rules are promises.
+ * Mirrors the functions of src/faultline/sql/protocol.sql; docs/model.md explains how, and what is left out. A function
+ * that locks, reads and writes the row in one transaction is one d_step here. The user's own transaction, from the fence
+ * to COMMIT, is several steps that hold the row's lock. guards.sql is left out on purpose: the functions must be correct
+ * without it, and its rules are checked as promises.
  *
- * Flags that plant a fault (each must be caught) or change the world are the #ifdefs. CHECKED selects promises, PROBE a
- * situation that must be reachable. `python model/check.py` runs them all.
+ * The #ifdef flags plant a fault, which must be found, or change the environment. CHECKED selects promises, PROBE a
+ * situation that must be reachable. `python model/check.py` runs all searches.
  */
 
 #define WORKERS 3
 #ifndef MAX_ATTEMPTS
 #define MAX_ATTEMPTS 2
 #endif
-#define MAX_LEASES 14 /* far above what a run can draw; ALL_ENDS shows that it never binds */
+#define MAX_LEASES 14 /* far above what a run can draw; ALL_ENDS checks that it is never reached */
 #ifndef INTERVENTIONS
-#define INTERVENTIONS 2 /* renewals, releases, cancels, retries, resends and clock steps in one run: so that runs end */
+#define INTERVENTIONS 2 /* limit on renewals, releases, cancels, retries, resends and clock steps, so that runs end */
 #endif
 
 #include "promises.pml"
@@ -30,7 +30,7 @@ inline end_session(w) {
     :: !IS_SETTLED(w) -> session[w] = BROKEN
     :: else
     fi;
-    stray[w] = false
+    duplicate_in_flight[w] = false
 }
 
 inline promote() {
@@ -48,7 +48,7 @@ inline promote() {
 
 proctype Failover() {
 #ifdef ASYNC_FAILOVER
-    /* Only the last point that was shipped matters, so it is chosen once, at any moment. */
+    /* Only the last shipped state matters, so it is chosen once, at any moment. */
     d_step { copy(standby, db); printf("standby: receives nothing after token %d, state %d\n", db.token, db.state) };
 #endif
     d_step { promote() }
@@ -57,10 +57,10 @@ proctype Failover() {
 
 /* ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 
-#ifdef NO_TAKE_BACK
-#define CLAIM_TAKES_BACK false
+#ifdef NO_CLAIM_RECONCILE
+#define CLAIM_RECONCILES false
 #else
-#define CLAIM_TAKES_BACK (db.state == RUNNING && db.expired)
+#define CLAIM_RECONCILES (db.state == RUNNING && db.expired)
 #endif
 #ifdef HEARTBEAT_UNFENCED
 #define MAY_RENEW(w) (db.state == RUNNING)
@@ -84,18 +84,18 @@ proctype Failover() {
 #define MAY_RETRY (db.state == FAILED)
 #endif
 
-inline give_up(w) { /* fail(): of a late commit and this, one is refused; then the ledger knows which */
+inline fail_or_look_up(w) { /* fail(): either it or a late commit is refused; the ledger shows which */
     if
     :: MAY_FAIL(w) -> fail(w)
     :: else ->
         if
-        :: IN_LEDGER(w) && session[w] != NOTHING -> tell_committed(w)
-        :: else -> tell_no_effect(w)
+        :: IN_LEDGER(w) && session[w] != NOTHING -> learn_committed(w)
+        :: else -> learn_no_effect(w)
         fi
     fi
 }
 
-inline hand_back(w) {
+inline release_if_held(w) {
     if
     :: MAY_RELEASE(w) -> release(w)
     :: else
@@ -105,33 +105,33 @@ inline hand_back(w) {
 inline look_up(w) {
     printf("worker %d: no answer to its commit; in the ledger: %d\n", w, IN_LEDGER(w));
     if
-    :: IN_LEDGER(w) -> REACHED(LOST_ACK_FOUND_IN_LEDGER); tell_committed(w); is_known = true
+    :: IN_LEDGER(w) -> REACHED(LOST_ACK_FOUND_IN_LEDGER); learn_committed(w); is_known = true
     :: else ->
 #ifdef ABSENCE_IS_PROOF
-        tell_no_effect(w); is_known = true
+        learn_no_effect(w); is_known = true
 #else
         skip
 #endif
     fi
 }
 
-inline hear_expired(w) {
+inline learn_expired(w) {
 #ifdef EXPIRED_IS_FINAL
-    tell_no_effect(w)
+    learn_no_effect(w)
 #else
-    skip /* a heartbeat may renew the lease, and the first copy arrive after it */
+    skip /* a heartbeat may renew the lease, and the first copy may arrive after it */
 #endif
 }
 
 inline send_again(w) {
     interventions++;
-    stray[w] = (session[w] == BATCH_SENT);
+    duplicate_in_flight[w] = (session[w] == BATCH_SENT);
     session[w] = BATCH_SENT;
     printf("worker %d: sends its batch again\n", w)
 }
 
 inline forget(w) {
-    disowned = disowned & ~BIT(lease[w]);
+    ineffective = ineffective & ~BIT(lease[w]);
     session[w] = NOTHING; token[w] = 0; lease[w] = 0;
 #if PROBE == COMMITTED_AFTER_KILL
     is_gone[w] = false
@@ -140,10 +140,10 @@ inline forget(w) {
 #endif
 }
 
-/* An attempt may stop between any two steps: for a while (a stall: others simply go on) or for good (a kill). Workers
- * are alike, so the order of their first claims does not matter, and is fixed: fewer states. */
+/* An attempt may stop between any two steps, for a while (a stall) or for good (a kill). Workers are identical, so the
+ * order of their first claims is fixed, to reduce the state space. */
 proctype Worker(byte w) {
-    bool is_known; /* what came of its transaction */
+    bool is_known; /* whether the result of its transaction is known */
 #ifdef SPLIT_CLAIM
     byte seen_token;
 #endif
@@ -153,7 +153,7 @@ idle:
     d_step { row_lock == 0 -> db.token = seen_token; seen_token = 0; begin_attempt(w) };
 #else
     atomic {
-        row_lock == 0 && (db.state == QUEUED || CLAIM_TAKES_BACK) && leases_drawn < MAX_LEASES && leases_drawn >= w;
+        row_lock == 0 && (db.state == QUEUED || CLAIM_RECONCILES) && leases_drawn < MAX_LEASES && leases_drawn >= w;
         d_step { claim(w) };
         if
         :: lease[w] == 0 -> goto idle
@@ -167,16 +167,16 @@ running:
     :: atomic { db.expired && MAY_RENEW(w) && IS_ROW_SHARED && MAY_RENEW_AGAIN -> d_step { heartbeat(w) }; goto running }
     :: atomic { d_step { session[w] = SENT; printf("worker %d: sends its transaction\n", w) }; goto waiting }
     :: atomic { d_step { session[w] = BATCH_SENT; printf("worker %d: sends a batch\n", w) }; goto waiting_batch }
-    :: atomic { row_lock == 0 -> d_step { give_up(w) }; goto gone }
-    :: atomic { row_lock == 0 && MAY_INTERVENE -> d_step { hand_back(w) }; goto gone }
+    :: atomic { row_lock == 0 -> d_step { fail_or_look_up(w) }; goto gone }
+    :: atomic { row_lock == 0 && MAY_INTERVENE -> d_step { release_if_held(w) }; goto gone }
     :: atomic { printf("worker %d: killed\n", w); goto gone }
     fi;
 
 waiting:
     if
-    :: atomic { session[w] == OK -> d_step { tell_committed(w) }; goto gone }
-    :: atomic { session[w] == REFUSED -> d_step { tell_no_effect(w) }; goto gone }
-    :: atomic { session[w] == REFUSED_EXPIRED -> d_step { tell_no_effect(w) }; goto giving_up }
+    :: atomic { session[w] == OK -> d_step { learn_committed(w) }; goto gone }
+    :: atomic { session[w] == REFUSED -> d_step { learn_no_effect(w) }; goto gone }
+    :: atomic { session[w] == REFUSED_EXPIRED -> d_step { learn_no_effect(w) }; goto failing }
 #ifdef BLIND_RETRY
     :: atomic { IS_SETTLED(w) && MAY_INTERVENE -> interventions++; session[w] = SENT;
                 printf("worker %d: no answer, sends it again\n", w); goto waiting }
@@ -185,40 +185,40 @@ waiting:
         d_step { look_up(w) };
         if
         :: is_known -> goto gone
-        :: else -> goto giving_up
+        :: else -> goto failing
         fi }
 #endif
     :: atomic { printf("worker %d: killed\n", w); goto gone }
     fi;
 
-waiting_batch: /* a batch whose answer was lost is sent again as it is; its first copy may still be on the way */
+waiting_batch: /* a batch whose answer was lost is sent again unchanged; its first copy may still be in flight */
     if
-    :: atomic { session[w] == OK -> d_step { tell_committed(w) }; goto gone }
-    :: atomic { session[w] == REFUSED -> d_step { tell_no_effect(w) }; goto gone }
-    :: atomic { session[w] == REFUSED_EXPIRED -> d_step { hear_expired(w) }; goto giving_up }
+    :: atomic { session[w] == OK -> d_step { learn_committed(w) }; goto gone }
+    :: atomic { session[w] == REFUSED -> d_step { learn_no_effect(w) }; goto gone }
+    :: atomic { session[w] == REFUSED_EXPIRED -> d_step { learn_expired(w) }; goto failing }
     :: atomic { MAY_INTERVENE -> d_step { send_again(w) }; goto waiting_batch }
     :: atomic { printf("worker %d: killed\n", w); goto gone }
     fi;
 
-giving_up:
+failing:
     if
-    :: atomic { row_lock == 0 -> d_step { give_up(w) }; goto gone }
+    :: atomic { row_lock == 0 -> d_step { fail_or_look_up(w) }; goto gone }
     :: atomic { printf("worker %d: killed\n", w); goto gone }
     fi;
 
-gone: /* What it sent may still arrive. After that the slot is a new worker. */
+gone: /* Its messages may still arrive. After that the slot is a new worker. */
 #if PROBE == COMMITTED_AFTER_KILL
     is_gone[w] = true;
 #endif
     atomic {
-        IS_SETTLED(w) && !stray[w] -> d_step { forget(w); is_known = false }; goto idle
+        IS_SETTLED(w) && !duplicate_in_flight[w] -> d_step { forget(w); is_known = false }; goto idle
     }
 }
 
 /* ── the server's side of each worker's connection ────────────────────────────────────────────────────────────────── */
 
 proctype Backend(byte w) {
-    byte unheard;
+    byte discarded;
 end:
     do
     :: d_step { /* assert_fence() */
@@ -240,7 +240,7 @@ end:
         if
 #ifdef SILENT_ALREADY_YOURS
         :: COMMIT_VIOLATION(w) == ALREADY_COMMITTED ->
-            db.effects++; printf("worker %d: told already yours, its writes are applied again\n", w);
+            db.effects++; printf("worker %d: gets already_yours, its writes are applied again\n", w);
             PROMISE(ONE_EFFECT, db.effects <= 1); session[w] = OK
         :: COMMIT_VIOLATION(w) != ALREADY_COMMITTED && (COMMIT_VIOLATION(w) != HOLDS || IS_DUPLICATE(w)) ->
             refuse(w); session[w] = REFUSAL
@@ -274,15 +274,15 @@ end:
     :: d_step {
         session[w] == BATCH_SENT && CAN_JUDGE_BATCH(w) -> commit_many(w, session[w]); acknowledge(w)
     }
-    :: d_step { /* the first copy of a batch that was sent again: nobody hears its answer */
-        stray[w] && CAN_JUDGE_BATCH(w) -> commit_many(w, unheard); stray[w] = false; unheard = 0
+    :: d_step { /* the first copy of a batch that was sent again: its answer is discarded */
+        duplicate_in_flight[w] && CAN_JUDGE_BATCH(w) -> commit_many(w, discarded); duplicate_in_flight[w] = false; discarded = 0
     }
     od
 }
 
-/* ── everybody else ───────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── reconciler, operator, clock ─────────────────────────────────────────────────────────────────────────────────────────── */
 
-/* Expired, dead, or only believed dead: a wrong suspicion must do no harm, so the clock is not even asked. */
+/* May requeue any running job: a wrong suspicion must do no harm, so the expiry is not checked. */
 proctype Reconciler() {
 #ifdef NO_RECONCILER
     skip
@@ -290,12 +290,12 @@ proctype Reconciler() {
 #ifdef SPLIT_RECONCILER
 end:
     do
-    :: db.state == RUNNING -> d_step { row_lock == 0 -> take_back() }
+    :: db.state == RUNNING -> d_step { row_lock == 0 -> reconcile() }
     od
 #else
 end:
     do
-    :: d_step { db.state == RUNNING && row_lock == 0 -> take_back() }
+    :: d_step { db.state == RUNNING && row_lock == 0 -> reconcile() }
     od
 #endif
 #endif
@@ -326,7 +326,7 @@ end:
     od
 }
 
-/* Leases run out at any moment, whatever their holder is doing. The database's clock may also be set back. */
+/* A lease runs out at any moment. The database's clock may also be set back. */
 proctype Clock() {
 end:
     do
@@ -341,7 +341,7 @@ end:
     od
 }
 
-proctype Judge() {
+proctype FinalCheck() {
     timeout -> PROMISE(ALL_ENDS, IS_OVER)
 }
 
@@ -353,6 +353,6 @@ init {
 #ifdef FAILOVER
         run Failover();
 #endif
-        run Judge()
+        run FinalCheck()
     }
 }

@@ -1,4 +1,4 @@
-"""One search: the model goes through spin and a C compiler, and what the program says is read back."""
+"""Runs one search: spin, the C compiler and the verifier, and parses its output."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ MAX_MEMORY_MB = 6_000
 BUILD_TIMEOUT_SECONDS = 120
 SEARCH_TIMEOUT_SECONDS = 1_800
 
-# Every step touches what all processes share, so partial-order reduction saves nothing here, and
-# leaving it out leaves out its side conditions. A search that stops early spends its time in the
-# compiler: no optimisation there.
+# Every step uses shared variables, so partial-order reduction would save nothing and only add its
+# side conditions. A search that stops early spends most time in the compiler: no optimisation.
 _PLAIN = ("-O2", "-w", "-DNOREDUCE", f"-DMEMLIM={MAX_MEMORY_MB}")
 _BUILD = {
     Method.ALL: (*_PLAIN, "-DSAFETY"),
@@ -33,7 +32,7 @@ _STORY = re.compile(
 
 
 class Unusable(Exception):
-    """The tools are missing, or did not do what they should: nothing was found out."""
+    """The tools are missing or failed, so the search has no result."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def find_tools() -> Tools:
 
 
 def run(tools: Tools, search: Search, folder: Path) -> Result:
-    """Search in `folder`, which must be empty and the search's own."""
+    """Search in `folder`, which must be empty."""
     defines = [f"-D{flag}" for flag in search.flags]
     for part in MODEL.parent.glob("*.pml"):
         shutil.copy(part, folder)
@@ -75,7 +74,7 @@ def run(tools: Tools, search: Search, folder: Path) -> Result:
     compile_ = [tools.compiler, *_BUILD[search.method], "-o", "pan", "pan.c"]
     _call(compile_, folder, BUILD_TIMEOUT_SECONDS)
     started = time.monotonic()
-    # -E: a process may end anywhere; that the job does is what ALL_ENDS asks.
+    # -E: a process may end anywhere; ALL_ENDS checks that the job ends.
     options = ["-E", f"-m{MAX_DEPTH}", *_RUN[search.method]]
     output = _call([str(folder / "pan"), *options], folder, SEARCH_TIMEOUT_SECONDS)
     seconds = time.monotonic() - started

@@ -1,4 +1,4 @@
-/* protocol.sql, verb by verb: included by faultline.pml. */
+/* The functions of protocol.sql, one inline each: included by faultline.pml. */
 
 /* ── verbs ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 
@@ -14,10 +14,10 @@ inline begin_attempt(w) {
     token[w] = db.token;
     lease[w] = db.lease;
     printf("worker %d: claim gives token %d, lease %d\n", w, db.token, db.lease);
-    PROMISE(TOKEN_ONCE, (db.given & BIT(db.token)) == 0);
+    PROMISE(TOKEN_ONCE, (db.issued & BIT(db.token)) == 0);
     PROMISE(RUNS_ONCE, leases_drawn == 1);
     PROMISE(TOKEN_ONCE_EVER, db.token == leases_drawn);
-    db.given = db.given | BIT(db.token);
+    db.issued = db.issued | BIT(db.token);
     db.started++;
 #ifndef ATTEMPTS_AT_END
     db.attempts++;
@@ -25,13 +25,13 @@ inline begin_attempt(w) {
     PROMISE(ATTEMPTS_BOUNDED, db.started <= MAX_ATTEMPTS && db.attempts <= MAX_ATTEMPTS);
     move(RUNNING, false);
     REACHED_IF(TAKEOVER, leases_drawn > 1);
-    REACHED_IF(THREE_BELIEVE, lease[0] > 0 && lease[1] > 0 && lease[2] > 0);
+    REACHED_IF(THREE_HOLDERS, lease[0] > 0 && lease[1] > 0 && lease[2] > 0);
     PROMISE(ALL_ENDS, leases_drawn < MAX_LEASES)
 }
 
 inline claim(w) {
     if
-    :: db.state == RUNNING -> REACHED(CLAIM_TOOK_BACK); requeue_or_bury()
+    :: db.state == RUNNING -> REACHED(CLAIM_RECONCILED); requeue_or_fail()
     :: else
     fi;
     if
@@ -53,17 +53,17 @@ inline heartbeat(w) {
 inline fail(w) {
     printf("worker %d: fail accepted\n", w);
     PROMISE(HOLDER_ONLY, db.lease == lease[w] && db.state == RUNNING);
-    tell_no_effect(w);
+    learn_no_effect(w);
 #ifdef ATTEMPTS_AT_END
     db.attempts++;
 #endif
-    requeue_or_bury()
+    requeue_or_fail()
 }
 
 inline release(w) {
     printf("worker %d: release accepted\n", w);
     PROMISE(HOLDER_ONLY, db.lease == lease[w] && db.state == RUNNING);
-    tell_no_effect(w);
+    learn_no_effect(w);
     interventions++;
     db.attempts--;
     db.started = (db.lease == lease[w] -> db.started - 1 : db.started);
@@ -71,11 +71,11 @@ inline release(w) {
     REACHED(RELEASED)
 }
 
-/* What the ledger's trigger and the COMMIT after it do. */
+/* The effects of the ledger's trigger and of the following COMMIT. */
 inline enter_and_commit(w) {
     printf("worker %d: committed with token %d, lease %d\n", w, token[w], lease[w]);
     PROMISE(CURRENT_TOKEN, db.state == RUNNING && db.token == token[w] && db.lease == lease[w]);
-    PROMISE(NO_EFFECT_IF_TOLD, (disowned & BIT(lease[w])) == 0);
+    PROMISE(NO_EFFECT_IF_TOLD, (ineffective & BIT(lease[w])) == 0);
     REACHED_IF(LAPSED_AFTER_FENCE, db.expired);
     REACHED_IF(SUCCEEDED_AFTER_RETRY, db.token > MAX_ATTEMPTS && db.attempts == 1);
     db.entries++;
@@ -92,7 +92,7 @@ inline refuse(w) {
     REACHED_IF(REFUSED_TOKEN_MISMATCH, VIOLATION(w) == TOKEN_MISMATCH);
     REACHED_IF(REFUSED_LEASE_EXPIRED, VIOLATION(w) == LEASE_EXPIRED);
     REACHED_IF(REFUSED_NOT_RUNNING, VIOLATION(w) == NOT_RUNNING);
-    REACHED_IF(LATE_COMMIT_FENCED, (disowned & BIT(lease[w])) != 0);
+    REACHED_IF(LATE_COMMIT_FENCED, (ineffective & BIT(lease[w])) != 0);
     REACHED_IF(REFUSED_BY_LEASE_ALONE, db.token == token[w] && db.lease != lease[w] && db.state == RUNNING);
 #ifdef SILENT_REFUSAL
     db.effects++; /* the entry is skipped without an error, and the rest of the transaction commits */
@@ -100,7 +100,7 @@ inline refuse(w) {
 #endif
 }
 
-/* Skips a locked row, unless the fence is lost whatever the row's holder does. */
+/* Skips a locked row, unless the fence has failed whatever the row's holder does. */
 #define CAN_JUDGE_BATCH(w) (row_lock == 0 || !MAY_GIVE_UP(w))
 
 inline commit_many(w, answer) {
@@ -115,21 +115,21 @@ inline commit_many(w, answer) {
     fi
 }
 
-inline take_back() {
-    REACHED_IF(TAKEN_FROM_THE_LIVING, !db.expired);
-    printf("reconciler: takes back lease %d\n", db.lease);
-    requeue_or_bury()
+inline reconcile() {
+    REACHED_IF(LIVE_LEASE_RECONCILED, !db.expired);
+    printf("reconciler: requeues lease %d\n", db.lease);
+    requeue_or_fail()
 }
 
 #define HAS_OWN_ENTRY(w) (db.entries > 0 && db.entry_lease == lease[w])
 
-inline tell_committed(w) {
-    printf("worker %d: knows that it committed\n", w);
+inline learn_committed(w) {
+    printf("worker %d: learns that it committed\n", w);
     PROMISE(TOLD_IS_TRUE, HAS_OWN_ENTRY(w) || (HISTORY_MAY_BE_LOST && session[w] == OK))
 }
 
-inline tell_no_effect(w) {
-    printf("worker %d: knows that it has no effect\n", w);
+inline learn_no_effect(w) {
+    printf("worker %d: learns that it has no effect\n", w);
     PROMISE(NO_EFFECT_IF_TOLD, !HAS_OWN_ENTRY(w));
-    disowned = disowned | BIT(lease[w])
+    ineffective = ineffective | BIT(lease[w])
 }
