@@ -1,4 +1,4 @@
-"""A place that servers can live in, and a server in it."""
+"""The fixture of a stopped server in a temporary directory."""
 
 from __future__ import annotations
 

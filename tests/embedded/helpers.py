@@ -1,4 +1,4 @@
-"""Questions to real servers, and processes to start them from."""
+"""Queries to real servers, and processes that start servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 
-def ask(url: str, query: str) -> str:
+def query_value(url: str, query: str) -> str:
     with psycopg.connect(url, connect_timeout=30) as connection:
         row = connection.execute(query).fetchone()
         assert row is not None
@@ -23,7 +23,7 @@ def ask(url: str, query: str) -> str:
 def wait_until(condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not condition():
-        assert time.monotonic() < deadline, "the awaited state never came"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Claims about whom the server runs as, and what that account can reach."""
+"""The account that the server runs as, and what it can reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultline.embedded import account
 from faultline.embedded.pid_file import command_line
 from faultline.errors import EmbeddedServerError
 
-from .helpers import ask, python
+from .helpers import python, query_value
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 def test_root_gets_a_server_that_runs_as_nobody(server: embedded.Server) -> None:
     server.start()
     assert Path(f"/proc/{server.pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
-    assert ask(server.url, "SELECT 1") == "1"
+    assert query_value(server.url, "SELECT 1") == "1"
 
 
 def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     os.chown(home, nobody.pw_uid, nobody.pw_gid)
-    # The user is changed after the imports: the interpreter itself may be closed to `nobody`.
+    # The user is changed after the imports, because `nobody` may not be able to read the interpreter.
     program = """
         import os, pathlib, sys
         from faultline import embedded
@@ -43,19 +43,19 @@ def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> No
         sys.stdin.readline()
         server.stop()
     """
-    binaries = account.runnable(embedded.find_binaries())
+    binaries = account.reachable_binaries(embedded.find_binaries())
     arguments = (str(binaries), str(nobody.pw_uid), str(nobody.pw_gid))
     with python(program, str(home / "data"), *arguments) as user:
         assert user.stdout is not None
         url, uid = user.stdout.readline().split()
         assert int(uid) == nobody.pw_uid
-        assert ask(url, "SELECT 1") == "1"
+        assert query_value(url, "SELECT 1") == "1"
         user.communicate("stop\n", timeout=90)
     assert user.returncode == 0
     assert not embedded.Server(home / "data").running
 
 
-def test_root_can_use_binaries_that_are_closed_to_everyone_else(
+def test_root_can_use_binaries_that_only_root_can_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(account, "_SHARED_CACHE", home / "cache")
@@ -68,26 +68,26 @@ def test_root_can_use_binaries_that_are_closed_to_everyone_else(
     if (libraries := package.with_name(f"{package.name}.libs")).is_dir():
         shutil.copytree(libraries, closed / libraries.name)
 
-    with ThreadPoolExecutor(2) as pool:  # at once, as two processes would
-        copies = set(pool.map(lambda _: account.runnable(private / "bin"), range(2)))
+    with ThreadPoolExecutor(2) as pool:  # at the same time, like two processes
+        copies = set(pool.map(lambda _: account.reachable_binaries(private / "bin"), range(2)))
     with embedded.temporary_server(binaries=private / "bin") as server:
-        assert ask(server.url, "SELECT 1") == "1"
+        assert query_value(server.url, "SELECT 1") == "1"
         program = command_line(server.pid or 0)
     (copy,) = copies
     assert program.startswith(f"{copy}/postgres ")
     assert len(list((home / "cache").iterdir())) == 1
 
 
-def test_root_is_told_when_the_data_would_lie_where_the_server_cannot_go(home: Path) -> None:
+def test_a_data_directory_that_the_server_cannot_enter_is_an_error(home: Path) -> None:
     (home / "closed").mkdir(mode=0o700)
     with pytest.raises(EmbeddedServerError, match=r"nobody cannot enter .*FAULTLINE_DATA_DIR"):
         embedded.Server(home / "closed" / "data").start()
 
 
-def test_a_temporary_server_of_root_avoids_a_private_directory_for_temporary_files(
+def test_a_temporary_server_of_root_avoids_a_private_temporary_directory(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "closed").mkdir(mode=0o700)
     monkeypatch.setattr("tempfile.tempdir", str(home / "closed"))
     with embedded.temporary_server() as server:
-        assert ask(server.url, "SELECT 1") == "1"
+        assert query_value(server.url, "SELECT 1") == "1"

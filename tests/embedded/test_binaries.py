@@ -1,4 +1,4 @@
-"""Claims about which PostgreSQL is found."""
+"""Which PostgreSQL is found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultline.embedded import binaries
 from faultline.errors import EmbeddedServerError
 
 
-def test_without_binaries_the_error_names_the_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_binaries_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FAULTLINE_PG_BIN", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
@@ -34,6 +34,6 @@ def test_binaries_named_by_the_environment_win_and_a_wrong_name_is_an_error(
         embedded.find_binaries()
 
 
-def test_a_major_that_is_not_installed_is_an_error_that_lists_those_that_are() -> None:
+def test_a_missing_major_version_is_an_error_that_lists_the_installed_ones() -> None:
     with pytest.raises(EmbeddedServerError, match=r"PostgreSQL 9 is needed.*found: \d+"):
         embedded.find_binaries("9")

@@ -1,4 +1,4 @@
-"""Claims about the development server."""
+"""The development server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from faultline import embedded
 
-from .helpers import ask, python
+from .helpers import python, query_value
 
 
 def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path) -> None:
@@ -28,15 +28,17 @@ def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path)
     try:
         assert len(answers) == 1
         url, pid = answers.pop().split()
-        found = embedded.status(data_dir)  # though both processes that could have begot it ended
+        found = embedded.status(
+            data_dir
+        )  # though both processes that could have started it have ended
         version = (data_dir / "PG_VERSION").read_text().strip()
         assert found == embedded.ServerStatus(True, int(pid), url, version, data_dir.resolve())
-        assert ask(url, "SELECT 1") == "1"
+        assert query_value(url, "SELECT 1") == "1"
     finally:
         embedded.stop_running(data_dir)
 
 
-def test_the_development_server_is_found_again_until_it_is_stopped(
+def test_the_development_server_is_reused_until_it_is_stopped(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAULTLINE_DATA_DIR", str(home / "data"))

@@ -1,4 +1,4 @@
-"""Claims about servers that go when their parent goes."""
+"""Servers that end with their parent process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from faultline import embedded
 from faultline.embedded.pid_file import command_line
 
-from .helpers import ask, python, wait_until
+from .helpers import python, query_value, wait_until
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, ValueError])
-def test_a_temporary_server_is_gone_after_any_exception(
+def test_a_temporary_server_ends_after_any_exception(
     interruption: type[BaseException],
 ) -> None:
     seen: list[embedded.Server] = []
@@ -58,8 +58,8 @@ def test_an_ephemeral_server_outlives_the_thread_that_started_it(home: Path) -> 
     starter.start()
     starter.join(timeout=30)
     try:
-        # A query long enough to be cut short, had the thread's end been taken for the parent's.
-        assert ask(server.url, "SELECT 1 FROM pg_sleep(0.3)") == "1"
+        # The query would be interrupted if the end of the thread were taken for the end of the parent.
+        assert query_value(server.url, "SELECT 1 FROM pg_sleep(0.3)") == "1"
     finally:
         server.stop(mode="immediate")
     assert not server.data_dir.exists()

@@ -1,4 +1,4 @@
-"""Claims about one server, each checked on real ones."""
+"""One embedded server, tested with real servers."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from faultline import embedded
 from faultline.embedded import server as server_module
 from faultline.errors import EmbeddedServerError
 
-from .helpers import ask, wait_until
+from .helpers import query_value, wait_until
 
 
 @pytest.mark.parametrize("major", sorted(embedded.all_binaries()))
-def test_every_major_starts_cold_answers_and_leaves_neither_process_nor_data(major: int) -> None:
+def test_every_major_version_starts_and_leaves_no_process_and_no_data(major: int) -> None:
     with embedded.temporary_server(binaries=embedded.find_binaries(str(major))) as server:
         pid = server.pid
         assert pid is not None
-        assert ask(server.url, "SHOW server_version").split(".")[0] == str(major)
+        assert query_value(server.url, "SHOW server_version").split(".")[0] == str(major)
     assert not server.running
     assert not Path(f"/proc/{pid}").exists()
     assert not server.data_dir.parent.exists()
 
 
-def test_durability_is_postgresqls_own_default_and_only_loopback_is_open() -> None:
+def test_durability_is_postgresqls_default_and_only_loopback_is_open() -> None:
     with embedded.temporary_server() as server:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            assert ask(server.url, f"SHOW {setting}") == "on"
-        assert ask(server.url, "SHOW listen_addresses") == "127.0.0.1"
-        assert ask(server.url, "SHOW unix_socket_directories") == ""
-        assert ask(server.url, "SHOW max_prepared_transactions") == "10"
+            assert query_value(server.url, f"SHOW {setting}") == "on"
+        assert query_value(server.url, "SHOW listen_addresses") == "127.0.0.1"
+        assert query_value(server.url, "SHOW unix_socket_directories") == ""
+        assert query_value(server.url, "SHOW max_prepared_transactions") == "10"
 
 
-def test_a_server_refuses_whoever_lacks_its_password_which_only_its_owner_can_read() -> None:
+def test_a_server_requires_its_password_which_only_its_owner_can_read() -> None:
     with embedded.temporary_server() as server:
         _, _, address = server.url.partition("@")
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
@@ -51,7 +51,7 @@ def test_a_server_refuses_whoever_lacks_its_password_which_only_its_owner_can_re
         assert stat.S_IMODE(mode) == 0o600
 
 
-def test_a_server_killed_with_sigkill_comes_back_with_every_committed_row(
+def test_a_server_killed_with_sigkill_restarts_with_every_committed_row(
     server: embedded.Server,
 ) -> None:
     server.start()
@@ -62,7 +62,7 @@ def test_a_server_killed_with_sigkill_comes_back_with_every_committed_row(
         assert not server.running
         server.start()
     assert server.url == url
-    assert ask(url, "SELECT count(*) FROM kept") == "1000"
+    assert query_value(url, "SELECT count(*) FROM kept") == "1000"
 
 
 def test_a_restart_waits_for_the_backends_that_a_killed_server_left_behind(
@@ -71,7 +71,7 @@ def test_a_restart_waits_for_the_backends_that_a_killed_server_left_behind(
     server.start()
     with psycopg.connect(server.url, autocommit=True) as connection:
         orphan = connection.info.backend_pid
-        os.kill(orphan, signal.SIGSTOP)  # it cannot notice that its postmaster is gone
+        os.kill(orphan, signal.SIGSTOP)  # so that it does not notice that its postmaster died
         server.kill()
         with ThreadPoolExecutor(1) as pool:
             try:
@@ -80,10 +80,10 @@ def test_a_restart_waits_for_the_backends_that_a_killed_server_left_behind(
             finally:
                 os.kill(orphan, signal.SIGCONT)
             restart.result(timeout=30)
-    assert ask(server.url, "SELECT 1") == "1"
+    assert query_value(server.url, "SELECT 1") == "1"
 
 
-def test_a_server_restarts_after_its_old_pid_went_to_another_process(
+def test_a_server_restarts_after_its_old_pid_was_reused(
     server: embedded.Server,
 ) -> None:
     server.start()
@@ -98,43 +98,43 @@ def test_a_server_restarts_after_its_old_pid_went_to_another_process(
             server.start()
             assert server.pid != stranger.pid
             assert stranger.poll() is None
-            assert ask(server.url, "SELECT 1") == "1"
+            assert query_value(server.url, "SELECT 1") == "1"
         finally:
             stranger.kill()
 
 
-def test_a_stopped_server_comes_back_on_the_same_url(server: embedded.Server) -> None:
+def test_a_stopped_server_restarts_with_the_same_url(server: embedded.Server) -> None:
     server.start()
     url = server.url
     server.stop()
     assert not server.running
     embedded.Server(server.data_dir).start()
     assert server.url == url
-    assert ask(url, "SELECT 1") == "1"
+    assert query_value(url, "SELECT 1") == "1"
 
 
-def test_a_port_taken_between_choosing_and_starting_costs_another_try(
+def test_a_port_taken_before_the_start_is_replaced_by_another(
     server: embedded.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as rival:
-        taken = rival.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        taken = other_server.getsockname()[1]
         free_port = server_module._free_port
         offers = chain([taken], iter(free_port, 0))
         monkeypatch.setattr(server_module, "_free_port", lambda: next(offers))
         server.start()
     assert f":{taken}/" not in server.url
-    assert ask(server.url, "SELECT 1") == "1"
+    assert query_value(server.url, "SELECT 1") == "1"
 
 
-def test_a_taken_port_that_was_asked_for_is_an_error_that_says_so(home: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as rival:
-        server = embedded.Server(home / "data", port=rival.getsockname()[1])
+def test_a_configured_port_that_is_taken_is_an_error(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        server = embedded.Server(home / "data", port=other_server.getsockname()[1])
         with pytest.raises(EmbeddedServerError, match="Address already in use"):
             server.start()
     assert not server.running
 
 
-def test_a_failed_start_shows_the_last_lines_of_the_log_and_what_to_do(home: Path) -> None:
+def test_a_failed_start_shows_the_end_of_the_log_and_what_to_do(home: Path) -> None:
     server = embedded.Server(home / "data", settings={"shared_buffers": "plenty"})
     with pytest.raises(EmbeddedServerError) as failure:
         server.start()
@@ -144,7 +144,7 @@ def test_a_failed_start_shows_the_last_lines_of_the_log_and_what_to_do(home: Pat
     assert not server.running
 
 
-def test_a_directory_that_holds_something_else_is_left_alone(home: Path) -> None:
+def test_a_directory_with_other_files_is_not_changed(home: Path) -> None:
     (home / "data").mkdir()
     (home / "data" / "thesis.txt").write_text("all of it")
     with pytest.raises(EmbeddedServerError, match="neither empty nor a PostgreSQL"):

@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own: finds the server's binaries, starts servers, and always stops them."""
+"""Embedded PostgreSQL: finds the server's programs, and starts and stops servers."""
 
 from faultline.embedded.binaries import all_binaries, find_binaries
 from faultline.embedded.development import (

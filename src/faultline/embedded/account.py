@@ -1,6 +1,7 @@
-"""Whom the server runs as: ourselves, except that PostgreSQL refuses root, who becomes `nobody`.
+"""The operating system account of the server.
 
-That account must then be able to reach the programs and the data; this is what sees to it.
+The server runs as the current user. PostgreSQL refuses to run as root, so root starts it as `nobody`; this
+module then makes the programs and the data reachable for that account.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from pathlib import Path
 _SHARED_CACHE = Path("/var/cache/faultline")
 
 
-def other_account() -> pwd.struct_passwd | None:
-    """Whom the server runs as, when that is not ourselves."""
+def server_account() -> pwd.struct_passwd | None:
+    """Return the server's account if it is not the current user's."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def can_enter(directory: Path) -> bool:
-    """Whether the server may pass through `directory`; PostgreSQL itself tells us if we may not."""
-    account = other_account()
+    """Tell whether the server's account may enter `directory` and its parents.
+
+    For the current user's account PostgreSQL itself reports the problem.
+    """
+    account = server_account()
     if account is None:
         return True
 
@@ -35,29 +39,29 @@ def can_enter(directory: Path) -> bool:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory that the server can enter; what exists stays as it is."""
+    """Create a directory that the server can enter; existing ones are not changed."""
     for step in (*reversed(directory.parents), directory):
         if not step.exists():
             step.mkdir(exist_ok=True)
-            if other_account():  # whatever root's umask
+            if server_account():  # independent of root's umask
                 step.chmod(0o755)
 
 
-def hand_over(*paths: Path) -> None:
-    """Let the server own what we made."""
-    if account := other_account():
+def chown_to_server_account(*paths: Path) -> None:
+    """Make the server's account the owner of `paths`."""
+    if account := server_account():
         for path in paths:
             os.chown(path, account.pw_uid, account.pw_gid)
 
 
-def runnable(binaries: Path) -> Path:
-    """These binaries, or a copy of them where the server's account can reach them."""
+def reachable_binaries(binaries: Path) -> Path:
+    """Return `binaries`, or a copy of them that the server's account can reach."""
     program = (binaries / "postgres").stat()
-    if not other_account() or (program.st_mode & stat.S_IXOTH and can_enter(binaries.resolve())):
+    if not server_account() or (program.st_mode & stat.S_IXOTH and can_enter(binaries.resolve())):
         return binaries
     install, package = binaries.parent, binaries.parent.parent
-    made_from = f"{binaries.resolve()} {program.st_mtime_ns} {program.st_size}"
-    copy = _SHARED_CACHE / hashlib.sha256(made_from.encode()).hexdigest()[:16]
+    source = f"{binaries.resolve()} {program.st_mtime_ns} {program.st_size}"
+    copy = _SHARED_CACHE / hashlib.sha256(source.encode()).hexdigest()[:16]
     copied_binaries = copy / binaries.relative_to(package.parent)
     if copied_binaries.is_dir():
         return copied_binaries
@@ -69,17 +73,17 @@ def runnable(binaries: Path) -> Path:
         for part in (install, *libraries):
             if part.is_dir():
                 shutil.copytree(part, staging / part.relative_to(package.parent), symlinks=True)
-        _open_to_everyone(staging)
+        _make_world_readable(staging)
         try:
             staging.rename(copy)
-        except OSError:  # another process was faster; its copy is the same
+        except OSError:  # another process made the same copy first
             if not copied_binaries.is_dir():
                 raise
     return copied_binaries
 
 
-def _open_to_everyone(tree: Path) -> None:
-    """Let everyone read what we can read, and run what we can run."""
+def _make_world_readable(tree: Path) -> None:
+    """Copy the owner's read and execute permissions to all users."""
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             mode = stat.S_IMODE(path.stat().st_mode)

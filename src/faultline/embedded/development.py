@@ -1,4 +1,4 @@
-"""The development server: one per user, found again through its data directory."""
+"""The development server: one per user, identified by its data directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faultline.embedded.account import make_directory, other_account
+from faultline.embedded.account import make_directory, server_account
 from faultline.embedded.process import POLL_SECONDS
 from faultline.embedded.server import Server
 from faultline.errors import EmbeddedServerError
@@ -20,7 +20,7 @@ from faultline.errors import EmbeddedServerError
 class ServerStatus:
     running: bool
     pid: int | None
-    url: str | None = field(repr=False)  # it holds the password
+    url: str | None = field(repr=False)  # contains the password
     version: str | None
     data_dir: Path
 
@@ -28,26 +28,26 @@ class ServerStatus:
 def default_data_dir() -> Path:
     if chosen := os.environ.get("FAULTLINE_DATA_DIR"):
         return Path(chosen)
-    if other_account():  # root's home is closed to the account that the server runs as
+    if server_account():  # the server's account cannot enter root's home
         return Path("/var/lib/faultline/postgres")
     data_home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data_home) / "faultline" / "postgres"
 
 
 def ensure_running(data_dir: Path | None = None, timeout_seconds: float = 30) -> str:
-    """The URL of the development server, started first if it does not run."""
+    """Start the development server if it is not running, and return its URL."""
     server = Server(data_dir or default_data_dir())
-    with _only_one(server.data_dir, timeout_seconds):
+    with _start_stop_lock(server.data_dir, timeout_seconds):
         server.start(timeout_seconds)
         return server.url
 
 
 def stop_running(data_dir: Path | None = None, timeout_seconds: float = 30) -> bool:
-    """Stop the development server; False if none ran."""
+    """Stop the development server; return False if it was not running."""
     server = Server(data_dir or default_data_dir())
     if not server.running:
         return False
-    with _only_one(server.data_dir, timeout_seconds):
+    with _start_stop_lock(server.data_dir, timeout_seconds):
         server.stop(timeout_seconds)
     return True
 
@@ -60,8 +60,8 @@ def status(data_dir: Path | None = None) -> ServerStatus:
 
 
 @contextlib.contextmanager
-def _only_one(data_dir: Path, timeout_seconds: float) -> Iterator[None]:
-    """Hold the right to start or stop the server of this directory."""
+def _start_stop_lock(data_dir: Path, timeout_seconds: float) -> Iterator[None]:
+    """Lock the starting and stopping of this directory's server across processes."""
     make_directory(data_dir.parent)
     deadline = time.monotonic() + timeout_seconds
     with data_dir.with_name(f"{data_dir.name}.lock").open("w") as lock:
@@ -72,8 +72,8 @@ def _only_one(data_dir: Path, timeout_seconds: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise EmbeddedServerError(
-                        f"another process holds {lock.name}",
-                        hint="it is starting or stopping this server; try again when it is done",
+                        f"another process has locked {lock.name}",
+                        hint="another process is starting or stopping this server; try again in a moment",
                     ) from None
                 time.sleep(POLL_SECONDS)
         yield

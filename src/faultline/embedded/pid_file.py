@@ -1,4 +1,4 @@
-"""Which process is the server of a data directory, if any: what the postmaster wrote, checked."""
+"""Finds the server process of a data directory by its postmaster.pid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PidFile:
-    """What a postmaster writes about itself in its data directory, and leaves when killed."""
+    """The postmaster.pid of a data directory; a killed server leaves it behind."""
 
     pid: int
     port: int
@@ -21,21 +21,24 @@ class PidFile:
         try:
             lines = _path(data_dir).read_text().splitlines()
             return cls(int(lines[0]), int(lines[3]), "".join(lines[7:8]).strip() == "ready")
-        except (OSError, IndexError, ValueError):  # absent, or half written
+        except (OSError, IndexError, ValueError):  # missing or incomplete
             return None
 
 
 def is_postmaster(pid: int, data_dir: Path) -> bool:
-    """Tells our server from a process that was given a dead server's pid. A zombie is neither."""
+    """Tell whether the process is this directory's server, and not another with a reused pid.
+
+    Also false for a zombie process.
+    """
     program, _, options = command_line(pid).partition(" -D ")
     if Path(program).name not in ("postgres", "postmaster"):
         return False
-    # A server that names no absolute directory may well be ours: never start a second one.
+    # A server without an absolute directory may be this one: never start a second one.
     return not options.startswith("/") or f"{options} ".startswith(f"{data_dir} ")
 
 
 def command_line(pid: int) -> str:
-    """Empty if there is no such process, or if only its exit code is left."""
+    """Return the command line of a process; empty if it does not exist or is a zombie."""
     if not Path("/proc/self/cmdline").exists():  # macOS
         listing = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
         return subprocess.run(listing, capture_output=True, text=True, timeout=10).stdout.strip()
@@ -46,12 +49,12 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def disarm_reused_pid(data_dir: Path) -> None:
-    """Let a server start whose last pid now belongs to a process that is not PostgreSQL.
+def replace_reused_pid(data_dir: Path) -> None:
+    """Let a server start although another program has its old pid now.
 
-    PostgreSQL takes any living process of its user for its rival, except its own parent. So the
-    stale file is made to name us; its other lines stay, and with them PostgreSQL's check that no
-    backend of the killed server still holds the shared memory.
+    PostgreSQL refuses to start if the pid in the old file is a running process of its user, unless that is
+    its parent. So this process's pid is written into the file. The other lines stay, and with them
+    PostgreSQL's check that no backend of the killed server still uses the shared memory.
     """
     seen = PidFile.read(data_dir)
     if seen and command_line(seen.pid) and not is_postmaster(seen.pid, data_dir):

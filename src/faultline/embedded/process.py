@@ -1,4 +1,4 @@
-"""How PostgreSQL's programs are run, and how a server is made to die with us."""
+"""Runs PostgreSQL's programs, and ties a server's life to this process."""
 
 from __future__ import annotations
 
@@ -14,68 +14,73 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import IO, Any
 
-from faultline.embedded.account import other_account
+from faultline.embedded.account import server_account
 
 POLL_SECONDS = 0.01
 
 
 def child_options() -> dict[str, Any]:
-    """How every program of PostgreSQL is run: as its account, and deaf to our environment."""
+    """Return subprocess options: the server's account, and no PG variables of this environment."""
     inherited = {name: v for name, v in os.environ.items() if not name.startswith("PG")}
     options: dict[str, Any] = {
-        "cwd": "/",  # ours may be closed to the account
+        "cwd": "/",  # the server's account may not enter the current directory
         "env": {**inherited, "LC_ALL": "C"},  # log lines are matched in English
         "stdin": subprocess.DEVNULL,
-        "start_new_session": True,  # Ctrl-C is for us; we stop the server in our own time
+        "start_new_session": True,  # Ctrl-C must not reach the server: this process stops it
     }
-    if account := other_account():
+    if account := server_account():
         options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     return options
 
 
 def spawn(
-    command: list[str], log: IO[bytes], environment: Mapping[str, str], *, dies_with_us: bool
+    command: list[str], log: IO[bytes], environment: Mapping[str, str], *, dies_with_parent: bool
 ) -> subprocess.Popen[bytes]:
     options = {**child_options(), "stdout": log, "stderr": log}
     options["env"] = {**options["env"], **environment}
-    if dies_with_us and sys.platform == "linux":
-        return _spawn_mortal(command, options)
+    if dies_with_parent and sys.platform == "linux":
+        return _spawn_with_death_signal(command, options)
     return subprocess.Popen(command, **options)
 
 
-def _spawn_mortal(command: list[str], options: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """The kernel ties the death signal to the thread that forked, not to the process.
+def _spawn_with_death_signal(
+    command: list[str], options: dict[str, Any]
+) -> subprocess.Popen[bytes]:
+    """Start the server from a thread that lives as long as the server.
 
-    So a thread does it that lives exactly as long as the server.
+    Linux sends the death signal when the thread that forked ends, not when the process ends.
     """
-    born: Future[subprocess.Popen[bytes]] = Future()
-    request_death = _death_request()
+    started: Future[subprocess.Popen[bytes]] = Future()
+    set_death_signal = _request_death_signal()
 
-    def keep() -> None:
+    def start_and_wait() -> None:
         try:
-            with warnings.catch_warnings():  # of forks beside threads; ours only execs
+            with warnings.catch_warnings():  # about forking with threads; this child only execs
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process = subprocess.Popen(command, **options, preexec_fn=request_death)
+                process = subprocess.Popen(command, **options, preexec_fn=set_death_signal)
         except BaseException as problem:
-            born.set_exception(problem)
+            started.set_exception(problem)
             return
-        born.set_result(process)
-        with contextlib.suppress(ChildProcessError):  # already reaped
+        started.set_result(process)
+        with contextlib.suppress(ChildProcessError):  # already waited for
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
-    threading.Thread(target=keep, name="faultline-postgres", daemon=True).start()
-    return born.result(timeout=30)
+    threading.Thread(target=start_and_wait, name="faultline-postgres", daemon=True).start()
+    return started.result(timeout=30)
 
 
-def _death_request() -> Callable[[], None]:
-    """Runs between fork and exec, after the change of user, which would clear the request."""
+def _request_death_signal() -> Callable[[], None]:
+    """Return a function that asks Linux for SIGQUIT when the parent dies.
+
+    It runs between fork and exec, after the change of user, which would clear the setting.
+    """
     prctl = ctypes.CDLL(None).prctl
     parent = os.getpid()
     pr_set_pdeathsig = 1
 
     def request() -> None:
         prctl(pr_set_pdeathsig, int(signal.SIGQUIT))
-        if os.getppid() != parent:  # it died before the request was made
+        if os.getppid() != parent:  # the parent died before this call
             os._exit(1)
 
     return request

@@ -1,4 +1,4 @@
-"""One PostgreSQL server: started, stopped, killed, and found again through its data directory."""
+"""Starts, stops and kills a PostgreSQL server that is identified by its data directory."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Literal
 
 from faultline.embedded import data_directory
-from faultline.embedded.account import can_enter, runnable
+from faultline.embedded.account import can_enter, reachable_binaries
 from faultline.embedded.binaries import find_binaries
-from faultline.embedded.pid_file import PidFile, disarm_reused_pid, is_postmaster
+from faultline.embedded.pid_file import PidFile, is_postmaster, replace_reused_pid
 from faultline.embedded.process import POLL_SECONDS, spawn
 from faultline.errors import EmbeddedServerError
 
 _DEFAULTS = {"max_connections": "200", "max_prepared_transactions": "10"}
-# Never overridden: a server of ours is reachable from this machine only, and with a password.
+# Never overridden: the server is reachable only from this machine, and with a password.
 _LOOPBACK_ONLY = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
 
 
 class Server:
-    """One PostgreSQL over one data directory, reachable on loopback only, with a password.
+    """A PostgreSQL server with one data directory, reachable on loopback with a password.
 
-    Nothing is remembered but the directory: any process that may read it can find, stop or kill
-    the server. An `ephemeral` server dies with the process that started it (at once on Linux),
-    and `stop` deletes its data; any other is detached, and outlives its parent.
+    Any process that may read the data directory can find, stop or kill the server. An `ephemeral` server dies
+    with the process that started it (at once on Linux), and `stop` deletes its data. Any other server is
+    detached and outlives its parent.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Server:
         self.data_dir = data_dir.resolve()
         self.log_path = self.data_dir.with_name(f"{self.data_dir.name}.log")
         self.ephemeral = ephemeral
-        self.environment: dict[str, str] = {}  # for the server alone; read by each `start`
+        self.environment: dict[str, str] = {}  # variables for the server; read at each `start`
         self._binaries = binaries
         self._port = port
         self._settings = {**_DEFAULTS, **(settings or {}), **_LOOPBACK_ONLY}
@@ -62,34 +62,36 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where to connect; it stays the same over a crash and a restart."""
+        """The server's URL; it stays the same after a crash or a restart."""
         seen = PidFile.read(self.data_dir)
         port = seen.port if seen else self._last_port()
         password = _read(self.data_dir / data_directory.PASSWORD_FILE)
         if port is None or password is None:
-            raise EmbeddedServerError(f"no server of ours has run in {self.data_dir}")
+            raise EmbeddedServerError(
+                f"no embedded server has run in {self.data_dir}: start one first"
+            )
         return f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
 
     @property
     def version(self) -> str | None:
-        """The major version that made the data directory."""
+        """The major version that created the data directory."""
         return (_read(self.data_dir / "PG_VERSION") or "").strip() or None
 
     def start(self, timeout_seconds: float = 30) -> None:
-        """Return once the server accepts connections; a running server is left as it is."""
+        """Start the server unless it runs; return when it accepts connections."""
         if self.running:
             return
         deadline = time.monotonic() + timeout_seconds
-        binaries = runnable(self._binaries or find_binaries(self.version))
+        binaries = reachable_binaries(self._binaries or find_binaries(self.version))
         if self.version is None:
             data_directory.create(self.data_dir, binaries, timeout_seconds)
-        disarm_reused_pid(self.data_dir)
+        replace_reused_pid(self.data_dir)
         port = self._port or self._last_port() or _free_port()
         while (log := self._launch(binaries, port, deadline)) is not None:
             if time.monotonic() > deadline:
                 raise self._failure("PostgreSQL did not start in time", log)
             if "still in use" in log:
-                time.sleep(POLL_SECONDS * 10)  # backends of a killed server, soon gone
+                time.sleep(POLL_SECONDS * 10)  # wait for the backends of a killed server to end
             elif "Address already in use" in log and not self._port:
                 port = _free_port()
             else:
@@ -98,7 +100,7 @@ class Server:
     def stop(
         self, timeout_seconds: float = 10, mode: Literal["fast", "immediate"] = "fast"
     ) -> None:
-        """Stop the server; the data of an ephemeral one goes with it."""
+        """Stop the server; delete its data if it is ephemeral."""
         self.shut_down(timeout_seconds, mode)
         if self.ephemeral:
             data_directory.remove(self.data_dir, timeout_seconds)
@@ -107,24 +109,26 @@ class Server:
     def shut_down(
         self, timeout_seconds: float = 10, mode: Literal["fast", "immediate"] = "fast"
     ) -> None:
-        """Stop the server, for `start` to bring back: each time that `timeout_seconds` pass, with more
-        force. Committed data is safe even then."""
+        """Stop the server and keep its data.
+
+        After each `timeout_seconds` a stronger signal is sent. Committed data is safe even then.
+        """
         first = signal.SIGINT if mode == "fast" else signal.SIGQUIT
         for wanted in (first, signal.SIGQUIT, signal.SIGKILL):
             if self._signal(wanted, timeout_seconds):
                 break
 
     def kill(self, timeout_seconds: float = 10) -> None:
-        """SIGKILL the postmaster, as a crash would; `start` brings the server back."""
+        """Send SIGKILL to the postmaster, like a crash; `start` recovers the server."""
         self._signal(signal.SIGKILL, timeout_seconds)
 
     def _last_port(self) -> int | None:
-        """The port of the last run, so that a URL copied yesterday works today."""
+        """Return the port of the last run, so that the URL stays valid."""
         match = re.search(r'"port=(\d+)"', _read(self.data_dir / "postmaster.opts") or "")
         return int(match[1]) if match else None
 
     def _signal(self, wanted: signal.Signals, timeout_seconds: float) -> bool:
-        """Send a signal, and say whether the postmaster was gone before the time was up."""
+        """Send a signal; return whether the postmaster ended within the timeout."""
         pid = self.pid
         if pid is None:
             return True
@@ -135,23 +139,23 @@ class Server:
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_SECONDS)
-        with contextlib.suppress(ChildProcessError):  # reaped here, if it was ours to reap
+        with contextlib.suppress(ChildProcessError):  # not a child of this process
             os.waitpid(pid, 0)
         return True
 
     def _launch(self, binaries: Path, port: int, deadline: float) -> str | None:
-        """Start one postmaster: None once it is ready, or what it logged before it gave up."""
+        """Start a postmaster; return None when it is ready, or its log if it ended."""
         settings = {**self._settings, "port": str(port)}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command = [str(binaries / "postgres"), "-D", str(self.data_dir), *options]
         with self.log_path.open("ab") as log:
             log_start = log.tell()
-            process = spawn(command, log, self.environment, dies_with_us=self.ephemeral)
+            process = spawn(command, log, self.environment, dies_with_parent=self.ephemeral)
         try:
             while process.poll() is None:
                 seen = PidFile.read(self.data_dir)
                 if seen and seen.ready and seen.pid == process.pid:
-                    # From here on the server is known by its pid file: it may outlive this object.
+                    # From now on the pid file identifies the server, which may outlive this object.
                     process.returncode = 0
                     return None
                 if time.monotonic() > deadline:
@@ -171,7 +175,7 @@ class Server:
     def _failure(self, what: str, log: str) -> EmbeddedServerError:
         last_lines = "\n".join(log.strip().splitlines()[-12:])
         return EmbeddedServerError(
-            f"{what} in {self.data_dir}; its last words:\n{last_lines}\n",
+            f"{what} in {self.data_dir}; the end of its log:\n{last_lines}\n",
             hint=f"the whole log is {self.log_path}; set DATABASE_URL to use another PostgreSQL",
         )
 
@@ -184,10 +188,10 @@ def temporary_server(
     parent: Path | None = None,
     timeout_seconds: float = 30,
 ) -> Iterator[Server]:
-    """A server that exists inside the `with` block, and leaves neither process nor file."""
+    """Run a server during the `with` block; leave no process and no file."""
     root = parent or Path(tempfile.gettempdir())
-    if not can_enter(root):  # root's own, say
-        root = Path("/tmp")  # noqa: S108 - the directory made in it has a name of its own
+    if not can_enter(root):  # for example, a private directory of root
+        root = Path("/tmp")  # noqa: S108 - a directory with a unique name is created in it
     with tempfile.TemporaryDirectory(prefix="faultline-postgres-", dir=root) as home:
         Path(home).chmod(0o711)
         server = Server(Path(home, "data"), binaries=binaries, settings=settings, ephemeral=True)
@@ -195,7 +199,7 @@ def temporary_server(
             server.start(timeout_seconds)
             yield server
         finally:
-            server.stop(mode="immediate")  # nothing is kept, so nothing needs a checkpoint
+            server.stop(mode="immediate")  # the data is deleted, so no checkpoint is needed
 
 
 def _read(path: Path) -> str | None:

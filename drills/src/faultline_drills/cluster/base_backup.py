@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faultline.embedded.account import hand_over
+from faultline.embedded.account import chown_to_server_account
 from faultline.embedded.server import Server
 from faultline_drills.cluster.programs import run_program
 
@@ -15,7 +15,7 @@ RECOVERY = "recovery.signal"
 def base_backup(source: Server, into: Path) -> None:
     """With the log that makes it consistent, so that it needs nothing else to be started."""
     into.mkdir(mode=0o700)
-    hand_over(into)
+    chown_to_server_account(into)
     run_program(
         "pg_basebackup",
         *("--pgdata", str(into), "--checkpoint=fast", "--wal-method=stream"),
@@ -29,7 +29,7 @@ def start_as(signal_name: str, data_dir: Path, **settings: str) -> None:
     """What it is to be when it is next started, and what it has to know for that."""
     signal_file = data_dir / signal_name
     signal_file.touch(mode=0o600)
-    hand_over(signal_file)
+    chown_to_server_account(signal_file)
     with (data_dir / "postgresql.auto.conf").open("a") as out:
         for name, value in settings.items():
             quoted = value.replace("'", "''")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from faultline.embedded.account import hand_over
+from faultline.embedded.account import chown_to_server_account
 from faultline.embedded.data_directory import PASSWORD_FILE
 from faultline.embedded.server import Server
 from faultline.postgres.sessions import connect
@@ -44,7 +44,7 @@ class Dump:
         run_program("psql", "--quiet", url=server.url, version=version, reads=self.roles)
         password = server.data_dir / PASSWORD_FILE
         shutil.copyfile(self.source.server.data_dir / PASSWORD_FILE, password)
-        hand_over(password)
+        chown_to_server_account(password)
         name = self.source.database
         with connect(server.url, application_name="faultline drill") as conn:
             conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

@@ -7,7 +7,7 @@ import subprocess
 from psycopg import conninfo
 
 from faultline.embedded import find_binaries
-from faultline.embedded.account import runnable
+from faultline.embedded.account import reachable_binaries
 from faultline.embedded.process import child_options
 from faultline.errors import EmbeddedServerError
 
@@ -33,7 +33,7 @@ def run_program(
     options = child_options()
     options["env"] = {**options["env"], "PGPASSWORD": password}
     del options["stdin"]
-    program = str(runnable(find_binaries(version)) / name)
+    program = str(reachable_binaries(find_binaries(version)) / name)
     ran = subprocess.run(
         [program, "--dbname", conninfo.make_conninfo("", **parts), *arguments],
         **options,
