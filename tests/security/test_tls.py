@@ -15,7 +15,7 @@ import pytest
 from psycopg import conninfo
 
 from faultline.embedded import Server, all_binaries, data_directory
-from faultline.embedded.account import hand_over, runnable
+from faultline.embedded.account import chown_to_server_account, reachable_binaries
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
 from tests.api.served import make_key
@@ -63,11 +63,11 @@ def secured() -> Iterator[Secured]:
         authority, stranger = Authority(home, "authority"), Authority(home, "stranger")
         authority.root.chmod(0o644)
         data = home / "data"
-        data_directory.create(data, runnable(binaries), 30)
+        data_directory.create(data, reachable_binaries(binaries), 30)
         for made, name in zip(authority.certify(HOST), ("server.crt", "server.key"), strict=True):
             shutil.copy(made, data / name)
             (data / name).chmod(0o600)
-            hand_over(data / name)
+            chown_to_server_account(data / name)
         (data / "pg_hba.conf").write_text(HBA)
         settings = {"ssl": "on", "ssl_cert_file": "server.crt", "ssl_key_file": "server.key"}
         settings |= TEST_SETTINGS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from psycopg import conninfo
 
-from faultline.embedded.account import hand_over
+from faultline.embedded.account import chown_to_server_account
 from faultline.embedded.server import Server
 from faultline_drills.hosts import PREFIX, Host, Network, network
 
@@ -30,7 +30,7 @@ class HostedServer(Server):
         self._sockets.mkdir()
         access = home / "pg_hba.conf"
         access.write_text("".join(f"{line} scram-sha-256\n" for line in _ACCESS))
-        hand_over(self._sockets, access)
+        chown_to_server_account(self._sockets, access)
         self._settings |= {
             "listen_addresses": f"127.0.0.1,{host.address}",
             "unix_socket_directories": str(self._sockets),

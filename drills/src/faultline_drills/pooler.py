@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
-from faultline.embedded.account import hand_over
+from faultline.embedded.account import chown_to_server_account
 from faultline.embedded.process import POLL_SECONDS, spawn
 from faultline.errors import FaultlineError
 
@@ -159,7 +159,7 @@ class Pooler:
         server = f"* = host={host} port={port}"
         self._config.write_text("\n".join(["[databases]", server, "[pgbouncer]", *lines, ""]))
         self._log.touch()
-        hand_over(home, users, self._config, self._log)
+        chown_to_server_account(home, users, self._config, self._log)
 
 
 @contextlib.contextmanager

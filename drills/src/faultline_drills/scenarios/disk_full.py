@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faultline.embedded.account import hand_over
+from faultline.embedded.account import chown_to_server_account
 from faultline.postgres.sessions import connect
 from faultline_drills.arena import Arena
 from faultline_drills.scenario import scenario
@@ -105,7 +105,7 @@ def _mount(arena: Arena) -> Path:
     arena.stack.callback(_run, "umount", "--lazy", str(disk))
     space = disk / "tables"
     space.mkdir(mode=0o700)
-    hand_over(disk, space)
+    chown_to_server_account(disk, space)
     return disk
 
 
