@@ -119,7 +119,7 @@ class Pooler:
         """Start it once: None as soon as it answers, or what it said before it gave up."""
         with self._log.open("wb") as log:
             command = [program, "--quiet", str(self._config)]
-            self._process = spawn(command, log, {}, dies_with_us=True)
+            self._process = spawn(command, log, {}, dies_with_parent=True)
         while time.monotonic() < deadline and self.pid is not None:
             with contextlib.suppress(psycopg.OperationalError):
                 self.tell("SHOW VERSION")
