@@ -35,12 +35,19 @@ PROGRAM = [sys.executable, "-m", "faultline"]
 IMPORTED_AHEAD = (
     *(
         "faultline.cli.main",
-        "faultline.cli.services",
+        "faultline.cli.worker",
+        "faultline.cli.reconciler",
         "faultline.cli.api",
         "faultline.cli.inspector",
     ),
     *("faultline.api.application", "faultline.inspector.service", "faultline.serving.server"),
-    *("faultline.cli.database", "faultline.cli.epoch", "faultline.cli.drain", "faultline.cli.jobs"),
+    *(
+        "faultline.cli.migrate",
+        "faultline.cli.db",
+        "faultline.cli.epoch",
+        "faultline.cli.drain",
+        "faultline.cli.jobs",
+    ),
     *("prometheus_client", "uvloop"),
 )
 # Variables that are read when a program is loaded, or an interpreter is started.

@@ -9,7 +9,9 @@ import psycopg
 import pytest
 
 from faultline import embedded
-from faultline.cli import checks, diagnosis, upkeep
+from faultline.cli.doctor import command
+from faultline.cli.doctor import queue as queue_checks
+from faultline.cli.doctor.check import Check, ok
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import open_session
 from faultline.statements.session_settings import Session
@@ -183,7 +185,7 @@ def test_expired_leases_are_a_problem_when_nobody_is_alive_and_a_warning_otherwi
 def test_an_old_transaction_that_holds_back_vacuum_is_a_warning(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultline.cli.upkeep.LONG_TRANSACTION_SECONDS", 0.0)
+    monkeypatch.setattr("faultline.cli.doctor.server.LONG_TRANSACTION_SECONDS", 0.0)
     with conn.transaction():
         conn.execute("SELECT pg_current_xact_id()")
         done = faultline("doctor", "--json")
@@ -207,7 +209,7 @@ def test_a_pooler_in_between_is_a_warning_that_names_its_cost(
         conn, _ = open_session(url, application_name=application_name)
         return conn, Session(is_standby=False, is_pooled=True, settings=None)
 
-    monkeypatch.setattr(diagnosis, "open_session", behind_a_pooler)
+    monkeypatch.setattr(command, "open_session", behind_a_pooler)
     [check] = found(faultline("doctor", "--json"), "pooler")
     assert check["level"] == "warning"
     assert "only when its lease runs out" in check["says"]
@@ -216,16 +218,16 @@ def test_a_pooler_in_between_is_a_warning_that_names_its_cost(
 def test_a_check_that_is_not_allowed_does_not_stop_the_others(
     faultline: Faultline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def _forbidden(conn: Connection) -> Iterator[checks.Check]:
+    def forbidden(conn: Connection) -> Iterator[Check]:
         conn.execute("SET ROLE pg_monitor")
         conn.execute("SELECT * FROM faultline.jobs")
-        yield checks.ok("never", "reached")
+        yield ok("never", "reached")
 
-    def _back(conn: Connection) -> Iterator[checks.Check]:
+    def back(conn: Connection) -> Iterator[Check]:
         conn.execute("RESET ROLE")
-        yield checks.ok("back", "again")
+        yield ok("back", "again")
 
-    monkeypatch.setattr(diagnosis, "SERVER", (_forbidden, _back))
+    monkeypatch.setattr(command, "SERVER_CHECKS", (forbidden, back))
     done = faultline("doctor", "--json")
     [check] = found(done, "forbidden")
     assert check["level"] == "warning"
@@ -266,7 +268,7 @@ def test_rows_larger_than_may_be_stored_today_are_found_at_a_bounded_cost(
     assert check["says"].startswith("2 rows with more text than may be stored today")
     assert str(payload) in check["says"]
 
-    monkeypatch.setattr(upkeep, "OLDEST_ROWS", 1)
+    monkeypatch.setattr(queue_checks, "OLDEST_ROWS", 1)
     [check] = found(faultline("doctor", "--json"), "stored sizes")
     assert check["level"] == "ok"
     assert "among the oldest 1 rows" in check["says"]

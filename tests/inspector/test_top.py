@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from rich.console import Console
 
-from faultline.cli.frame import away
+from faultline.cli.top import away
 from faultline.errors import DatabaseUnavailable
 from tests.cli.conftest import invoke
 from tests.inspector import stories

@@ -13,8 +13,8 @@ from psycopg import conninfo
 
 from faultline import Faultline
 from faultline.api import ApiSettings
-from faultline.cli.command_line import conceal_passwords, without_url
 from faultline.cli.context import Context
+from faultline.cli.database_url_option import conceal_passwords, without_url
 from faultline.embedded import ServerStatus
 from faultline.inspector.settings import InspectorSettings
 from faultline.postgres.reconnecting import ReconnectingSession

@@ -85,9 +85,7 @@ def test_the_driver_is_not_imported_by_what_has_no_need_of_it() -> None:
 
 def test_a_worker_loads_nothing_that_only_draws_for_people() -> None:
     """Every restart waits for what it imports."""
-    program = (
-        "import sys, faultline.cli.main, faultline.cli.services; print(*sys.modules, sep='\\n')"
-    )
+    program = "import sys, faultline.cli.main, faultline.cli.worker; print(*sys.modules, sep='\\n')"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -21,7 +21,7 @@ PROGRAM = """
 import json, sys
 {before}
 import faultline
-import faultline.cli.services
+import faultline.cli.worker
 from faultline.testing import run_until_idle
 from faultline.tracing import tracing
 

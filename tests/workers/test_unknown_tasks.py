@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from faultline import Faultline, Job, JobState
-from faultline.cli.diagnosis import _look_at
+from faultline.cli.why import _look_at
 from faultline.explanation import explain
 from faultline.metrics import Part, meter
 from faultline.workers.unknown_tasks import UnknownTasks

@@ -11,7 +11,7 @@ import click
 
 from faultline.api import ApiSettings
 from faultline.cli.context import Context
-from faultline.cli.schema import require_schema
+from faultline.cli.session import require_schema
 from faultline.errors import InvalidSettings
 from faultline.postgres.migrate import require_current_schema
 from faultline.termination import Termination

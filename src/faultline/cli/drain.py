@@ -17,7 +17,7 @@ from rich.text import Text
 
 from faultline.cli.context import Context
 from faultline.cli.output import console, count, duration, one_line
-from faultline.cli.session import acting, session
+from faultline.cli.session import audited, session
 from faultline.errors import InvalidInput
 from faultline.postgres.sessions import Connection, run
 from faultline.statements.workers import WorkerSighting, WorkerStatus, registry, request_drain
@@ -62,7 +62,7 @@ def drain(
     with session(context) as conn:
         sightings = {each.id: each for each in run(conn, registry())}
         target = "all workers" if everyone else f"worker {', '.join(workers)}"
-        with acting(conn, "drain", target):
+        with audited(conn, "drain", target):
             names = None if everyone else _find(workers, sightings)
             asked = [each.worker for each in run(conn, request_drain(names))]
         present = [name for name in asked if _is_there(sightings.get(name))]

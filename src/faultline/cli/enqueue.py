@@ -10,7 +10,7 @@ import click
 
 from faultline.cli.context import Context
 from faultline.cli.output import print_json
-from faultline.cli.session import impatient, session
+from faultline.cli.session import session, with_lock_timeout
 from faultline.errors import InvalidInput, UnknownTask
 from faultline.payload import (
     check_idempotency_key,
@@ -71,7 +71,7 @@ def enqueue(
             run_at=_moment(run_at) if delay is None else _later(conn, delay),
             idempotency_key=None if key is None else check_idempotency_key(key),
         )
-        with impatient(conn):
+        with with_lock_timeout(conn):
             enqueued = run(conn, statement)
     if as_json:
         print_json(enqueued)

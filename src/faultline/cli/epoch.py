@@ -6,7 +6,7 @@ import click
 
 from faultline.cli.context import Context
 from faultline.cli.output import print_json, print_table
-from faultline.cli.session import acting, session
+from faultline.cli.session import audited, session
 from faultline.postgres.sessions import run
 from faultline.statements import epochs as epochs
 
@@ -94,6 +94,6 @@ def bump(context: Context, reason: str | None, yes: bool) -> None:
                 "Is the original gone for good, so that none of its workers is still at work?",
                 abort=True,
             )
-        with acting(conn, "bump epoch"):
+        with audited(conn, "bump epoch"):
             number = run(conn, epochs.bump(reason))
     click.echo(f"epoch {number} has begun")

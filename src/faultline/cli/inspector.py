@@ -9,7 +9,7 @@ import click
 
 from faultline import __version__
 from faultline.cli.context import Context
-from faultline.cli.schema import require_schema
+from faultline.cli.session import require_schema
 from faultline.errors import InvalidSettings
 from faultline.inspector.settings import (
     DEFAULT_HOST,

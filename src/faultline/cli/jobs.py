@@ -13,20 +13,18 @@ import click
 import orjson
 
 from faultline.cli.context import Context
-from faultline.cli.enqueue import enqueue
+from faultline.cli.job_timeline import Moment, timeline
 from faultline.cli.output import duration, one_line, print_json, print_table
-from faultline.cli.session import acting, session, spoken_errors
-from faultline.cli.timeline import Moment, timeline
+from faultline.cli.session import audited, session
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.model import JobRecord, JobState
+from faultline.postgres.errors import driver_errors
 from faultline.postgres.sessions import run
 from faultline.statements import clock, protocol
 from faultline.statements import jobs as statements
 from faultline.statements.jobs import JobText
 from faultline.statements.statement import Statement
 from faultline.wording import plain
-
-__all__ = ["enqueue", "jobs"]
 
 
 @click.group()
@@ -184,7 +182,7 @@ def _for_each(
         for job_id in job_ids:
             state, error, says = None, None, ""
             try:
-                with spoken_errors(), acting(conn, action, f"job {job_id}"):
+                with driver_errors(), audited(conn, action, f"job {job_id}"):
                     state = run(conn, verb(job_id))
                 says = words.get(state, f"is {state}")
             except FaultlineError as refusal:

@@ -6,7 +6,7 @@ import click
 
 from faultline.cli.context import Context
 from faultline.cli.output import print_json, print_table
-from faultline.cli.session import acting, session
+from faultline.cli.session import audited, session
 from faultline.errors import InvalidInput
 from faultline.payload import encode_json
 from faultline.postgres.sessions import run
@@ -36,7 +36,7 @@ def create(context: Context, name: str, scopes: tuple[str, ...], as_json: bool) 
     """Make a key and show it, this once: only its hash is kept."""
     key_values.check_name(name)
     key = key_values.new_key()
-    with session(context) as conn, acting(conn, "create key", f"key flk_{key.prefix}"):
+    with session(context) as conn, audited(conn, "create key", f"key flk_{key.prefix}"):
         key_id = run(conn, key_values.create(name, key, map(Scope, scopes)))
     if as_json:
         told = {"id": key_id, "name": name, "prefix": key.prefix, "scopes": sorted(set(scopes))}
@@ -85,7 +85,7 @@ def list_keys(context: Context, revoked: bool, as_json: bool) -> None:
 def revoke(context: Context, key: str, as_json: bool) -> None:
     """Make a key worthless: at once for an API that looks it up, else when it forgets it."""
     encode_json(key, what="the key")
-    with session(context) as conn, acting(conn, "revoke key", f"key {key[:12]}"):
+    with session(context) as conn, audited(conn, "revoke key", f"key {key[:12]}"):
         key_id = run(conn, key_values.id_of(key))
         if key_id is None:
             raise InvalidInput(

@@ -12,31 +12,35 @@ import sys
 import click
 
 from faultline import __version__
-from faultline.cli.lazy import LazyGroup
-from faultline.cli.streams import open_closed_streams
+from faultline.cli.lazy_group import LazyGroup
+from faultline.cli.standard_streams import open_closed_streams
 from faultline.errors import FaultlineError
 from faultline.wording import plain
 
+# Each command is defined in the module of its name.
 COMMANDS = {
-    "migrate": "faultline.cli.database",
-    "worker": "faultline.cli.services",
-    "reconciler": "faultline.cli.services",
-    "drain": "faultline.cli.drain",
-    "health": "faultline.cli.health",
-    "api": "faultline.cli.api",
-    "keys": "faultline.cli.keys",
-    "enqueue": "faultline.cli.jobs",
-    "jobs": "faultline.cli.jobs",
-    "queues": "faultline.cli.queues",
-    "audit": "faultline.cli.audit",
-    "why": "faultline.cli.diagnosis",
-    "verify": "faultline.cli.diagnosis",
-    "doctor": "faultline.cli.diagnosis",
-    "purge": "faultline.cli.retention",
-    "db": "faultline.cli.database",
-    "epoch": "faultline.cli.epoch",
-    "inspector": "faultline.cli.inspector",
-    "top": "faultline.cli.top",
+    name: f"faultline.cli.{name}"
+    for name in (
+        "migrate",
+        "worker",
+        "reconciler",
+        "drain",
+        "health",
+        "api",
+        "keys",
+        "enqueue",
+        "jobs",
+        "queues",
+        "audit",
+        "why",
+        "verify",
+        "doctor",
+        "purge",
+        "db",
+        "epoch",
+        "inspector",
+        "top",
+    )
 }
 # Fault injection and measurements are a distribution of their own: a production image does not hold them.
 _DRILLS = "faultline-queue[drills]"
@@ -87,7 +91,7 @@ def main() -> None:
     """Run the command; a user's mistake is one clear line and exit code 1, not a traceback."""
     open_closed_streams()
     if any(word.startswith("--database-url") for word in sys.argv[1:]):
-        from faultline.cli.command_line import conceal_passwords
+        from faultline.cli.database_url_option import conceal_passwords
 
         conceal_passwords(sys.argv[1:])
     try:

@@ -8,7 +8,7 @@ import click
 
 from faultline.cli.context import Context
 from faultline.cli.output import duration, print_json, print_table
-from faultline.cli.session import acting, session
+from faultline.cli.session import audited, session
 from faultline.postgres.sessions import run
 from faultline.statements import queues as statements
 from faultline.statements.queues import EXACT_UP_TO, QueueCount
@@ -58,7 +58,7 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
 @click.pass_obj
 def pause(context: Context, queue: str, reason: str | None) -> None:
     """Let no worker claim from QUEUE. Jobs can still be enqueued, and what runs is finished."""
-    with session(context) as conn, acting(conn, "pause", f"queue {queue}"):
+    with session(context) as conn, audited(conn, "pause", f"queue {queue}"):
         ran = run(conn, statements.pause(queue, reason))
     click.echo(f"{queue} is paused" if ran else f"{queue} was paused already")
 
@@ -68,7 +68,7 @@ def pause(context: Context, queue: str, reason: str | None) -> None:
 @click.pass_obj
 def resume(context: Context, queue: str) -> None:
     """Let workers claim from QUEUE again."""
-    with session(context) as conn, acting(conn, "resume", f"queue {queue}"):
+    with session(context) as conn, audited(conn, "resume", f"queue {queue}"):
         was_paused = run(conn, statements.resume(queue))
     click.echo(f"{queue} is resumed" if was_paused else f"{queue} was not paused")
 

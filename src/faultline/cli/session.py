@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from faultline.cli.context import Context
-from faultline.errors import FaultlineError
+from faultline.errors import DatabaseUnavailable, FaultlineError
 from faultline.postgres.driver import DriverError
-from faultline.postgres.errors import explain_error
-from faultline.postgres.sessions import Connection, run
+from faultline.postgres.errors import driver_errors, explain_error
+from faultline.postgres.reconnecting import is_transient
+from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import audit
 from faultline.statements.audit import Actor
 
@@ -21,12 +22,12 @@ LOCK_TIMEOUT_SECONDS = 5
 @contextmanager
 def session(context: Context) -> Iterator[Connection]:
     """A session on a database whose schema this code speaks."""
-    with spoken_errors(), context.connection() as conn:
+    with driver_errors(), context.connection() as conn:
         yield conn
 
 
 @contextmanager
-def impatient(conn: Connection) -> Iterator[None]:
+def with_lock_timeout(conn: Connection) -> Iterator[None]:
     """A transaction that gives up rather than wait for a lock without saying why."""
     with conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
@@ -34,7 +35,7 @@ def impatient(conn: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def acting(conn: Connection, action: str, target: str | None = None) -> Iterator[None]:
+def audited(conn: Connection, action: str, target: str | None = None) -> Iterator[None]:
     """A transaction of an operator's action, which the audit log records under this user's name.
 
     The function that acts writes the row. If the action is refused, PostgreSQL rolls that row back
@@ -42,7 +43,7 @@ def acting(conn: Connection, action: str, target: str | None = None) -> Iterator
     """
     actor = Actor("command line", _user())
     try:
-        with impatient(conn):
+        with with_lock_timeout(conn):
             run(conn, audit.acting_for(actor))
             yield
     except (FaultlineError, DriverError) as error:
@@ -61,9 +62,11 @@ def _user() -> str:
         return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
 
 
-@contextmanager
-def spoken_errors() -> Iterator[None]:
+def require_schema(url: str, check: Callable[[Connection], None]) -> None:
+    """A wrong schema is an error at once; a server that is away is waited for, by who needs it first."""
     try:
-        yield
-    except DriverError as error:
-        raise explain_error(error) from error
+        with connect(url, application_name="faultline cli") as conn:
+            check(conn)
+    except (DatabaseUnavailable, DriverError) as error:
+        if not is_transient(error):
+            raise

@@ -1,22 +1,42 @@
-"""The command `top`: the queue at a glance, in a terminal."""
+"""The command `top`: a live overview of the queue in a terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sys
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
 
 import click
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from faultline.cli.context import Context
-from faultline.cli.frame import AT_A_GLANCE, Glance, away, frame
-from faultline.cli.output import console
+from faultline.cli.output import console, count, duration, one_line
 from faultline.errors import FaultlineError, InvalidSettings
-from faultline.inspector import leases, overview
+from faultline.inspector import leases, overview, risk
+from faultline.inspector.leases import LeaseRow
+from faultline.inspector.overview import Survey
 from faultline.inspector.reader import Reader
-from faultline.inspector.throughput import Samples
+from faultline.inspector.risk import Level
+from faultline.inspector.throughput import Samples, Throughput
+from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.workers import WorkerStatus
+from faultline.wording import plain
+
+AT_A_GLANCE = 8  # rows of each table
+_COLORS = {Level.LOW: "green", Level.MEDIUM: "yellow", Level.HIGH: "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    survey: Survey
+    rate: Throughput
+    soonest: list[LeaseRow]
 
 
 @click.command()
@@ -69,3 +89,115 @@ async def _glance(reader: Reader, samples: Samples) -> Glance:
         found = await overview.survey(look)
         soonest = await look.read(leases.page(limit=AT_A_GLANCE))
     return Glance(found, samples.add(found.sample), soonest.leases)
+
+
+def frame(glance: Glance) -> RenderableType:
+    found = glance.survey
+    parts: list[RenderableType] = [_headline(found), _numbers(glance), _workers(found), Text()]
+    parts += [_queues(found), Text(), _leases(glance), Text(), _refusals(found)]
+    return Group(*parts)
+
+
+def away(shown: RenderableType, error: FaultlineError) -> RenderableType:
+    """What was seen last, under what is wrong."""
+    return Group(Text(f"database away: {one_line(error)}", "bold red"), Text(), shown)
+
+
+def _headline(found: Survey) -> Text:
+    level = found.risk.level
+    line = Text.assemble(
+        f"faultline  {found.now:%Y-%m-%d %H:%M:%S %Z}   stale risk ",
+        (level.value, f"bold {_COLORS[level]}"),
+        f" ({found.risk.score})",
+    )
+    for reason in found.risk.reasons:
+        line.append(f"\n  {reason.text}", _COLORS[level])
+    return line
+
+
+def _numbers(glance: Glance) -> Text:
+    sums = overview.totals(glance.survey.counts)
+    about = "" if sums.pop("is_exact") else "about "
+    numbers = " · ".join(f"{about}{number:,} {name}" for name, number in sums.items())
+    rate = glance.rate.succeeded_per_second
+    pace = "" if rate is None else f" · {rate:,.1f} succeeded/s"
+    refused = glance.survey.refusals
+    bound = "" if refused.is_exact else "≥ "
+    return Text(
+        f"{numbers}{pace} · {bound}{refused.last_hour:,} stale writes refused in the last hour"
+    )
+
+
+def _workers(found: Survey) -> Text:
+    statuses = Counter(worker.status for worker in found.workers)
+    said = ", ".join(f"{statuses[status]} {status}" for status in WorkerStatus if statuses[status])
+    running = sum(worker.running for worker in found.workers)
+    return Text(f"workers: {said or 'none'}; {count(running, 'job')} in their hands")
+
+
+def _queues(found: Survey) -> Table:
+    table = _table("queue", "due", "scheduled", "running", "failed", "oldest due")
+    rows = {
+        queue: {each.standing: each for each in group}
+        for queue, group in groupby(found.counts, key=lambda each: each.queue)
+    }
+    fullest = sorted(rows, key=lambda queue: (-rows[queue][Standing.DUE].at_least, queue))
+    for queue in fullest[:AT_A_GLANCE]:
+        standings = rows[queue]
+        shown = (Standing.DUE, Standing.SCHEDULED, Standing.RUNNING, Standing.FAILED)
+        oldest = standings[Standing.DUE].oldest_seconds
+        age = "" if oldest is None else duration(max(0.0, oldest))
+        table.add_row(Text(plain(queue)), *(_number(standings[each]) for each in shown), age)
+    _say_rest(table, len(rows), "queue")
+    return table
+
+
+def _number(counted: QueueCount) -> str:
+    return f"{'' if counted.is_exact else '≥ '}{counted.at_least:,}"
+
+
+def _leases(glance: Glance) -> Table:
+    table = _table("lease of job", "task", "owner", "token", "left", "")
+    gone = {
+        worker.id
+        for worker in glance.survey.workers
+        if worker.status in (WorkerStatus.SILENT, WorkerStatus.LOST)
+    }
+    for lease in glance.soonest:
+        level = risk.of_lease(lease.remaining_share, owner_is_gone=lease.owner in gone)
+        left = lease.remaining_seconds
+        table.add_row(
+            str(lease.job_id),
+            Text(one_line(lease.task, 30)),
+            Text(one_line(lease.owner, 40)),
+            str(lease.token),
+            duration(left) if left > 0 else f"over for {duration(-left)}",
+            Text(f"{lease.remaining_share:.0%} {level}", _COLORS[level]),
+        )
+    return table
+
+
+def _refusals(found: Survey) -> Table:
+    table = _table("refused", "job", "worker", "token", "reason", "side by side")
+    for each in found.newest_refusals[:AT_A_GLANCE]:
+        ago = max(0.0, (found.now - each.rejected_at).total_seconds())
+        table.add_row(
+            f"{duration(ago)} ago",
+            str(each.job_id),
+            Text(one_line(each.worker, 40)),
+            f"{each.stale_token} → {each.current_token}" if each.current_token else "",
+            Text(one_line(each.reason, 30)),
+            duration(each.overlap_seconds) if each.overlap_seconds else "",
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(*columns, box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    return table
+
+
+def _say_rest(table: Table, rows: int, noun: str) -> None:
+    if rows > AT_A_GLANCE:
+        table.add_row(Text(f"and {count(rows - AT_A_GLANCE, noun)} more", "dim"))

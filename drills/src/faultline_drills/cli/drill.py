@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.lazy import LazyGroup
+from faultline.cli.lazy_group import LazyGroup
 
 _MODULES = {
     "list": "faultline_drills.cli.list:list_scenarios",

@@ -1,17 +1,14 @@
-"""Checks of `faultline doctor` on failover: standbys, who manages the cluster, and the search path."""
+"""Checks of `doctor` on failover: standbys, and the software that manages the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from faultline.cli.checks import Check, ok, warning
+from faultline.cli.doctor.check import Check, ok, warning
 from faultline.config import WorkerSettings
-from faultline.postgres.migrate import schema_tables
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import server
-
-_OUR_SCHEMA = "faultline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +63,3 @@ def replication(conn: Connection) -> Iterator[Check]:
         "where that is expensive, give workers a --lease-seconds above the time of a failover and name every"
         " host in the URL",
     )
-
-
-def search_path(conn: Connection) -> Iterator[Check]:
-    """An account of our schema's name has that schema first in its path, by "$user"."""
-    account, path = run(conn, server.account_search_path())
-    schemas = [each.strip().strip('"').replace("$user", account) for each in path.split(",")]
-    strays = run(conn, server.other_tables(sorted(schema_tables())))
-    if strays:
-        yield warning(
-            "tables in the schema faultline",
-            f"not Faultline's own: {', '.join(strays)}",
-            f"ALTER TABLE {_OUR_SCHEMA}.{strays[0]} SET SCHEMA public, and likewise for the others",
-        )
-    before_public = schemas[: schemas.index("public")] if "public" in schemas else schemas
-    if _OUR_SCHEMA in before_public:
-        yield warning(
-            "search_path",
-            f"{path}: tables that the account {account} creates go to the schema {_OUR_SCHEMA}",
-            f"ALTER ROLE {account} SET search_path = public",
-        )
-    else:
-        yield ok("search_path", path)
-
-
-EXAMINATIONS = (replication, search_path)

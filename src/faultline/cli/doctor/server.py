@@ -1,18 +1,15 @@
-"""What `doctor` looks at in the server itself: reachable, writable, durable, and not in our way."""
+"""Checks of `doctor` on the server: version, role, durability, clock, settings and sessions."""
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
 
+from faultline.cli.doctor.check import Check, ok, problem, warning
 from faultline.cli.output import duration
-from faultline.postgres.migrate import functions_sql, installed_version, latest_version
 from faultline.postgres.sessions import Connection, run
-from faultline.statements import clock, server
-from faultline.statements.session_settings import Session
+from faultline.statements import server
+from faultline.statements.clock import database_time
 
 OLDEST_MAJOR, TESTED_MAJORS = 14, (15, 16, 18)
 _CLOCK_SAMPLES = 3
@@ -25,81 +22,10 @@ _TIMEOUTS = {
     "statement_timeout": 30_000,
     "lock_timeout": 5_000,
 }
+LONG_TRANSACTION_SECONDS = 300.0
 
 
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    level: Level
-    says: str
-    advice: str | None = None
-
-
-Examination = Callable[[Connection], Iterator[Check]]
-
-
-def ok(name: str, says: str, advice: str | None = None) -> Check:
-    return Check(name, Level.OK, says, advice)
-
-
-def warning(name: str, says: str, advice: str) -> Check:
-    return Check(name, Level.WARNING, says, advice)
-
-
-def problem(name: str, says: str, advice: str | None) -> Check:
-    return Check(name, Level.PROBLEM, says, advice)
-
-
-# ── the way there ────────────────────────────────────────────────────────────────────────────────
-
-
-def connection_checks(conn: Connection, session: Session) -> Iterator[Check]:
-    info = conn.info  # not the URL: nothing of a password is in here
-    yield ok("connection", f"{info.user}@{info.host}:{info.port}/{info.dbname}")
-    if session.is_pooled:
-        yield warning(
-            "pooler",
-            "a pooler sits in between: workers poll instead of listening, a dead worker is noticed"
-            " only when its lease runs out, and no statement stays prepared",
-            "give workers a URL that leads straight to the server; producers may keep the pooler",
-        )
-        name = "client_connection_check_interval"
-        if run(conn, server.settings([name])).get(name) == "0":
-            yield warning(
-                "pooler's clients",
-                "a query whose client is gone goes on to its end, and keeps its job locked",
-                f"ALTER ROLE … SET {name} = '200ms' for the accounts that come through it",
-            )
-    else:
-        yield ok("pooler", "none: this session is the server's own")
-
-
-def schema(conn: Connection) -> Iterator[Check]:
-    installed, wanted = installed_version(conn), latest_version()
-    if installed > wanted:
-        said = f"version {installed}, newer than the {wanted} that this Faultline knows"
-        yield problem("schema", said, "upgrade the faultline package")
-    elif installed < wanted:
-        said = f"version {installed} of {wanted}" if installed else "not installed"
-        yield problem("schema", said, "faultline migrate")
-    else:
-        yield ok("schema", f"version {installed}")
-        ours = hashlib.sha256(functions_sql().encode()).hexdigest()
-        if run(conn, server.functions_fingerprint()) != f"functions {ours}":
-            said = "its functions are those of another release"
-            yield warning("functions", said, "faultline migrate")
-
-
-# ── the server ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _version(conn: Connection) -> Iterator[Check]:
+def version(conn: Connection) -> Iterator[Check]:
     identity = run(conn, server.identity())
     major = identity.version_number // 10_000
     tested = ", ".join(map(str, TESTED_MAJORS))
@@ -112,7 +38,7 @@ def _version(conn: Connection) -> Iterator[Check]:
         yield ok("version", f"PostgreSQL {identity.version} (tested on {tested})")
 
 
-def _role_of_the_server(conn: Connection) -> Iterator[Check]:
+def role_of_the_server(conn: Connection) -> Iterator[Check]:
     read_only = run(conn, server.settings(["default_transaction_read_only"]))
     if run(conn, server.identity()).is_standby:
         advice = "connect to the primary: add target_session_attrs=read-write to the URL"
@@ -128,7 +54,7 @@ def _role_of_the_server(conn: Connection) -> Iterator[Check]:
         yield ok("primary", "yes, and writable")
 
 
-def _durability(conn: Connection) -> Iterator[Check]:
+def durability(conn: Connection) -> Iterator[Check]:
     values = run(conn, server.settings(_DURABILITY))
     if values["fsync"] == "off":
         said = "OFF: after a crash of the machine the database may be CORRUPT, not only old"
@@ -154,12 +80,12 @@ def _durability(conn: Connection) -> Iterator[Check]:
         yield ok("synchronous_commit", mode)
 
 
-def _clock(conn: Connection) -> Iterator[Check]:
+def clock(conn: Connection) -> Iterator[Check]:
     """The server's clock against ours; the quickest of a few round trips says most."""
     samples = []
     for _ in range(_CLOCK_SAMPLES):
         sent, started = time.time(), time.monotonic()
-        theirs = run(conn, clock.database_time()).timestamp()
+        theirs = run(conn, database_time()).timestamp()
         trip = time.monotonic() - started
         samples.append((trip, theirs - (sent + trip / 2)))
     trip, offset = min(samples)
@@ -173,7 +99,7 @@ def _clock(conn: Connection) -> Iterator[Check]:
         yield ok("clock", said)
 
 
-def _isolation(conn: Connection) -> Iterator[Check]:
+def isolation(conn: Connection) -> Iterator[Check]:
     name = "default_transaction_isolation"
     level = run(conn, server.settings([name]))[name]
     if level == "read committed":
@@ -187,7 +113,7 @@ def _isolation(conn: Connection) -> Iterator[Check]:
         )
 
 
-def _timeouts(conn: Connection) -> Iterator[Check]:
+def timeouts(conn: Connection) -> Iterator[Check]:
     values = run(conn, server.settings(list(_TIMEOUTS)))
     harmless = True
     for name, floor in _TIMEOUTS.items():
@@ -206,7 +132,7 @@ def _timeouts(conn: Connection) -> Iterator[Check]:
         yield ok("timeouts", "none that would end a worker's session early")
 
 
-def _text_forms(conn: Connection) -> Iterator[Check]:
+def text_forms(conn: Connection) -> Iterator[Check]:
     """The driver reads timestamps and intervals in one form only; handlers' sessions keep the account's."""
     wanted = {"DateStyle": "ISO", "IntervalStyle": "postgres"}
     values = run(conn, server.settings(list(wanted)))
@@ -222,12 +148,30 @@ def _text_forms(conn: Connection) -> Iterator[Check]:
         yield ok("text forms", "timestamps and intervals have the form that the driver reads")
 
 
-SERVER: tuple[Examination, ...] = (
-    _version,
-    _role_of_the_server,
-    _durability,
-    _clock,
-    _isolation,
-    _timeouts,
-    _text_forms,
-)
+def connections(conn: Connection) -> Iterator[Check]:
+    used, available = run(conn, server.connections())
+    said = f"{used:,} of {available:,} used"
+    advice = (
+        "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
+    )
+    if used >= 0.95 * available:
+        yield problem("connections", said, advice)
+    elif used >= 0.8 * available:
+        yield warning("connections", said, advice)
+    else:
+        yield ok("connections", said)
+
+
+def long_transactions(conn: Connection) -> Iterator[Check]:
+    found = run(conn, server.long_transactions(older_than_seconds=LONG_TRANSACTION_SECONDS))
+    for one in found:
+        yield warning(
+            "long transaction",
+            f"session {one.pid} ({one.application}), {one.state}, for {duration(one.seconds)}:"
+            " vacuum cannot remove what it might still see, and claims slow down",
+            f"end it: SELECT pg_terminate_backend({one.pid})",
+        )
+    if not found:
+        sees_all = run(conn, server.identity()).sees_other_sessions
+        gap = "" if sees_all else ", as far as this account may see"
+        yield ok("long transactions", f"none over {duration(LONG_TRANSACTION_SECONDS)}{gap}")

@@ -1,53 +1,36 @@
-"""What `doctor` looks at in daily life: connections, old transactions, workers, leases, rights."""
+"""Checks of `doctor` on the queue: epoch, workers, leases, locked jobs and stored sizes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from faultline.cli.checks import Check, Examination, ok, problem, warning
+from faultline.cli.doctor.check import Check, ok, problem, warning
 from faultline.cli.output import count, duration
 from faultline.postgres.driver import QueryCanceled
 from faultline.postgres.sessions import Connection, run
-from faultline.statements import epochs, locks, server, workers
-from faultline.statements.workers import WorkerStatus
+from faultline.statements import epochs, locks, server
+from faultline.statements.workers import WorkerStatus, is_led, registry
 
-LONG_TRANSACTION_SECONDS = 300.0
 OLDEST_ROWS = 10_000
 SIZES_SECONDS = 5
-RECOVERY_SECONDS = 10.0  # a lease that ran out longer ago than this should have been taken back
+RECOVERY_SECONDS = 10.0  # a lease that ran out longer ago should have been reconciled
 
 
-def _connections(conn: Connection) -> Iterator[Check]:
-    used, available = run(conn, server.connections())
-    said = f"{used:,} of {available:,} used"
-    advice = (
-        "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
-    )
-    if used >= 0.95 * available:
-        yield problem("connections", said, advice)
-    elif used >= 0.8 * available:
-        yield warning("connections", said, advice)
+def epoch(conn: Connection) -> Iterator[Check]:
+    status = run(conn, epochs.status())
+    if status.is_refused:
+        advice = "if the original is gone for good: faultline epoch bump"
+        yield problem("epoch", "restored, and claims are refused until it is said to go on", advice)
+    elif status.here.timeline is None and not status.is_standby:
+        said = f"{status.epoch}; this account's owner may not see the WAL's timeline"
+        advice = "after each failover, before workers go on: faultline epoch bump"
+        yield warning("epoch", said, advice)
     else:
-        yield ok("connections", said)
+        yield ok("epoch", f"{status.epoch}, since {status.began_at:%Y-%m-%d} ({status.cause})")
 
 
-def _long_transactions(conn: Connection) -> Iterator[Check]:
-    found = run(conn, server.long_transactions(older_than_seconds=LONG_TRANSACTION_SECONDS))
-    for one in found:
-        yield warning(
-            "long transaction",
-            f"session {one.pid} ({one.application}), {one.state}, for {duration(one.seconds)}:"
-            " vacuum cannot remove what it might still see, and claims slow down",
-            f"end it: SELECT pg_terminate_backend({one.pid})",
-        )
-    if not found:
-        sees_all = run(conn, server.identity()).sees_other_sessions
-        gap = "" if sees_all else ", as far as this account may see"
-        yield ok("long transactions", f"none over {duration(LONG_TRANSACTION_SECONDS)}{gap}")
-
-
-def _prepared_transactions(conn: Connection) -> Iterator[Check]:
+def prepared_transactions(conn: Connection) -> Iterator[Check]:
     found = run(conn, server.prepared_transactions())
     for one in found:
         gid = one.gid.replace("'", "''")
@@ -61,8 +44,8 @@ def _prepared_transactions(conn: Connection) -> Iterator[Check]:
         yield ok("prepared transactions", "none holds rows of Faultline")
 
 
-def _workers(conn: Connection) -> Iterator[Check]:
-    found = run(conn, workers.registry())
+def workers(conn: Connection) -> Iterator[Check]:
+    found = run(conn, registry())
     tally = Counter(worker.status for worker in found)
     said = ", ".join(f"{tally[status]} {status}" for status in WorkerStatus if tally[status])
     if tally[WorkerStatus.SILENT]:
@@ -81,15 +64,15 @@ def _workers(conn: Connection) -> Iterator[Check]:
             yield warning("unserved queue", said, advice)
 
 
-def _leases(conn: Connection) -> Iterator[Check]:
+def leases(conn: Connection) -> Iterator[Check]:
     expired = run(conn, server.expired_leases())
     late = expired.oldest_seconds or 0.0
     if late <= RECOVERY_SECONDS:
         yield ok("leases", "none has run out unnoticed")
         return
     said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
-    alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, workers.registry()))
-    if alive or run(conn, workers.is_led()):
+    alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, registry()))
+    if alive or run(conn, is_led()):
         advice = "their rows are locked: faultline jobs list --state running, then faultline why"
         yield warning("leases", said, advice)
         yield from _lapsed_holders(conn)
@@ -111,7 +94,7 @@ def _lapsed_holders(conn: Connection) -> Iterator[Check]:
             )
 
 
-def _stored_sizes(conn: Connection) -> Iterator[Check]:
+def stored_sizes(conn: Connection) -> Iterator[Check]:
     """Finds rows from before the limits: showing or dumping one can fail."""
     name = "stored sizes"
     if not run(conn, server.may_read_texts()):
@@ -136,49 +119,3 @@ def _stored_sizes(conn: Connection) -> Iterator[Check]:
         )
     else:
         yield ok(name, f"no row with more text than may be stored today{among}")
-
-
-def _epoch(conn: Connection) -> Iterator[Check]:
-    status = run(conn, epochs.status())
-    if status.is_refused:
-        advice = "if the original is gone for good: faultline epoch bump"
-        yield problem("epoch", "restored, and claims are refused until it is said to go on", advice)
-    elif status.here.timeline is None and not status.is_standby:
-        said = f"{status.epoch}; this account's owner may not see the WAL's timeline"
-        advice = "after each failover, before workers go on: faultline epoch bump"
-        yield warning("epoch", said, advice)
-    else:
-        yield ok("epoch", f"{status.epoch}, since {status.began_at:%Y-%m-%d} ({status.cause})")
-
-
-def _roles(conn: Connection) -> Iterator[Check]:
-    in_use = run(conn, server.roles_in_use())
-    account = run(conn, server.identity())
-    owner = run(conn, server.schema_owner())
-    if len(in_use) < len(server.ROLES):
-        said = "not applied: every process needs the account of the schema's owner"
-        yield ok("roles", said, "faultline migrate --roles, then grant them: least privilege")
-    elif owner.can_log_in:
-        said = f"in use, but the schema belongs to {owner.name}, which can log in and switch the fence off"
-        yield warning("roles", said, "faultline migrate --roles hands it to faultline_owner")
-    else:
-        yield ok("roles", f"{', '.join(in_use)}; the schema belongs to {owner.name}")
-    if account.is_superuser:
-        said = f"{account.account} is a superuser, whom no guard can hold"
-        yield ok("account", said, "fine for development; give workers an account of their own")
-    elif owner.is_us:
-        said = f"{account.account} owns the schema, or may: it could switch the fence off"
-        yield ok("account", said, "right for migrations; give every process an account of its own")
-    else:
-        yield ok("account", f"{account.account}, neither a superuser nor an owner")
-
-
-SESSIONS: tuple[Examination, ...] = (_connections, _long_transactions)
-RECORDS: tuple[Examination, ...] = (
-    _epoch,
-    _prepared_transactions,
-    _workers,
-    _leases,
-    _stored_sizes,
-    _roles,
-)

@@ -1,9 +1,9 @@
-"""The options for metrics of a long-running command, and what they set up around it."""
+"""The options --metrics-… and --health-file, which `worker` and `reconciler` share."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import click
 
 from faultline.metrics import Part, switch_on
-from faultline.workers.roster import Roster
-from faultline.workers.supervisor import Supervisor
 
 Command = Callable[..., None]
 
@@ -66,6 +64,15 @@ def metrics_options(command: Command) -> Command:
     return with_metrics
 
 
+def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--health-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="FAULTLINE_HEALTH_FILE",
+        help="Keep a small file up to date, for `faultline health` to read.",
+    )(command)
+
+
 @contextmanager
 def measuring(options: MetricsOptions, *parts: Part) -> Iterator[None]:
     """Count metrics and serve them, if metrics are enabled."""
@@ -80,39 +87,3 @@ def measuring(options: MetricsOptions, *parts: Part) -> Iterator[None]:
             yield
         return
     yield
-
-
-def supervise(
-    command: Sequence[str],
-    *,
-    count: int,
-    options: MetricsOptions,
-    parts: Sequence[Part],
-    health_file: Path | None = None,
-) -> int:
-    """Run so many processes, and serve the metrics of all of them; the exit code."""
-    roster = None if health_file is None else Roster(health_file)
-
-    def health_of(slot: int) -> Sequence[str]:
-        return () if roster is None else ("--health-file", str(roster.file_of(slot)))
-
-    if not options.port:
-        return Supervisor(command, count=count, options=health_of, roster=roster).run()
-    from faultline.metrics.endpoint import Endpoint, read_token
-    from faultline.metrics.slots import Slots
-
-    with Slots(count) as slots:
-        registry = slots.registry(*parts)
-        token = read_token(options.token_file)
-        with Endpoint(registry, host=options.host, port=options.port, token=token):
-            return Supervisor(
-                [*command, "--metrics-port", "0"],
-                count=count,
-                options=lambda slot: (
-                    *health_of(slot),
-                    "--metrics-files",
-                    str(slots.files_of(slot)),
-                ),
-                on_end=slots.free,
-                roster=roster,
-            ).run()

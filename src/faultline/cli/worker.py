@@ -1,25 +1,29 @@
-"""The long-running commands: worker and reconciler."""
+"""The command `worker`: runs jobs, in one process or in several supervised ones."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
-from faultline.cli.command_line import without_url
 from faultline.cli.context import Context
-from faultline.cli.measuring import MetricsOptions, measuring, metrics_options, supervise
-from faultline.cli.retention import retention_options
-from faultline.cli.schema import require_schema
+from faultline.cli.database_url_option import without_url
+from faultline.cli.retention_options import retention_options
+from faultline.cli.service_options import (
+    MetricsOptions,
+    health_file_option,
+    measuring,
+    metrics_options,
+)
+from faultline.cli.session import require_schema
 from faultline.config import Retention, WorkerSettings
 from faultline.errors import InvalidSettings
 from faultline.events import Event, emit
@@ -31,19 +35,11 @@ from faultline.reconciler import Reconciler
 from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush
 from faultline.workers import Worker, stacks
-from faultline.workers.supervisor import DRAINED, DRAINED_STUCK
+from faultline.workers.roster import Roster
+from faultline.workers.supervisor import DRAINED, DRAINED_STUCK, Supervisor
 
 DEFAULTS = WorkerSettings()
 _CLOSING_SECONDS = 5.0
-
-
-def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--health-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="FAULTLINE_HEALTH_FILE",
-        help="Keep a small file up to date, for `faultline health` to read.",
-    )(command)
 
 
 @click.command()
@@ -133,7 +129,7 @@ def worker(
         context.tell_environment()
         command = _single_process_command()
         with Termination():
-            code = supervise(
+            code = _supervise(
                 command, count=processes, options=metrics, parts=parts, health_file=health_file
             )
         sys.exit(code)
@@ -253,27 +249,37 @@ def _single_process_command() -> list[str]:
     return [sys.executable, "-m", "faultline", *without_url(sys.argv[1:]), "--processes", "1"]
 
 
-@click.command()
-@health_file_option
-@metrics_options
-@retention_options
-@click.pass_obj
-def reconciler(
-    context: Context, health_file: Path | None, metrics: MetricsOptions, retention: Retention
-) -> None:
-    """Give back what dead workers hold. Every worker does this too; any number may run."""
-    with Termination() as termination, pulsing(health_file, "reconciler") as pulse:
-        require_schema(context.database_url, require_fence)
-        with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
-            service = Reconciler(context.database_url, retention)
-            termination.run(lambda: _run_reconciler(service, pulse, termination))
+def _supervise(
+    command: Sequence[str],
+    *,
+    count: int,
+    options: MetricsOptions,
+    parts: Sequence[Part],
+    health_file: Path | None = None,
+) -> int:
+    """Run so many processes, and serve the metrics of all of them; the exit code."""
+    roster = None if health_file is None else Roster(health_file)
 
+    def health_of(slot: int) -> Sequence[str]:
+        return () if roster is None else ("--health-file", str(roster.file_of(slot)))
 
-async def _run_reconciler(
-    service: Reconciler, pulse: Pulse | None, termination: Termination
-) -> None:
-    if pulse is not None:
-        pulse.follow(service.vitals)
-    task = asyncio.create_task(service.run())
-    with termination.listening(task.cancel), contextlib.suppress(asyncio.CancelledError):
-        await task
+    if not options.port:
+        return Supervisor(command, count=count, options=health_of, roster=roster).run()
+    from faultline.metrics.endpoint import Endpoint, read_token
+    from faultline.metrics.slots import Slots
+
+    with Slots(count) as slots:
+        registry = slots.registry(*parts)
+        token = read_token(options.token_file)
+        with Endpoint(registry, host=options.host, port=options.port, token=token):
+            return Supervisor(
+                [*command, "--metrics-port", "0"],
+                count=count,
+                options=lambda slot: (
+                    *health_of(slot),
+                    "--metrics-files",
+                    str(slots.files_of(slot)),
+                ),
+                on_end=slots.free,
+                roster=roster,
+            ).run()

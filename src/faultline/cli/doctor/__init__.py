@@ -1,0 +1,5 @@
+"""The command `doctor` and its checks."""
+
+from faultline.cli.doctor.command import doctor
+
+__all__ = ["doctor"]

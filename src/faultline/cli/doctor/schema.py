@@ -1,0 +1,78 @@
+"""Checks of `doctor` on the schema: version, search path, owner and roles."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from faultline.cli.doctor.check import Check, ok, problem, warning
+from faultline.postgres.migrate import (
+    functions_sql,
+    installed_version,
+    latest_version,
+    schema_tables,
+)
+from faultline.postgres.sessions import Connection, run
+from faultline.statements import server
+
+_OUR_SCHEMA = "faultline"
+
+
+def schema(conn: Connection) -> Iterator[Check]:
+    installed, wanted = installed_version(conn), latest_version()
+    if installed > wanted:
+        said = f"version {installed}, newer than the {wanted} that this Faultline knows"
+        yield problem("schema", said, "upgrade the faultline package")
+    elif installed < wanted:
+        said = f"version {installed} of {wanted}" if installed else "not installed"
+        yield problem("schema", said, "faultline migrate")
+    else:
+        yield ok("schema", f"version {installed}")
+        ours = hashlib.sha256(functions_sql().encode()).hexdigest()
+        if run(conn, server.functions_fingerprint()) != f"functions {ours}":
+            said = "its functions are those of another release"
+            yield warning("functions", said, "faultline migrate")
+
+
+def search_path(conn: Connection) -> Iterator[Check]:
+    """An account of our schema's name has that schema first in its path, by "$user"."""
+    account, path = run(conn, server.account_search_path())
+    schemas = [each.strip().strip('"').replace("$user", account) for each in path.split(",")]
+    strays = run(conn, server.other_tables(sorted(schema_tables())))
+    if strays:
+        yield warning(
+            "tables in the schema faultline",
+            f"not Faultline's own: {', '.join(strays)}",
+            f"ALTER TABLE {_OUR_SCHEMA}.{strays[0]} SET SCHEMA public, and likewise for the others",
+        )
+    before_public = schemas[: schemas.index("public")] if "public" in schemas else schemas
+    if _OUR_SCHEMA in before_public:
+        yield warning(
+            "search_path",
+            f"{path}: tables that the account {account} creates go to the schema {_OUR_SCHEMA}",
+            f"ALTER ROLE {account} SET search_path = public",
+        )
+    else:
+        yield ok("search_path", path)
+
+
+def roles(conn: Connection) -> Iterator[Check]:
+    in_use = run(conn, server.roles_in_use())
+    account = run(conn, server.identity())
+    owner = run(conn, server.schema_owner())
+    if len(in_use) < len(server.ROLES):
+        said = "not applied: every process needs the account of the schema's owner"
+        yield ok("roles", said, "faultline migrate --roles, then grant them: least privilege")
+    elif owner.can_log_in:
+        said = f"in use, but the schema belongs to {owner.name}, which can log in and switch the fence off"
+        yield warning("roles", said, "faultline migrate --roles hands it to faultline_owner")
+    else:
+        yield ok("roles", f"{', '.join(in_use)}; the schema belongs to {owner.name}")
+    if account.is_superuser:
+        said = f"{account.account} is a superuser, whom no guard can hold"
+        yield ok("account", said, "fine for development; give workers an account of their own")
+    elif owner.is_us:
+        said = f"{account.account} owns the schema, or may: it could switch the fence off"
+        yield ok("account", said, "right for migrations; give every process an account of its own")
+    else:
+        yield ok("account", f"{account.account}, neither a superuser nor an owner")

@@ -1,0 +1,52 @@
+"""The command `reconciler`: requeues the jobs of dead workers until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import click
+
+from faultline.cli.context import Context
+from faultline.cli.retention_options import retention_options
+from faultline.cli.service_options import (
+    MetricsOptions,
+    health_file_option,
+    measuring,
+    metrics_options,
+)
+from faultline.cli.session import require_schema
+from faultline.config import Retention
+from faultline.health.pulse import Pulse, pulsing
+from faultline.metrics import Part
+from faultline.postgres.migrate import require_fence
+from faultline.reconciler import Reconciler
+from faultline.termination import Termination
+from faultline.tracing.export import exporting
+
+
+@click.command()
+@health_file_option
+@metrics_options
+@retention_options
+@click.pass_obj
+def reconciler(
+    context: Context, health_file: Path | None, metrics: MetricsOptions, retention: Retention
+) -> None:
+    """Give back what dead workers hold. Every worker does this too; any number may run."""
+    with Termination() as termination, pulsing(health_file, "reconciler") as pulse:
+        require_schema(context.database_url, require_fence)
+        with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
+            service = Reconciler(context.database_url, retention)
+            termination.run(lambda: _run_reconciler(service, pulse, termination))
+
+
+async def _run_reconciler(
+    service: Reconciler, pulse: Pulse | None, termination: Termination
+) -> None:
+    if pulse is not None:
+        pulse.follow(service.vitals)
+    task = asyncio.create_task(service.run())
+    with termination.listening(task.cancel), contextlib.suppress(asyncio.CancelledError):
+        await task
