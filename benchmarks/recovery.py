@@ -20,13 +20,13 @@ from faultline.config import WorkerSettings
 from faultline.postgres.sessions import Connection, connect
 from faultline.postgres.sessions import run as run_statement
 from faultline.statements import protocol
-from faultline_drills.measures import quantile
+from faultline_drills.judging.measures import quantile
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.recovery import measure_recovery
 from faultline_drills.recovery.endless_task import linger
 from faultline_drills.report.plots import INK, new_figure
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
-from faultline_drills.witness import Witness
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,7 +101,7 @@ def measure_stops(
 
 def _start_worker(crew: ExitStack, url: str, queue: str) -> None:
     app = "faultline_drills.recovery.endless_task:app"
-    witness = Witness("worker", app=app, url=url, options=["--queues", queue])
+    witness = ObservedProcess("worker", app=app, url=url, options=["--queues", queue])
     crew.callback(witness.end)
 
 

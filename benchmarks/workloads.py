@@ -11,7 +11,7 @@ from benchmarks.drain import wait_until_finished
 from benchmarks.peer import Peer
 from benchmarks.processes import PeerFailed
 from benchmarks.trial import Trial
-from faultline_drills.measures import quantile
+from faultline_drills.judging.measures import quantile
 
 BULK = 1000
 LATENCY_JOBS = 200

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from faultline_drills.checker import Judgement, Verdict
+from faultline_drills.judging.checker import Judgement, Verdict
 
 Tally = Callable[..., None]
 

@@ -15,7 +15,7 @@ from benchmarks.servers import settle
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import epochs
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 
 QUEUES = ("default", "second")
 _PRIORITY = 5  # the default

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from faultline import embedded
 from faultline.postgres.migrate import migrate
-from faultline_drills.witness import Witness
+from faultline_drills.processes.observed_process import ObservedProcess
 
 HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 40.0
@@ -58,7 +58,7 @@ class Shop:
         self._processes = processes
         self.conn.execute("CREATE SCHEMA shop; CREATE TABLE shop.payments (invoice int)")
 
-    def worker(self, queues: str, *options: str) -> Witness:
+    def worker(self, queues: str, *options: str) -> ObservedProcess:
         return self._run("worker", "--queues", queues, *options)
 
     def inspector(self, reports: Path) -> str:
@@ -70,9 +70,9 @@ class Shop:
 
         return str(wait_until(address, "the inspector's start"))
 
-    def _run(self, command: str, *options: str) -> Witness:
+    def _run(self, command: str, *options: str) -> ObservedProcess:
         environment = {"PYTHONPATH": str(HERE)}
-        witness = Witness(
+        witness = ObservedProcess(
             command,
             app="shop:app",
             url=self.url,
@@ -176,7 +176,7 @@ class Camera:
 
 
 def take_pictures(
-    shop_: Shop, camera: Camera, job_id: str, stopped_worker: Witness, has_reports: bool
+    shop_: Shop, camera: Camera, job_id: str, stopped_worker: ObservedProcess, has_reports: bool
 ) -> None:
     light, dark = camera.open(), camera.open(scheme="dark")
     phone = camera.open(viewport=PHONE)

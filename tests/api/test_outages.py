@@ -77,7 +77,7 @@ def test_while_the_database_is_away_everything_says_so_and_afterwards_everything
     answer = client.post("/jobs", json={"task": "t", "idempotency_key": "outage"})
     assert (answer.status_code, code_of(answer)) == (503, "database_unavailable")
     assert "idempotency key" in answer.json()["error"]["hint"]
-    proxy.flow()
+    proxy.clear_faults()
     wait_until_well(client)
     assert client.post("/jobs", json={"task": "t", "idempotency_key": "outage"}).status_code == 201
     assert client.get("/health").json()["status"] == "ok"
@@ -95,7 +95,7 @@ def test_a_crowd_during_an_outage_is_answered_and_leaves_nothing_behind(
     proxy.refuse_connections()
     proxy.reset_all()
     assert {code_of(answer) for answer in answers()} <= {"database_unavailable", "overloaded"}
-    proxy.flow()
+    proxy.clear_faults()
     wait_until_well(client)
     deadline = time.monotonic() + BOUND_SECONDS
     # A slow machine may turn some away; what was left behind would stay.
@@ -114,7 +114,7 @@ def test_a_request_that_gets_no_answer_from_the_database_is_given_up_in_time(
             assert answer.status_code == 503
             assert code_of(answer) in ("database_timeout", "database_unavailable")
     finally:
-        proxy.flow()
+        proxy.clear_faults()
         proxy.reset_all()
     wait_until_well(hasty)
     wait_until_well(hasty, "/queues")
@@ -125,11 +125,11 @@ def test_a_lost_answer_and_a_retry_with_the_same_key_make_one_job(
 ) -> None:
     """The enqueue is done, its answer does not arrive: nobody but the key knows."""
     job = {"task": "t", "idempotency_key": "lost answer"}
-    trap = proxy.on(Match(text="faultline.enqueue_many"), Action.SWALLOW_REPLY)
-    while trap.message is None:  # on a busy machine its time may be up before it has asked
+    interception = proxy.on(Match(text="faultline.enqueue_many"), Action.DROP_REPLY)
+    while interception.message is None:  # on a busy machine its time may be up before it has asked
         lost = hasty.post("/jobs", json=job)
         assert (lost.status_code, code_of(lost)) == (503, "database_timeout")
-    assert trap.wait(BOUND_SECONDS) is not None
+    assert interception.wait(BOUND_SECONDS) is not None
     again = client.post("/jobs", json=job)
     assert (again.status_code, again.json()["existing"]) == (200, True)
 
@@ -142,7 +142,7 @@ def test_a_server_that_starts_too_early_works_as_soon_as_it_can(empty_database_u
         with served(proxy.url) as server, client_of(server, no_key) as client:
             assert client.get("/health").status_code == 503
             assert client.get("/queues").status_code == 503
-            proxy.flow()
+            proxy.clear_faults()
             assert client.get("/health").status_code == 200
             for path in ("/ready", "/queues"):
                 answer = client.get(path)

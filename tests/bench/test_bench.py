@@ -20,7 +20,7 @@ from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import connect
 from faultline_drills.bench import STEPS
 from faultline_drills.bench.bench import prepare
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 
 RATES = {"bulk_enqueue", "single_enqueue", "drain", "drain_write"}
 TIMES = {"round_trip", "commit", "commit_unflushed", "start_latency", "commit_latency", "recovery"}

@@ -7,7 +7,7 @@ import pytest
 from faultline.errors import InvalidInput
 from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind, run_campaign
 from faultline_drills.campaign.fault_plan import count_by_kind, plan_jobs
-from faultline_drills.checker import Verdict
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.subjects import Subject
 from tests.proof import Tally, until_shown
 

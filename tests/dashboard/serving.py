@@ -15,7 +15,7 @@ import uvicorn
 
 from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
-from faultline_drills.witness import Witness
+from faultline_drills.processes.observed_process import ObservedProcess
 
 TIMEOUT_SECONDS = 40.0
 APP = "faultline_drills.race.payment_task:app"  # its tasks are not run
@@ -32,7 +32,7 @@ class ServerProcess:
     """A `faultline` command that serves HTTP. The constructor waits until it listens."""
 
     def __init__(self, database_url: str, command: str, *options: str) -> None:
-        self._witness = Witness(
+        self._witness = ObservedProcess(
             command, app=APP, url=database_url, command=command, options=options
         )
         self.url = self._wait_for_address()
@@ -44,7 +44,7 @@ class ServerProcess:
             if found := re.search(r"http://[\d.]+:\d+", output):
                 return found[0]
             time.sleep(0.01)
-        output = self._witness.last_words()
+        output = self._witness.recent_output()
         self._witness.end()
         raise AssertionError(f"the server does not listen: {output}")
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, expect
 from faultline.postgres.sessions import run
 from faultline.statements import keys
 from faultline.statements.keys import Scope
-from faultline_drills.witness import Witness
+from faultline_drills.processes.observed_process import ObservedProcess
 from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue, state, value
 
@@ -37,14 +37,14 @@ def operator_tab(database_url: str, open_tab: OpenTab, processes: ExitStack) -> 
     port = str(free_port())
     # Without a cache, a revoked key is refused at the next request.
     options = ["--port", port, "--key-cache-seconds", "0"]
-    api = Witness("api", app=APP, url=database_url, command="api", options=options)
+    api = ObservedProcess("api", app=APP, url=database_url, command="api", options=options)
     processes.callback(api.end)
     inspector = start_inspector(database_url, api_url=f"http://127.0.0.1:{port}")
     processes.callback(inspector.end)
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_listening(port):
-        assert api.is_alive, api.last_words()
-        assert time.monotonic() < deadline, api.last_words()
+        assert api.is_alive, api.recent_output()
+        assert time.monotonic() < deadline, api.recent_output()
         time.sleep(0.02)
     return open_tab(inspector.url)
 

@@ -40,7 +40,7 @@ def test_a_database_outage_and_its_end_are_shown(
     expect(tab.find("td[data-label=Due]")).to_have_text("1")  # the last data stays
 
     enqueue(conn)
-    proxy.flow()
+    proxy.clear_faults()
     expect(banner).to_have_count(0)
     expect(tab.find("td[data-label=Due]")).to_have_text("2")
     expect(tab.find(".page[data-outdated]")).to_have_count(0)

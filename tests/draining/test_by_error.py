@@ -21,8 +21,8 @@ def test_what_it_was_running_is_handed_back_with_all_of_its_attempts(
 
     stage.conn.execute(NO_CLAIMS)
 
-    assert worker.wait() == 1, worker.last_words()
-    [leaving] = worker.heard("worker_draining")
+    assert worker.wait() == 1, worker.recent_output()
+    [leaving] = worker.events_named("worker_draining")
     assert leaving["cause"] == "error"
     assert stage.job(running)[:2] == ("queued", 0)
     assert stage.outcomes(running) == ["released"]

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline_drills.pooler import TRANSACTION, lacking, pooler_to
+from faultline_drills.servers.pooler import TRANSACTION, lacking, pooler_to
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage

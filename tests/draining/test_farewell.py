@@ -68,4 +68,4 @@ def test_a_signal_while_python_takes_itself_down_is_no_death_by_it(
     process.send(second)
     end.touch()
 
-    assert process.wait() == 0, process.last_words()
+    assert process.wait() == 0, process.recent_output()

@@ -9,7 +9,7 @@ import pytest
 
 from faultline.task import Task
 from faultline_drills.proxy import Action, Match, Proxy
-from faultline_drills.proxy.wire import Kind
+from faultline_drills.proxy.wire import MessageKind
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import BOUND_SECONDS, Stage
@@ -41,12 +41,12 @@ def test_a_job_that_is_running_is_finished_and_no_other_is_begun(
     late = stage.enqueue(apps.pay)
     stage.open("go")
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("succeeded", 1)
     assert stage.payments(job_id) == 1
     assert stage.job(late)[:2] == ("queued", 0)
     assert stage.count("FROM faultline.workers") == 0
-    assert worker.heard("worker_stopped", jobs=1, stuck_threads=0)
+    assert worker.events_named("worker_stopped", jobs=1, stuck_threads=0)
 
 
 def test_leases_are_renewed_while_running_jobs_finish(fleet: Fleet, stage: Stage) -> None:
@@ -59,11 +59,11 @@ def test_leases_are_renewed_while_running_jobs_finish(fleet: Fleet, stage: Stage
     stage.wait_past_the_lease(job_id)
     stage.open("go")
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("succeeded", 1)
-    assert worker.heard("commit_ok", job_id=job_id, token=1)
+    assert worker.events_named("commit_ok", job_id=job_id, token=1)
     assert stage.payments(job_id) == 1
-    assert not other.heard("lease_acquired")
+    assert not other.events_named("lease_acquired")
 
 
 @pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)
@@ -76,8 +76,8 @@ def test_a_job_that_does_not_finish_in_time_is_handed_back_without_using_up_an_a
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
-    assert worker.heard("job_released", job_id=job_id, token=1)
+    assert worker.wait() == 0, worker.recent_output()
+    assert worker.events_named("job_released", job_id=job_id, token=1)
     assert stage.job(job_id)[:2] == ("queued", 0)
     assert stage.outcomes(job_id) == ["released"]
     assert stage.payments(job_id) == 0
@@ -99,7 +99,7 @@ def test_a_second_signal_hands_back_at_once(fleet: Fleet, stage: Stage) -> None:
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("queued", 0)
     assert stage.count("FROM faultline.workers") == 0
 
@@ -114,9 +114,9 @@ def test_a_handler_that_cannot_be_interrupted_keeps_neither_the_process_nor_the_
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 1, worker.last_words()  # not a clean end
-    assert worker.heard("worker_stopped", stuck_threads=1)
-    [stuck] = [each for each in worker.heard("degraded", job_id=job_id) if "task" in each]
+    assert worker.wait() == 1, worker.recent_output()  # not a clean end
+    assert worker.events_named("worker_stopped", stuck_threads=1)
+    [stuck] = [each for each in worker.events_named("degraded", job_id=job_id) if "task" in each]
     assert "in cannot_be_interrupted: time.sleep" in stuck["frame"]
     assert stuck["frame"].split(":")[0] in stuck["stack"]
     assert stage.job(job_id)[:2] == ("queued", 0)
@@ -135,7 +135,7 @@ def test_an_async_handler_that_will_not_be_cancelled_does_not_keep_the_process_a
     worker.send(signal.SIGTERM)
     stage.wait_for_mark(job_id, "refused to be cancelled")
 
-    assert worker.wait() == 1, worker.last_words()
+    assert worker.wait() == 1, worker.recent_output()
     assert stage.count("FROM faultline.workers") == 0
 
 
@@ -143,7 +143,7 @@ def test_an_idle_worker_stops_at_once(fleet: Fleet, stage: Stage) -> None:
     worker = fleet.started(*LONG_DRAIN, "--poll-seconds", "600")
     stage.wait_for_session("heartbeat", "faultline.heartbeat(")  # before that it is not idle
     worker.send(signal.SIGTERM)
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.count("FROM faultline.workers") == 0
 
 
@@ -155,13 +155,14 @@ def test_a_word_to_leave_that_comes_while_a_connection_breaks_is_not_lost(
     start = fleet.worker if service == "worker" else fleet.reconciler
     process = start(url=proxy.url)
     look = proxy.on(Match(text="vanished_workers", nth=3), Action.HOLD)
-    assert look.wait(BOUND_SECONDS), process.last_words()
+    assert look.wait(BOUND_SECONDS), process.recent_output()
 
     process.send(signal.SIGTERM)
     stage.wait_until(
-        lambda: any(message.kind is Kind.CANCEL for message in proxy.log), "no query is cancelled"
+        lambda: any(message.kind is MessageKind.CANCEL for message in proxy.log),
+        "no query is cancelled",
     )
     proxy.reset_all()
-    proxy.flow()
+    proxy.clear_faults()
 
-    assert process.wait() == 0, process.last_words()
+    assert process.wait() == 0, process.recent_output()

@@ -16,37 +16,37 @@ LONG_LEASE = ("--lease-seconds", "600", "--no-reconciler")
 CLAIM = "faultline.claim("
 
 
-@pytest.mark.parametrize("action", [Action.HOLD, Action.SWALLOW_REPLY])
+@pytest.mark.parametrize("action", [Action.HOLD, Action.DROP_REPLY])
 def test_a_claim_that_is_not_answered_does_not_keep_the_worker(
     fleet: Fleet, stage: Stage, proxy: Proxy, action: Action
 ) -> None:
     """Whether or not the claim took effect, its job is waiting afterwards, with all of its attempts."""
     job_id = stage.enqueue(apps.pay)
-    trap = proxy.on(Match(text=CLAIM), action)
+    interception = proxy.on(Match(text=CLAIM), action)
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
-    assert trap.wait(BOUND_SECONDS), worker.last_words()
-    if action is Action.SWALLOW_REPLY:
+    assert interception.wait(BOUND_SECONDS), worker.recent_output()
+    if action is Action.DROP_REPLY:
         stage.wait_for_state(job_id, "running")
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.count("FROM faultline.workers") == 0
     assert stage.job(job_id)[:2] == ("queued", 0)
-    assert stage.outcomes(job_id) == (["released"] if action is Action.SWALLOW_REPLY else [])
+    assert stage.outcomes(job_id) == (["released"] if action is Action.DROP_REPLY else [])
 
 
 def test_a_registration_that_is_not_answered_does_not_keep_it_either(
     fleet: Fleet, stage: Stage, proxy: Proxy
 ) -> None:
-    trap = proxy.on(Match(text="faultline.register_worker("), Action.HOLD)
+    interception = proxy.on(Match(text="faultline.register_worker("), Action.HOLD)
     worker = fleet.worker(*LONG_LEASE, url=proxy.url)
-    assert trap.wait(BOUND_SECONDS), worker.last_words()
+    assert interception.wait(BOUND_SECONDS), worker.recent_output()
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
-    assert not worker.heard("worker_started")
+    assert worker.wait() == 0, worker.recent_output()
+    assert not worker.events_named("worker_started")
 
 
 def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(fleet: Fleet, stage: Stage) -> None:
@@ -64,7 +64,7 @@ def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(fleet: Fleet, sta
         worker.wait_for_event("worker_draining", running=1)
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(running)[:2] == ("queued", 0)
     assert stage.count("FROM faultline.workers") == 0
 
@@ -80,7 +80,7 @@ def test_a_database_that_answers_nothing_at_all_does_not_keep_it(
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id).state == "running"
 
 

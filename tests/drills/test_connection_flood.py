@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline_drills.checker import Verdict
 from faultline_drills.drill import run_drill
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, all_scenarios
 
 # What Python runs first in every process that the drill starts.

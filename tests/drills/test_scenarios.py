@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from faultline_drills.checker import Verdict
 from faultline_drills.drill import DrillReport, run_drill
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, all_scenarios
 from faultline_drills.subjects import Subject
 from tests.proof import TRIES, Tally, until_shown
@@ -13,7 +13,12 @@ from tests.proof import TRIES, Tally, until_shown
 SCENARIOS = all_scenarios()
 # These ask the verbs themselves, and nothing takes effect twice while they do. Whether a failure that is
 # let through late breaks a rule as well is chance: the story says that it was.
-JUDGED_BY_THEIR_STORY = ("wrong_papers", "one_guard_down", "edge_of_the_lease", "late_failure")
+JUDGED_BY_THEIR_STORY = (
+    "mismatched_token_or_lease",
+    "one_guard_disabled",
+    "commit_at_lease_expiry",
+    "stale_failure_report",
+)
 TRIES_SECONDS = 300  # a drill that waits in vain does so for a minute, and may be tried three times
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 
@@ -44,8 +49,8 @@ def test_the_same_drill_finds_the_queue_without_a_fence_out(
     for _ in range(TRIES):  # whether its lateness breaks more than the story is chance
         report = play(name, Subject.NAIVE, server_url)
         rules = {finding.rule for finding in report.judgement.findings}
-        if rules != {"the_story"} or name in JUDGED_BY_THEIR_STORY:
+        if rules != {"scenario_expectation"} or name in JUDGED_BY_THEIR_STORY:
             break
     tally("drill on the control", scenarios=1)
     assert report.judgement.verdict is Verdict.INVALID
-    assert rules != {"the_story"} or name in JUDGED_BY_THEIR_STORY, rules
+    assert rules != {"scenario_expectation"} or name in JUDGED_BY_THEIR_STORY, rules

@@ -9,8 +9,8 @@ import pytest
 from faultline.statements import protocol
 from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
-from faultline_drills.checker import Verdict
 from faultline_drills.explorer import ExploreReport, explore
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.subjects import Subject, install
 from tests.explorer.mutants import MUTANTS, SqlMutant
 from tests.proof import Tally

@@ -19,7 +19,7 @@ from faultline_drills.explorer import explore
 from faultline_drills.explorer.explorer import Counterexample
 from faultline_drills.explorer.interleaving_diagram import draw
 from faultline_drills.explorer.replay_file import load, replay_interleaving, save
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from faultline.embedded import temporary_server
 from faultline.postgres.migrate import migrate
-from faultline_drills.arena import Arena
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Member, lacking
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, ClusterMember, lacking
+from faultline_drills.context import DrillContext
 from faultline_drills.scenario import DrillSettings
 from tests.conftest import roomy_memory
 
 Connection = psycopg.Connection[Any]
-Open = Callable[[Member], Connection]
+Open = Callable[[ClusterMember], Connection]
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +30,12 @@ def cluster() -> Iterator[Cluster]:
             temporary_server(settings=MEMBER_SETTINGS, parent=roomy_memory())
         )
         migrate(server.url)
-        arena = Arena(server.url, DrillSettings(), server=server, stack=stack)
-        yield Cluster(arena, standbys=0)
+        drill = DrillContext(server.url, DrillSettings(), server=server, stack=stack)
+        yield Cluster(drill, standbys=0)
 
 
 @pytest.fixture
-def primary(cluster: Cluster) -> Member:
+def primary(cluster: Cluster) -> ClusterMember:
     """With nothing to do: what the last test left is called off."""
     with psycopg.connect(cluster.primary.url, autocommit=True) as conn:
         conn.execute(
@@ -45,7 +45,7 @@ def primary(cluster: Cluster) -> Member:
 
 
 @contextmanager
-def one_more(cluster: Cluster) -> Iterator[Member]:
+def one_more(cluster: Cluster) -> Iterator[ClusterMember]:
     made = cluster.add_standby()
     try:
         yield made
@@ -55,13 +55,13 @@ def one_more(cluster: Cluster) -> Iterator[Member]:
 
 
 @pytest.fixture
-def standby(cluster: Cluster) -> Iterator[Member]:
+def standby(cluster: Cluster) -> Iterator[ClusterMember]:
     with one_more(cluster) as made:
         yield made
 
 
 @pytest.fixture
-def other_standby(cluster: Cluster, standby: Member) -> Iterator[Member]:
+def other_standby(cluster: Cluster, standby: ClusterMember) -> Iterator[ClusterMember]:
     with one_more(cluster) as made:
         yield made
 
@@ -70,7 +70,7 @@ def other_standby(cluster: Cluster, standby: Member) -> Iterator[Member]:
 def open_session() -> Iterator[Open]:
     with ExitStack() as opened:
 
-        def make(member: Member) -> Connection:
+        def make(member: ClusterMember) -> Connection:
             return opened.enter_context(psycopg.connect(member.url, autocommit=True))
 
         yield make

@@ -17,10 +17,10 @@ from faultline.postgres.sessions import connect, make_async_pool, make_pool, run
 from faultline.statements.protocol import claim
 from faultline.steady import steady_now
 from faultline.workers.leases import Lease
-from faultline_drills import pooler
-from faultline_drills.cluster import Cluster, Member
-from faultline_drills.pooler import Pooler, pooler_to
+from faultline_drills.cluster import Cluster, ClusterMember
 from faultline_drills.proxy import proxy_to
+from faultline_drills.servers import pooler
+from faultline_drills.servers.pooler import Pooler, pooler_to
 from tests.api.served import client_of, make_key, served
 from tests.protocol.steps import enqueue
 from tests.running import wait_until
@@ -29,7 +29,7 @@ LEASE_SECONDS = 300.0
 
 
 @pytest.fixture
-def pooled(cluster: Cluster, primary: Member) -> Iterator[Pooler]:
+def pooled(cluster: Cluster, primary: ClusterMember) -> Iterator[Pooler]:
     if missing := pooler.lacking():
         pytest.skip(missing)
     with pooler_to(primary.url) as running:
@@ -37,7 +37,7 @@ def pooled(cluster: Cluster, primary: Member) -> Iterator[Pooler]:
 
 
 @pytest.fixture
-def claimed(primary: Member) -> Claim:
+def claimed(primary: ClusterMember) -> Claim:
     with connect(primary.url) as conn:
         enqueue(conn)
         (found,) = run(
@@ -52,17 +52,17 @@ def lease_of(found: Claim) -> Lease:
 
 
 def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
-    pooled: Pooler, primary: Member, standby: Member, claimed: Claim
+    pooled: Pooler, primary: ClusterMember, standby: ClusterMember, claimed: Claim
 ) -> None:
     url = pooled.url(primary.url)
     with make_pool(url, max_size=2, application_name="test") as pool:
         pool.putconn(pool.getconn())  # opened while it was the primary
-        pooled.aim(standby.url)
+        pooled.redirect(standby.url)
         job = Job(claimed, lease_of(claimed), lambda: pool, None)
         with pytest.raises(FaultlineError), job.transaction():
             raise AssertionError("the block was opened on a standby")
         assert job._is_blameless
-        pooled.aim(primary.url)
+        pooled.redirect(primary.url)
         again = Job(claimed, lease_of(claimed), lambda: pool, None)
         with again.transaction():
             pass
@@ -70,19 +70,19 @@ def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
 
 
 def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
-    pooled: Pooler, primary: Member, standby: Member, claimed: Claim
+    pooled: Pooler, primary: ClusterMember, standby: ClusterMember, claimed: Claim
 ) -> None:
     async def main() -> None:
         url = pooled.url(primary.url)
         async with make_async_pool(url, max_size=2, application_name="test") as pool:
             await pool.putconn(await pool.getconn())
-            pooled.aim(standby.url)
+            pooled.redirect(standby.url)
             job = Job(claimed, lease_of(claimed), _no_pool, pool)
             with pytest.raises(FaultlineError):
                 async with job.transaction():
                     raise AssertionError("the block was opened on a standby")
             assert job._is_blameless
-            pooled.aim(primary.url)
+            pooled.redirect(primary.url)
             async with Job(claimed, lease_of(claimed), _no_pool, pool).transaction():
                 pass
 
@@ -94,7 +94,7 @@ def _no_pool() -> NoReturn:
 
 
 def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_primary(
-    pooled: Pooler, primary: Member, standby: Member
+    pooled: Pooler, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     app = Faultline(pooled.url(primary.url))
 
@@ -104,12 +104,12 @@ def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_prima
 
     async def both() -> None:
         await pay.enqueue_async()
-        pooled.aim(standby.url)
+        pooled.redirect(standby.url)
         with pytest.raises(DatabaseUnavailable, match="standby"):
             await pay.enqueue_async()
         with pytest.raises(DatabaseUnavailable, match="standby"):
             pay.enqueue()
-        pooled.aim(primary.url)
+        pooled.redirect(primary.url)
         await pay.enqueue_async()
         pay.enqueue()
         await app.aclose()
@@ -119,7 +119,7 @@ def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_prima
 
 
 def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
-    cluster: Cluster, primary: Member, standby: Member
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     """The URL asks for any server, so that sessions with the standby are opened, and then closed."""
     with (
@@ -136,8 +136,8 @@ def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
 
         assert status() == 201
         assert is_ready()
-        proxy.aim(standby.url)
+        proxy.redirect(standby.url)
         proxy.reset_all()
         wait_until(lambda: status() == 503 and not is_ready(), "the standby")
-        proxy.aim(primary.url)  # what was opened to the standby stays there
+        proxy.redirect(primary.url)  # what was opened to the standby stays there
         wait_until(lambda: status() == 201 and is_ready(), "the API's return")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import conninfo, sql
 
-from faultline_drills.cluster import Cluster, Member
+from faultline_drills.cluster import Cluster, ClusterMember
 from tests.cli.conftest import Outcome, invoke
 
 
@@ -22,7 +22,7 @@ def names(outcome: Outcome) -> set[str]:
 
 
 def test_a_plain_cluster_is_told_of_the_setting_and_a_managed_one_of_its_manager(
-    cluster: Cluster, primary: Member, standby: Member
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     plain = invoke(primary.url, "doctor", "--json")
     assert "synchronous_standby_names" in found(plain, "synchronous standbys")["advice"]
@@ -43,7 +43,7 @@ def test_a_plain_cluster_is_told_of_the_setting_and_a_managed_one_of_its_manager
     [("streaming_replica", "CloudNativePG"), ("rds_superuser", "a managed service")],
 )
 def test_other_managers_are_known_by_their_roles(
-    cluster: Cluster, primary: Member, role: str, manager: str
+    cluster: Cluster, primary: ClusterMember, role: str, manager: str
 ) -> None:
     with psycopg.connect(primary.url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
@@ -55,7 +55,7 @@ def test_other_managers_are_known_by_their_roles(
 
 
 def test_tables_of_an_account_named_as_our_schema_are_found_and_foreseen(
-    cluster: Cluster, primary: Member
+    cluster: Cluster, primary: ClusterMember
 ) -> None:
     with psycopg.connect(primary.url, autocommit=True) as admin:
         admin.execute("CREATE ROLE faultline LOGIN SUPERUSER PASSWORD 'secret'")

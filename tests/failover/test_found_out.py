@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from faultline_drills.arena import Arena
-from faultline_drills.checker import Verdict
-from faultline_drills.cluster import Cluster, Load, lacking
+from faultline_drills.cluster import BackgroundLoad, Cluster, lacking
+from faultline_drills.context import DrillContext
 from faultline_drills.drill import DrillReport, run_drill
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, Play, find_scenario
 from tests.proof import until_shown
 
@@ -30,14 +30,14 @@ def broken_rules(report: DrillReport) -> set[str]:
 
 
 def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledged() -> None:
-    def promote_the_wrong_one(arena: Arena) -> None:
-        cluster = Cluster(arena, standbys=2)
+    def promote_the_wrong_one(drill: DrillContext) -> None:
+        cluster = Cluster(drill, standbys=2)
         behind = cluster.standbys[0]
         cluster.acknowledge_after(cluster.standbys)
-        load = Load(arena)
+        load = BackgroundLoad(drill)
         load.wait_for_commits(1, "that both standbys have")
         behind.follow(None)
-        load.wait_for_commits(arena.settings.jobs, "that one of them has")
+        load.wait_for_commits(drill.settings.jobs, "that one of them has")
         cluster.lose_primary()
         cluster.promote(behind)
         load.end()
@@ -49,12 +49,12 @@ def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledg
 def test_a_loss_is_excused_by_what_the_lost_server_had_and_by_nothing_else() -> None:
     story = find_scenario("asynchronous_failover")
 
-    def forget_what_was_lost(arena: Arena) -> None:
-        story.play(arena)
-        found = arena.abandoned.pop()
+    def forget_what_was_lost(drill: DrillContext) -> None:
+        story.play(drill)
+        found = drill.lost_states.pop()
         some = replace(found, jobs=frozenset(sorted(found.jobs)[1:]), commits=frozenset())
-        arena.abandoned.append(some)
+        drill.lost_states.append(some)
 
     rules = broken_rules(played_otherwise("asynchronous_failover", forget_what_was_lost))
     assert {"no_acknowledged_submit_is_lost", "reported_commits_are_in_the_ledger"} <= rules
-    assert not rules & {"at_most_one_effect", "tokens_are_given_once", "the_story"}
+    assert not rules & {"at_most_one_effect", "tokens_are_issued_once", "scenario_expectation"}

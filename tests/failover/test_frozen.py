@@ -27,7 +27,7 @@ from faultline.task import Task
 from faultline.workers import listener as listener_module
 from faultline.workers.leases import Lease
 from faultline.workers.listener import Listener
-from faultline_drills.cluster import as_one
+from faultline_drills.cluster import multi_host_url
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
 from tests.protocol.steps import enqueue
@@ -58,7 +58,7 @@ def freezing(database_url: str) -> Iterator[Proxy]:
 @pytest.fixture
 def both(freezing: Proxy, database_url: str) -> str:
     """The host that will freeze, and another way to the same database."""
-    return conninfo.make_conninfo(as_one([freezing.url, database_url]), connect_timeout=2)
+    return conninfo.make_conninfo(multi_host_url([freezing.url, database_url]), connect_timeout=2)
 
 
 def test_a_session_without_an_answer_is_closed_and_its_outcome_is_unknown(freezing: Proxy) -> None:
@@ -95,7 +95,7 @@ def test_a_host_that_was_reached_while_the_first_was_away_is_tried_first_from_th
     freezing.refuse_connections()
     other = port()
     assert other != freezing_port(freezing)
-    freezing.flow()
+    freezing.clear_faults()
     assert port() == other
     pool = make_pool(both, max_size=1, application_name="test")
     with pool:
@@ -244,7 +244,7 @@ def test_a_block_whose_server_freezes_after_the_handler_failed_gives_its_rollbac
 
         with pytest.raises(ValueError, match="of its own"):
             fail()
-        freezing.flow()
+        freezing.clear_faults()
 
 
 @pytest.mark.parametrize("task", [jobs.sleep_in_a_thread, jobs.sleep_in_a_statement])
@@ -265,7 +265,7 @@ def test_a_handlers_statement_ends_when_its_worker_has_left_the_frozen_server(
         wait_until(lambda: value(conn, RELEASE_WAITS) == 1, "the end of the attempt")
         conn.execute(END_ONE)
         wait_until(lambda: stored_state(conn, job_id) == ("succeeded", 1), "the second attempt")
-    freezing.flow()
+    freezing.clear_faults()
     jobs.app.close()
 
 
@@ -302,4 +302,4 @@ def test_a_listener_leaves_a_frozen_server_and_hears_again(
         calls.clear()
         freezing.blackhole()
         wait_until(is_called, "a notification by way of the other host")
-    freezing.flow()
+    freezing.clear_faults()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from faultline.statements.epochs import COUNTER_BITS
-from faultline_drills.cluster import Cluster, Member
+from faultline_drills.cluster import Cluster, ClusterMember
 from tests.protocol.steps import (
     all_at_once,
     claim,
@@ -27,7 +27,7 @@ def epochs(conn: psycopg.Connection[object]) -> list[int]:
 
 
 def test_a_session_that_lives_through_a_promotion_claims_in_the_new_epoch_at_once(
-    cluster: Cluster, primary: Member, standby: Member, open_session: Open
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     enqueue(open_session(primary))
     cluster.wait_until_shipped(standby)
@@ -41,7 +41,7 @@ def test_a_session_that_lives_through_a_promotion_claims_in_the_new_epoch_at_onc
 
 
 def test_a_lease_that_reached_the_standby_is_held_on_it(
-    cluster: Cluster, primary: Member, standby: Member, open_session: Open
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     old = open_session(primary)
     enqueue(old)
@@ -55,7 +55,7 @@ def test_a_lease_that_reached_the_standby_is_held_on_it(
 
 
 def test_a_claim_that_never_reached_the_standby_commits_nothing_there(
-    cluster: Cluster, primary: Member, standby: Member, open_session: Open
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     old = open_session(primary)
     enqueue(old)
@@ -76,7 +76,7 @@ def test_a_claim_that_never_reached_the_standby_commits_nothing_there(
 
 
 def test_of_many_sessions_that_wait_for_a_promotion_one_begins_the_epoch(
-    cluster: Cluster, primary: Member, standby: Member, open_session: Open
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     old = open_session(primary)
     for _ in range(6):
@@ -91,9 +91,9 @@ def test_of_many_sessions_that_wait_for_a_promotion_one_begins_the_epoch(
 
 def test_two_standbys_that_are_promoted_beside_each_other_share_a_timeline_and_no_token(
     cluster: Cluster,
-    primary: Member,
-    standby: Member,
-    other_standby: Member,
+    primary: ClusterMember,
+    standby: ClusterMember,
+    other_standby: ClusterMember,
     open_session: Open,
 ) -> None:
     """That is a mistake of whoever looks after the cluster, and the outside can still tell them apart."""
@@ -113,7 +113,7 @@ def test_two_standbys_that_are_promoted_beside_each_other_share_a_timeline_and_n
 
 
 def test_restarts_of_a_promoted_standby_begin_nothing(
-    cluster: Cluster, primary: Member, standby: Member, open_session: Open
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     """Its files came from a base backup, and it is known by that from its promotion on."""
     old = open_session(primary)

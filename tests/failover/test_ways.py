@@ -8,13 +8,13 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
-from faultline_drills import pooler
-from faultline_drills.arena import Arena
-from faultline_drills.cluster import Cluster, Member
-from faultline_drills.nemesis import FAULTS, Battlefield, Network, Roster
-from faultline_drills.pooler import pooler_to
+from faultline_drills.cluster import Cluster, ClusterMember
+from faultline_drills.context import DrillContext
+from faultline_drills.nemesis import FAULTS, FaultTargets, ProxiedNetwork, StruckProcesses
 from faultline_drills.proxy import proxy_to
 from faultline_drills.scenario import DrillSettings
+from faultline_drills.servers import pooler
+from faultline_drills.servers.pooler import pooler_to
 from tests.protocol.steps import enqueue
 from tests.running import wait_until
 
@@ -22,16 +22,16 @@ IS_STANDBY = "SELECT pg_is_in_recovery()"
 
 
 def test_a_failover_of_the_soak_keeps_what_was_acknowledged_and_can_happen_again(
-    cluster: Cluster, primary: Member, standby: Member
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     standby.promote()
     with ExitStack() as stack:
-        arena = Arena(standby.url, DrillSettings(), server=standby.server, stack=stack)
-        pair = Cluster(arena)
+        drill = DrillContext(standby.url, DrillSettings(), server=standby.server, stack=stack)
+        pair = Cluster(drill)
         pair.acknowledge_after(pair.standbys, level="on")
-        field = Battlefield(
-            arena=arena,
-            roster=Roster(arena, [], workers=0, reconcilers=0),
+        field = FaultTargets(
+            drill=drill,
+            roster=StruckProcesses(drill, [], workers=0, reconcilers=0),
             networks=[],
             dice=random.Random(1),
             cluster=pair,
@@ -48,19 +48,19 @@ def test_a_failover_of_the_soak_keeps_what_was_acknowledged_and_can_happen_again
         assert pair.url == addresses
         (waited_for,) = pair.standbys
         synchronous = "SELECT application_name FROM pg_stat_replication WHERE sync_state = 'quorum'"
-        assert arena.query(synchronous) == [(waited_for.name,)]
-        found = {job_id for (job_id,) in arena.query("SELECT id FROM faultline.jobs")}
+        assert drill.query(synchronous) == [(waited_for.name,)]
+        found = {job_id for (job_id,) in drill.query("SELECT id FROM faultline.jobs")}
         assert submitted <= found
 
 
 def test_a_network_leads_to_the_primary_and_fails_on_the_way_to_every_server(
-    cluster: Cluster, primary: Member, standby: Member
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     with proxy_to(standby.url) as to_standby, proxy_to(primary.url) as to_primary:
-        network = Network("network", [to_standby, to_primary])
+        network = ProxiedNetwork("network", [to_standby, to_primary])
         session = psycopg.connect(network.url, autocommit=True)
         assert session.execute(IS_STANDBY).fetchone() == (False,)
-        wait_until(lambda: len(network.routes) == 1, "the end of asking the standby")
+        wait_until(lambda: len(network.connections) == 1, "the end of asking the standby")
         assert network.busiest is to_primary
         reader = psycopg.connect(to_standby.url, autocommit=True)
         network.refuse_connections()
@@ -71,12 +71,12 @@ def test_a_network_leads_to_the_primary_and_fails_on_the_way_to_every_server(
         for url in (to_standby.url, to_primary.url):
             with pytest.raises(psycopg.OperationalError):
                 psycopg.connect(url)
-        network.flow()
+        network.clear_faults()
         psycopg.connect(network.url).close()
 
 
 def test_a_pooler_that_is_aimed_at_another_server_leads_there(
-    cluster: Cluster, primary: Member, standby: Member
+    cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     if missing := pooler.lacking():
         pytest.skip(missing)
@@ -85,5 +85,5 @@ def test_a_pooler_that_is_aimed_at_another_server_leads_there(
         psycopg.connect(pooled.url(primary.url), autocommit=True) as session,
     ):
         assert session.execute(IS_STANDBY).fetchone() == (False,)
-        pooled.aim(standby.url)
+        pooled.redirect(standby.url)
         assert session.execute(IS_STANDBY).fetchone() == (True,)

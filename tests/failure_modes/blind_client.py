@@ -59,9 +59,9 @@ def lose_the_answer(client: BlindClient, stage: Stage, proxy: Proxy) -> None:
     with ExitStack() as holding:
         holding.enter_context(stage.held_back(AT_COMMIT))
         client.start()
-        route = proxy.route_of(port_at_server=stage.port_of(stage.wait_until_held()))
-        route.swallow_answers()
+        connection = proxy.connection_of(port_at_server=stage.port_of(stage.wait_until_held()))
+        connection.drop_replies()
     stage.wait_until(lambda: stage.count("FROM stage.payments") == 1, "nothing was committed")
     assert client.tries == 1
-    route.close()
+    connection.close()
     client.join()

@@ -52,7 +52,7 @@ def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
 
     worker.wait_for_event("commit_ok", job_id=job_id, token=1)
     assert stage.job(job_id)[:2] == ("succeeded", 1)
-    assert not worker.heard("lease_lost")
+    assert not worker.events_named("lease_lost")
     assert stage.payments(job_id) == 1
 
 

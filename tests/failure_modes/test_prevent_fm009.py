@@ -25,7 +25,7 @@ def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
     blocked = crew.started(*LEASE, *patient, name="blocked")
     stage.wait_for_mark(job_id)
     other = crew.started(*LEASE, name="other")
-    so_far = len(blocked.heard("lease_renewed"))
+    so_far = len(blocked.events_named("lease_renewed"))
     blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + LONGER_THAN_A_LEASE)
 
     let_go(stage, fifo)
@@ -33,5 +33,5 @@ def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
     blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
     assert stage.job(job_id)[:2] == ("succeeded", 1)
     assert stage.payments(job_id) == 1
-    assert not other.heard("lease_reaped")
+    assert not other.events_named("lease_reaped")
     stage.assert_in_order()

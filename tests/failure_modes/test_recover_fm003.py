@@ -15,10 +15,10 @@ def test_a_worker_whose_answer_was_lost_finds_its_commit_in_the_ledger(
     worker = crew.started("--lease-seconds", "600", url=proxy.url)
     with stage.held_back(AT_COMMIT):
         job_id = stage.enqueue(apps.pay)
-        route = proxy.route_of(port_at_server=stage.port_of(stage.wait_until_held()))
-        route.swallow_answers()
+        connection = proxy.connection_of(port_at_server=stage.port_of(stage.wait_until_held()))
+        connection.drop_replies()
     stage.wait_for_state(job_id)
-    route.close()
+    connection.close()
 
     worker.wait_for_event("commit_unknown", job_id=job_id, token=1)
     worker.wait_for_event("commit_ok", job_id=job_id, token=1)

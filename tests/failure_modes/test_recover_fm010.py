@@ -23,10 +23,10 @@ def test_a_producer_that_lost_the_answer_submits_again_and_gets_the_same_job(
     ):
         with stage.held_back(AT_INSERT):
             answer = thread.submit(run, producer, submission())
-            route = proxy.route_of(port_at_server=stage.port_of(stage.wait_until_held()))
-            route.swallow_answers()
+            connection = proxy.connection_of(port_at_server=stage.port_of(stage.wait_until_held()))
+            connection.drop_replies()
         stage.wait_until(lambda: stage.count("FROM faultline.jobs") == 1, "nothing was submitted")
-        route.close()
+        connection.close()
         with pytest.raises(psycopg.OperationalError):
             answer.result(timeout=30)
     (claim,) = run(stage.conn, claim_as("worker"))

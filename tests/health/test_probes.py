@@ -66,7 +66,7 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     stage.wait_until(says(1, "is draining", "--ready"), "a draining worker is ready")
     stage.wait_until(says(0, "is alive"), "a draining worker is stuck")
     stage.open("last")
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert not health_file.exists()
 
 
@@ -129,5 +129,5 @@ def test_of_several_processes_the_stuck_one_is_named(
     stage.wait_until(lambda: worker_probe("--ready").code == 0, "they are not ready again")
 
     supervisor.send(signal.SIGTERM)
-    assert supervisor.wait() == 0, supervisor.last_words()
+    assert supervisor.wait() == 0, supervisor.recent_output()
     assert list(health_file.parent.iterdir()) == []

@@ -53,7 +53,7 @@ def test_a_database_out_of_reach_is_given_up_in_time_and_found_again(
         impatient.setattr(reader, "LOOK_SECONDS", 0.3)
         impatient.setattr(reader, "CONNECT_SECONDS", 0.3)
         assert codes(distant) == {"database_unavailable"}
-    proxy.flow()
+    proxy.clear_faults()
 
     assert statuses(distant) == [200] * len(PATHS)
 
@@ -65,7 +65,7 @@ def test_a_database_that_refuses_connections_is_found_again(
     proxy.reset_all()
     assert statuses(distant) == [503] * len(PATHS)
     assert codes(distant) == {"database_unavailable"}
-    proxy.flow()
+    proxy.clear_faults()
 
     assert statuses(distant) == [200] * len(PATHS)
 

@@ -79,7 +79,7 @@ def test_a_database_that_goes_away_and_comes_back_is_said_to(serve: Serve, proxy
         status, refusal = get(f"{served.address}/api/overview")
         with listening(served.address) as latecomer:
             assert latecomer.wait_for("database")["ok"] is False
-        proxy.flow()
+        proxy.clear_faults()
         back = stream.wait_for("database", lambda database: database["ok"])
         stream.wait_for("overview")
 
@@ -98,7 +98,7 @@ def test_an_inspector_starts_without_its_database_and_finds_it_later(
     status, _ = get(f"{served.address}/api/leases")
     with listening(served.address) as stream:
         stream.wait_for("database", lambda database: not database["ok"])
-        proxy.flow()
+        proxy.clear_faults()
         stream.wait_for("overview")
 
     assert status == 503

@@ -31,7 +31,7 @@ def test_a_port_that_is_taken_is_an_error_at_once(
     assert str(port) in said
     assert "--metrics-port" in said
     assert "Traceback" not in said
-    assert not process.heard("worker_started")
+    assert not process.events_named("worker_started")
 
 
 def test_an_address_that_is_nobodys_is_an_error_at_once(fleet: Fleet, stage: Stage) -> None:

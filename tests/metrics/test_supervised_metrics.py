@@ -90,7 +90,7 @@ def test_the_files_are_gone_when_the_supervisor_is(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("faultline-metrics-")]
     scrape(port)
     process.send(signal.SIGTERM)
-    assert process.wait() == 0, process.last_words()
+    assert process.wait() == 0, process.recent_output()
     assert not list(tmp_path.iterdir())
 
 

@@ -73,7 +73,9 @@ def test_a_change_that_is_no_bug_gets_away(server_url: str) -> None:
 
 
 def test_an_edit_that_no_longer_fits_is_an_error_and_not_a_kill() -> None:
-    stranger = Mutant("gone", "", drill("wrong_papers"), (Edit(PROTOCOL, "no such text", ""),))
+    stranger = Mutant(
+        "gone", "", drill("mismatched_token_or_lease"), (Edit(PROTOCOL, "no such text", ""),)
+    )
     with pytest.raises(MutantNotPlanted, match="0 times"), mutated_copy(stranger):
         pass
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from faultline_drills.hosted_server import HostedServer, server_on_a_host
-from faultline_drills.hosts import lacking
+from faultline_drills.servers.hosted_server import HostedServer, server_on_a_host
+from faultline_drills.servers.hosts import lacking
 
 
 @pytest.fixture(scope="session")

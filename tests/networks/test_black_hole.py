@@ -16,8 +16,8 @@ from faultline.errors import DatabaseUnavailable
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect
 from faultline.statements.statement import Statement
-from faultline_drills.hosted_server import HostedServer
-from faultline_drills.hosts import Cut, Host
+from faultline_drills.servers.hosted_server import HostedServer
+from faultline_drills.servers.hosts import Cut, Host
 from tests.running import Background, wait_until
 
 # Far below the defaults, which a test has no time for, and would only show that 15 is 15.

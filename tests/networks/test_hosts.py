@@ -17,16 +17,16 @@ import pytest
 
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
-from faultline_drills.hosted_server import HostedServer
-from faultline_drills.hosts import Cut, Host, network
+from faultline_drills.servers.hosted_server import HostedServer
+from faultline_drills.servers.hosts import Cut, Host, host_network
 from tests.running import wait_until
 
 from .conftest import require_hosts
 
 IN_A_PROCESS = """
 import os, threading
-from faultline_drills.hosts import network
-with network() as made:
+from faultline_drills.servers.hosts import host_network
+with host_network() as made:
     host = made.host("doomed")
     print(host.run(lambda: os.stat("/proc/thread-self/ns/net").st_ino), flush=True)
     threading.Event().wait()
@@ -106,7 +106,7 @@ def test_hosts_leave_nothing_behind() -> None:
     require_hosts()
     before = interfaces()
     with ExitStack() as stack:
-        with network() as made:
+        with host_network() as made:
             host = made.host("short-lived")
             own = host.run(lambda: Path("/proc/thread-self/ns/net").stat().st_ino)
             keep_number(own, stack)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from faultline import Faultline
-from faultline_drills.pooler import SESSION, TRANSACTION, Pooler, lacking, pooler_to
+from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, lacking, pooler_to
 
 
 def require_pgbouncer() -> None:

@@ -10,7 +10,7 @@ import pytest
 from faultline.errors import DatabaseRefused, DatabaseUnavailable
 from faultline.postgres.reconnecting import is_transient
 from faultline.postgres.sessions import connect, open_session, open_session_async
-from faultline_drills.pooler import TRANSACTION, Pooler, pooler_to
+from faultline_drills.servers.pooler import TRANSACTION, Pooler, pooler_to
 
 from .conftest import require_pgbouncer
 

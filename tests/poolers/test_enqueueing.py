@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from faultline import Faultline, IdempotencyConflict, Job
-from faultline_drills.pooler import Pooler
+from faultline_drills.servers.pooler import Pooler
 
 Connection = psycopg.Connection[Any]
 JOBS = "SELECT count(*) FROM faultline.jobs"

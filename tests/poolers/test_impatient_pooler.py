@@ -12,7 +12,7 @@ import pytest
 from faultline import Faultline, Job, JobState
 from faultline.model import RetryPolicy
 from faultline.reconciler import Reconciler
-from faultline_drills.pooler import TRANSACTION, pooler_to
+from faultline_drills.servers.pooler import TRANSACTION, pooler_to
 from tests.running import EventTap, ended, wait_until, working
 
 from .conftest import require_pgbouncer

@@ -13,7 +13,7 @@ from faultline.inspector.app import make_app
 from faultline.inspector.settings import InspectorSettings
 from faultline.reconciler import Reconciler
 from faultline.statements.workers import LOCK_CLASS
-from faultline_drills.pooler import Pooler
+from faultline_drills.servers.pooler import Pooler
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.running import EventTap, background, ended, wait_until, working

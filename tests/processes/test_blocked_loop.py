@@ -87,8 +87,8 @@ def test_a_timeout_that_is_due_while_the_loop_is_blocked_ends_the_process(
     beside = stage.enqueue(apps.pay)
     worker = fleet.started(*LONG_LEASE, *SHORT_STALL)
 
-    assert worker.wait() == 1, worker.last_words()
-    [ended] = [event for event in worker.heard("degraded") if "stack" in event]
+    assert worker.wait() == 1, worker.recent_output()
+    [ended] = [event for event in worker.events_named("degraded") if "stack" in event]
     assert "ran longer than 0.5 s and blocks the event loop" in ended["reason"]
     assert "in block_past_the_timeout" in ended["stack"]
     assert stage.outcomes(job_id) == ["failed"]
@@ -112,8 +112,8 @@ def test_sigterm_ends_a_process_whose_loop_is_blocked(
     if signals == 2:  # the kernel makes one of two that come at the same time
         stage.wait_until(lambda: _send_again(worker), "it does not end")
 
-    assert worker.wait() == 1, worker.last_words()
-    [ended] = [event for event in worker.heard("degraded") if "stack" in event]
+    assert worker.wait() == 1, worker.recent_output()
+    [ended] = [event for event in worker.events_named("degraded") if "stack" in event]
     assert "in block_at_once" in ended["stack"]
     assert _queued_unspent(stage, job_id)
 
@@ -127,8 +127,8 @@ def test_a_thread_that_a_handler_left_behind_does_not_keep_the_process_alive(
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 1, worker.last_words()
-    reasons = [event["reason"] for event in worker.heard("degraded")]
+    assert worker.wait() == 1, worker.recent_output()
+    reasons = [event["reason"] for event in worker.events_named("degraded")]
     assert [reason for reason in reasons if "does not end" in reason], reasons
     assert _queued_unspent(stage, job_id)
 

@@ -60,7 +60,7 @@ def test_a_child_forked_while_a_session_is_being_opened_does_not_keep_it(
     killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed", url=proxy.url)
     job_id = stage.enqueue(apps.leave_a_child, kind="fork", gate="never")
     stage.wait_for_mark(job_id, "child")
-    proxy.flow()
+    proxy.clear_faults()
     killed.wait_for_event("lease_renewed", job_id=job_id)
 
     assert_missed_although_the_child_lives(fleet, stage, killed, job_id)

@@ -50,7 +50,7 @@ def test_a_leader_that_is_killed_is_replaced_and_its_own_job_is_recovered(
     leader.wait_for_event("reconciler_leading")
     stage.wait_for_mark(job_id)
     heir = fleet.started(*LONG_LEASE, name="heir")
-    assert not heir.heard("reconciler_leading")
+    assert not heir.events_named("reconciler_leading")
 
     leader.kill()
 
@@ -85,4 +85,4 @@ def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
         same, _ = stage.wait_for_row(later, [first], "it asked once only")
 
     assert same == pid
-    assert not waiting.heard("database_unavailable")
+    assert not waiting.events_named("database_unavailable")

@@ -94,7 +94,7 @@ def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_although_it_wa
     own_server.stop()
     killed.wait_for_event("database_unavailable")
     own_server.start()
-    so_far = len(killed.heard("lease_renewed"))
+    so_far = len(killed.events_named("lease_renewed"))
     killed.wait_for_event("lease_renewed", times=so_far + 1)
     with looking_at(url) as stage:
         other = own_fleet.started(*options, name="other")

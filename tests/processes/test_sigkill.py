@@ -80,7 +80,7 @@ def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_n
     assert {stage.job(job_id).attempts for job_id in done} == {1}
     assert {stage.job(job_id).attempts for job_id in open_jobs} == {2}
     other.wait_for_event("worker_lost")
-    assert len(other.heard("worker_lost")) == 1
+    assert len(other.events_named("worker_lost")) == 1
 
 
 def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_run_it(
@@ -98,7 +98,7 @@ def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_ru
     killed.kill()
 
     assert_recovered_by(other, killed, job_id)
-    assert not killed.heard("lease_acquired")
+    assert not killed.events_named("lease_acquired")
     fleet.started(*LONG_LEASE, name="third")
     assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert stage.count("FROM stage.marks WHERE what = 'started'") == 1

@@ -37,7 +37,7 @@ def test_every_job_takes_effect_once_while_workers_are_killed_one_after_another(
     enqueue(stage, JOBS)
     reconcilers = [fleet.reconciler(f"reconciler {n}") for n in range(2)]
     stage.wait_until(
-        lambda: any(each.heard("reconciler_leading") for each in reconcilers), "nobody leads"
+        lambda: any(each.events_named("reconciler_leading") for each in reconcilers), "nobody leads"
     )
     workers = [fleet.worker(*OPTIONS, name=f"worker {n}") for n in range(3)]
 
@@ -51,7 +51,7 @@ def test_every_job_takes_effect_once_while_workers_are_killed_one_after_another(
         if kill == 0:
             stage.wait_until(lambda: bool(stage.outcomes(unfinished)), "it is not missed")
         if kill == KILLS // 2:
-            leader = max(reconcilers, key=lambda each: len(each.heard("reconciler_leading")))
+            leader = max(reconcilers, key=lambda each: len(each.events_named("reconciler_leading")))
             leader.kill()
         workers.append(fleet.worker(*OPTIONS, name=f"successor {kill}"))
 

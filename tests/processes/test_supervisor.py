@@ -54,7 +54,7 @@ def test_one_signal_to_the_supervisor_drains_every_worker(fleet: Fleet, stage: S
     supervisor.wait_for_event("worker_draining", times=2)
     stage.open("go")
 
-    assert supervisor.wait() == 0, supervisor.last_words()
+    assert supervisor.wait() == 0, supervisor.recent_output()
     assert stage.registered() == 0
     assert {stage.job(job_id)[:2] for job_id in jobs} == {("succeeded", 1)}
     assert not any(is_alive(pid) for pid in at_work)
@@ -71,7 +71,7 @@ def test_a_second_signal_is_passed_on_too(fleet: Fleet, stage: Stage) -> None:
 
     supervisor.send(signal.SIGTERM)
 
-    assert supervisor.wait() == 0, supervisor.last_words()
+    assert supervisor.wait() == 0, supervisor.recent_output()
     assert {stage.job(job_id)[:2] for job_id in jobs} == {("queued", 0)}
 
 
@@ -116,7 +116,7 @@ def test_a_supervisor_that_is_told_to_stop_while_it_starts_its_workers_stops_the
         children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
         stage.wait_until(lambda: bool(children.read_text()), "it starts nothing")  # noqa: B023
         supervisor.send(signal.SIGTERM)
-        assert supervisor.wait() == 0, supervisor.last_words()
+        assert supervisor.wait() == 0, supervisor.recent_output()
     assert stage.registered() == 0
 
 

@@ -42,10 +42,10 @@ def test_a_commit_whose_answer_is_lost_on_the_way_is_found_in_the_ledger(
     worker = fleet.started(*LONG_LEASE, url=proxy.url)
     with stage.held_back(COMMIT_OF_PAYMENT):
         job_id = stage.enqueue(task)
-        route = proxy.route_of(port_at_server=stage.port_of(stage.wait_until_held()))
-        route.swallow_answers()
+        connection = proxy.connection_of(port_at_server=stage.port_of(stage.wait_until_held()))
+        connection.drop_replies()
     stage.wait_for_state(job_id)
-    route.close()
+    connection.close()
 
     worker.wait_for_event("commit_unknown", job_id=job_id, token=1)
     worker.wait_for_event("commit_ok", job_id=job_id, token=1)
@@ -62,7 +62,7 @@ def test_a_commit_that_arrives_after_its_connection_was_lost_decides_and_is_not_
     with stage.held_back(COMMIT_OF_PAYMENT):
         job_id = stage.enqueue(task)
         committing = stage.wait_until_held()
-        proxy.route_of(port_at_server=stage.port_of(committing)).cut_client()
+        proxy.connection_of(port_at_server=stage.port_of(committing)).cut_client()
         worker.wait_for_event("commit_unknown", job_id=job_id, token=1)
         # The worker ends its own lease, and has to wait for the commit that holds the row.
         blocked = "FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
@@ -81,10 +81,10 @@ def test_a_batch_of_commits_whose_answer_is_lost_is_sent_again_and_counts_once(
     worker = fleet.started(*LONG_LEASE, url=proxy.url)
     with stage.held_back(AT_COMMIT.format("faultline.ledger")):
         job_id = stage.enqueue(apps.answer)
-        route = proxy.route_of(port_at_server=stage.port_of(stage.wait_until_held()))
-        route.swallow_answers()
+        connection = proxy.connection_of(port_at_server=stage.port_of(stage.wait_until_held()))
+        connection.drop_replies()
     stage.wait_for_state(job_id)
-    route.close()
+    connection.close()
 
     worker.wait_for_event("commit_ok", job_id=job_id, token=1)
     assert stage.job(job_id)[:2] == ("succeeded", 1)

@@ -83,11 +83,11 @@ def test_a_dropped_commit_is_not_done_and_the_connection_ends(
     seen: list[Message] = []
     session = through()
     backend = session.info.backend_pid
-    trap = proxy.on(Match(text="COMMIT"), Action.DROP, seen.append)
+    interception = proxy.on(Match(text="COMMIT"), Action.DROP, seen.append)
     with pytest.raises(psycopg.OperationalError):
         enter_in_transaction(session)
     assert [message.text for message in seen] == ["COMMIT"]
-    assert trap.message == seen[0]
+    assert interception.message == seen[0]
     wait_until_gone(conn, backend)
     assert count(conn) == 0
 
@@ -97,12 +97,12 @@ def test_a_commit_is_done_although_its_answer_is_swallowed(
 ) -> None:
     session = through()
     backend = session.info.backend_pid
-    trap = proxy.on(Match(text="COMMIT"), Action.SWALLOW_REPLY, lambda message: None)
+    interception = proxy.on(Match(text="COMMIT"), Action.DROP_REPLY, lambda message: None)
     attempt = Attempt(session)
-    assert trap.wait(BOUND_SECONDS) is not None
+    assert interception.wait(BOUND_SECONDS) is not None
     assert count(conn) == 1  # the server had answered when the callback was called
     assert attempt.is_waiting
-    proxy.route_of(backend_pid=backend).reset()
+    proxy.connection_of(backend_pid=backend).reset()
     assert isinstance(attempt.end(), psycopg.OperationalError)
 
 
@@ -110,8 +110,8 @@ def test_only_the_answer_that_was_meant_is_swallowed(proxy: Proxy, through: Thro
     session = through()
     proxy.on(
         Match(text="chosen", nth=2),
-        Action.SWALLOW_REPLY,
-        lambda message: proxy.route_of(connection=message.connection).close(),
+        Action.DROP_REPLY,
+        lambda message: proxy.connection_of(connection=message.connection).close(),
     )
     assert session.execute("SELECT 1 AS chosen").fetchone() == (1,)
     with pytest.raises(psycopg.OperationalError):
@@ -131,10 +131,10 @@ def test_a_forwarded_commit_is_done_and_its_answer_waits_for_the_callback(
 
     session = through()
     is_begun = threading.Event()
-    trap = proxy.on(Match(text="COMMIT"), Action.FORWARD, look)
+    interception = proxy.on(Match(text="COMMIT"), Action.FORWARD, look)
     attempt = Attempt(session)
     is_begun.set()
-    assert trap.wait(BOUND_SECONDS) is not None
+    assert interception.wait(BOUND_SECONDS) is not None
     assert attempt.end() is None
     assert still_waiting == [True]
 
@@ -142,11 +142,11 @@ def test_a_forwarded_commit_is_done_and_its_answer_waits_for_the_callback(
 def test_a_held_commit_happens_when_it_is_released(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
-    trap = proxy.on(Match(text="COMMIT"), Action.HOLD)
+    interception = proxy.on(Match(text="COMMIT"), Action.HOLD)
     attempt = Attempt(through())
-    assert trap.wait(BOUND_SECONDS) is not None
+    assert interception.wait(BOUND_SECONDS) is not None
     assert count(conn) == 0
-    proxy.release(trap)
+    proxy.release(interception)
     assert attempt.end() is None
     assert count(conn) == 1
 
@@ -156,13 +156,13 @@ def test_a_held_commit_arrives_although_its_client_is_gone(
 ) -> None:
     session = through()
     backend = session.info.backend_pid
-    trap = proxy.on(Match(text="COMMIT"), Action.HOLD)
+    interception = proxy.on(Match(text="COMMIT"), Action.HOLD)
     attempt = Attempt(session)
-    assert trap.wait(BOUND_SECONDS) is not None
-    proxy.route_of(backend_pid=backend).cut_client()
+    assert interception.wait(BOUND_SECONDS) is not None
+    proxy.connection_of(backend_pid=backend).cut_client()
     assert isinstance(attempt.end(), psycopg.OperationalError)
     assert count(conn) == 0
-    proxy.flow()
+    proxy.clear_faults()
     wait_for_count(conn, 1)
 
 
@@ -187,7 +187,7 @@ def test_everything_can_be_reset_at_once_or_what_one_application_has(
     with pytest.raises(psycopg.OperationalError):
         mine.execute("SELECT 1")
     assert other.execute("SELECT 1").fetchone() == (1,)
-    wait_until(lambda: len(proxy.routes) == 1, "the end of the other connection")
+    wait_until(lambda: len(proxy.connections) == 1, "the end of the other connection")
     assert proxy.reset_all() == 1
 
 
@@ -197,7 +197,7 @@ def test_a_client_that_is_cut_off_is_still_believed_alive_by_the_server(
     session = through()
     backend = session.info.backend_pid
     session.execute("SELECT pg_advisory_lock(1)")
-    proxy.route_of(backend_pid=backend).cut_client()
+    proxy.connection_of(backend_pid=backend).cut_client()
     with pytest.raises(psycopg.OperationalError):
         session.execute("SELECT 1")
     assert conn.execute("SELECT pg_try_advisory_lock(1)").fetchone() == (False,)
@@ -209,9 +209,9 @@ def test_a_server_that_is_cut_off_is_still_believed_alive_by_the_client(
 ) -> None:
     session = through()
     backend = session.info.backend_pid
-    trap = proxy.on(Match(text="INSERT"), Action.CUT_SERVER)
+    interception = proxy.on(Match(text="INSERT"), Action.CUT_SERVER)
     attempt = Attempt(session)
-    assert trap.wait(BOUND_SECONDS) is not None
+    assert interception.wait(BOUND_SECONDS) is not None
     wait_until_gone(conn, backend)
     assert attempt.is_waiting
     proxy.reset_all()
@@ -228,7 +228,7 @@ def test_a_blackhole_holds_both_directions_and_new_connections_until_it_flows_ag
         through(connect_timeout=2)
     assert attempt.is_waiting
     assert count(conn) == 0
-    proxy.flow()
+    proxy.clear_faults()
     assert attempt.end() is None
     assert count(conn) == 1
 
@@ -241,7 +241,7 @@ def test_where_only_answers_are_lost_the_work_is_done(
     session.pgconn.send_query(b"INSERT INTO entries VALUES (1)")
     session.pgconn.flush()
     wait_for_count(conn, 1)
-    proxy.flow()
+    proxy.clear_faults()
 
 
 def test_where_only_requests_are_lost_what_the_server_says_arrives(
@@ -258,7 +258,7 @@ def test_where_only_requests_are_lost_what_the_server_says_arrives(
     conn.execute("NOTIFY news, 'and still'")
     listener.pgconn.consume_input()
     assert count(conn) == 0
-    proxy.flow()
+    proxy.clear_faults()
     wait_for_count(conn, 1)
 
 
@@ -270,7 +270,7 @@ def test_a_blackhole_for_one_application_leaves_the_others_alone(
     attempt = Attempt(lost)
     enter_in_transaction(other)
     assert attempt.is_waiting
-    proxy.flow()
+    proxy.clear_faults()
     assert attempt.end() is None
 
 
@@ -283,7 +283,7 @@ def test_a_death_behind_a_blackhole_is_not_told(
     proxy.blackhole()
     session.close()
     assert conn.execute("SELECT pg_try_advisory_lock(1)").fetchone() == (False,)
-    proxy.flow()
+    proxy.clear_faults()
     wait_until_gone(conn, backend)
 
 
@@ -296,14 +296,14 @@ def test_a_slow_network_takes_its_time_each_way_and_keeps_the_order(
     for number in range(5):
         assert session.execute("SELECT %s::int", [number]).fetchone() == (number,)
     assert time.monotonic() - began > 10 * (0.05 - 0.04)
-    proxy.flow()
+    proxy.clear_faults()
 
 
 def test_connections_are_refused_until_it_flows_again(proxy: Proxy, through: Through) -> None:
     proxy.refuse_connections()
     with pytest.raises(psycopg.OperationalError):
         through()
-    proxy.flow()
+    proxy.clear_faults()
     assert through().execute("SELECT 1").fetchone() == (1,)
 
 

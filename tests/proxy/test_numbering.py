@@ -6,13 +6,13 @@ from typing import Any
 
 import psycopg
 
-from faultline_drills.proxy import Action, Kind, Match, Proxy
+from faultline_drills.proxy import Action, Match, MessageKind, Proxy
 from faultline_drills.proxy.wire import ClientStream, ServerStream
 from tests.proxy.conftest import Through
 
 
 def some_work(proxy: Proxy, conn: psycopg.Connection[Any]) -> None:
-    goodbye = proxy.on(Match(kind=Kind.TERMINATE), Action.FORWARD)
+    goodbye = proxy.on(Match(kind=MessageKind.TERMINATE), Action.FORWARD)
     for number in range(8):  # at the sixth use the driver prepares it, in a message of its own
         conn.execute("SELECT %s::int AS chosen", [number])
     with conn.transaction():
@@ -23,13 +23,17 @@ def some_work(proxy: Proxy, conn: psycopg.Connection[Any]) -> None:
 
 def test_one_statement_is_one_message_named_by_its_sql(proxy: Proxy, through: Through) -> None:
     some_work(proxy, through("clerk"))
-    said = [(m.kind, m.text) for m in proxy.log if m.kind not in (Kind.STARTUP, Kind.PASSWORD)]
+    said = [
+        (m.kind, m.text)
+        for m in proxy.log
+        if m.kind not in (MessageKind.STARTUP, MessageKind.PASSWORD)
+    ]
     assert said == [
-        *[(Kind.STATEMENT, "SELECT $1::int AS chosen")] * 9,
-        (Kind.QUERY, "BEGIN"),
-        (Kind.QUERY, "SELECT 'in a transaction'"),
-        (Kind.QUERY, "COMMIT"),
-        (Kind.TERMINATE, ""),
+        *[(MessageKind.STATEMENT, "SELECT $1::int AS chosen")] * 9,
+        (MessageKind.QUERY, "BEGIN"),
+        (MessageKind.QUERY, "SELECT 'in a transaction'"),
+        (MessageKind.QUERY, "COMMIT"),
+        (MessageKind.TERMINATE, ""),
     ]
     assert {message.application for message in proxy.log} == {"clerk"}
 
@@ -37,7 +41,7 @@ def test_one_statement_is_one_message_named_by_its_sql(proxy: Proxy, through: Th
 def test_the_same_work_is_numbered_alike_each_time(proxy: Proxy, through: Through) -> None:
     for _ in range(3):
         some_work(proxy, through())
-    by_connection: dict[int, list[tuple[int, Kind, str]]] = {}
+    by_connection: dict[int, list[tuple[int, MessageKind, str]]] = {}
     for message in proxy.log:
         by_connection.setdefault(message.connection, []).append(
             (message.nth, message.kind, message.text)
@@ -51,14 +55,14 @@ def test_a_message_is_found_by_its_place_among_those_that_fit(
     proxy: Proxy, through: Through
 ) -> None:
     other, meant = through("other"), through("meant")
-    trap = proxy.on(Match(text="as chosen", application="meant", nth=3), Action.FORWARD)
+    interception = proxy.on(Match(text="as chosen", application="meant", nth=3), Action.FORWARD)
     other.execute("SELECT 0 AS chosen")
     for number in range(4):
-        assert trap.message is None or number > 2
+        assert interception.message is None or number > 2
         meant.execute("SELECT %s::int AS chosen", [number])
-    assert trap.message is not None
+    assert interception.message is not None
     chosen = [m for m in proxy.log if "chosen" in m.text and m.application == "meant"]
-    assert trap.message == chosen[2]
+    assert interception.message == chosen[2]
 
 
 def test_a_client_is_understood_byte_by_byte() -> None:
@@ -71,7 +75,7 @@ def test_a_client_is_understood_byte_by_byte() -> None:
     bytewise = [part for byte in sent for part in stream.feed(bytes([byte]))]
     assert whole == bytewise
     assert [(part.kind, part.sql, part.data) for part in whole] == [
-        (Kind.STATEMENT, "SELECT 1", sent)
+        (MessageKind.STATEMENT, "SELECT 1", sent)
     ]
     assert stream.rest == b""
 

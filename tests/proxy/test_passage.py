@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline_drills.proxy import Kind, Proxy
+from faultline_drills.proxy import MessageKind, Proxy
 from tests.proxy.conftest import Through
 
 
@@ -38,7 +38,10 @@ def test_copy_passes_in_both_directions_and_is_one_message_however_many_rows(
         with cursor.copy("COPY copied FROM STDIN") as copy:
             for number in range(5000):
                 copy.write_row((number, "x" * 100))
-        assert [message.kind for message in proxy.log[before:]] == [Kind.QUERY, Kind.COPY_END]
+        assert [message.kind for message in proxy.log[before:]] == [
+            MessageKind.QUERY,
+            MessageKind.COPY_END,
+        ]
         with cursor.copy("COPY copied TO STDOUT") as copy:
             assert sum(1 for _ in copy.rows()) == 5000
 
@@ -119,7 +122,7 @@ def test_the_end_of_a_session_is_passed_on(
 ) -> None:
     session = through("short")
     backend = session.info.backend_pid
-    assert proxy.route_of(backend_pid=backend).application == "short"
+    assert proxy.connection_of(backend_pid=backend).application == "short"
     session.close()
     wait = "SELECT pg_sleep(0.01) FROM pg_stat_activity WHERE pid = %s"
     rounds = 0
@@ -132,9 +135,9 @@ def test_what_the_server_says_about_the_transaction_is_known(
     proxy: Proxy, through: Through
 ) -> None:
     conn = through()
-    route = proxy.route_of(backend_pid=conn.info.backend_pid)
-    assert route.transaction_status == "I"
+    connection = proxy.connection_of(backend_pid=conn.info.backend_pid)
+    assert connection.transaction_status == "I"
     with conn.transaction(force_rollback=True):
         conn.execute("SELECT 1")
-        assert route.transaction_status == "T"
-    assert route.transaction_status == "I"
+        assert connection.transaction_status == "T"
+    assert connection.transaction_status == "I"

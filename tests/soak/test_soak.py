@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from faultline.errors import InvalidInput
-from faultline_drills.checker import Verdict
-from faultline_drills.nemesis import FAULTS, available_faults, drawn
+from faultline_drills.judging.checker import Verdict
+from faultline_drills.nemesis import FAULTS, available_faults, draw_faults
 from faultline_drills.soak import SoakReport, SoakSettings, run_soak
 from faultline_drills.subjects import Subject
 from tests.proof import Tally
@@ -64,7 +64,7 @@ def test_a_soak_that_was_too_short_for_its_faults_has_shown_nothing(server_url: 
 
 def test_a_nemesis_uses_every_fault_before_it_repeats_one_and_follows_its_seed() -> None:
     def first(count: int, seed: int) -> list[str]:
-        endless = drawn(list(FAULTS.values()), random.Random(seed))
+        endless = draw_faults(list(FAULTS.values()), random.Random(seed))
         return [fault.kind for fault in itertools.islice(endless, count)]
 
     assert set(first(len(FAULTS), 1)) == set(FAULTS)

@@ -24,10 +24,10 @@ CONNECT = re.compile(r"psycopg\.connect\(|Connection\.connect\(|ConnectionPool\(
 MAY_CONNECT = {
     "faultline/postgres/sessions.py",
     "faultline_drills/nemesis/faults.py",
-    "faultline_drills/pooler.py",
+    "faultline_drills/servers/pooler.py",
     "faultline_drills/race/payment_task.py",
     "faultline_drills/scenarios/connections_exhausted.py",
-    "faultline_drills/workload.py",
+    "faultline_drills/workload/tasks.py",
 }
 
 

@@ -9,23 +9,23 @@ import pytest
 from click.testing import CliRunner
 
 from faultline.cli.main import cli
-from faultline_drills.checker import Verdict
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep import (
-    Fault,
-    Ground,
-    Label,
-    Point,
+    MessageLabel,
     PointResult,
+    PointRunner,
+    SweepFault,
+    SweepPoint,
     SweepSettings,
-    Target,
-    ground,
+    SweepTarget,
+    point_runner,
 )
 from faultline_drills.sweep.migration import Migrator
 from tests.proof import TRIES, Tally
 from tests.sweep.conftest import KnownGround
 
-BEFORE_THE_TRANSACTION = Point(Target.WORKER, Label("handler", "BEGIN"), 1)
+BEFORE_THE_TRANSACTION = SweepPoint(SweepTarget.WORKER, MessageLabel("handler", "BEGIN"), 1)
 UNFENCED = ("--no-self-fencing",)
 # Work takes a good half of it: time for the first to come back while the second is at the same job.
 LEASE_SECONDS = 1.5
@@ -39,7 +39,9 @@ STATE_ALONE = """
 """
 
 
-def struck(field: Ground, fault: Fault, *, until: Callable[[PointResult], bool]) -> PointResult:
+def struck(
+    field: PointRunner, fault: SweepFault, *, until: Callable[[PointResult], bool]
+) -> PointResult:
     """Until the one who comes back is late: on a busy machine the other may not have begun by then,
     or be done already."""
     for _ in range(TRIES):
@@ -62,8 +64,8 @@ def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) ->
     """Strike again where a busy machine made the control break other rules."""
     settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
     for _ in range(TRIES):
-        with ground(server_url, settings) as naive:
-            result = naive.strike(BEFORE_THE_TRANSACTION, Fault.STOP)
+        with point_runner(server_url, settings) as naive:
+            result = naive.strike(BEFORE_THE_TRANSACTION, SweepFault.STOP)
         broken = {finding.rule for finding in result.findings}
         if "at_most_one_effect" in broken:
             break
@@ -75,8 +77,8 @@ def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> 
     settings = SweepSettings(
         patch=STATE_ALONE, worker_options=UNFENCED, lease_seconds=LEASE_SECONDS
     )
-    with ground(server_url, settings) as holed:
-        result = struck(holed, Fault.OVERLAP, until=never)
+    with point_runner(server_url, settings) as holed:
+        result = struck(holed, SweepFault.OVERLAP, until=never)
     assert result.verdict is Verdict.INVALID
     assert "effects_carry_the_current_token" in {finding.rule for finding in result.findings}
 
@@ -84,8 +86,11 @@ def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> 
 def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
     server_url: str, tally: Tally
 ) -> None:
-    with ground(server_url, SweepSettings(worker_options=UNFENCED)) as whole:
-        results = [struck(whole, fault, until=is_refused) for fault in (Fault.STOP, Fault.OVERLAP)]
+    with point_runner(server_url, SweepSettings(worker_options=UNFENCED)) as whole:
+        results = [
+            struck(whole, fault, until=is_refused)
+            for fault in (SweepFault.STOP, SweepFault.OVERLAP)
+        ]
     for result in results:
         assert result.verdict is Verdict.VALID, result.findings
         assert result.tally["stale_rejections"] > 0
@@ -105,10 +110,10 @@ def test_on_the_control_a_migration_is_left_out_and_that_is_said(server_url: str
 
 def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None:
     """The queue as it was before is compared with what is there: here somebody has taken a job out."""
-    with ground(server_url, SweepSettings(targets=(Target.UPGRADER,))) as field:
-        point = field.points(Target.UPGRADER)[0]
+    with point_runner(server_url, SweepSettings(targets=(SweepTarget.UPGRADER,))) as field:
+        point = field.points(SweepTarget.UPGRADER)[0]
         field._queue.pop()
-        result = field.strike(point, Fault.KILL_BEFORE)
+        result = field.strike(point, SweepFault.KILL_BEFORE)
     assert result.verdict is Verdict.INVALID
     assert "differs in job" in result.findings[0].evidence
 
@@ -124,9 +129,9 @@ def test_a_process_that_has_left_before_the_kill_was_not_reached_and_did_nothing
         kill(self)
 
     monkeypatch.setattr(Migrator, "kill", kill_too_late)
-    goodbye = Point(Target.MIGRATOR, Label("migrate", "terminate"), 1)
+    goodbye = SweepPoint(SweepTarget.MIGRATOR, MessageLabel("migrate", "terminate"), 1)
 
-    result = known_ground.strike(goodbye, Fault.KILL_BEFORE)
+    result = known_ground.strike(goodbye, SweepFault.KILL_BEFORE)
 
     assert result.verdict is Verdict.UNKNOWN, result.findings
 

@@ -7,32 +7,32 @@ from __future__ import annotations
 
 import pytest
 
-from faultline_drills.checker import Verdict
-from faultline_drills.sweep import Fault, Target, choose
+from faultline_drills.judging.checker import Verdict
+from faultline_drills.sweep import SweepFault, SweepTarget, choose
 from tests.proof import Tally
 from tests.sweep.conftest import KnownGround
 
 SEED = 20
 # How many points in the middle of the work, and how many while sessions are opened and closed.
 SHARES = {
-    Target.WORKER: (2, 1),
-    Target.RECONCILER: (1, 1),
-    Target.MIGRATOR: (1, 1),
-    Target.UPGRADER: (1, 0),
+    SweepTarget.WORKER: (2, 1),
+    SweepTarget.RECONCILER: (1, 1),
+    SweepTarget.MIGRATOR: (1, 1),
+    SweepTarget.UPGRADER: (1, 0),
 }
 SESSION_WORDS = ("startup", "password", "terminate", "check", "pg_backend_pid", "SET default")
 STRIKES = [
     (target, fault)
-    for target in Target
-    for fault in Fault
-    if not (target.migrates and fault is Fault.OVERLAP)
+    for target in SweepTarget
+    for fault in SweepFault
+    if not (target.migrates and fault is SweepFault.OVERLAP)
 ]
 
 
 @pytest.mark.timeout(300)  # several real crashes, each with its own bounds
 @pytest.mark.parametrize(("target", "fault"), STRIKES, ids=[f"{t}-{f}" for t, f in STRIKES])
 def test_whatever_it_was_doing_when_struck_everything_ends_with_one_effect_per_job(
-    known_ground: KnownGround, target: Target, fault: Fault, tally: Tally
+    known_ground: KnownGround, target: SweepTarget, fault: SweepFault, tally: Tally
 ) -> None:
     points = known_ground.points(target)
     about_sessions = [p for p in points if any(word in p.label.what for word in SESSION_WORDS)]

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from faultline.embedded import temporary_server
-from faultline_drills.arena import Arena, DrillNotRun
-from faultline_drills.checker import Judgement, judge
-from faultline_drills.history import History
-from faultline_drills.measures import quantile, recoveries
+from faultline_drills.context import DrillContext, DrillNotRun
+from faultline_drills.judging.checker import Judgement, judge
+from faultline_drills.judging.measures import quantile, recoveries
 from faultline_drills.provenance import provenance
-from faultline_drills.recorder import install_records
+from faultline_drills.recording.history import History
+from faultline_drills.recording.tables import install_tables
 from faultline_drills.scenario import DrillSettings, Scenario
-from faultline_drills.scratch import new_database, scratch_database
+from faultline_drills.servers.scratch_database import new_database, scratch_database
 from faultline_drills.subjects import install
 
 
@@ -92,19 +92,19 @@ def run_drill(
         else:
             url = stack.enter_context(scratch_database(server_url))
         install(settings.subject, url)
-        arena = Arena(url, settings, server=server, stack=stack, notify=on_fault)
-        install_records(arena.conn)
-        version = str(arena.query("SHOW server_version")[0][0])
-        missing = _play(scenario, arena)
-        arena.history.abandon()
-        tally = arena.tally()
+        drill = DrillContext(url, settings, server=server, stack=stack, notify=on_fault)
+        install_tables(drill.conn)
+        version = str(drill.query("SHOW server_version")[0][0])
+        missing = _play(scenario, drill)
+        drill.history.mark_unknown()
+        tally = drill.tally()
         missing += [f"{name}: none" for name in scenario.shows if not tally.get(name)]
         judgement = judge(
-            arena.history,
-            arena.world(),
+            drill.history,
+            drill.read_state(),
             shows=scenario.shows,
             missing=missing,
-            unmet=arena.unmet,
+            broken=drill.broken_expectations,
         )
     return DrillReport(
         scenario=scenario.name,
@@ -113,22 +113,22 @@ def run_drill(
         postgres=version,
         judgement=judgement,
         tally=tally,
-        recovery_seconds=tuple(recoveries(arena.history)),
+        recovery_seconds=tuple(recoveries(drill.history)),
         seconds=time.monotonic() - began,
-        history=arena.history,
+        history=drill.history,
     )
 
 
-def _play(scenario: Scenario, arena: Arena) -> list[str]:
+def _play(scenario: Scenario, drill: DrillContext) -> list[str]:
     """What did not take place. A story that cannot be told has shown nothing; jobs that never end
     afterwards, with healthy workers there to run them, are a promise broken."""
     try:
-        scenario.play(arena)
+        scenario.play(drill)
         told: list[str] = []
     except DrillNotRun as problem:
         told = [str(problem)]
     try:
-        arena.settle()
+        drill.finish_jobs()
     except DrillNotRun as problem:
-        arena.expect(False, str(problem))
+        drill.expect(False, str(problem))
     return told

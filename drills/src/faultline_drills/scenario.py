@@ -15,9 +15,9 @@ from faultline_drills.subjects import Subject
 
 if TYPE_CHECKING:
     from faultline.embedded import Server
-    from faultline_drills.arena import Arena
+    from faultline_drills.context import DrillContext
 
-Play = Callable[["Arena"], None]
+Play = Callable[["DrillContext"], None]
 MakeServer = Callable[..., AbstractContextManager["Server"]]
 
 

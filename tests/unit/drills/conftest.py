@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.drills.told import Told, all_is_right
+from tests.unit.drills.recorded import RecordedDrill, all_is_right
 
 
 @pytest.fixture
-def told() -> Told:
+def recorded() -> RecordedDrill:
     return all_is_right()

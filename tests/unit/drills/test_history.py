@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline_drills.history import Entry, History, Phase, Verb
-from faultline_drills.measures import quantile, recoveries, wilson_interval
+from faultline_drills.judging.measures import quantile, recoveries, wilson_interval
+from faultline_drills.recording.history import History, HistoryEntry, Phase, Verb
 
 # ── histories ────────────────────────────────────────────────────────────────────────────────────
 
@@ -16,9 +16,9 @@ from faultline_drills.measures import quantile, recoveries, wilson_interval
 def test_a_history_that_is_written_and_read_again_is_the_same(tmp_path: Path) -> None:
     history = History()
     history.end(history.invoke("producer", Verb.SUBMIT, key="k"), Phase.OK, job="j", key="k")
-    history.saw("w1", Verb.CLAIM, job="j", token=1)
+    history.record("w1", Verb.CLAIM, job="j", token=1)
     history.end(history.invoke("w1", Verb.ATTEMPT, job="j", token=1), Phase.FAIL, reason="stale")
-    history.saw("w1", Verb.FAULT, job=None, token=None, kind="kill", point="half")
+    history.record("w1", Verb.FAULT, job=None, token=None, kind="kill", point="half")
     history.invoke("w9", Verb.ATTEMPT, job="j", token=3)  # never ended
     path = tmp_path / "history.jsonl"
     history.write(path)
@@ -41,7 +41,7 @@ def test_what_a_process_had_begun_when_it_ended_is_of_unknown_outcome() -> None:
     history = History()
     history.invoke("dies", Verb.ATTEMPT, job="j", token=1)
     survivor = history.invoke("lives", Verb.ATTEMPT, job="k", token=1)
-    history.abandon("dies")
+    history.mark_unknown("dies")
     history.end(survivor, Phase.OK)
     outcomes = {each.process: each.outcome for each in history.operations(Verb.ATTEMPT)}
     assert outcomes == {"dies": Phase.INFO, "lives": Phase.OK}
@@ -60,8 +60,8 @@ def test_an_operation_carries_what_was_learned_at_its_end() -> None:
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def entry(at: float, phase: Phase, verb: Verb, operation: int, job: str = "j") -> Entry:
-    return Entry(at, "w", phase, verb, operation, job, 1)
+def entry(at: float, phase: Phase, verb: Verb, operation: int, job: str = "j") -> HistoryEntry:
+    return HistoryEntry(at, "w", phase, verb, operation, job, 1)
 
 
 def test_a_recovery_lasts_from_the_loss_of_a_worker_to_the_next_claim() -> None:

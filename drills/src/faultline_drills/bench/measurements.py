@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from faultline_drills.measures import quantile
+from faultline_drills.judging.measures import quantile
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from uuid import UUID
 from faultline.embedded import temporary_server
 from faultline.errors import InvalidInput
 from faultline.postgres.sessions import Connection
-from faultline_drills.arena import Arena
 from faultline_drills.campaign.control_loop import FEWEST_WORKERS, ControlLoop
 from faultline_drills.campaign.fault_plan import (
     KILLS_BEFORE_COMMIT,
@@ -29,15 +28,16 @@ from faultline_drills.campaign.statistics import (
     duplicated_jobs,
     takeovers_after_expiry,
 )
-from faultline_drills.checker import Judgement, Verdict, judge
-from faultline_drills.crowd import Crowd
-from faultline_drills.history import Phase, Verb
-from faultline_drills.measures import quantile, wilson_interval
-from faultline_drills.recorder import install_records
+from faultline_drills.clients.concurrent_sessions import ConcurrentSessions
+from faultline_drills.context import DrillContext
+from faultline_drills.judging.checker import Judgement, Verdict, judge
+from faultline_drills.judging.measures import quantile, wilson_interval
+from faultline_drills.recording.history import Phase, Verb
+from faultline_drills.recording.tables import install_tables
 from faultline_drills.scenario import DrillSettings
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
-from faultline_drills.workload import pay, pay_by_hand
+from faultline_drills.workload.tasks import pay, pay_by_hand
 
 # In a short campaign at 10 % this one strikes with each kind of fault; any other will do in a long one.
 DEFAULT_SEED = 21
@@ -64,7 +64,7 @@ class CampaignSettings:
 
     @property
     def drill(self) -> DrillSettings:
-        """The same as the arena wants it; it refuses what makes no sense."""
+        """The same as the drill wants it; it refuses what makes no sense."""
         return DrillSettings(
             seed=self.seed,
             jobs=self.jobs,
@@ -186,34 +186,34 @@ def run_campaign(
             server_url = stack.enter_context(temporary_server()).url
         url = stack.enter_context(scratch_database(server_url))
         install(settings.subject, url)
-        arena = Arena(
+        drill = DrillContext(
             url,
             settings.drill,
             server=None,
             stack=stack,
             notify=lambda line: on_progress(done, line),
         )
-        install_records(arena.conn)
-        version = str(arena.query("SHOW server_version")[0][0])
-        crowd = Crowd(url, CROWD_SIZE, stack, timeout_seconds=_GATHERING_SECONDS)
+        install_tables(drill.conn)
+        version = str(drill.query("SHOW server_version")[0][0])
+        crowd = ConcurrentSessions(url, CROWD_SIZE, stack, timeout_seconds=_GATHERING_SECONDS)
         loop = ControlLoop(
-            arena,
+            drill,
             planned,
             crowd=crowd,
-            submit=partial(_submit, arena, crowd),
+            submit=partial(_submit, drill, crowd),
             on_progress=count,
         )
         loop.run()
-        arena.settle()
-        arena.history.abandon()
-        faults, tally, world = count_by_kind(planned), arena.tally(), arena.world()
+        drill.finish_jobs()
+        drill.history.mark_unknown()
+        faults, tally, world = count_by_kind(planned), drill.tally(), drill.read_state()
         missing = shortfalls(settings.subject, faults, loop.struck, tally)
         judgement = judge(
-            arena.history,
+            drill.history,
             world,
             shows=to_be_shown(settings.subject),
             missing=missing,
-            unmet=arena.unmet,
+            broken=drill.broken_expectations,
         )
     return CampaignReport(
         settings=settings,
@@ -223,7 +223,7 @@ def run_campaign(
         duplicates=len(duplicated_jobs(world)),
         judgement=judgement,
         tally=tally,
-        crash_seconds=tuple(crash_recoveries(arena.history, _of(loop.jobs, KILLS_BEFORE_COMMIT))),
+        crash_seconds=tuple(crash_recoveries(drill.history, _of(loop.jobs, KILLS_BEFORE_COMMIT))),
         takeover_seconds=tuple(takeovers_after_expiry(world, _of(loop.jobs, STALLS))),
         seconds=time.monotonic() - began,
     )
@@ -233,27 +233,27 @@ def _of(jobs: Mapping[UUID, PlannedJob], kinds: frozenset[FaultKind]) -> set[str
     return {str(job_id) for job_id, job in jobs.items() if job.fault in kinds}
 
 
-def _submit(arena: Arena, crowd: Crowd, job: PlannedJob) -> UUID:
+def _submit(drill: DrillContext, crowd: ConcurrentSessions, job: PlannedJob) -> UUID:
     if job.fault is FaultKind.DUPLICATE_SUBMISSION:
-        return _submit_by_all(arena, crowd, job)
+        return _submit_by_all(drill, crowd, job)
     # In the midst of a transaction that holds the job nobody could take it over: the burst strikes
     # handlers that own their transaction.
     task = pay_by_hand if job.fault is FaultKind.TIMEOUT_BURST else pay
-    return arena.submit(task, number=job.number, parts=PARTS, plan=job.plan or None)
+    return drill.submit(task, number=job.number, parts=PARTS, plan=job.plan or None)
 
 
-def _submit_by_all(arena: Arena, crowd: Crowd, job: PlannedJob) -> UUID:
+def _submit_by_all(drill: DrillContext, crowd: ConcurrentSessions, job: PlannedJob) -> UUID:
     """Everybody submits the same job under the same key, at once."""
     key = f"campaign-{job.number}"
 
     def ask(conn: Connection) -> tuple[UUID, bool]:
-        operation = arena.history.invoke("crowd", Verb.SUBMIT, key=key)
+        operation = drill.history.invoke("crowd", Verb.SUBMIT, key=key)
         enqueued = pay.enqueue(number=job.number, parts=PARTS, idempotency_key=key, conn=conn)
-        arena.history.end(operation, Phase.OK, job=str(enqueued.job_id), key=key)
+        drill.history.end(operation, Phase.OK, job=str(enqueued.job_id), key=key)
         return enqueued.job_id, enqueued.existing
 
-    answers = crowd.at_once([ask] * CROWD_SIZE)
+    answers = crowd.run_together([ask] * CROWD_SIZE)
     new = sum(not existing for _, existing in answers)
-    arena.expect(new == 1, f"{new} of {CROWD_SIZE} submissions under {key} made a job")
-    arena.inject("duplicate_submission", at_job=job.number, clients=CROWD_SIZE)
+    drill.expect(new == 1, f"{new} of {CROWD_SIZE} submissions under {key} made a job")
+    drill.inject("duplicate_submission", at_job=job.number, clients=CROWD_SIZE)
     return answers[0][0]

@@ -20,11 +20,12 @@ import psycopg
 from faultline.errors import FaultlineError, IllegalTransition
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol
-from faultline_drills.arena import Arena, DrillNotRun
 from faultline_drills.campaign.fault_plan import KILLS, STALLS, FaultKind, PlannedJob
-from faultline_drills.crowd import Crowd
-from faultline_drills.history import History, Phase, Verb
-from faultline_drills.witness import Witness
+from faultline_drills.clients.concurrent_sessions import ConcurrentSessions
+from faultline_drills.context import DrillContext, DrillNotRun
+from faultline_drills.processes.observed_process import ObservedProcess
+from faultline_drills.processes.process_group import ProcessGroup
+from faultline_drills.recording.history import History, Phase, Verb
 
 _ENDED: LiteralString = "SELECT id FROM faultline.jobs WHERE state IN ('succeeded', 'failed')"
 _FAILING: LiteralString = (
@@ -33,7 +34,6 @@ _FAILING: LiteralString = (
 # Self-fencing is off for both subjects, so that nothing but the fence is compared. One job at a time,
 # so that a fault strikes the job that it was drawn for and no other.
 WORKER_OPTIONS = ("--no-self-fencing", "--concurrency", "1")
-_JOIN_SECONDS = 10.0
 _RESERVE = 2
 FEWEST_WORKERS = 4  # one job may hold two of them
 
@@ -42,7 +42,7 @@ FEWEST_WORKERS = 4  # one job may hold two of them
 class StalledAttempt:
     """An attempt whose worker stands still."""
 
-    worker: Witness
+    worker: ObservedProcess
     job: UUID
     token: int
 
@@ -50,38 +50,39 @@ class StalledAttempt:
 class ControlLoop:
     def __init__(
         self,
-        arena: Arena,
+        drill: DrillContext,
         planned: Sequence[PlannedJob],
         *,
-        crowd: Crowd,
+        crowd: ConcurrentSessions,
         submit: Callable[[PlannedJob], UUID],
         on_progress: Callable[[int], None],
     ) -> None:
         self.struck: Counter[FaultKind] = Counter()
         self.jobs: dict[UUID, PlannedJob] = {}  # handed in so far
-        self._arena = arena
+        self._drill = drill
         self._waiting = deque(planned)
         self._crowd = crowd
         self._submit = submit
         self._on_progress = on_progress
-        self._workers: list[Witness] = []
         self._stalled: dict[str, StalledAttempt] = {}  # by worker
         self._resumed: list[StalledAttempt] = []  # woken, and not yet heard to have come to an end
         self._faults_ahead = 0  # workers that the jobs handed in so far have yet to strike
         self._storms_ahead: list[UUID] = []  # jobs to storm as soon as they have failed once
         kills = sum(job.fault in KILLS for job in planned)
-        self._starts_left = arena.settings.workers + kills
+        self._starts_left = drill.settings.workers + kills
+        self._workers = ProcessGroup(
+            [self._start] * drill.settings.workers, on_end=self._record_kill
+        )
 
     def run(self) -> None:
-        for _ in range(self._arena.settings.workers):
-            self._start()
-        self._arena.wait_until(self._is_over, "the end of the campaign")
+        self._drill.wait_until(self._is_over, "the end of the campaign")
 
     def _is_over(self) -> bool:
         """Look after everybody once; whether there is nothing more to wait for."""
         self._submit_jobs()
-        ended = {row[0] for row in self._arena.query(_ENDED)}
-        for worker in tuple(self._workers):
+        ended = {row[0] for row in self._drill.query(_ENDED)}
+        self._workers.replace_ended()
+        for worker in self._workers.members:
             self._check_worker(worker, ended)
         self._resumed = [late for late in self._resumed if not _has_come_to_its_end(late)]
         self._storm()
@@ -106,22 +107,20 @@ class ControlLoop:
     def _available_workers(self) -> int:
         """Workers that are up, and that nothing holds."""
         return sum(
-            worker.name not in self._stalled and bool(worker.heard("worker_started"))
-            for worker in self._workers
+            worker.name not in self._stalled and bool(worker.events_named("worker_started"))
+            for worker in self._workers.members
         )
 
     # ── workers ──────────────────────────────────────────────────────────────────────────────────
 
-    def _start(self) -> None:
+    def _start(self) -> ObservedProcess:
         if not self._starts_left:
             raise DrillNotRun("more workers ended than the plan can have struck")
         self._starts_left -= 1
-        self._workers.append(self._arena.worker(*WORKER_OPTIONS))
+        return self._drill.worker(*WORKER_OPTIONS)
 
-    def _check_worker(self, worker: Witness, ended: set[UUID]) -> None:
-        if not worker.is_alive:
-            self._replace_killed(worker)
-        elif (stall := self._stalled.get(worker.name)) is not None:
+    def _check_worker(self, worker: ObservedProcess, ended: set[UUID]) -> None:
+        if (stall := self._stalled.get(worker.name)) is not None:
             if stall.job in ended or self._is_held_elsewhere(stall):
                 del self._stalled[worker.name]
                 self._resumed.append(stall)
@@ -135,19 +134,16 @@ class ControlLoop:
         others = self._stalled.values()
         return any(each.job == stall.job and each.token > stall.token for each in others)
 
-    def _replace_killed(self, worker: Witness) -> None:
-        worker.wait(_JOIN_SECONDS)  # then everything it said has been heard
+    def _record_kill(self, worker: ObservedProcess) -> None:
         held = _last_lease(worker)
         planned = None if held is None else self.jobs.get(held[0])
         if planned is None or planned.fault not in KILLS:
-            raise DrillNotRun(f"a worker ended that nothing had struck; {worker.last_words()}")
-        self._workers.remove(worker)
+            raise DrillNotRun(f"a worker ended that nothing had struck; {worker.recent_output()}")
         self._faults_ahead -= 1
         self.struck[planned.fault] += 1
-        self._arena.inject("kill", worker.name, at_job=planned.number, by=planned.fault.value)
-        self._start()
+        self._drill.inject("kill", worker.name, at_job=planned.number, by=planned.fault.value)
 
-    def _note_stall(self, worker: Witness) -> None:
+    def _note_stall(self, worker: ObservedProcess) -> None:
         held = _last_lease(worker)
         planned = None if held is None else self.jobs.get(held[0])
         if held is None or planned is None or planned.fault not in STALLS:
@@ -156,30 +152,30 @@ class ControlLoop:
         self._faults_ahead -= 1
         if held[1] == 1:
             self.struck[planned.fault] += 1
-        self._arena.inject("stop", worker.name, at_job=planned.number, by=planned.fault.value)
+        self._drill.inject("stop", worker.name, at_job=planned.number, by=planned.fault.value)
 
     # ── the crowd ────────────────────────────────────────────────────────────────────────────────
 
     def _storm(self) -> None:
         if not self._storms_ahead:
             return
-        failing = {row[0] for row in self._arena.query(_FAILING, [self._storms_ahead])}
+        failing = {row[0] for row in self._drill.query(_FAILING, [self._storms_ahead])}
         for job in failing:
             self._storms_ahead.remove(job)
-            retry = partial(_retry, self._arena.history, job)
-            answers = Counter(self._crowd.at_once([retry] * len(self._crowd)))
+            retry = partial(_retry, self._drill.history, job)
+            answers = Counter(self._crowd.run_together([retry] * len(self._crowd)))
             self.struck[FaultKind.RETRY_STORM] += 1
             said = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
-            self._arena.inject("retry_storm", at_job=self.jobs[job].number, answers=said)
+            self._drill.inject("retry_storm", at_job=self.jobs[job].number, answers=said)
 
 
-def _last_lease(worker: Witness) -> tuple[UUID, int] | None:
-    claims = worker.heard("lease_acquired")
+def _last_lease(worker: ObservedProcess) -> tuple[UUID, int] | None:
+    claims = worker.events_named("lease_acquired")
     return (UUID(claims[-1]["job_id"]), int(claims[-1]["token"])) if claims else None
 
 
 def _has_come_to_its_end(late: StalledAttempt) -> bool:
-    said = late.worker.heard("worker_exit", job_id=str(late.job), token=late.token)
+    said = late.worker.events_named("worker_exit", job_id=str(late.job), token=late.token)
     return bool(said) or not late.worker.is_alive
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection
 
-from faultline_drills.history import History, Phase, Verb
-from faultline_drills.world import Transition, World
+from faultline_drills.recording.database_state import DatabaseState, Transition
+from faultline_drills.recording.history import History, Phase, Verb
 
 
-def duplicated_jobs(world: World) -> set[str]:
+def duplicated_jobs(state: DatabaseState) -> set[str]:
     """Jobs that took effect more than once: a part of the effect is there twice, or under two tokens."""
     parts: dict[str, Counter[int]] = defaultdict(Counter)
     tokens: dict[str, set[int]] = defaultdict(set)
-    for effect in world.effects:
+    for effect in state.effects:
         if not effect.is_step:
             parts[effect.job][effect.part] += 1
             tokens[effect.job].add(effect.token)
@@ -37,11 +37,11 @@ def crash_recoveries(history: History, jobs: Collection[str]) -> list[float]:
     return waits
 
 
-def takeovers_after_expiry(world: World, jobs: Collection[str]) -> list[float]:
+def takeovers_after_expiry(state: DatabaseState, jobs: Collection[str]) -> list[float]:
     """Seconds from the moment a lease of one of these jobs ran out to the job's next claim, by the
     database's clock."""
     leases: dict[tuple[str, int], list[Transition]] = defaultdict(list)
-    for step in sorted(world.trail, key=lambda step: step.order):
+    for step in sorted(state.transitions, key=lambda step: step.order):
         if step.job in jobs and step.after == "running":
             leases[step.job, step.token].append(step)
     waits = []

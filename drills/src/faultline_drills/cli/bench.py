@@ -21,7 +21,7 @@ from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.shared_options import json_option
 from faultline_drills.cli.terminal import progress_bar
 from faultline_drills.provenance import Provenance, provenance
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 
 DEFAULTS = BenchSettings()
 _WIDTH_OF_A_PIPE = 200

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from faultline_drills.campaign import CampaignReport, CampaignSettings, run_campaign
 from faultline_drills.race import RaceEvent, RaceReport, RaceSettings, run_race
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
 
 NAMES = {Subject.FAULTLINE: "Faultline", Subject.NAIVE: "without the fence"}

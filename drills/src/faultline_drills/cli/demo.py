@@ -16,10 +16,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from faultline.cli.context import Context
 from faultline_drills.campaign import CampaignSettings
-from faultline_drills.checker import Verdict
 from faultline_drills.cli.campaign_progress import run_campaigns, run_race_on
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.terminal import exit_code
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.provenance import provenance
 from faultline_drills.race import RaceEvent, RaceReport, RaceSettings
 from faultline_drills.race.race_timeline import lanes, moments

@@ -15,10 +15,10 @@ from rich.markup import escape
 
 from faultline.cli.context import Context
 from faultline_drills.campaign import CampaignSettings
-from faultline_drills.checker import Verdict
 from faultline_drills.cli.campaign_progress import run_campaigns, run_race_on
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.provenance import Provenance, provenance, server_version
 from faultline_drills.race import RaceReport, RaceSettings
 from faultline_drills.report.campaign_groups import CampaignGroup, group_campaigns

@@ -15,11 +15,11 @@ from rich.progress import Progress
 
 from faultline.cli.context import Context
 from faultline.errors import InvalidInput
-from faultline_drills.checker import Verdict
 from faultline_drills.cli.scratch_server import cleanup_on_signals
 from faultline_drills.cli.shared_options import json_option, save_to_option, subject_option
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.drill import DrillReport, run_drill
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
 from faultline_drills.subjects import Subject
 

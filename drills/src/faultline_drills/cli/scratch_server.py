@@ -10,7 +10,7 @@ from rich.console import Console
 
 from faultline.cli.context import Context
 from faultline.embedded import temporary_server
-from faultline_drills.scratch import scratch_database
+from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
 
 

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from faultline.cli.context import Context
 from faultline.cli.output import duration
-from faultline_drills.checker import Verdict
 from faultline_drills.cli.scratch_server import cleanup_on_signals
 from faultline_drills.cli.shared_options import json_option, save_to_option, subject_option
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.nemesis import FAULTS
 from faultline_drills.soak import Progress, SoakReport, SoakSettings, run_soak
 from faultline_drills.subjects import Subject

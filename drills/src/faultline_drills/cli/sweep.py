@@ -14,13 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from faultline.cli.context import Context
-from faultline_drills.checker import Verdict
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.shared_options import json_option, subject_option
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.provenance import provenance, server_version
 from faultline_drills.subjects import Subject
-from faultline_drills.sweep import Fault, PointResult, SweepReport, SweepSettings, Target
+from faultline_drills.sweep import PointResult, SweepFault, SweepReport, SweepSettings, SweepTarget
 from faultline_drills.sweep import sweep as run_sweep
 
 _SHOWN_FINDINGS = 3
@@ -33,14 +33,14 @@ _SERVER_SETTINGS = {"max_connections": "200", "fsync": "off"}
     "--target",
     "targets",
     multiple=True,
-    type=click.Choice([each.value for each in Target]),
+    type=click.Choice([each.value for each in SweepTarget]),
     help="Who is struck; all four by default.",
 )
 @click.option(
     "--fault",
     "faults",
     multiple=True,
-    type=click.Choice([each.value for each in Fault]),
+    type=click.Choice([each.value for each in SweepFault]),
     help="In which way; in all six by default.",
 )
 @click.option(
@@ -73,8 +73,8 @@ def sweep(
     Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when too little was reached.
     """
     settings = SweepSettings(
-        targets=tuple(map(Target, targets)) or tuple(Target),
-        faults=tuple(map(Fault, faults)) or tuple(Fault),
+        targets=tuple(map(SweepTarget, targets)) or tuple(SweepTarget),
+        faults=tuple(map(SweepFault, faults)) or tuple(SweepFault),
         sample=points,
         seed=seed,
         subject=Subject(subject),
@@ -117,7 +117,7 @@ def _complain(console: Console, result: PointResult, where: str) -> None:
 
 
 def _tell(console: Console, report: SweepReport) -> None:
-    faults = [fault for fault in Fault if any(each.fault is fault for each in report.results)]
+    faults = [fault for fault in SweepFault if any(each.fault is fault for each in report.results)]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("at")
     for fault in faults:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from faultline_drills.checker import Verdict
+from faultline_drills.judging.checker import Verdict
 
 VERDICT_STYLES: dict[str, str] = {
     Verdict.VALID: "green",

@@ -1,10 +1,18 @@
 """Several PostgreSQL servers for a drill, and the part of whoever looks after them."""
 
-from faultline_drills.cluster.cluster import Cluster, as_one
+from faultline_drills.cluster.cluster import Cluster, multi_host_url
 from faultline_drills.cluster.epochs import expect_epochs
-from faultline_drills.cluster.load import Load
-from faultline_drills.cluster.member import Member
+from faultline_drills.cluster.load import BackgroundLoad
+from faultline_drills.cluster.member import ClusterMember
 from faultline_drills.cluster.programs import lacking
 from faultline_drills.cluster.settings import MEMBER_SETTINGS
 
-__all__ = ["MEMBER_SETTINGS", "Cluster", "Load", "Member", "as_one", "expect_epochs", "lacking"]
+__all__ = [
+    "MEMBER_SETTINGS",
+    "BackgroundLoad",
+    "Cluster",
+    "ClusterMember",
+    "expect_epochs",
+    "lacking",
+    "multi_host_url",
+]

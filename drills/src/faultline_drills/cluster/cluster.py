@@ -14,43 +14,47 @@ from pathlib import Path
 from psycopg import conninfo
 
 from faultline.embedded.server import Server
-from faultline_drills.arena import Arena
 from faultline_drills.cluster.base_backup import base_backup
-from faultline_drills.cluster.member import Member
+from faultline_drills.cluster.member import ClusterMember
 from faultline_drills.cluster.settings import MEMBER_SETTINGS
+from faultline_drills.context import DrillContext
 
 
 class Cluster:
-    """Around the server that the arena was given, which is the first primary."""
+    """Around the server that the drill was given, which is the first primary."""
 
     def __init__(
-        self, arena: Arena, *, standbys: int = 1, settings: Mapping[str, str] = MEMBER_SETTINGS
+        self,
+        drill: DrillContext,
+        *,
+        standbys: int = 1,
+        settings: Mapping[str, str] = MEMBER_SETTINGS,
     ) -> None:
         """`settings` are those of the first primary, and of whoever is to take its place."""
-        self._arena = arena
+        self._drill = drill
         self._settings = settings
-        self._database = str(conninfo.conninfo_to_dict(arena.url)["dbname"])
-        self.primary = Member("server-1", arena.server, database=self._database)
+        self._database = str(conninfo.conninfo_to_dict(drill.url)["dbname"])
+        self.primary = ClusterMember("server-1", drill.server, database=self._database)
         self.members = [self.primary]
         for _ in range(standbys):
             self.add_standby()
-        arena.move(self.url)
+        drill.use_url(self.url)
 
     @property
-    def standbys(self) -> list[Member]:
+    def standbys(self) -> list[ClusterMember]:
         return [member for member in self.members if member is not self.primary]
 
     @property
     def url(self) -> str:
         """Names every server; a session is opened on the one that takes writes."""
-        return as_one([member.url for member in self.members])
+        return multi_host_url([member.url for member in self.members])
 
-    def add_standby(self) -> Member:
+    def add_standby(self) -> ClusterMember:
         standby = self._copy(f"server-{len(self.members) + 1}")
         self.members.append(standby)
         return standby
 
-    def replace(self, lost: Member) -> Member:
+    def replace(self, lost: ClusterMember) -> ClusterMember:
         """A machine with nothing on it but a copy of the primary, at the address of the one that is lost:
         its standby, by the same name."""
         port = lost.port
@@ -59,18 +63,20 @@ class Cluster:
         self.members[self.members.index(lost)] = standby
         return standby
 
-    def _copy(self, name: str, *, port: int | None = None) -> Member:
+    def _copy(self, name: str, *, port: int | None = None) -> ClusterMember:
         source = self.primary.server
         data_dir = _unused(source.data_dir.parent)
         base_backup(source, data_dir)
         server = Server(data_dir, port=port, settings=self._settings, ephemeral=True)
         server.environment.update(source.environment)
-        self._arena.stack.callback(server.stop, mode="immediate")
-        standby = Member(name, server, database=self._database)
+        self._drill.stack.callback(server.stop, mode="immediate")
+        standby = ClusterMember(name, server, database=self._database)
         standby.follow(self.primary)
         return standby
 
-    def acknowledge_after(self, standbys: Sequence[Member], *, level: str = "remote_apply") -> None:
+    def acknowledge_after(
+        self, standbys: Sequence[ClusterMember], *, level: str = "remote_apply"
+    ) -> None:
         """From now on the primary answers a COMMIT when one of these has it as well."""
         names = ", ".join(f'"{standby.name}"' for standby in standbys)
         self.primary.set("synchronous_commit", level)
@@ -88,7 +94,7 @@ class Cluster:
         # checkpointer, which reads it before it does anything that is asked of it.
         self.primary.checkpoint()
 
-    def wait_until_shipped(self, standby: Member) -> None:
+    def wait_until_shipped(self, standby: ClusterMember) -> None:
         """Until it has replayed all that the primary has written by now."""
         written = int(self.primary.ask("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"))
         standby.wait_until(
@@ -96,25 +102,25 @@ class Cluster:
             "replication of all that was written",
         )
 
-    def lose_primary(self) -> Member:
+    def lose_primary(self) -> ClusterMember:
         """Its machine is gone, with all that was on it; which server that was."""
         lost = self.primary
         lost.power_off()
-        self._arena.inject("power_cut", lost.name)
+        self._drill.inject("power_cut", lost.name)
         return lost
 
-    def freeze_primary(self) -> Member:
+    def freeze_primary(self) -> ClusterMember:
         """It answers nothing any more, and nothing says that it is gone; which server that was."""
         frozen = self.primary
         frozen.freeze()
-        self._arena.inject("freeze", frozen.name)
-        self._arena.stack.callback(frozen.power_off)  # a stopped process handles no other signal
+        self._drill.inject("freeze", frozen.name)
+        self._drill.stack.callback(frozen.power_off)  # a stopped process handles no other signal
         return frozen
 
-    def promote(self, standby: Member) -> None:
+    def promote(self, standby: ClusterMember) -> None:
         standby.promote()
         self.primary = standby
-        self._arena.inject("promotion", standby.name, timeline=standby.timeline)
+        self._drill.inject("promotion", standby.name, timeline=standby.timeline)
 
 
 def _unused(home: Path) -> Path:
@@ -122,7 +128,7 @@ def _unused(home: Path) -> Path:
     return next(folder for folder in folders if not folder.exists())
 
 
-def as_one(urls: Sequence[str]) -> str:
+def multi_host_url(urls: Sequence[str]) -> str:
     """One connection string for several servers, tried in this order."""
     each = [conninfo.conninfo_to_dict(url) for url in urls]
     return conninfo.make_conninfo(

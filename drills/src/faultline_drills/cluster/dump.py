@@ -11,25 +11,25 @@ from faultline.embedded.account import chown_to_server_account
 from faultline.embedded.data_directory import PASSWORD_FILE
 from faultline.embedded.server import Server
 from faultline.postgres.sessions import connect
-from faultline_drills.cluster.member import Member
+from faultline_drills.cluster.member import ClusterMember
 from faultline_drills.cluster.programs import run_program
 
 # Transactions of another server: their numbers mean nothing here, and those of this one begin anew.
 _TELL_APART = """
-    UPDATE drill.trail SET transaction = -transaction;
+    UPDATE drill.transitions SET transaction = -transaction;
     UPDATE drill.effects SET transaction = -transaction;
-    UPDATE drill.settled_steps SET transaction = -transaction;
+    UPDATE drill.committed_steps SET transaction = -transaction;
 """
 
 
 @dataclass(frozen=True)
 class Dump:
-    source: Member
+    source: ClusterMember
     roles: str
     database: str
 
     @classmethod
-    def of(cls, source: Member) -> Dump:
+    def of(cls, source: ClusterMember) -> Dump:
         server = source.server
         return cls(
             source,
@@ -37,7 +37,7 @@ class Dump:
             database=run_program("pg_dump", url=source.url, version=server.version),
         )
 
-    def restore(self, server: Server) -> Member:
+    def restore(self, server: Server) -> ClusterMember:
         """Into a cluster that has nothing yet, and has the source's password afterwards."""
         server.start()
         version = server.version
@@ -48,7 +48,7 @@ class Dump:
         name = self.source.database
         with connect(server.url, application_name="faultline drill") as conn:
             conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        restored = Member("restored", server, database=name)
+        restored = ClusterMember("restored", server, database=name)
         options = ("--quiet", "--set", "ON_ERROR_STOP=1")
         run_program("psql", *options, url=restored.url, version=version, reads=self.database)
         with connect(restored.url, application_name="faultline drill") as conn:

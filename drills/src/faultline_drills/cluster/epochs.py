@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from faultline.statements.epochs import COUNTER_BITS
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 
 
-def expect_epochs(arena: Arena, count: int) -> None:
+def expect_epochs(drill: DrillContext, count: int) -> None:
     """That there have been so many, the newest of which tokens were given out in."""
     epochs = [
-        epoch for (epoch,) in arena.query("SELECT epoch FROM faultline.epochs ORDER BY epoch")
+        epoch for (epoch,) in drill.query("SELECT epoch FROM faultline.epochs ORDER BY epoch")
     ]
-    arena.expect(len(epochs) == count, f"{count} histories have {len(epochs)} epochs: {epochs}")
-    newest = arena.count("SELECT coalesce(max(fencing_token), 0) FROM faultline.jobs")
-    arena.expect(
+    drill.expect(len(epochs) == count, f"{count} histories have {len(epochs)} epochs: {epochs}")
+    newest = drill.count("SELECT coalesce(max(fencing_token), 0) FROM faultline.jobs")
+    drill.expect(
         newest >> COUNTER_BITS == epochs[-1],
         f"the newest token {newest} is not of epoch {epochs[-1]}",
     )

@@ -10,11 +10,12 @@ from psycopg import conninfo, sql
 
 from faultline.embedded.server import Server
 from faultline.postgres.sessions import connect
-from faultline_drills.arena import POLL_SECONDS, DrillNotRun
 from faultline_drills.cluster.base_backup import STANDBY, start_as
 from faultline_drills.cluster.power import freeze, power_off
-from faultline_drills.recorder import read_world
-from faultline_drills.world import World
+from faultline_drills.context import DrillNotRun
+from faultline_drills.recording.database_state import DatabaseState
+from faultline_drills.recording.tables import read_database_state
+from faultline_drills.waiting import POLL_SECONDS
 
 _PATIENCE_SECONDS = 30.0
 _RECEIVERS: LiteralString = "SELECT count(*) FROM pg_stat_wal_receiver"
@@ -24,7 +25,7 @@ _HAS_REPLAYED: LiteralString = (
 )
 
 
-class Member:
+class ClusterMember:
     def __init__(self, name: str, server: Server, *, database: str) -> None:
         self.name = name
         self.server = server
@@ -54,10 +55,10 @@ class Member:
                 raise DrillNotRun(f"{self.name}: {what} did not happen")
             time.sleep(POLL_SECONDS)
 
-    def world(self) -> World:
+    def read_state(self) -> DatabaseState:
         """What it holds."""
         with connect(self.url, application_name="faultline drill") as conn:
-            return read_world(conn)
+            return read_database_state(conn)
 
     # ── as a standby ─────────────────────────────────────────────────────────────────────────────
 
@@ -71,7 +72,7 @@ class Member:
         """Of the log that it writes."""
         return int(self.ask("SELECT pg_walfile_name(pg_current_wal_lsn())")[:8], 16)
 
-    def follow(self, leader: Member | None) -> None:
+    def follow(self, leader: ClusterMember | None) -> None:
         """Take the log from `leader` from now on; None: from nobody, as when the network is cut."""
         source = "" if leader is None else _as_source(leader, follower=self.name)
         if self.server.running:
@@ -110,16 +111,16 @@ class Member:
     def freeze(self) -> None:
         freeze(self.server)
 
-    def exhume(self) -> World:
+    def read_from_disk(self) -> DatabaseState:
         """What a server that is gone had on its disk: it is started where nobody looks for it."""
         last_port = self.server.data_dir / "postmaster.opts"
         last_port.unlink(missing_ok=True)  # so that it gets another one
         self.server.start()
         try:
-            return self.world()
+            return self.read_state()
         finally:
             self.power_off()
 
 
-def _as_source(leader: Member, *, follower: str) -> str:
+def _as_source(leader: ClusterMember, *, follower: str) -> str:
     return conninfo.make_conninfo(leader.server.url, application_name=follower, dbname=None)

@@ -14,7 +14,7 @@ from faultline.statements import protocol
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import RoundTripFault
 from faultline_drills.explorer.worker_actor import SteppedLink, run_to_completion
-from faultline_drills.history import Phase, Verb
+from faultline_drills.recording.history import Phase, Verb
 
 _EXPIRE = """
     UPDATE faultline.jobs SET lease_expires_at = clock_timestamp()

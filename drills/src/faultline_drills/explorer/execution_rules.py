@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from faultline_drills.checker import Finding
 from faultline_drills.explorer.explorer_database import TransitionWriters
 from faultline_drills.explorer.interleaving import ExecutionRecord
-from faultline_drills.history import History, Phase, Verb
-from faultline_drills.world import Transition, World
+from faultline_drills.judging.checker import DrillFinding
+from faultline_drills.recording.database_state import DatabaseState, Transition
+from faultline_drills.recording.history import History, Phase, Verb
 
 _MAY_DO_ANYTHING = ("setup", "clock")
 # Steps that skip what somebody has locked. One that waited would hold up every other job of its worker.
@@ -26,21 +26,21 @@ _NEVER_WAIT = ("claims", "renews its leases", "commits a batch", "takes back wha
 @dataclass(frozen=True)
 class Evidence:
     history: History
-    world: World
+    state: DatabaseState
     writers: TransitionWriters
     record: ExecutionRecord
     declared_dead: Collection[str]
 
     def steps(self) -> Iterator[tuple[Transition, Transition]]:
         """Each change of a job's row, with what it was before."""
-        trail: dict[str, list[Transition]] = defaultdict(list)
-        for step in sorted(self.world.trail, key=lambda step: step.order):
-            trail[step.job].append(step)
-        for steps in trail.values():
+        by_job: dict[str, list[Transition]] = defaultdict(list)
+        for step in sorted(self.state.transitions, key=lambda step: step.order):
+            by_job[step.job].append(step)
+        for steps in by_job.values():
             yield from pairwise(steps)
 
 
-def findings_of(evidence: Evidence) -> list[Finding]:
+def findings_of(evidence: Evidence) -> list[DrillFinding]:
     rules = (
         only_the_holder_moves_a_lease,
         no_commit_after_expiry,
@@ -48,7 +48,7 @@ def findings_of(evidence: Evidence) -> list[Finding]:
         no_deadlock,
         no_unexpected_error,
     )
-    return [Finding(rule.__name__, said) for rule in rules for said in rule(evidence)]
+    return [DrillFinding(rule.__name__, said) for rule in rules for said in rule(evidence)]
 
 
 def only_the_holder_moves_a_lease(evidence: Evidence) -> Iterator[str]:

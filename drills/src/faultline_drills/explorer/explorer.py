@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from faultline_drills.checker import Finding, Verdict, judge
 from faultline_drills.explorer.execution_rules import Evidence, findings_of
 from faultline_drills.explorer.explorer_database import ExplorerDatabase
 from faultline_drills.explorer.interleaving import ExecutionRecord, FollowInterleaving, Interleaving
@@ -16,7 +15,8 @@ from faultline_drills.explorer.programs import PROGRAMS
 from faultline_drills.explorer.scheduler import Decide
 from faultline_drills.explorer.search import Frontier, RandomInterleaving
 from faultline_drills.explorer.shrinking import shrink
-from faultline_drills.history import History, Phase, Verb
+from faultline_drills.judging.checker import DrillFinding, Verdict, judge
+from faultline_drills.recording.history import History, Phase, Verb
 
 _DUPLICATES_IN_A_ROW = 40
 _SLICE = 10  # interleavings of one program before it is the next one's turn
@@ -28,7 +28,7 @@ class JudgedExecution:
 
     record: ExecutionRecord
     history: History
-    findings: tuple[Finding, ...]
+    findings: tuple[DrillFinding, ...]
     counts: Counter[str]
 
     @property
@@ -138,11 +138,11 @@ def run_interleaving(
     PROGRAMS[program](execution)
     record = execution.run(decide, with_steps=with_steps)
     execution.finish(record)
-    world, writers = database.world()
-    judgement = judge(execution.history, world)
-    own = findings_of(Evidence(execution.history, world, writers, record, execution.declared_dead))
+    state, writers = database.read_state()
+    judgement = judge(execution.history, state)
+    own = findings_of(Evidence(execution.history, state, writers, record, execution.declared_dead))
     counts = execution.counts
-    counts["commits"] = len(world.ledger)
+    counts["commits"] = len(state.ledger)
     counts["lock_waits"] = len(record.waited)
     counts["takeovers"] = sum(
         claim.outcome is Phase.OK and claim.process != FINISHER and (claim.token or 0) > 1

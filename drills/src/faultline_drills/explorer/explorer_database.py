@@ -8,25 +8,26 @@ from types import TracebackType
 
 from faultline.postgres.sessions import connect
 from faultline_drills.explorer.stepped_session import SteppedSession
-from faultline_drills.recorder import install_records, read_world
-from faultline_drills.world import World
+from faultline_drills.recording.database_state import DatabaseState
+from faultline_drills.recording.tables import install_tables, read_database_state
 
 # The guards stay as they are: what may remove ledger entries is retention, and this plays its part.
 _WIPE = """
     SELECT set_config('faultline.verb', 'retention', true);
     DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
-    DELETE FROM drill.effects; DELETE FROM drill.trail; DELETE FROM drill.settled_steps
+    DELETE FROM drill.effects; DELETE FROM drill.transitions; DELETE FROM drill.committed_steps
 """
-_VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.trail, drill.settled_steps"
+_VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.transitions, drill.committed_steps"
 _VACUUM_EVERY = 500
 _END_MILLISECONDS = 10_000
 
-# Who wrote a step of the trail: its session bears the actor's name.
-_WRITER_COLUMN = (
-    "ALTER TABLE drill.trail ADD COLUMN writer text DEFAULT current_setting('application_name')"
-)
-_READ_WRITERS = "SELECT moment, split_part(writer, ' ', 1) FROM drill.trail"
+# The writer of a transition: its session bears the actor's name.
+_WRITER_COLUMN = """
+    ALTER TABLE drill.transitions
+    ADD COLUMN writer text DEFAULT current_setting('application_name')
+"""
+_READ_WRITERS = "SELECT order_number, split_part(writer, ' ', 1) FROM drill.transitions"
 
 _BLOCKED = "SELECT pid FROM unnest(%s::int[]) AS pid WHERE pg_blocking_pids(pid) && %s::int[]"
 _JOBS = """
@@ -56,9 +57,9 @@ class ExplorerDatabase:
         self.setup = connect(url, application_name="setup drill")  # sets the scene, and ends it
         self._observer = connect(url, application_name="observer drill")
         self.setup.execute("SET synchronous_commit = off")
-        found = self.setup.execute("SELECT to_regclass('drill.trail') IS NULL").fetchone()
+        found = self.setup.execute("SELECT to_regclass('drill.transitions') IS NULL").fetchone()
         if found == (True,):
-            install_records(self.setup)
+            install_tables(self.setup)
             self.setup.execute(_WRITER_COLUMN)
 
     def __enter__(self) -> ExplorerDatabase:
@@ -130,9 +131,9 @@ class ExplorerDatabase:
         rows = self._observer.execute(_JOBS).fetchall()
         return " | ".join(_describe(*row) for row in rows)
 
-    def world(self) -> tuple[World, TransitionWriters]:
+    def read_state(self) -> tuple[DatabaseState, TransitionWriters]:
         writers = self.setup.execute(_READ_WRITERS).fetchall()
-        return read_world(self.setup), TransitionWriters(dict(writers))
+        return read_database_state(self.setup), TransitionWriters(dict(writers))
 
     @property
     def server_version(self) -> str:

@@ -16,7 +16,7 @@ from faultline_drills.explorer.interleaving import ExecutionRecord, Step
 from faultline_drills.explorer.scheduler import ActorThread, Decide, StepScheduler
 from faultline_drills.explorer.step_permit import ActorEvent, StepPermit
 from faultline_drills.explorer.stepped_session import SteppedSession
-from faultline_drills.history import History, Phase, Verb
+from faultline_drills.recording.history import History, Phase, Verb
 
 QUEUE = "explorer"
 LEASE_SECONDS = 600.0  # no lease runs out by itself: the clock is an actor
@@ -56,7 +56,7 @@ class ProgramExecution:
         )
         ids = [queued.job_id for queued in run(self.database.setup, statement)]
         for job_id in ids:
-            self.history.saw("setup", Verb.SUBMIT, job=str(job_id), token=None)
+            self.history.record("setup", Verb.SUBMIT, job=str(job_id), token=None)
         self.job_ids += ids
         return ids
 
@@ -72,7 +72,7 @@ class ProgramExecution:
         return claims
 
     def saw_claim(self, worker: str, claim: Claim) -> None:
-        self.history.saw(worker, Verb.CLAIM, job=str(claim.job_id), token=claim.fencing_token)
+        self.history.record(worker, Verb.CLAIM, job=str(claim.job_id), token=claim.fencing_token)
 
     def add(
         self, name: str, part: Callable[[], None], is_ready: Callable[[], bool] = lambda: True

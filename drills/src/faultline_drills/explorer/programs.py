@@ -119,7 +119,7 @@ def late_heartbeat(execution: ProgramExecution) -> None:
 
 
 @program
-def late_failure(execution: ProgramExecution) -> None:
+def stale_failure_report(execution: ProgramExecution) -> None:
     """A worker reports a failure after its job was taken over."""
     execution.enqueue()
     holder(execution, "w1", in_vain)
@@ -276,7 +276,7 @@ def repeated_commit(execution: ProgramExecution) -> None:
 
 
 @program
-def fenced_step(execution: ProgramExecution) -> None:
+def takeover_after_fenced_step(execution: ProgramExecution) -> None:
     """A handler commits a fenced step in the middle of its job; the lease runs out around it."""
     execution.enqueue()
     holder(execution, "w1", with_a_step_before)

@@ -31,7 +31,7 @@ from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
-from faultline_drills.history import Phase, Verb
+from faultline_drills.recording.history import Phase, Verb
 
 T = TypeVar("T")
 Handler = Callable[["WorkerActor", Job], Any]

@@ -10,14 +10,14 @@ EPOCH_MUTANTS = (
     sql_mutant(
         "epoch_not_in_the_token",
         "a promoted standby counts on from what it knows of",
-        drill("standby_left_behind"),
+        drill("two_standbys_promoted"),
         ("greatest(j.fencing_token, epoch) + 1,", "j.fencing_token + 1,"),
         path=PROTOCOL,
     ),
     sql_mutant(
         "epochs_are_numbered",
         "two standbys that are promoted from one history call the next one by the same number",
-        drill("standby_left_behind"),
+        drill("two_standbys_promoted"),
         ("floor(extract(epoch FROM clock_timestamp() - '2025-01-01 00:00+00'))::bigint", "0"),
         path=_EPOCH,
     ),

@@ -63,7 +63,7 @@ FENCE_MUTANTS = (
     sql_mutant(
         "lease_holds_at_its_end",
         "<= became < at expiry",
-        drill("edge_of_the_lease"),
+        drill("commit_at_lease_expiry"),
         (
             "WHEN job.lease_expires_at <= clock_timestamp() THEN",
             "WHEN job.lease_expires_at < clock_timestamp() THEN",
@@ -96,7 +96,7 @@ FENCE_MUTANTS = (
     Mutant(
         "ledger_keyed_by_the_pair",
         "UNIQUE (job_id) became UNIQUE (job_id, fencing_token)",
-        drill("one_guard_down"),
+        drill("one_guard_disabled"),
         (
             Edit(MIGRATION, "job_id        uuid        PRIMARY KEY,", "job_id uuid NOT NULL,"),
             Edit(

@@ -10,7 +10,7 @@ from faultline_drills.mutants.mutant import (
     sql_mutant,
 )
 
-_LIMITS = drill("passed_limits")
+_LIMITS = drill("limit_evasion")
 
 LIMIT_MUTANTS = (
     sql_mutant(

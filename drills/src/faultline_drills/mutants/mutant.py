@@ -50,7 +50,7 @@ def drill(*scenarios: str) -> Layer:
 
 
 EXPLORER = Layer("explorer", ("explore", "--seed", str(SEED), "--interleavings", "60"))
-MISMATCHED = drill("wrong_papers")
+MISMATCHED = drill("mismatched_token_or_lease")
 
 
 def sql_mutant(

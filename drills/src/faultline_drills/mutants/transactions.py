@@ -12,7 +12,7 @@ from faultline_drills.mutants.mutant import (
     sql_mutant,
 )
 
-_HALF_WAY = drill("half_way_commit")
+_HALF_WAY = drill("handler_ends_its_transaction")
 
 TRANSACTION_MUTANTS = (
     sql_mutant(

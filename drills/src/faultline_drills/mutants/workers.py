@@ -59,7 +59,7 @@ WORKER_MUTANTS = (
     Mutant(
         "stale_lease_retried",
         "a worker that was refused reads the newest token from the job, and commits under that",
-        drill("fenced_step"),
+        drill("takeover_after_fenced_step"),
         (
             Edit(
                 OUTCOMES,
@@ -106,7 +106,7 @@ WORKER_MUTANTS = (
     Mutant(
         "outside_key_contains_the_token",
         "every attempt looks like a new call to the outside",
-        drill("outside_effect"),
+        drill("stale_external_call"),
         (
             Edit(
                 "job.py",

@@ -1,18 +1,18 @@
-"""The nemesis: what strikes a running system, drawn from one seed."""
+"""The nemesis: injects faults into a running system, drawn from one seed."""
 
-from faultline_drills.nemesis.battlefield import Battlefield
-from faultline_drills.nemesis.faults import FAULTS, Fault, available_faults
-from faultline_drills.nemesis.nemesis import Nemesis, drawn
-from faultline_drills.nemesis.network import Network
-from faultline_drills.nemesis.roster import Roster
+from faultline_drills.nemesis.faults import FAULTS, NemesisFault, available_faults
+from faultline_drills.nemesis.nemesis import Nemesis, draw_faults
+from faultline_drills.nemesis.network import ProxiedNetwork
+from faultline_drills.nemesis.processes import StruckProcesses
+from faultline_drills.nemesis.targets import FaultTargets
 
 __all__ = [
     "FAULTS",
-    "Battlefield",
-    "Fault",
+    "FaultTargets",
     "Nemesis",
-    "Network",
-    "Roster",
+    "NemesisFault",
+    "ProxiedNetwork",
+    "StruckProcesses",
     "available_faults",
-    "drawn",
+    "draw_faults",
 ]

@@ -1,4 +1,4 @@
-"""What a nemesis can do. Each blow is recorded when it has struck, and healed before it returns."""
+"""The faults that a nemesis injects; each is recorded, and undone before it returns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import psycopg
 
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
-from faultline_drills.arena import DrillNotRun
-from faultline_drills.nemesis.battlefield import Battlefield
+from faultline_drills.context import DrillNotRun
 from faultline_drills.nemesis.messages import is_batch_commit, is_commit
+from faultline_drills.nemesis.targets import FaultTargets
 from faultline_drills.proxy import Action, Direction, Match, Message
 
 _HOUR_SECONDS = 3600
-_TRAP_SECONDS = 3.0
+_COMMIT_SECONDS = 3.0
 _SESSIONS: LiteralString = """
     SELECT pid, application_name FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend'
@@ -29,111 +29,115 @@ _SESSIONS: LiteralString = """
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    kind: str  # one word for one of them; its plural is what the report counts
-    weight: int  # how often, beside the others
-    strike: Callable[[Battlefield], None]
-    harms_server: bool = False  # only for a server that the run has for itself
+class NemesisFault:
+    kind: str  # singular; the report counts it under its plural
+    weight: int  # its relative frequency
+    inject: Callable[[FaultTargets], None]
+    harms_server: bool = False  # only for a server that the run started itself
 
 
-def _kill(field: Battlefield) -> None:
-    if living := field.roster.living:
-        victim = field.dice.choice(living)
+def _kill(targets: FaultTargets) -> None:
+    if running := targets.processes.running:
+        victim = targets.rng.choice(running)
         victim.kill()
-        field.arena.inject("kill", victim.name)
+        targets.drill.inject("kill", victim.name)
 
 
-def _stop(field: Battlefield) -> None:
-    if living := field.roster.living_workers:
-        victim = field.dice.choice(living)
+def _stop(targets: FaultTargets) -> None:
+    if running := targets.processes.running_workers:
+        victim = targets.rng.choice(running)
         victim.stop()
-        field.arena.inject("stop", victim.name)
+        targets.drill.inject("stop", victim.name)
         try:
-            field.hold(1.2, 2.5)
+            targets.hold(1.2, 2.5)
         finally:
             victim.resume()
 
 
-def _partition(field: Battlefield) -> None:
-    network, direction = field.network, field.dice.choice(list(Direction))
+def _partition(targets: FaultTargets) -> None:
+    network, direction = targets.any_network(), targets.rng.choice(list(Direction))
     network.blackhole(direction)
-    field.arena.inject("partition", network.name, lost=direction)
+    targets.drill.inject("partition", network.name, lost=direction)
     try:
-        field.hold(0.5, 2.5)
+        targets.hold(0.5, 2.5)
     finally:
-        network.flow()
+        network.clear_faults()
 
 
-def _half_open(field: Battlefield) -> None:
-    network = field.network
-    routes = network.routes
-    for route in routes:
-        route.cut_server()
-    field.arena.inject("half_open", network.name, connections=len(routes))
+def _half_open(targets: FaultTargets) -> None:
+    network = targets.any_network()
+    connections = network.connections
+    for connection in connections:
+        connection.cut_server()
+    targets.drill.inject("half_open", network.name, connections=len(connections))
     try:
-        field.hold(0.5, 2.5)
+        targets.hold(0.5, 2.5)
     finally:
-        for route in routes:
-            route.cut_client()
+        for connection in connections:
+            connection.cut_client()
 
 
-def _reset(field: Battlefield) -> None:
-    network = field.network
+def _reset(targets: FaultTargets) -> None:
+    network = targets.any_network()
     if count := network.reset_all():
-        field.arena.inject("reset", network.name, connections=count)
+        targets.drill.inject("reset", network.name, connections=count)
 
 
-def _lost_acknowledgement(field: Battlefield) -> None:
-    proxy = field.network.busiest
+def _lost_acknowledgement(targets: FaultTargets) -> None:
+    proxy = targets.any_network().busiest
 
     def cut(message: Message) -> None:
-        with contextlib.suppress(ValueError):  # it has ended by itself
-            proxy.route_of(connection=message.connection).reset()
+        with contextlib.suppress(ValueError):  # the connection has already ended
+            proxy.connection_of(connection=message.connection).reset()
 
     def is_any_commit(message: Message) -> bool:
         return is_commit(message) or is_batch_commit(message)
 
-    wanted = is_commit if field.dice.random() < 0.7 else is_any_commit
-    trap = proxy.on(Match(where=wanted), Action.SWALLOW_REPLY, cut)
-    if message := trap.wait(_TRAP_SECONDS):
-        field.arena.inject("lost_acknowledgement", message.application or "handler")
-    proxy.remove(trap)
+    wanted = is_commit if targets.rng.random() < 0.7 else is_any_commit
+    interception = proxy.on(Match(where=wanted), Action.DROP_REPLY, cut)
+    if message := interception.wait(_COMMIT_SECONDS):
+        targets.drill.inject("lost_acknowledgement", message.application or "handler")
+    proxy.remove(interception)
 
 
-def _backend_kill(field: Battlefield) -> None:
-    with connect(field.arena.url, application_name="faultline nemesis") as conn:
+def _backend_kill(targets: FaultTargets) -> None:
+    with connect(targets.drill.url, application_name="faultline nemesis") as conn:
         sessions = conn.execute(_SESSIONS).fetchall()
-        for pid, name in field.dice.sample(sessions, min(3, len(sessions))):
+        for pid, name in targets.rng.sample(sessions, min(3, len(sessions))):
             if conn.execute("SELECT pg_terminate_backend(%s)", [pid]).fetchone() == (True,):
-                field.arena.inject("backend_kill", name)
+                targets.drill.inject("backend_kill", name)
 
 
-def _exhaustion(field: Battlefield) -> None:
-    with ExitStack() as hoard:
-        for network in field.networks:  # or somebody would be back before the last place is taken
+def _exhaustion(targets: FaultTargets) -> None:
+    with ExitStack() as sessions:
+        for (
+            network
+        ) in targets.networks:  # so that no worker reconnects before the last slot is taken
             network.refuse_connections()
             network.reset_all()
         try:
-            taken = _take_all(field, hoard)
+            taken = _take_all(targets, sessions)
         finally:
-            for network in field.networks:
-                network.flow()
-        field.arena.inject("exhaustion", "postgres", taken=taken)
-        field.hold(0.5, 1.5)
+            for network in targets.networks:
+                network.clear_faults()
+        targets.drill.inject("exhaustion", "postgres", taken=taken)
+        targets.hold(0.5, 1.5)
 
 
-def _take_all(field: Battlefield, hoard: ExitStack) -> int:
-    for taken in range(field.max_connections):
+def _take_all(targets: FaultTargets, sessions: ExitStack) -> int:
+    for taken in range(targets.max_connections):
         try:
-            hoard.enter_context(psycopg.connect(field.arena.url, application_name="hoard"))
+            sessions.enter_context(
+                psycopg.connect(targets.drill.url, application_name="exhaustion")
+            )
         except psycopg.OperationalError:
             return taken
-    return field.max_connections
+    return targets.max_connections
 
 
-def _restart(field: Battlefield) -> None:
-    server = field.server
-    how = field.dice.choice(["fast", "immediate", "SIGKILL"])
+def _restart(targets: FaultTargets) -> None:
+    server = targets.server
+    how = targets.rng.choice(["fast", "immediate", "SIGKILL"])
     match how:
         case "fast":
             server.shut_down(mode="fast")
@@ -141,84 +145,87 @@ def _restart(field: Battlefield) -> None:
             server.shut_down(mode="immediate")
         case _:
             server.kill()
-    field.arena.inject("restart", "postgres", how=how)
+    targets.drill.inject("restart", "postgres", how=how)
     try:
-        field.hold(0, 1)
+        targets.hold(0, 1)
     finally:
         server.start()
 
 
-def _failover(field: Battlefield) -> None:
-    """The primary's machine is gone, and the standby, which has all that was acknowledged, takes its place;
-    then another machine becomes its standby, so that it can happen again."""
-    cluster = field.cluster
+def _failover(targets: FaultTargets) -> None:
+    """Power off the primary, promote its synchronous standby, and start another standby."""
+    cluster = targets.cluster
     assert cluster is not None  # noqa: S101 - see available_faults
     lost, (standby,) = cluster.primary, cluster.standbys
-    # A primary that has crashed shows what it alone has, when it is back: no HA manager would take a
-    # standby for a good one before that has been shipped as well.
+    # After a crash recovery the primary may show commits that the standby lacks. An HA manager would
+    # not count that standby as synchronous before it has replayed them.
     cluster.wait_until_shipped(standby)
     lost.power_off()
-    field.hold(0, 1)
+    targets.hold(0, 1)
     try:
         standby.promote()
         cluster.primary = standby
-        field.arena.inject("failover", standby.name, timeline=standby.timeline)
-        if field.pooler is not None:
-            field.pooler.aim(standby.url)
+        targets.drill.inject("failover", standby.name, timeline=standby.timeline)
+        if targets.pooler is not None:
+            targets.pooler.redirect(standby.url)
         cluster.acknowledge_after([cluster.replace(lost)], level="on")
-    except (psycopg.OperationalError, DatabaseUnavailable) as error:  # half a blow is none
-        raise DrillNotRun(f"{standby.name} did not take the place of {lost.name}") from error
+    except (
+        psycopg.OperationalError,
+        DatabaseUnavailable,
+    ) as error:  # a half-done failover is no fault
+        raise DrillNotRun(f"{standby.name} was not promoted in place of {lost.name}") from error
 
 
-def _clock_jump(field: Battlefield) -> None:
-    """An hour ahead for good, or an hour back for a while. What is due, and what is retried later, is
-    due by the database's clock: set back for good, it would hold up a queue for an hour."""
-    assert field.clock is not None  # noqa: S101 - see available_faults
-    ahead = field.dice.random() < 0.5
-    now = field.clock.shift_seconds
-    field.clock.move(now + (_HOUR_SECONDS if ahead else -_HOUR_SECONDS))
-    field.arena.inject("clock_jump", "postgres", hours="+1" if ahead else "-1")
+def _clock_jump(targets: FaultTargets) -> None:
+    """Set the database's clock an hour ahead for good, or an hour back for a while.
+
+    Jobs are due by that clock: set back for good, it would hold up the queue for an hour.
+    """
+    assert targets.clock is not None  # noqa: S101 - see available_faults
+    ahead = targets.rng.random() < 0.5
+    now = targets.clock.shift_seconds
+    targets.clock.move(now + (_HOUR_SECONDS if ahead else -_HOUR_SECONDS))
+    targets.drill.inject("clock_jump", "postgres", hours="+1" if ahead else "-1")
     if not ahead:
         try:
-            field.hold(0.5, 2)
+            targets.hold(0.5, 2)
         finally:
-            field.clock.move(now)
+            targets.clock.move(now)
 
 
-def _pooler_kill(field: Battlefield) -> None:
-    assert field.pooler is not None  # noqa: S101 - see available_faults
-    field.pooler.kill()
-    field.arena.inject("pooler_kill", "pgbouncer")
+def _pooler_kill(targets: FaultTargets) -> None:
+    assert targets.pooler is not None  # noqa: S101 - see available_faults
+    targets.pooler.kill()
+    targets.drill.inject("pooler_kill", "pgbouncer")
     try:
-        field.hold(0, 1)
+        targets.hold(0, 1)
     finally:
-        field.pooler.start()
+        targets.pooler.start()
 
 
-FAULTS: dict[str, Fault] = {
+FAULTS: dict[str, NemesisFault] = {
     fault.kind: fault
     for fault in (
-        Fault("kill", 6, _kill),
-        Fault("stop", 4, _stop),
-        Fault("partition", 4, _partition),
-        Fault("half_open", 2, _half_open),
-        Fault("reset", 3, _reset),
-        Fault("lost_acknowledgement", 4, _lost_acknowledgement),
-        Fault("backend_kill", 3, _backend_kill),
-        Fault("pooler_kill", 2, _pooler_kill),
-        Fault("exhaustion", 1, _exhaustion, harms_server=True),
-        Fault("restart", 1, _restart, harms_server=True),
-        Fault("failover", 1, _failover, harms_server=True),
-        Fault("clock_jump", 1, _clock_jump, harms_server=True),
+        NemesisFault("kill", 6, _kill),
+        NemesisFault("stop", 4, _stop),
+        NemesisFault("partition", 4, _partition),
+        NemesisFault("half_open", 2, _half_open),
+        NemesisFault("reset", 3, _reset),
+        NemesisFault("lost_acknowledgement", 4, _lost_acknowledgement),
+        NemesisFault("backend_kill", 3, _backend_kill),
+        NemesisFault("pooler_kill", 2, _pooler_kill),
+        NemesisFault("exhaustion", 1, _exhaustion, harms_server=True),
+        NemesisFault("restart", 1, _restart, harms_server=True),
+        NemesisFault("failover", 1, _failover, harms_server=True),
+        NemesisFault("clock_jump", 1, _clock_jump, harms_server=True),
     )
 }
 
 
 def available_faults(
     *, owns_server: bool, moves_clock: bool, has_pooler: bool = False, has_standby: bool = False
-) -> list[Fault]:
-    """What may be done here: somebody's server is left alone, a clock must be movable, and a pooler and
-    a standby there."""
+) -> list[NemesisFault]:
+    """The faults that this run can inject without harming a server that it did not start."""
     impossible = set() if moves_clock else {"clock_jump"}
     impossible |= set() if has_pooler else {"pooler_kill"}
     impossible |= set() if has_standby else {"failover"}

@@ -1,4 +1,4 @@
-"""Strikes again and again, in an order and at moments that one seed decides."""
+"""Injects one fault after the other; one seed decides their order and timing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from collections.abc import Iterator, Sequence
 import psycopg
 
 from faultline.errors import DatabaseUnavailable
-from faultline_drills.nemesis.battlefield import Battlefield
-from faultline_drills.nemesis.faults import Fault
+from faultline_drills.nemesis.faults import NemesisFault
+from faultline_drills.nemesis.targets import FaultTargets
 
 
-def drawn(faults: Sequence[Fault], dice: random.Random) -> Iterator[Fault]:
-    """Each once, in an order of the seed's, so that none is missing; then by weight, without end."""
-    yield from dice.sample(faults, len(faults))
+def draw_faults(faults: Sequence[NemesisFault], draw: random.Random) -> Iterator[NemesisFault]:
+    """Each fault once, in random order; then by weight, without end."""
+    yield from draw.sample(faults, len(faults))
     weights = [fault.weight for fault in faults]
     while True:
-        yield from dice.choices(faults, weights)
+        yield from draw.choices(faults, weights)
 
 
 class Nemesis:
-    """Works in a thread of its own, one blow after the other, until it is told to end."""
+    """Injects faults in a thread of its own, one at a time, until `end`."""
 
     def __init__(
-        self, field: Battlefield, faults: Sequence[Fault], *, longest_pause_seconds: float
+        self, targets: FaultTargets, faults: Sequence[NemesisFault], *, longest_pause_seconds: float
     ) -> None:
-        self._field = field
+        self._targets = targets
         self._faults = list(faults)
         self._longest_pause = longest_pause_seconds
         self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
@@ -37,21 +37,21 @@ class Nemesis:
         self._thread.start()
 
     def end(self, timeout_seconds: float = 60.0) -> None:
-        """What it did last has been healed by then."""
-        self._field.ending.set()
+        """Wait until the last fault is undone, and clear all networks."""
+        self._targets.ending.set()
         self._thread.join(timeout_seconds)
-        for network in self._field.networks:
-            network.flow()
+        for network in self._targets.networks:
+            network.clear_faults()
 
     def _run(self) -> None:
-        field = self._field
+        targets = self._targets
         try:
-            for fault in drawn(self._faults, field.dice):
-                if field.ending.wait(field.dice.uniform(0.1, 1) * self._longest_pause):
+            for fault in draw_faults(self._faults, targets.rng):
+                if targets.ending.wait(targets.rng.uniform(0.1, 1) * self._longest_pause):
                     return
                 try:
-                    fault.strike(field)
+                    fault.inject(targets)
                 except (psycopg.OperationalError, DatabaseUnavailable):
-                    continue  # the last blow is still felt, and this one did not land
+                    continue  # the database is still down from the last fault; this one is skipped
         except BaseException as error:
             self.failure = error

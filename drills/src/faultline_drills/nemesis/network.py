@@ -1,15 +1,15 @@
-"""One way to the database, with a proxy in front of each of its servers."""
+"""One network path to the database, with a proxy in front of each server."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from faultline_drills.cluster import as_one
-from faultline_drills.proxy import Direction, Proxy, Route
+from faultline_drills.cluster import multi_host_url
+from faultline_drills.proxy import Direction, ProxiedConnection, Proxy
 
 
-class Network:
-    """What is done to it is done to the way to every server, as to a cable that they share."""
+class ProxiedNetwork:
+    """Applies each fault to the path to every server, like a failure of a shared cable."""
 
     def __init__(self, name: str, proxies: Sequence[Proxy]) -> None:
         self.name = name
@@ -17,19 +17,19 @@ class Network:
 
     @property
     def url(self) -> str:
-        """Names every server there is; a session is opened on the one that takes writes."""
+        """Names every server; libpq opens a session on the one that takes writes."""
         urls = [proxy.url for proxy in self._proxies]
-        return as_one(urls) if len(urls) > 1 else urls[0]
+        return multi_host_url(urls) if len(urls) > 1 else urls[0]
 
     @property
-    def routes(self) -> list[Route]:
-        """The connections that are open."""
-        return [route for proxy in self._proxies for route in proxy.routes]
+    def connections(self) -> list[ProxiedConnection]:
+        """The open connections."""
+        return [connection for proxy in self._proxies for connection in proxy.connections]
 
     @property
     def busiest(self) -> Proxy:
-        """The one in front of the primary: nobody stays with a standby."""
-        return max(self._proxies, key=lambda proxy: len(proxy.routes))
+        """The proxy in front of the primary: no session stays on a standby."""
+        return max(self._proxies, key=lambda proxy: len(proxy.connections))
 
     def blackhole(self, direction: Direction) -> None:
         for proxy in self._proxies:
@@ -39,10 +39,10 @@ class Network:
         for proxy in self._proxies:
             proxy.refuse_connections()
 
-    def flow(self) -> None:
+    def clear_faults(self) -> None:
         for proxy in self._proxies:
-            proxy.flow()
+            proxy.clear_faults()
 
     def reset_all(self) -> int:
-        """How many connections there were."""
+        """Reset every connection; the number of connections."""
         return sum(proxy.reset_all() for proxy in self._proxies)

@@ -1,19 +1,19 @@
-"""A network between clients and PostgreSQL that understands what it carries, and fails on demand."""
+"""A TCP proxy in front of PostgreSQL that parses its protocol and fails on demand."""
 
+from faultline_drills.proxy.conditions import Direction
+from faultline_drills.proxy.connection import ProxiedConnection
+from faultline_drills.proxy.interception import Action, Interception, Match
 from faultline_drills.proxy.proxy import Proxy, proxy_to
-from faultline_drills.proxy.route import Route
-from faultline_drills.proxy.trap import Action, Match, Trap
-from faultline_drills.proxy.weather import Direction
-from faultline_drills.proxy.wire import Kind, Message
+from faultline_drills.proxy.wire import Message, MessageKind
 
 __all__ = [
     "Action",
     "Direction",
-    "Kind",
+    "Interception",
     "Match",
     "Message",
+    "MessageKind",
+    "ProxiedConnection",
     "Proxy",
-    "Route",
-    "Trap",
     "proxy_to",
 ]

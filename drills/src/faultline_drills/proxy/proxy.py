@@ -1,8 +1,8 @@
-"""The proxy: stands between clients and one PostgreSQL, numbers what clients send, and does as told.
+"""The proxy between clients and one PostgreSQL: numbers client messages, and injects faults.
 
-It runs in a thread of its own. Every method may be called from any other thread, callbacks included.
-It answers a request for TLS with no; and since its own kernel acknowledges what clients send, keepalives
-and `tcp_user_timeout` see a healthy network whatever it does.
+It runs in a thread of its own; every method may be called from any other thread, also by a callback.
+It refuses TLS. Since its own kernel acknowledges what clients send, keepalives and `tcp_user_timeout`
+see a healthy network whatever fault it injects.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ from typing import Any, TypeVar
 from psycopg import conninfo
 
 from faultline_drills.proxy import wire
-from faultline_drills.proxy.route import Ends, Route, reset
-from faultline_drills.proxy.trap import Action, Callback, Match, Trap
-from faultline_drills.proxy.weather import Direction, Weather
-from faultline_drills.proxy.wire import Kind, Message, Part
+from faultline_drills.proxy.conditions import Direction, NetworkConditions
+from faultline_drills.proxy.connection import ProxiedConnection, Streams, reset
+from faultline_drills.proxy.interception import Action, Callback, Interception, Match
+from faultline_drills.proxy.wire import ClientPart, Message, MessageKind
 
 T = TypeVar("T")
 
 _BOUND_SECONDS = 60.0
-_LONGEST_LOG = 100_000
-_ROUNDS_TO_ACCEPT = 10  # of the event loop: from the kernel's queue to `_accept` takes four
-_STARTUP_PACKETS = 3  # at most: asking for GSS encryption, for TLS, and the startup itself
+_MOST_LOGGED = 100_000
+_ROUNDS_TO_ACCEPT = 10  # event loop iterations; accepting takes four from the kernel's queue
+_STARTUP_PACKETS = 3  # at most: a GSS request, a TLS request, and the startup packet
 
 
 class Proxy:
     def __init__(self, url: str) -> None:
         self._target: Mapping[str, Any] = conninfo.conninfo_to_dict(url)
-        self._exempt: dict[str, Mapping[str, Any]] = {}  # applications that are led elsewhere
-        self._weather = Weather()
-        self._traps: list[Trap] = []
-        self._routes: dict[int, Route] = {}
+        self._exempt: dict[
+            str, Mapping[str, Any]
+        ] = {}  # by application: servers other than the target
+        self._conditions = NetworkConditions()
+        self._interceptions: list[Interception] = []
+        self._connections: dict[int, ProxiedConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._log: list[Message] = []
         self._numbered = self._connected = 0
         self._began = time.monotonic()
-        self.failures: list[BaseException] = []  # of callbacks
+        self.failures: list[BaseException] = []  # raised by callbacks
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
@@ -53,11 +55,11 @@ class Proxy:
             here["hostaddr"] = "127.0.0.1"
         self.url = conninfo.make_conninfo(url, **here)
 
-    # ── what it has seen ─────────────────────────────────────────────────────────────────────────
+    # ── observed messages and connections ────────────────────────────────────────────────────────
 
     @property
     def log(self) -> tuple[Message, ...]:
-        """What clients sent, oldest first; of very many the latest."""
+        """Client messages, oldest first; only the latest of very many."""
         return tuple(self._log)
 
     @property
@@ -65,47 +67,49 @@ class Proxy:
         return self._numbered
 
     @property
-    def routes(self) -> tuple[Route, ...]:
-        """The connections that are open."""
-        return tuple(self._routes.values())
+    def connections(self) -> tuple[ProxiedConnection, ...]:
+        """The open connections."""
+        return tuple(self._connections.values())
 
-    def route_of(
+    def connection_of(
         self,
         *,
         connection: int | None = None,
         backend_pid: int | None = None,
         port_at_server: int | None = None,
-    ) -> Route:
-        """The open connection that the server knows by this backend, or by its client's port."""
+    ) -> ProxiedConnection:
+        """The one open connection with this number, backend process or client port."""
         (found,) = [
-            route
-            for route in self.routes
-            if connection in (None, route.number)
-            and backend_pid in (None, route.backend_pid)
-            and port_at_server in (None, route.port_at_server)
+            each
+            for each in self.connections
+            if connection in (None, each.number)
+            and backend_pid in (None, each.backend_pid)
+            and port_at_server in (None, each.port_at_server)
         ]
         return found
 
-    # ── what it can be told ──────────────────────────────────────────────────────────────────────
+    # ── faults ───────────────────────────────────────────────────────────────────────────────────
 
-    def on(self, match: Match, action: Action, callback: Callback | None = None) -> Trap:
-        """Act once, at the message that `match` means. Counting begins now."""
-        trap = Trap(match, action, callback)
-        self._do(lambda: self._traps.append(trap))
-        return trap
+    def on(self, match: Match, action: Action, callback: Callback | None = None) -> Interception:
+        """Intercept one message, the `nth` from now on that fits `match`."""
+        interception = Interception(match, action, callback)
+        self._do(lambda: self._interceptions.append(interception))
+        return interception
 
-    def release(self, trap: Trap) -> None:
-        """Let the message go that the trap holds."""
-        self._do(trap.let_go)
+    def release(self, interception: Interception) -> None:
+        """Forward the message that is held."""
+        self._do(interception.release)
 
-    def remove(self, trap: Trap) -> None:
-        """Forget it, if it has not sprung; let go what it holds."""
+    def remove(self, interception: Interception) -> None:
+        """Cancel an interception; a message that it holds is forwarded."""
 
-        def forget() -> None:
-            trap.let_go()
-            self._traps = [other for other in self._traps if other is not trap]
+        def cancel() -> None:
+            interception.release()
+            self._interceptions = [
+                other for other in self._interceptions if other is not interception
+            ]
 
-        self._do(forget)
+        self._do(cancel)
 
     def delay(
         self,
@@ -116,9 +120,9 @@ class Proxy:
         direction: Direction = Direction.BOTH,
         application: str | None = None,
     ) -> None:
-        """What is sent from now on takes `seconds`, give or take `jitter`, each way."""
+        """Delay everything sent from now on by `seconds` plus or minus `jitter`, each way."""
         self._do(
-            lambda: self._weather.slow_down(
+            lambda: self._conditions.delay(
                 seconds,
                 jitter_seconds=jitter,
                 seed=seed,
@@ -130,48 +134,50 @@ class Proxy:
     def blackhole(
         self, *, direction: Direction = Direction.BOTH, application: str | None = None
     ) -> None:
-        """Nothing arrives any more, nor do the ends of connections, until `flow`. What is sent is not
-        lost for ever: TCP would send it again, and so it arrives when the way is clear."""
-        self._do(lambda: self._weather.blackhole(direction, application))
+        """Deliver nothing, not even the end of a connection, until `clear_faults`.
+
+        What is sent meanwhile arrives afterwards, as TCP would send it again.
+        """
+        self._do(lambda: self._conditions.blackhole(direction, application))
 
     def refuse_connections(self) -> None:
-        """New connections are reset at once, until `flow`."""
+        """Reset new connections at once, until `clear_faults`."""
 
         def refuse() -> None:
-            self._weather.refuses_connections = True
+            self._conditions.refuses_connections = True
 
         self._do(refuse)
 
-    def flow(self) -> None:
-        """Fair weather: no holes, no delays, nothing held. What was cut or swallowed stays so."""
+    def clear_faults(self) -> None:
+        """End blackholes, delays and holds. Cut connections and dropped replies stay lost."""
 
-        def clear_up() -> None:
-            self._weather.clear_up()
-            for trap in self._traps:
-                if trap.message is not None:
-                    trap.let_go()
+        def clear() -> None:
+            self._conditions.clear()
+            for interception in self._interceptions:
+                if interception.message is not None:
+                    interception.release()
 
-        self._do(clear_up)
+        self._do(clear)
 
-    def aim(self, url: str, *, but_not: str | None = None) -> None:
-        """New connections lead to this server; open ones stay where they are.
+    def redirect(self, url: str, *, but_not: str | None = None) -> None:
+        """Send new connections to this server; open ones stay where they are.
 
-        Those of the application `but_not` still lead to the server before.
+        Those of the application `but_not` still go to the server before.
         """
         target = conninfo.conninfo_to_dict(url)
 
-        def turn() -> None:
+        def change_target() -> None:
             self._exempt = {} if but_not is None else {but_not: self._target}
             self._target = target
 
-        self._do(turn)
+        self._do(change_target)
 
     def reset_all(self, *, application: str | None = None) -> int:
-        """RST to both ends of every connection; how many there were."""
-        mine = [route for route in self.routes if application in (None, route.application)]
-        for route in mine:
-            route.reset()
-        return len(mine)
+        """Reset both ends of every connection; the number of connections."""
+        found = [each for each in self.connections if application in (None, each.application)]
+        for connection in found:
+            connection.reset()
+        return len(found)
 
     def close(self) -> None:
         if self._loop.is_closed():
@@ -181,7 +187,7 @@ class Proxy:
         self._thread.join(_BOUND_SECONDS)
         self._loop.close()
 
-    # ── its own thread ───────────────────────────────────────────────────────────────────────────
+    # ── the proxy's thread ───────────────────────────────────────────────────────────────────────
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_BOUND_SECONDS)
@@ -196,19 +202,19 @@ class Proxy:
             self._await(call())
 
     async def _end(self) -> None:
-        # A connection that asyncio is just letting in is lost, and never closed, when its server is closed.
+        # Let connections be accepted first: asyncio loses, and never closes, one that it is accepting.
         for listening in self._server.sockets:
             self._loop.remove_reader(listening.fileno())
         for _ in range(_ROUNDS_TO_ACCEPT):
             await asyncio.sleep(0)
         self._server.close()
-        for route in self.routes:
-            route.close()
+        for connection in self.connections:
+            connection.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._loop.shutdown_default_executor()
-        await asyncio.sleep(0)  # transports are closed in the next round
+        await asyncio.sleep(0)  # transports are closed in the next iteration
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -217,103 +223,103 @@ class Proxy:
         try:
             await self._serve((reader, writer))
         except asyncio.CancelledError:
-            writer.transport.abort()  # one that does not read would keep us from closing
+            writer.transport.abort()  # closing would wait for a client that does not read
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the client went away before there was anything to carry, or the server is away
+            pass  # the client left before its startup packet, or the server is unavailable
         except Exception as error:
             self.failures.append(error)
         finally:
             writer.close()
             self._tasks.discard(task)
 
-    async def _serve(self, client: Ends) -> None:
-        if self._turns_away(client):
+    async def _serve(self, client: Streams) -> None:
+        if self._refuses(client):
             return
-        packet, startup = await self._greet(client)
+        packet, startup = await self._read_startup(client)
         application = startup.parameters.get("application_name", "")
-        await self._weather.passable(application, Direction.TO_SERVER)
-        server = await self._dial(self._exempt.get(application, self._target))
-        if self._turns_away(client, server):  # since then: `reset_all` could not know of this one
+        await self._conditions.wait_until_passable(application, Direction.TO_SERVER)
+        server = await self._connect(self._exempt.get(application, self._target))
+        if self._refuses(client, server):  # `reset_all` did not see this one yet
             return
         self._connected += 1
         number = self._connected
-        route = Route(
+        connection = ProxiedConnection(
             number,
             application,
             client,
             server,
-            self._weather,
+            self._conditions,
             on_message=self._record,
-            trap_for=self._trap_for,
+            interception_for=self._interception_for,
             do=self._do,
         )
-        self._routes[number] = route
+        self._connections[number] = connection
         try:
             if startup.code == wire.CANCEL_REQUEST:
-                await route.run(Part(packet, Kind.CANCEL))
+                await connection.run(ClientPart(packet, MessageKind.CANCEL))
             else:
-                await route.run(Part(packet, Kind.STARTUP, is_answered=True))
+                await connection.run(ClientPart(packet, MessageKind.STARTUP, is_answered=True))
         finally:
             server[1].transport.abort()
-            del self._routes[number]
+            del self._connections[number]
 
-    def _turns_away(self, *ends: Ends) -> bool:
-        if self._weather.refuses_connections:
+    def _refuses(self, *ends: Streams) -> bool:
+        if self._conditions.refuses_connections:
             for _, writer in ends:
                 reset(writer)
-        return self._weather.refuses_connections
+        return self._conditions.refuses_connections
 
-    async def _greet(self, client: Ends) -> tuple[bytes, wire.Startup]:
+    async def _read_startup(self, client: Streams) -> tuple[bytes, wire.Startup]:
         reader, writer = client
         for _ in range(_STARTUP_PACKETS):
             head = await reader.readexactly(4)
             (length,) = struct.unpack("!i", head)
             if not 8 <= length <= wire.MAX_STARTUP_BYTES:
-                raise ConnectionAbortedError("not a startup packet of PostgreSQL's")
+                raise ConnectionAbortedError("not a PostgreSQL startup packet")
             body = await reader.readexactly(length - 4)
             startup = wire.read_startup(body)
             if startup.code not in (wire.SSL_REQUEST, wire.GSSENC_REQUEST):
                 return head + body, startup
             for direction in (Direction.TO_SERVER, Direction.TO_CLIENT):
-                await self._weather.passable("", direction)
+                await self._conditions.wait_until_passable("", direction)
             writer.write(b"N")
-        raise ConnectionAbortedError("only requests for encryption")
+        raise ConnectionAbortedError("only requests for encryption, no startup packet")
 
-    async def _dial(self, target: Mapping[str, Any]) -> Ends:
+    async def _connect(self, target: Mapping[str, Any]) -> Streams:
         host = str(target.get("hostaddr") or target.get("host") or "127.0.0.1")
         port = int(target.get("port") or 5432)
         if host.startswith("/"):
             return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
         return await asyncio.open_connection(host, port)
 
-    def _record(self, route: Route, part: Part) -> Message:
-        assert part.kind is not None  # noqa: S101 - others are not numbered
+    def _record(self, connection: ProxiedConnection, part: ClientPart) -> Message:
+        assert part.kind is not None  # noqa: S101 - only messages have a kind
         self._numbered += 1
         message = Message(
             number=self._numbered,
-            connection=route.number,
-            nth=route.messages,
+            connection=connection.number,
+            nth=connection.messages,
             kind=part.kind,
             sql=part.sql,
-            application=route.application,
+            application=connection.application,
             at=time.monotonic() - self._began,
         )
         self._log.append(message)
-        if len(self._log) > _LONGEST_LOG:
-            del self._log[: _LONGEST_LOG // 2]
+        if len(self._log) > _MOST_LOGGED:
+            del self._log[: _MOST_LOGGED // 2]
         return message
 
-    def _trap_for(self, message: Message) -> Trap | None:
-        """The first that springs at it; those that were set later do not see it."""
-        for trap in self._traps:
-            if trap.springs_at(message):
-                return trap
+    def _interception_for(self, message: Message) -> Interception | None:
+        """The first that takes the message; later ones do not count it."""
+        for interception in self._interceptions:
+            if interception.takes(message):
+                return interception
         return None
 
 
 @contextlib.contextmanager
 def proxy_to(url: str) -> Iterator[Proxy]:
-    """A proxy in front of the server at `url`; what its callbacks raised is raised at the end."""
+    """A proxy in front of the server at `url`; re-raises at the end what a callback raised."""
     proxy = Proxy(url)
     try:
         yield proxy

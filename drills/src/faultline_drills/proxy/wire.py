@@ -25,7 +25,7 @@ _INT = struct.Struct("!i")
 _AUTHENTICATION_TURNS = frozenset((2, 3, 5, 7, 8, 9, 10, 11))
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     STARTUP = "startup"
     CANCEL = "cancel"
     PASSWORD = "password"  # noqa: S105 - any answer to a request to authenticate
@@ -38,23 +38,23 @@ class Kind(StrEnum):
 
 
 _ENDS = {
-    b"p": Kind.PASSWORD,
-    b"Q": Kind.QUERY,
-    b"S": Kind.STATEMENT,
-    b"H": Kind.FLUSH,
-    b"c": Kind.COPY_END,
-    b"f": Kind.COPY_END,
-    b"F": Kind.CALL,
-    b"X": Kind.TERMINATE,
+    b"p": MessageKind.PASSWORD,
+    b"Q": MessageKind.QUERY,
+    b"S": MessageKind.STATEMENT,
+    b"H": MessageKind.FLUSH,
+    b"c": MessageKind.COPY_END,
+    b"f": MessageKind.COPY_END,
+    b"F": MessageKind.CALL,
+    b"X": MessageKind.TERMINATE,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ClientPart:
     """A piece of what a client sent; without a kind it is only carried (the rows of a COPY)."""
 
     data: bytes
-    kind: Kind | None = None
+    kind: MessageKind | None = None
     sql: str = ""
     is_answered: bool = False  # the server will say something and then wait for us
 
@@ -66,7 +66,7 @@ class Message:
     number: int  # of all that came through the proxy
     connection: int
     nth: int  # on its connection
-    kind: Kind
+    kind: MessageKind
     sql: str
     application: str
     at: float  # seconds since the proxy was made
@@ -107,10 +107,10 @@ class ClientStream:
         self._prepared: dict[bytes, str] = {}
         self._last_was_simple = False
 
-    def feed(self, data: bytes) -> list[Part]:
+    def feed(self, data: bytes) -> list[ClientPart]:
         self._unread += data
         start = 0
-        parts: list[Part] = []
+        parts: list[ClientPart] = []
         while len(self._unread) - start >= _HEADER.size:
             code, length = _HEADER.unpack_from(self._unread, start)
             end = start + 1 + length
@@ -119,7 +119,7 @@ class ClientStream:
             frame = bytes(self._unread[start:end])
             start = end
             if code == b"d":
-                parts.append(Part(frame))
+                parts.append(ClientPart(frame))
                 continue
             self._gathered.append(frame)
             self._note(code, frame[_HEADER.size :])
@@ -147,23 +147,27 @@ class ClientStream:
                 if (sql := self._prepared.get(name, "")) not in self._sql[-1:]:
                     self._sql.append(sql)
 
-    def _part(self, kind: Kind) -> Part:
+    def _part(self, kind: MessageKind) -> ClientPart:
         data, sql = b"".join(self._gathered), "; ".join(self._sql)
         self._gathered.clear()
         self._sql.clear()
         match kind:
-            case Kind.QUERY | Kind.STATEMENT | Kind.CALL | Kind.PASSWORD:
-                self._last_was_simple = kind is Kind.QUERY
+            case (
+                MessageKind.QUERY | MessageKind.STATEMENT | MessageKind.CALL | MessageKind.PASSWORD
+            ):
+                self._last_was_simple = kind is MessageKind.QUERY
                 is_answered = True
-            case Kind.COPY_END:  # in the extended protocol a Sync follows, and is what is answered
+            case (
+                MessageKind.COPY_END
+            ):  # in the extended protocol a Sync follows, and is what is answered
                 is_answered = self._last_was_simple
             case _:
                 is_answered = False
-        return Part(data, kind, sql, is_answered)
+        return ClientPart(data, kind, sql, is_answered)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerReply:
     """A piece of what a server sent."""
 
     data: bytes
@@ -179,7 +183,7 @@ class ServerStream:
         self._head = b""  # of a frame that has not arrived yet, with the body where it matters
         self._skip = 0
 
-    def feed(self, data: bytes) -> Iterator[Answer]:
+    def feed(self, data: bytes) -> Iterator[ServerReply]:
         start = position = 0
         while position < len(data):
             if self._skip:
@@ -199,7 +203,7 @@ class ServerStream:
             self._skip = 1 + length - len(self._head)
             self._head = b""
         if start < len(data):
-            yield Answer(data[start:])
+            yield ServerReply(data[start:])
 
     def _wanted(self) -> int:
         """How much of the frame has to be seen: of most of them only the header."""
@@ -208,17 +212,17 @@ class ServerStream:
         code, length = _HEADER.unpack_from(self._head)
         return 1 + length if code in (b"Z", b"K", b"G", b"R") else _HEADER.size
 
-    def _read(self, data: bytes) -> Answer | None:
+    def _read(self, data: bytes) -> ServerReply | None:
         body = self._head[_HEADER.size :]
         match self._head[:1]:
             case b"Z":
-                return Answer(data, is_complete=True, transaction_status=body.decode("ascii"))
+                return ServerReply(data, is_complete=True, transaction_status=body.decode("ascii"))
             case b"K":
-                return Answer(data, backend_pid=_INT.unpack_from(body)[0])
+                return ServerReply(data, backend_pid=_INT.unpack_from(body)[0])
             case b"G":  # it is ready to take the rows of a COPY
-                return Answer(data, is_complete=True)
+                return ServerReply(data, is_complete=True)
             case b"R" if _INT.unpack_from(body)[0] in _AUTHENTICATION_TURNS:
-                return Answer(data, is_complete=True)
+                return ServerReply(data, is_complete=True)
         return None
 
 

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from faultline.errors import FaultlineError
 from faultline.postgres.sessions import Connection, connect
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.race.payment_task import BEHAVIOUR_VARIABLE, charge
 from faultline_drills.race.race_timeline import RaceEvent
-from faultline_drills.witness import Witness
 
 _TABLES = """
     CREATE SCHEMA race;
@@ -103,33 +103,39 @@ class _RaceRunner:
             self.events.append(seen)
             self._on_event(seen)
 
-    def start(self, name: str, behaviour: str, *, lease_seconds: float) -> Witness:
+    def start(self, name: str, behaviour: str, *, lease_seconds: float) -> ObservedProcess:
         options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
         options += ["--lease-seconds", str(lease_seconds), "--no-self-fencing"]
-        return Witness(
+        return ObservedProcess(
             name,
             app="faultline_drills.race.payment_task:app",
             url=self.url,
             options=options,
             environment={BEHAVIOUR_VARIABLE: behaviour},
-            report=self.say,
+            on_event=self.say,
         )
 
-    def wait_until(self, query: LiteralString, what: str, witness: Witness | None = None) -> None:
+    def wait_until(
+        self, query: LiteralString, what: str, witness: ObservedProcess | None = None
+    ) -> None:
         """Poll the database until `query` returns a row."""
         self._wait_for(lambda: self.conn.execute(query).fetchone() is not None, what, witness)
 
-    def wait_until_stopped(self, witness: Witness) -> None:
+    def wait_until_stopped(self, witness: ObservedProcess) -> None:
         """It has opened its barrier before; a SIGCONT that came before its SIGSTOP would be lost."""
         self._wait_for(lambda: witness.is_stopped, f"{witness.name}'s stall", witness)
 
-    def wait_until_said(self, witness: Witness, event: str) -> None:
-        self._wait_for(lambda: bool(witness.heard(event)), f"{witness.name}'s {event}", witness)
+    def wait_until_said(self, witness: ObservedProcess, event: str) -> None:
+        self._wait_for(
+            lambda: bool(witness.events_named(event)), f"{witness.name}'s {event}", witness
+        )
 
-    def _wait_for(self, holds: Callable[[], bool], what: str, witness: Witness | None) -> None:
+    def _wait_for(
+        self, holds: Callable[[], bool], what: str, witness: ObservedProcess | None
+    ) -> None:
         deadline = time.monotonic() + self.settings.timeout_seconds
         while not holds():
-            if witness is not None and witness.process.poll() is not None:
+            if witness is not None and not witness.is_alive:
                 witness.wait(self.settings.timeout_seconds)  # all that it said has been heard
                 if holds():  # it was on its way out when we looked
                     return
@@ -169,7 +175,7 @@ def run_race(
         return _report(race, job.job_id, (*a.stray_lines,))
 
 
-def _take_over(race: _RaceRunner, a: Witness, b: Witness, started: float) -> None:
+def _take_over(race: _RaceRunner, a: ObservedProcess, b: ObservedProcess, started: float) -> None:
     limit = race.settings.timeout_seconds
     if race.settings.wake_before_commit:
         race.wait_until("SELECT FROM race.barriers WHERE name = 'started-2'", "B's takeover", b)
@@ -184,10 +190,10 @@ def _take_over(race: _RaceRunner, a: Witness, b: Witness, started: float) -> Non
     b.wait(limit)
 
 
-def _run_to_the_end(race: _RaceRunner, a: Witness, stack: ExitStack) -> None:
+def _run_to_the_end(race: _RaceRunner, a: ObservedProcess, stack: ExitStack) -> None:
     """A commits, or crashes on one side of its commit; after a crash B gets its chance to do harm."""
     a.wait(race.settings.timeout_seconds)
-    race.say("A", "gone", {"exit_code": a.process.returncode})
+    race.say("A", "gone", {"exit_code": a.exit_code})
     if race.settings.behaviour_of_a is RaceBehaviour.STEADY:
         return
     b = race.start("B", "steady", lease_seconds=_LEASE_OF_B_SECONDS)

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import protocol
-from faultline_drills.arena import DrillNotRun
+from faultline_drills.context import DrillNotRun
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.recovery.endless_task import linger
-from faultline_drills.witness import Witness
 
 _TABLES = """
     CREATE SCHEMA recovery;
@@ -71,12 +71,12 @@ def measure_recovery(
 
 def _start_worker(conn: Connection, url: str, stack: ExitStack, timeout_seconds: float) -> None:
     """Start a worker with nothing but default settings, and wait until it is there."""
-    witness = Witness("worker", app="faultline_drills.recovery.endless_task:app", url=url)
+    witness = ObservedProcess("worker", app="faultline_drills.recovery.endless_task:app", url=url)
     stack.callback(witness.end)
     deadline = time.monotonic() + timeout_seconds
     query = "SELECT FROM faultline.workers WHERE pid = %s AND last_heartbeat_at > started_at"
-    while conn.execute(query, [witness.process.pid]).fetchone() is None:
-        if witness.process.poll() is not None or time.monotonic() > deadline:
+    while conn.execute(query, [witness.pid]).fetchone() is None:
+        if not witness.is_alive or time.monotonic() > deadline:
             said = "\n".join(witness.stray_lines[-20:]) or "nothing"
             raise DrillNotRun(f"a worker did not start; it said: {said}")
         time.sleep(_POLL_SECONDS)

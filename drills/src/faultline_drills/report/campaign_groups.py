@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultline_drills.campaign.campaign import CampaignReport, rate_facts, shortfalls, time_facts
-from faultline_drills.checker import Verdict
-from faultline_drills.measures import wilson_interval
+from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.measures import wilson_interval
 from faultline_drills.subjects import Subject
 
 

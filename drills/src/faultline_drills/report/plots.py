@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faultline.errors import FaultlineError
-from faultline_drills.measures import quantile
+from faultline_drills.judging.measures import quantile
 from faultline_drills.report.campaign_groups import CampaignGroup
 from faultline_drills.subjects import Subject
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 
 from faultline.errors import FaultlineError
-from faultline_drills.checker import Verdict
 from faultline_drills.drill import run_drill
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios
 from faultline_drills.subjects import Subject
 

@@ -8,11 +8,11 @@ happens: the worker cannot know that, and has to find out.
 from __future__ import annotations
 
 from faultline.postgres.sessions import connect
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 _SESSIONS = """
     SELECT pid, application_name FROM pg_stat_activity
@@ -25,38 +25,38 @@ _KILLS_PER_JOB = 2
 
 
 @scenario(shows=("backend_kills", "unknown_commits", "outages", "commits"))
-def backend_killed(arena: Arena) -> None:
-    proxy = arena.stack.enter_context(proxy_to(arena.url))
+def backend_killed(drill: DrillContext) -> None:
+    proxy = drill.stack.enter_context(proxy_to(drill.url))
     on_its_way = proxy.on(
-        Match(where=is_commit), Action.HOLD, lambda message: _kill_sender(arena, proxy, message)
+        Match(where=is_commit), Action.HOLD, lambda message: _kill_sender(drill, proxy, message)
     )
-    for number in range(arena.settings.jobs):
-        arena.submit(pay, number=number, parts=3, work_seconds=arena.random.uniform(0, 0.5))
-    for _ in range(arena.settings.workers):
-        arena.worker(url=proxy.url)
-    arena.wait_until(lambda: on_its_way.wait(0) is not None, "a COMMIT")
+    for number in range(drill.settings.jobs):
+        drill.submit(pay, number=number, parts=3, work_seconds=drill.random.uniform(0, 0.5))
+    for _ in range(drill.settings.workers):
+        drill.worker(url=proxy.url)
+    drill.wait_until(lambda: on_its_way.wait(0) is not None, "a COMMIT")
     proxy.release(on_its_way)
-    _kill_one(arena, "worker")  # it claims many times a second, so that this one is missed
-    for _ in range(_KILLS_PER_JOB * arena.settings.jobs - 1):
-        _kill_one(arena, _ANY)
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    arena.wait_until(lambda: arena.chronicle.said["database_unavailable"] > 0, "an outage")
+    _kill_one(drill, "worker")  # it claims many times a second, so that this one is missed
+    for _ in range(_KILLS_PER_JOB * drill.settings.jobs - 1):
+        _kill_one(drill, _ANY)
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+    drill.wait_until(lambda: drill.worker_events.counts["database_unavailable"] > 0, "an outage")
 
 
-def _kill_one(arena: Arena, purpose: str) -> None:
+def _kill_one(drill: DrillContext, purpose: str) -> None:
     """One of those that are there, once there is one."""
     wanted = [f"^faultline ({purpose})"]
-    arena.wait_for_row(_SESSIONS, wanted, "a session of a worker")
-    sessions = arena.query(_SESSIONS, wanted)
+    drill.wait_for_row(_SESSIONS, wanted, "a session of a worker")
+    sessions = drill.query(_SESSIONS, wanted)
     if sessions:
-        pid, name = arena.random.choice(sessions)
-        if arena.query("SELECT pg_terminate_backend(%s, 1000)", [pid])[0][0]:
-            arena.inject("backend_kill", name)
+        pid, name = drill.random.choice(sessions)
+        if drill.query("SELECT pg_terminate_backend(%s, 1000)", [pid])[0][0]:
+            drill.inject("backend_kill", name)
 
 
-def _kill_sender(arena: Arena, proxy: Proxy, message: Message) -> None:
-    """Called by the proxy's thread, which must not use the arena's own session."""
-    pid = proxy.route_of(connection=message.connection).backend_pid
-    with connect(arena.url, application_name="faultline drill") as conn:
+def _kill_sender(drill: DrillContext, proxy: Proxy, message: Message) -> None:
+    """Called by the proxy's thread, which must not use the drill's own session."""
+    pid = proxy.connection_of(connection=message.connection).backend_pid
+    with connect(drill.url, application_name="faultline drill") as conn:
         conn.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-    arena.inject("backend_kill", message.application, at="COMMIT")
+    drill.inject("backend_kill", message.application, at="COMMIT")

@@ -13,13 +13,13 @@ from uuid import UUID
 
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from faultline_drills.arena import Arena
 from faultline_drills.clock import lacking as lacks_a_clock
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.cluster import MEMBER_SETTINGS, Cluster
 from faultline_drills.cluster import lacking as lacks_programs
+from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 _DAY_SECONDS = 86_400
 _NO_CRASH = {"fsync": "off"}
@@ -35,31 +35,33 @@ def _lacking() -> str | None:
     server_settings=_NO_CRASH,
     lacking=lacks_a_clock,
 )
-def clock_set_back_under_a_leader(arena: Arena) -> None:
+def clock_set_back_under_a_leader(drill: DrillContext) -> None:
     """A worker leads when the clock of the one server goes back by a day.
 
     First, as the control, it stands still. Another worker runs what is enqueued by the new clock, and none
     of the jobs from before, although they were to run at once.
     """
-    clock = MovableClock(arena.server.data_dir.parent)
-    _restart(arena, clock)
-    leader = arena.worker("--queues", "elsewhere", name="leader")
-    arena.wait_until(lambda: bool(leader.heard("reconciler_leading")), "its leading", by=leader)
-    scheduled = _enqueue(arena)
+    clock = MovableClock(drill.server.data_dir.parent)
+    _restart(drill, clock)
+    leader = drill.worker("--queues", "elsewhere", name="leader")
+    drill.wait_until(
+        lambda: bool(leader.events_named("reconciler_leading")), "its leading", by=leader
+    )
+    scheduled = _enqueue(drill)
     leader.stop()
-    arena.wait_until(lambda: leader.is_stopped, "the stop of the leader")
+    drill.wait_until(lambda: leader.is_stopped, "the stop of the leader")
     clock.move(-_DAY_SECONDS)
-    arena.inject("clock_jump", "postgres", seconds=-_DAY_SECONDS)
-    control = arena.worker("--no-reconciler", name="without a reconciler")
-    arena.wait_for_state(arena.submit(pay, number=arena.settings.jobs), "succeeded")
-    waiting = arena.count(_WAITING, [scheduled])
-    arena.expect(
-        waiting == arena.settings.jobs,
-        f"without a reconciler {waiting} of {arena.settings.jobs} jobs wait, and not all of them",
+    drill.inject("clock_jump", "postgres", seconds=-_DAY_SECONDS)
+    control = drill.worker("--no-reconciler", name="without a reconciler")
+    drill.wait_for_state(drill.submit(pay, number=drill.settings.jobs), "succeeded")
+    waiting = drill.count(_WAITING, [scheduled])
+    drill.expect(
+        waiting == drill.settings.jobs,
+        f"without a reconciler {waiting} of {drill.settings.jobs} jobs wait, and not all of them",
     )
     control.end()
     leader.resume()
-    _expect_work(arena, scheduled)
+    _expect_work(drill, scheduled)
 
 
 @scenario(
@@ -67,50 +69,52 @@ def clock_set_back_under_a_leader(arena: Arena) -> None:
     server_settings=MEMBER_SETTINGS,
     lacking=_lacking,
 )
-def failover_to_a_clock_behind(arena: Arena) -> None:
+def failover_to_a_clock_behind(drill: DrillContext) -> None:
     """The primary is lost, and the standby that takes its place has a clock that is a day behind."""
-    cluster = Cluster(arena)
+    cluster = Cluster(drill)
     (standby,) = cluster.standbys
     behind = MovableClock(standby.server.data_dir.parent)
     behind.move(-_DAY_SECONDS)
     standby.server.shut_down(mode="fast")
     standby.server.environment.update(behind.environment)
     standby.server.start()
-    scheduled = _enqueue(arena)
+    scheduled = _enqueue(drill)
     cluster.wait_until_shipped(standby)
     cluster.lose_primary()
     cluster.promote(standby)
-    _expect_work(arena, scheduled)
+    _expect_work(drill, scheduled)
 
 
-def _restart(arena: Arena, clock: MovableClock) -> None:
-    arena.server.shut_down(mode="fast")
-    arena.server.environment.update(clock.environment)
-    arena.server.start()
-    arena.query("SELECT 1")  # a new session of the arena's own
+def _restart(drill: DrillContext, clock: MovableClock) -> None:
+    drill.server.shut_down(mode="fast")
+    drill.server.environment.update(clock.environment)
+    drill.server.start()
+    drill.query("SELECT 1")  # a new session of the drill's own
 
 
-def _enqueue(arena: Arena) -> UUID:
+def _enqueue(drill: DrillContext) -> UUID:
     """Jobs that no worker listens to yet, one of them with a retry ahead, and one for tomorrow."""
-    arena.submit(pay, number=0)
+    drill.submit(pay, number=0)
     take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=600)
-    for claim in run(arena.conn, take):
-        run(arena.conn, protocol.fail(claim, error="by plan", retry_seconds=5))
-    for number in range(1, arena.settings.jobs):
-        arena.submit(pay, number=number)
+    for claim in run(drill.conn, take):
+        run(drill.conn, protocol.fail(claim, error="by plan", retry_seconds=5))
+    for number in range(1, drill.settings.jobs):
+        drill.submit(pay, number=number)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    return pay.enqueue(number=-1, run_at=tomorrow, conn=arena.conn).job_id
+    return pay.enqueue(number=-1, run_at=tomorrow, conn=drill.conn).job_id
 
 
-def _expect_work(arena: Arena, scheduled: UUID) -> None:
-    worker = arena.worker(name="worker")
-    arena.wait_until(
-        lambda: arena.query(_WAITING, [scheduled]) == [(0,)], "the end of all jobs that were due"
+def _expect_work(drill: DrillContext, scheduled: UUID) -> None:
+    worker = drill.worker(name="worker")
+    drill.wait_until(
+        lambda: drill.query(_WAITING, [scheduled]) == [(0,)], "the end of all jobs that were due"
     )
-    state = arena.query("SELECT state FROM faultline.jobs WHERE id = %s", [scheduled])
-    arena.expect(state == [("queued",)], "the job for tomorrow still waits")
-    arena.query("SELECT faultline.cancel(%s)", [scheduled])
-    arena.expect(worker.is_alive, "the worker works")
-    arena.measured["reschedules"] = sum(
-        line.get("jobs", 0) for each in arena.workers for line in each.heard("jobs_rescheduled")
+    state = drill.query("SELECT state FROM faultline.jobs WHERE id = %s", [scheduled])
+    drill.expect(state == [("queued",)], "the job for tomorrow still waits")
+    drill.query("SELECT faultline.cancel(%s)", [scheduled])
+    drill.expect(worker.is_alive, "the worker works")
+    drill.measured["reschedules"] = sum(
+        line.get("jobs", 0)
+        for each in drill.workers
+        for line in each.events_named("jobs_rescheduled")
     )

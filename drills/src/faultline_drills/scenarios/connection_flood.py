@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 _FILES = 256  # of each process
 _HALF_OPEN = 1_000
@@ -38,29 +38,29 @@ def lacking() -> str | None:
 
 
 @scenario(shows=("floods", "commits"), lacking=lacking)
-def connection_flood(arena: Arena) -> None:
+def connection_flood(drill: DrillContext) -> None:
     ports = {name: _free_port() for name in _PATHS}
     with _open_files(_FILES):  # inherited
-        worker = arena.started("--metrics-port", str(ports["worker"]))
-        arena.worker("--port", str(ports["api"]), command="api")
-        arena.worker("serve", "--port", str(ports["inspector"]), command="inspector")
+        worker = drill.started_worker("--metrics-port", str(ports["worker"]))
+        drill.worker("--port", str(ports["api"]), command="api")
+        drill.worker("serve", "--port", str(ports["inspector"]), command="inspector")
     for name, port in ports.items():
-        arena.wait_until(lambda n=name, p=port: _answers(p, _PATHS[n]), f"{name} at its port")  # type: ignore[misc]
+        drill.wait_until(lambda n=name, p=port: _answers(p, _PATHS[n]), f"{name} at its port")  # type: ignore[misc]
     with _open_files(_FILES_FOR_IT), ExitStack() as held:
         for name, port in ports.items():
             lines = _flood(held, port, _HALF_OPEN // len(ports))
-            arena.inject("flood", name, connections=lines)
-        for number in range(arena.settings.jobs):
-            arena.submit(pay, number=number, outside=True)
-        ended = _in_time(lambda: arena.unfinished() == 0, arena.settings.timeout_seconds / 2)
-        arena.expect(ended, "jobs go on while every port is flooded")
+            drill.inject("flood", name, connections=lines)
+        for number in range(drill.settings.jobs):
+            drill.submit(pay, number=number, outside=True)
+        ended = _in_time(lambda: drill.unfinished() == 0, drill.settings.timeout_seconds / 2)
+        drill.expect(ended, "jobs go on while every port is flooded")
         for name, port in ports.items():
             answered = _answers_in_time(port, _PATHS[name])
-            arena.expect(answered, f"{name} answers while it is flooded")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs", by=worker)
-    arena.expect(arena.count(_STRUCK) == 0, "no job is touched: one attempt each, all succeeded")
+            drill.expect(answered, f"{name} answers while it is flooded")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs", by=worker)
+    drill.expect(drill.count(_STRUCK) == 0, "no job is touched: one attempt each, all succeeded")
     for name, port in ports.items():
-        arena.expect(_answers_in_time(port, _PATHS[name]), f"{name} answers after the flood")
+        drill.expect(_answers_in_time(port, _PATHS[name]), f"{name} answers after the flood")
 
 
 def _flood(held: ExitStack, port: int, count: int) -> int:

@@ -16,51 +16,51 @@ from faultline.errors import ServerChanged
 from faultline.model import Claim
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import epochs, protocol
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import note
+from faultline_drills.workload.tasks import note
 
 
 @scenario(shows=("duplicates", "commits"))
-def copied_database(arena: Arena) -> None:
-    for number in range(arena.settings.jobs):
-        arena.submit(note, key=f"note-{number}", number=number)
-    url = _copy(arena)
+def copied_database(drill: DrillContext) -> None:
+    for number in range(drill.settings.jobs):
+        drill.submit(note, key=f"note-{number}", number=number)
+    url = _copy(drill)
     with connect(url, application_name="faultline drill") as copy:
         try:
             mine = _claim(copy)
             refused = False
         except ServerChanged:
             mine, refused = [], True
-        arena.expect(refused, "the first claim in the copy is refused")
-        theirs = _claim(arena.conn)
-        arena.expect(bool(theirs), "the original goes on")
-        arena.expect(not _tokens(mine) & _tokens(theirs), "no token is given out in both databases")
+        drill.expect(refused, "the first claim in the copy is refused")
+        theirs = _claim(drill.conn)
+        drill.expect(bool(theirs), "the original goes on")
+        drill.expect(not _tokens(mine) & _tokens(theirs), "no token is given out in both databases")
         for claim in theirs:
-            run(arena.conn, protocol.release(claim))
+            run(drill.conn, protocol.release(claim))
         run(copy, epochs.bump("a drill"))
         after = _claim(copy)
-        arena.expect(bool(after), "the copy goes on once an operator has said so")
-        arena.expect(not _tokens(after) & _tokens(theirs), "its tokens are not the original's")
-    arena.started("--concurrency", "2")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the original's jobs are done")
+        drill.expect(bool(after), "the copy goes on once an operator has said so")
+        drill.expect(not _tokens(after) & _tokens(theirs), "its tokens are not the original's")
+    drill.started_worker("--concurrency", "2")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the original's jobs are done")
 
 
-def _copy(arena: Arena) -> str:
+def _copy(drill: DrillContext) -> str:
     """The URL of a copy, which is gone with the drill. A database that is copied has no sessions."""
-    name = str(conninfo.conninfo_to_dict(arena.url)["dbname"])
+    name = str(conninfo.conninfo_to_dict(drill.url)["dbname"])
     copied = f"{name}_copy"
-    maintenance = conninfo.make_conninfo(arena.url, dbname="postgres")
+    maintenance = conninfo.make_conninfo(drill.url, dbname="postgres")
 
     def administer(statement: LiteralString, *names: str) -> None:
         with connect(maintenance, application_name="faultline drill") as admin:
             admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
-    arena.conn.close()
+    drill.conn.close()
     administer("CREATE DATABASE {} TEMPLATE {}", copied, name)
-    arena.stack.callback(administer, "DROP DATABASE IF EXISTS {} WITH (FORCE)", copied)
-    arena.inject("duplicate", copied)
-    return conninfo.make_conninfo(arena.url, dbname=copied)
+    drill.stack.callback(administer, "DROP DATABASE IF EXISTS {} WITH (FORCE)", copied)
+    drill.inject("duplicate", copied)
+    return conninfo.make_conninfo(drill.url, dbname=copied)
 
 
 def _claim(conn: Connection) -> list[Claim]:

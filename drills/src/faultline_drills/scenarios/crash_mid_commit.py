@@ -9,42 +9,44 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.nemesis.messages import is_commit
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.witness import Witness
-from faultline_drills.workload import pay, pay_by_hand
+from faultline_drills.workload.tasks import pay, pay_by_hand
 
 # Lost with its sender; carried out, and the answer lost; read by nobody knows whom; arriving late.
-SPOTS = (Action.DROP, Action.SWALLOW_REPLY, Action.FORWARD, Action.HOLD)
+SPOTS = (Action.DROP, Action.DROP_REPLY, Action.FORWARD, Action.HOLD)
 
 
 @scenario(shows=("kills", "lost_answers", "takeovers", "commits"))
-def crash_mid_commit(arena: Arena) -> None:
-    jobs = arena.settings.jobs
+def crash_mid_commit(drill: DrillContext) -> None:
+    jobs = drill.settings.jobs
     for number in range(jobs):
-        arena.submit((pay, pay_by_hand)[number % 2], number=number, parts=2)
-    rounds = max(2, round(jobs * arena.settings.fault_rate))
-    proxy = arena.stack.enter_context(proxy_to(arena.url))
+        drill.submit((pay, pay_by_hand)[number % 2], number=number, parts=2)
+    rounds = max(2, round(jobs * drill.settings.fault_rate))
+    proxy = drill.stack.enter_context(proxy_to(drill.url))
     for number in range(min(rounds, jobs)):
-        _strike(arena, proxy, SPOTS[number % len(SPOTS)])
+        _strike(drill, proxy, SPOTS[number % len(SPOTS)])
 
 
-def _strike(arena: Arena, proxy: Proxy, spot: Action) -> None:
+def _strike(drill: DrillContext, proxy: Proxy, spot: Action) -> None:
     """Start a worker, and kill it at its first COMMIT."""
-    hired: Future[Witness] = Future()
+    hired: Future[ObservedProcess] = Future()
 
     def kill(message: Message) -> None:
-        worker = hired.result(arena.settings.timeout_seconds)
-        arena.inject("kill", worker.name, at=str(spot))
+        worker = hired.result(drill.settings.timeout_seconds)
+        drill.inject("kill", worker.name, at=str(spot))
         worker.kill()
 
-    trap = proxy.on(Match(where=is_commit), spot, kill)  # before there is anybody who could commit
-    worker = arena.worker("--concurrency", "1", url=proxy.url)
+    interception = proxy.on(
+        Match(where=is_commit), spot, kill
+    )  # before there is anybody who could commit
+    worker = drill.worker("--concurrency", "1", url=proxy.url)
     hired.set_result(worker)
-    sprung = trap.wait(arena.settings.timeout_seconds)
-    arena.expect(sprung is not None, f"a COMMIT came by to {spot}")
-    proxy.remove(trap)
-    if sprung and spot is Action.SWALLOW_REPLY:  # the server had answered, and nobody heard it
-        arena.inject("lost_answer", worker.name)
+    sprung = interception.wait(drill.settings.timeout_seconds)
+    drill.expect(sprung is not None, f"a COMMIT came by to {spot}")
+    proxy.remove(interception)
+    if sprung and spot is Action.DROP_REPLY:  # the server had answered, and nobody heard it
+        drill.inject("lost_answer", worker.name)

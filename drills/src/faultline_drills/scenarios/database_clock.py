@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from faultline_drills.arena import Arena
 from faultline_drills.clock import lacking
 from faultline_drills.clock.movable import MovableClock
-from faultline_drills.lateness import wake_to_the_end
+from faultline_drills.context import DrillContext
 from faultline_drills.nemesis.messages import is_fenced_commit
+from faultline_drills.processes.observed_process import ObservedProcess
+from faultline_drills.processes.stalled_worker import resume_until_done
 from faultline_drills.proxy import Action, Match, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.witness import Witness
-from faultline_drills.workload import pay, pay_by_hand
+from faultline_drills.workload.tasks import pay, pay_by_hand
 
 _HOUR_SECONDS = 3600
 _LONG_LEASE_SECONDS = "30"  # nothing but the clock ends it while the story lasts
@@ -26,30 +26,35 @@ _ALL_GIVEN_BACK = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
     server_settings=_NO_CRASH,
     lacking=lacking,
 )
-def database_clock_ahead(arena: Arena) -> None:
+def database_clock_ahead(drill: DrillContext) -> None:
     """The database's clock jumps an hour ahead: every lease there is has run out, all at once.
 
     All of the running jobs are given to others while their worker is alive, well and unaware, with its
     work done but for the commit. That wastes work. It does not corrupt anything, because the token that
     this worker holds is no longer the newest, and it is refused.
     """
-    clock = _movable_clock(arena)
-    jobs = arena.settings.jobs
-    proxy = arena.stack.enter_context(proxy_to(arena.url))
-    traps = [proxy.on(Match(where=is_fenced_commit), Action.HOLD) for _ in range(jobs)]
+    clock = _movable_clock(drill)
+    jobs = drill.settings.jobs
+    proxy = drill.stack.enter_context(proxy_to(drill.url))
+    interceptions = [proxy.on(Match(where=is_fenced_commit), Action.HOLD) for _ in range(jobs)]
     for number in range(jobs):
-        arena.submit(pay_by_hand, number=number)
+        drill.submit(pay_by_hand, number=number)
     lease = ("--lease-seconds", _LONG_LEASE_SECONDS)
     options = ("--no-self-fencing", "--concurrency", str(jobs), *lease)
-    unaware = arena.worker(*options, name="unaware", url=proxy.url)
-    arena.wait_until(lambda: all(trap.wait(0) is not None for trap in traps), "all jobs half done")
+    unaware = drill.worker(*options, name="unaware", url=proxy.url)
+    drill.wait_until(
+        lambda: all(each.is_done for each in interceptions),
+        "all jobs half done",
+    )
     clock.move(_HOUR_SECONDS)
-    arena.inject("clock_jump", "postgres", seconds=_HOUR_SECONDS)
-    for number in range(arena.settings.workers):
-        arena.worker(*lease, name=f"steady-{number + 1}")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    proxy.flow()
-    arena.wait_until(lambda: len(unaware.heard("worker_exit")) >= jobs, "the refusal of the late")
+    drill.inject("clock_jump", "postgres", seconds=_HOUR_SECONDS)
+    for number in range(drill.settings.workers):
+        drill.worker(*lease, name=f"steady-{number + 1}")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+    proxy.clear_faults()
+    drill.wait_until(
+        lambda: len(unaware.events_named("worker_exit")) >= jobs, "the refusal of the late"
+    )
 
 
 @scenario(
@@ -58,18 +63,18 @@ def database_clock_ahead(arena: Arena) -> None:
     server_settings=_NO_CRASH,
     lacking=lacking,
 )
-def database_clock_behind(arena: Arena) -> None:
+def database_clock_behind(drill: DrillContext) -> None:
     """The database's clock is set back by an hour: the lease of a worker that froze seems good for that long.
 
     By that clock nobody may have its jobs before an hour has passed. But a reconciler has a steady clock
     of its own: a lease that was not renewed for longer than it lasts is over, whatever the database's
     clock says. What it gives back is due at once. The worker that froze comes back, and is refused.
     """
-    clock = _movable_clock(arena)
-    for number in range(arena.settings.jobs):
-        arena.submit(pay, number=number, plan=_FREEZE)
-    late = arena.worker(*_late_options(arena), "--no-reconciler", name="late")
-    _set_back(arena, clock, late)
+    clock = _movable_clock(drill)
+    for number in range(drill.settings.jobs):
+        drill.submit(pay, number=number, plan=_FREEZE)
+    late = drill.worker(*_late_options(drill), "--no-reconciler", name="late")
+    _set_back(drill, clock, late)
 
 
 @scenario(
@@ -78,50 +83,50 @@ def database_clock_behind(arena: Arena) -> None:
     server_settings=_NO_CRASH,
     lacking=lacking,
 )
-def database_clock_behind_leader(arena: Arena) -> None:
+def database_clock_behind_frozen_leader(drill: DrillContext) -> None:
     """The database's clock is set back by an hour while the worker whose reconciler leads is frozen.
 
     PostgreSQL ends the session of a leader that says nothing, but by a timer that goes by the clock that
     was set back: for an hour nobody else can have the lock. Those that wait for it see by their own clocks
     that the leader shows no life, and one of them leads in its place until it does.
     """
-    clock = _movable_clock(arena)
-    late = arena.worker(*_late_options(arena), name="late")
-    arena.wait_until(lambda: bool(late.heard("reconciler_leading")), "its leading", by=late)
-    with arena.conn.transaction():  # all at once, or it would freeze with the first of them
-        for number in range(arena.settings.jobs):
-            arena.submit(pay, number=number, plan=_FREEZE)
-    _set_back(arena, clock, late)
-    arena.measured["stand_ins"] = sum(
-        len(worker.heard("reconciler_leading", stands_in=True)) for worker in arena.workers
+    clock = _movable_clock(drill)
+    late = drill.worker(*_late_options(drill), name="late")
+    drill.wait_until(lambda: bool(late.events_named("reconciler_leading")), "its leading", by=late)
+    with drill.conn.transaction():  # all at once, or it would freeze with the first of them
+        for number in range(drill.settings.jobs):
+            drill.submit(pay, number=number, plan=_FREEZE)
+    _set_back(drill, clock, late)
+    drill.measured["stand_ins"] = sum(
+        len(worker.events_named("reconciler_leading", stands_in=True)) for worker in drill.workers
     )
 
 
-def _late_options(arena: Arena) -> tuple[str, ...]:
-    return "--no-self-fencing", "--concurrency", str(arena.settings.jobs)
+def _late_options(drill: DrillContext) -> tuple[str, ...]:
+    return "--no-self-fencing", "--concurrency", str(drill.settings.jobs)
 
 
-def _set_back(arena: Arena, clock: MovableClock, late: Witness) -> None:
+def _set_back(drill: DrillContext, clock: MovableClock, late: ObservedProcess) -> None:
     """Set the clock back when the worker has frozen, see all its jobs given to others, and wake it."""
-    jobs = arena.settings.jobs
+    jobs = drill.settings.jobs
     # What still waited would not be due for an hour.
-    arena.wait_until(lambda: arena.count(_RUNNING) == jobs, "a claim of all jobs", by=late)
-    arena.wait_until(lambda: late.is_stopped, "the stall", by=late)
-    arena.inject("stop", late.name)
+    drill.wait_until(lambda: drill.count(_RUNNING) == jobs, "a claim of all jobs", by=late)
+    drill.wait_until(lambda: late.is_stopped, "the stall", by=late)
+    drill.inject("stop", late.name)
     clock.move(-_HOUR_SECONDS)
-    arena.inject("clock_jump", "postgres", seconds=-_HOUR_SECONDS)
-    for number in range(arena.settings.workers):
-        arena.worker(name=f"steady-{number + 1}")
-    arena.wait_for_row(_ALL_GIVEN_BACK, [jobs], "the end of the leases by a steady clock")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
-    wake_to_the_end(arena, late, attempts=jobs)
+    drill.inject("clock_jump", "postgres", seconds=-_HOUR_SECONDS)
+    for number in range(drill.settings.workers):
+        drill.worker(name=f"steady-{number + 1}")
+    drill.wait_for_row(_ALL_GIVEN_BACK, [jobs], "the end of the leases by a steady clock")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the takeover")
+    resume_until_done(drill, late, attempts=jobs)
 
 
-def _movable_clock(arena: Arena) -> MovableClock:
+def _movable_clock(drill: DrillContext) -> MovableClock:
     """Start the server anew, with a clock that can be moved."""
-    clock = MovableClock(arena.server.data_dir.parent)  # where the server's account may look
-    arena.server.shut_down(mode="fast")
-    arena.server.environment.update(clock.environment)
-    arena.server.start()
-    arena.query("SELECT 1")  # a new session of the arena's own, in place of the one that was ended
+    clock = MovableClock(drill.server.data_dir.parent)  # where the server's account may look
+    drill.server.shut_down(mode="fast")
+    drill.server.environment.update(clock.environment)
+    drill.server.start()
+    drill.query("SELECT 1")  # a new session of the drill's own, in place of the one that was ended
     return clock

@@ -9,35 +9,38 @@ decided in one place, and never both.
 
 from __future__ import annotations
 
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, Message, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 
 @scenario(
     shows=("held_commits", "takeovers", "unknown_commits", "stale_rejections", "commits"),
     breaks_naive=True,
 )
-def delayed_commit_message(arena: Arena) -> None:
-    jobs = arena.settings.jobs
-    proxy = arena.stack.enter_context(proxy_to(arena.url))
+def delayed_commit_message(drill: DrillContext) -> None:
+    jobs = drill.settings.jobs
+    proxy = drill.stack.enter_context(proxy_to(drill.url))
 
     def cut_off(message: Message) -> None:
         proxy.blackhole()  # nor does the late worker hear that the server has lost patience
 
     first = proxy.on(Match(where=is_commit), Action.HOLD, cut_off)
-    traps = [first, *(proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(1, jobs))]
+    interceptions = [
+        first,
+        *(proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(1, jobs)),
+    ]
     for number in range(jobs):
-        arena.submit(pay, number=number, parts=2)
-    late = arena.worker("--concurrency", str(jobs), name="late", url=proxy.url)
-    arena.wait_until(lambda: first.wait(0) is not None, "a COMMIT")
-    arena.inject("held_commit", late.name)
-    for number in range(arena.settings.workers):
-        arena.worker(name=f"steady-{number + 1}")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the takeover")
-    for trap in traps:
-        proxy.remove(trap)
-    proxy.flow()
-    arena.wait_until(lambda: len(late.heard("worker_exit")) >= jobs, "the late worker's end")
+        drill.submit(pay, number=number, parts=2)
+    late = drill.worker("--concurrency", str(jobs), name="late", url=proxy.url)
+    drill.wait_until(lambda: first.wait(0) is not None, "a COMMIT")
+    drill.inject("held_commit", late.name)
+    for number in range(drill.settings.workers):
+        drill.worker(name=f"steady-{number + 1}")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the takeover")
+    for interception in interceptions:
+        proxy.remove(interception)
+    proxy.clear_faults()
+    drill.wait_until(lambda: len(late.events_named("worker_exit")) >= jobs, "the late worker's end")

@@ -18,12 +18,18 @@ from psycopg import conninfo
 
 from faultline.errors import FaultlineError
 from faultline.postgres.sessions import connect
-from faultline_drills.arena import Arena
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epochs, lacking
-from faultline_drills.producer import LibraryProducer
-from faultline_drills.proxy import Kind, Proxy, proxy_to
+from faultline_drills.clients.producer import PooledProducer
+from faultline_drills.cluster import (
+    MEMBER_SETTINGS,
+    BackgroundLoad,
+    Cluster,
+    expect_epochs,
+    lacking,
+)
+from faultline_drills.context import DrillContext
+from faultline_drills.proxy import MessageKind, Proxy, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import (
+from faultline_drills.workload.tasks import (
     LONG_STATEMENT,
     pay,
     pay_in_long_statement,
@@ -47,59 +53,59 @@ _LEASE = ("--lease-seconds", "30", "--answer-seconds", "2")
     server_settings=MEMBER_SETTINGS,
     lacking=lacking,
 )
-def demoted_primary(arena: Arena) -> None:
-    cluster = Cluster(arena)
+def demoted_primary(drill: DrillContext) -> None:
+    cluster = Cluster(drill)
     old, (new,) = cluster.primary, cluster.standbys
-    proxy = arena.stack.enter_context(proxy_to(_without_target(old.url)))
-    arena.move(proxy.url)
-    producer = LibraryProducer("producer", arena.url, arena.history, timeout_seconds=2.0)
-    arena.stack.callback(producer.end)
-    load = Load(arena, producer=producer, options=_LEASE)
-    load.wait_for_commits(arena.settings.jobs, "on the first primary")
-    arena.submit(pay_in_long_statement, number=-1)
-    arena.submit(pay_in_long_statement_apart, number=-2)
-    arena.wait_until(
-        lambda: arena.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
+    proxy = drill.stack.enter_context(proxy_to(_without_target(old.url)))
+    drill.use_url(proxy.url)
+    producer = PooledProducer("producer", drill.url, drill.history, timeout_seconds=2.0)
+    drill.stack.callback(producer.end)
+    load = BackgroundLoad(drill, producer=producer, options=_LEASE)
+    load.wait_for_commits(drill.settings.jobs, "on the first primary")
+    drill.submit(pay_in_long_statement, number=-1)
+    drill.submit(pay_in_long_statement_apart, number=-2)
+    drill.wait_until(
+        lambda: drill.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
     )
     cluster.wait_until_shipped(new)
     old.server.shut_down(mode="fast")
     cluster.promote(new)
     old.follow(new)
-    arena.inject("demotion", old.name)
+    drill.inject("demotion", old.name)
     for worker in load.workers:
-        arena.wait_until(
-            lambda worker=worker: bool(worker.heard("database_unavailable")),  # type: ignore[misc]
+        drill.wait_until(
+            lambda worker=worker: bool(worker.events_named("database_unavailable")),  # type: ignore[misc]
             f"{worker.name} saying that it cannot write",
             by=worker,
         )
-    kept = arena.stack.enter_context(connect(proxy.url))
-    arena.move(new.url)
+    kept = drill.stack.enter_context(connect(proxy.url))
+    drill.use_url(new.url)
     mark = proxy.message_count
-    so_far = {worker: len(worker.heard("lease_acquired")) for worker in load.workers}
-    proxy.aim(new.url, but_not=_HANDLERS)
+    so_far = {worker: len(worker.events_named("lease_acquired")) for worker in load.workers}
+    proxy.redirect(new.url, but_not=_HANDLERS)
     for worker, count in so_far.items():
-        arena.wait_until(
-            lambda worker=worker, count=count: len(worker.heard("lease_acquired")) > count,  # type: ignore[misc]
+        drill.wait_until(
+            lambda worker=worker, count=count: len(worker.events_named("lease_acquired")) > count,  # type: ignore[misc]
             f"a claim by {worker.name} from the new primary",
             by=worker,
         )
-    arena.wait_until(
+    drill.wait_until(
         lambda: _handlers_connected(proxy, after=mark), "a handler's session to the standby"
     )
-    proxy.aim(new.url)
+    proxy.redirect(new.url)
     aimed_at = time.monotonic()
     load.wait_for_commits(1, "on the second primary")
-    arena.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - aimed_at))
-    load.wait_for_commits(arena.settings.jobs, "on the second primary")
-    arena.expect(not _can_write(kept), "a session that was kept still leads to a standby")
+    drill.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - aimed_at))
+    load.wait_for_commits(drill.settings.jobs, "on the second primary")
+    drill.expect(not _can_write(kept), "a session that was kept still leads to a standby")
     load.end()
-    arena.expect(arena.count(_CHARGED) == 0, "no job was charged an attempt")
-    arena.expect(arena.count(_CUT) == 2, "both statements that the shutdown cut are on record")
-    arena.expect(
+    drill.expect(drill.count(_CHARGED) == 0, "no job was charged an attempt")
+    drill.expect(drill.count(_CUT) == 2, "both statements that the shutdown cut are on record")
+    drill.expect(
         all(isinstance(error, FaultlineError) for error in producer.refused),
         "the producer saw errors of Faultline's own alone",
     )
-    expect_epochs(arena, 2)
+    expect_epochs(drill, 2)
 
 
 def _without_target(url: str) -> str:
@@ -111,7 +117,7 @@ def _without_target(url: str) -> str:
 
 def _handlers_connected(proxy: Proxy, *, after: int) -> bool:
     return any(
-        message.kind is Kind.STARTUP and message.application == _HANDLERS
+        message.kind is MessageKind.STARTUP and message.application == _HANDLERS
         for message in proxy.log
         if message.number > after
     )

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from faultline.embedded.account import chown_to_server_account
 from faultline.postgres.sessions import connect
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.scenario import scenario
-from faultline_drills.witness import Witness
-from faultline_drills.workload import pay, pay_by_hand
+from faultline_drills.workload.tasks import pay, pay_by_hand
 
 _DISK_MEGABYTES = 16
 _MOUNT_SECONDS = 60
@@ -50,59 +50,62 @@ def _lacking() -> str | None:
     server_settings={"fsync": "off"},  # no crash in this story, and moving tables is quicker
     lacking=_lacking,
 )
-def disk_full(arena: Arena) -> None:
-    disk = _mount(arena)
-    _move_tables(arena, disk)
-    workers = [arena.started() for _ in range(arena.settings.workers)]
+def disk_full(drill: DrillContext) -> None:
+    disk = _mount(drill)
+    _move_tables(drill, disk)
+    workers = [drill.started_worker() for _ in range(drill.settings.workers)]
     ballast = disk / "ballast"
     try:
-        with connect(arena.url, application_name="a gate") as gate, gate.transaction():
+        with connect(drill.url, application_name="a gate") as gate, gate.transaction():
             # Nobody pays before the disk is full: a table that has a page has room on it for more.
             gate.execute("LOCK TABLE drill.effects IN SHARE MODE")
-            _set_to_work(arena, workers)
+            _set_to_work(drill, workers)
             _fill(ballast)
-        arena.inject("disk_full", str(disk), megabytes=_DISK_MEGABYTES)
-        _see_nothing_done(arena, workers)
+        drill.inject("disk_full", str(disk), megabytes=_DISK_MEGABYTES)
+        _see_nothing_done(drill, workers)
     finally:
         ballast.unlink(missing_ok=True)
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    arena.dismiss(arena.workers)
-    _move_tables_back(arena)
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+    drill.stop_workers(drill.workers)
+    _move_tables_back(drill)
 
 
-def _set_to_work(arena: Arena, workers: list[Witness]) -> None:
+def _set_to_work(drill: DrillContext, workers: list[ObservedProcess]) -> None:
     jobs = set()
-    for number in range(arena.settings.jobs):
+    for number in range(drill.settings.jobs):
         task = pay if number % 2 else pay_by_hand
-        jobs.add(str(arena.submit(task, number=number, work_seconds=arena.settings.lease_seconds)))
-    arena.wait_until(lambda: jobs <= _begun(workers), "all jobs under way")
+        jobs.add(str(drill.submit(task, number=number, work_seconds=drill.settings.lease_seconds)))
+    drill.wait_until(lambda: jobs <= _begun(workers), "all jobs under way")
 
 
-def _begun(workers: list[Witness]) -> set[str]:
-    return {said["job_id"] for worker in workers for said in worker.heard("execution_started")}
+def _begun(workers: list[ObservedProcess]) -> set[str]:
+    return {
+        said["job_id"] for worker in workers for said in worker.events_named("execution_started")
+    }
 
 
-def _see_nothing_done(arena: Arena, workers: list[Witness]) -> None:
-    arena.wait_until(
-        lambda: any(worker.heard("database_unavailable") for worker in workers), "a refused write"
+def _see_nothing_done(drill: DrillContext, workers: list[ObservedProcess]) -> None:
+    drill.wait_until(
+        lambda: any(worker.events_named("database_unavailable") for worker in workers),
+        "a refused write",
     )
-    arena.wait_for_row(
+    drill.wait_for_row(
         "SELECT FROM faultline.jobs WHERE state = 'running' AND lease_expires_at < now()",
         [],
         "a lease that nobody can take back",
     )
-    entered = arena.count("SELECT count(*) FROM faultline.ledger")
-    written = arena.count("SELECT count(DISTINCT job_id) FROM drill.effects")
-    arena.expect(entered == written == 0, "something was committed on a disk that is full")
+    entered = drill.count("SELECT count(*) FROM faultline.ledger")
+    written = drill.count("SELECT count(DISTINCT job_id) FROM drill.effects")
+    drill.expect(entered == written == 0, "something was committed on a disk that is full")
 
 
-def _mount(arena: Arena) -> Path:
-    disk = arena.server.data_dir.parent / "disk"
+def _mount(drill: DrillContext) -> Path:
+    disk = drill.server.data_dir.parent / "disk"
     disk.mkdir()
     options = f"size={_DISK_MEGABYTES}m,mode=0700"
     _run("mount", "-t", "tmpfs", "-o", options, "faultline-drill", str(disk))
     # Lazily: should the drill end early, the server still has files open there.
-    arena.stack.callback(_run, "umount", "--lazy", str(disk))
+    drill.stack.callback(_run, "umount", "--lazy", str(disk))
     space = disk / "tables"
     space.mkdir(mode=0o700)
     chown_to_server_account(disk, space)
@@ -113,18 +116,18 @@ def _run(program: str, *arguments: str) -> None:
     subprocess.run([program, *arguments], check=True, timeout=_MOUNT_SECONDS)
 
 
-def _move_tables(arena: Arena, disk: Path) -> None:
+def _move_tables(drill: DrillContext, disk: Path) -> None:
     """All of them: those that are empty will need their first page when the disk is full."""
-    arena.conn.execute(f"CREATE TABLESPACE small_disk LOCATION '{disk}/tables'".encode())
-    arena.conn.execute("ALTER TABLE ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
-    arena.conn.execute("ALTER INDEX ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
+    drill.conn.execute(f"CREATE TABLESPACE small_disk LOCATION '{disk}/tables'".encode())
+    drill.conn.execute("ALTER TABLE ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
+    drill.conn.execute("ALTER INDEX ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
 
 
-def _move_tables_back(arena: Arena) -> None:
+def _move_tables_back(drill: DrillContext) -> None:
     """So that the disk can be taken away before the server is."""
-    arena.conn.execute("ALTER TABLE ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
-    arena.conn.execute("ALTER INDEX ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
-    arena.conn.execute("DROP TABLESPACE small_disk")
+    drill.conn.execute("ALTER TABLE ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
+    drill.conn.execute("ALTER INDEX ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
+    drill.conn.execute("DROP TABLESPACE small_disk")
 
 
 def _fill(ballast: Path) -> None:

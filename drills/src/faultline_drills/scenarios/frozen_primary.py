@@ -20,11 +20,17 @@ from faultline.errors import FaultlineError
 from faultline.health import file
 from faultline.health.verdict import Limits, is_well
 from faultline.steady import steady_now
-from faultline_drills.arena import Arena
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, Load, expect_epochs, lacking
-from faultline_drills.producer import LibraryProducer
+from faultline_drills.clients.producer import PooledProducer
+from faultline_drills.cluster import (
+    MEMBER_SETTINGS,
+    BackgroundLoad,
+    Cluster,
+    expect_epochs,
+    lacking,
+)
+from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import (
+from faultline_drills.workload.tasks import (
     LONG_STATEMENT,
     pay_in_long_statement,
     pay_in_long_statement_apart,
@@ -42,48 +48,49 @@ _UNDER_WAY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND q
     server_settings=MEMBER_SETTINGS,
     lacking=lacking,
 )
-def frozen_primary(arena: Arena) -> None:
-    cluster = Cluster(arena)
+def frozen_primary(drill: DrillContext) -> None:
+    cluster = Cluster(drill)
     (standby,) = cluster.standbys
     cluster.acknowledge_after([standby])
-    arena.move(conninfo.make_conninfo(arena.url, connect_timeout=2))
-    producer = LibraryProducer("producer", arena.url, arena.history, timeout_seconds=2.0)
-    arena.stack.callback(producer.end)
-    folder = Path(arena.stack.enter_context(TemporaryDirectory()))
-    control = arena.started(
+    drill.use_url(conninfo.make_conninfo(drill.url, connect_timeout=2))
+    producer = PooledProducer("producer", drill.url, drill.history, timeout_seconds=2.0)
+    drill.stack.callback(producer.end)
+    folder = Path(drill.stack.enter_context(TemporaryDirectory()))
+    control = drill.started_worker(
         *_FOR_EVER, "--health-file", str(folder / "control"), name="without a limit"
     )
-    load = Load(arena, producer=producer, options=_LIMITED)
-    load.wait_for_commits(arena.settings.jobs, "on the first primary")
-    arena.submit(pay_in_long_statement, number=-1)
-    arena.submit(pay_in_long_statement_apart, number=-2)
-    arena.wait_until(
-        lambda: arena.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
+    load = BackgroundLoad(drill, producer=producer, options=_LIMITED)
+    load.wait_for_commits(drill.settings.jobs, "on the first primary")
+    drill.submit(pay_in_long_statement, number=-1)
+    drill.submit(pay_in_long_statement_apart, number=-2)
+    drill.wait_until(
+        lambda: drill.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
     )
     cluster.freeze_primary()
     cluster.promote(standby)
     promoted_at = time.monotonic()
-    arena.move(arena.url)  # its own session was with the old primary
+    drill.use_url(drill.url)  # its own session was with the old primary
     load.wait_for_commits(1, "on the second")
-    arena.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - promoted_at))
-    load.wait_for_commits(arena.settings.jobs, "on the second")
-    arena.expect(
-        not control.heard("database_unavailable") and not control.heard("database_back"),
+    drill.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - promoted_at))
+    load.wait_for_commits(drill.settings.jobs, "on the second")
+    drill.expect(
+        not control.events_named("database_unavailable")
+        and not control.events_named("database_back"),
         "the worker without a limit still waits for the frozen server",
     )
-    arena.wait_until(
+    drill.wait_until(
         lambda: "no answer to a heartbeat" in _health(folder / "control"),
         "a health check that fails for want of heartbeats",
         by=control,
     )
     control.end()
     load.end()
-    arena.expect(arena.count(_CHARGED) == 0, "no job was charged an attempt")
-    arena.expect(
+    drill.expect(drill.count(_CHARGED) == 0, "no job was charged an attempt")
+    drill.expect(
         all(isinstance(error, FaultlineError) for error in producer.refused),
         "the producer saw errors of Faultline's own alone",
     )
-    expect_epochs(arena, 2)
+    expect_epochs(drill, 2)
 
 
 def _health(path: Path) -> str:

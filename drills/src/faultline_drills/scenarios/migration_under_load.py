@@ -14,12 +14,12 @@ import psycopg
 from faultline.errors import FaultlineError
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import Connection
-from faultline_drills.arena import Arena
-from faultline_drills.crowd import all_at_once
-from faultline_drills.history import Phase, Verb
+from faultline_drills.clients.concurrent_sessions import run_concurrently
+from faultline_drills.context import DrillContext
+from faultline_drills.recording.history import Phase, Verb
 from faultline_drills.scenario import scenario
 from faultline_drills.subjects import Subject, weaken
-from faultline_drills.workload import note, pay, pay_by_hand
+from faultline_drills.workload.tasks import note, pay, pay_by_hand
 
 ROUNDS = 3
 PRODUCERS = 2
@@ -29,53 +29,53 @@ LEASES = 5
 
 
 @scenario(shows=("migrations", "commits"))
-def migration_under_load(arena: Arena) -> None:
-    for _ in range(arena.settings.workers):
-        lease = str(LEASES * arena.settings.lease_seconds)
-        arena.started("--concurrency", "4", "--lease-seconds", lease)
+def migration_under_load(drill: DrillContext) -> None:
+    for _ in range(drill.settings.workers):
+        lease = str(LEASES * drill.settings.lease_seconds)
+        drill.started_worker("--concurrency", "4", "--lease-seconds", lease)
     for _ in range(ROUNDS):
-        _upgrade(arena)
-    submitted = ROUNDS * PRODUCERS * arena.settings.jobs
-    arena.wait_until(
-        lambda: arena.count("SELECT count(*) FROM faultline.ledger") == submitted,
+        _upgrade(drill)
+    submitted = ROUNDS * PRODUCERS * drill.settings.jobs
+    drill.wait_until(
+        lambda: drill.count("SELECT count(*) FROM faultline.ledger") == submitted,
         "the end of all jobs",
     )
-    harmed = arena.query("SELECT outcome, error FROM faultline.attempts_log LIMIT 3")
-    arena.expect(not harmed, f"no attempt is lost to an upgrade, but: {harmed}")
-    arena.dismiss(arena.workers)  # a session adds to the server's statistics when it ends
-    deadlocks = arena.count(
+    harmed = drill.query("SELECT outcome, error FROM faultline.attempts_log LIMIT 3")
+    drill.expect(not harmed, f"no attempt is lost to an upgrade, but: {harmed}")
+    drill.stop_workers(drill.workers)  # a session adds to the server's statistics when it ends
+    deadlocks = drill.count(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     )
-    arena.expect(deadlocks == 0, f"{deadlocks} deadlocks between migrators and workers")
+    drill.expect(deadlocks == 0, f"{deadlocks} deadlocks between migrators and workers")
 
 
-def _upgrade(arena: Arena) -> None:
+def _upgrade(drill: DrillContext) -> None:
     """As if the installed functions were another version's: one migrator replaces them, the other
     waits and finds nothing to do. Jobs come in and are run all the while."""
-    arena.conn.execute("COMMENT ON SCHEMA faultline IS 'functions of another version'")
+    drill.conn.execute("COMMENT ON SCHEMA faultline IS 'functions of another version'")
 
     def replaces_functions(conn: Connection) -> bool:
         try:
-            return migrate(arena.url).functions_replaced
+            return migrate(drill.url).functions_replaced
         except (psycopg.Error, FaultlineError) as error:
-            arena.expect(False, f"a migrator failed: {error!r}")
+            drill.expect(False, f"a migrator failed: {error!r}")
             return False
 
-    producers = [_producer(arena, number) for number in range(PRODUCERS)]
-    replaced = sum(all_at_once(arena, [replaces_functions, replaces_functions, *producers]))
-    arena.expect(replaced == 1, f"{replaced} of two migrators replaced the functions")
+    producers = [_producer(drill, number) for number in range(PRODUCERS)]
+    replaced = sum(run_concurrently(drill, [replaces_functions, replaces_functions, *producers]))
+    drill.expect(replaced == 1, f"{replaced} of two migrators replaced the functions")
     if replaced:
-        arena.inject("migration")
-    if arena.settings.subject is Subject.NAIVE:
-        weaken(arena.url)
+        drill.inject("migration")
+    if drill.settings.subject is Subject.NAIVE:
+        weaken(drill.url)
 
 
-def _producer(arena: Arena, who: int) -> Callable[[Connection], bool]:
+def _producer(drill: DrillContext, who: int) -> Callable[[Connection], bool]:
     def submit(conn: Connection) -> bool:
-        for number in range(arena.settings.jobs):
-            operation = arena.history.invoke(f"producer-{who}", Verb.SUBMIT)
+        for number in range(drill.settings.jobs):
+            operation = drill.history.invoke(f"producer-{who}", Verb.SUBMIT)
             enqueued = TASKS[number % len(TASKS)].enqueue(number=number, conn=conn)
-            arena.history.end(operation, Phase.OK, job=str(enqueued.job_id))
+            drill.history.end(operation, Phase.OK, job=str(enqueued.job_id))
         return False
 
     return submit

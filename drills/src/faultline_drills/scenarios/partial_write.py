@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import signal
 
-from faultline_drills.arena import Arena
-from faultline_drills.crew import Crew
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.process_group import CrashingWorkers
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay, pay_by_hand
+from faultline_drills.workload.tasks import pay, pay_by_hand
 
 
 @scenario(shows=("kills", "takeovers", "commits"))
-def partial_write(arena: Arena) -> None:
-    for number in range(arena.settings.jobs):
+def partial_write(drill: DrillContext) -> None:
+    for number in range(drill.settings.jobs):
         task = (pay, pay_by_hand)[number % 2]
-        is_struck = number < 2 or arena.random.random() < arena.settings.fault_rate / 2
+        is_struck = number < 2 or drill.random.random() < drill.settings.fault_rate / 2
         plan = {"1": "kill@half"} if is_struck else None
-        arena.submit(task, number=number, parts=2, plan=plan)
+        drill.submit(task, number=number, parts=2, plan=plan)
     # One job at a time: each that is struck dies its own death.
-    crew = Crew(arena, "--concurrency", "1", fault="kill", exit_code=-signal.SIGKILL)
-    crew.work_to_the_end()
+    crew = CrashingWorkers(drill, "--concurrency", "1", fault="kill", exit_code=-signal.SIGKILL)
+    crew.run_to_the_end()

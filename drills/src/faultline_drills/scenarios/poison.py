@@ -12,28 +12,28 @@ import signal
 import sys
 from uuid import UUID
 
-from faultline_drills.arena import Arena
-from faultline_drills.crew import Crew
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.process_group import CrashingWorkers
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import note, pay, pay_apart, poison, poison_apart
+from faultline_drills.workload.tasks import note, pay, pay_apart, poison, poison_apart
 
 
 @scenario(shows=("segfaults", "takeovers", "dead_jobs", "commits"))
-def poison_segfault(arena: Arena) -> None:
+def poison_segfault(drill: DrillContext) -> None:
     """A job crashes in native code, and takes its worker with it, at every attempt.
 
     Python cannot catch it: the process is gone in the middle of everything else it was doing.
     """
-    _poison(arena, "segfault", exit_code=-signal.SIGSEGV)
+    _poison(drill, "segfault", exit_code=-signal.SIGSEGV)
 
 
 @scenario(shows=("exits", "takeovers", "dead_jobs", "commits"))
-def poison_exit(arena: Arena) -> None:
+def poison_exit(drill: DrillContext) -> None:
     """A job leaves by the back door, at every attempt: `os._exit`, without cleaning up.
 
     No exception, no signal, an ordinary end of the process: only the claim has counted the attempt.
     """
-    _poison(arena, "exit", exit_code=17)
+    _poison(drill, "exit", exit_code=17)
 
 
 def _lacking_memory_limits() -> str | None:
@@ -41,70 +41,70 @@ def _lacking_memory_limits() -> str | None:
 
 
 @scenario(shows=("ooms", "takeovers", "dead_jobs", "commits"), lacking=_lacking_memory_limits)
-def poison_oom(arena: Arena) -> None:
+def poison_oom(drill: DrillContext) -> None:
     """A job asks for ever more memory until its worker is killed for it, at every attempt.
 
     The limit is one of the drill's own, so that the machine stays out of it; the end is the same
     SIGKILL that a kernel short of memory sends.
     """
-    _poison(arena, "oom", exit_code=-signal.SIGKILL)
+    _poison(drill, "oom", exit_code=-signal.SIGKILL)
 
 
 @scenario(shows=("endless_loops", "retries", "dead_jobs", "commits"))
-def poison_infinite_loop(arena: Arena) -> None:
+def poison_infinite_loop(drill: DrillContext) -> None:
     """A job never ends, and does not listen: an endless loop, at every attempt.
 
     No thread can be made to leave it. In a process of its own it is killed when its time is up, the
     worker lives on, and so do the other jobs.
     """
     # The handler's time is to run out, and not its lease.
-    worker = arena.worker("--lease-seconds", "600")
-    first = arena.submit(
+    worker = drill.worker("--lease-seconds", "600")
+    first = drill.submit(
         pay_apart, number=0
     )  # its process is there, and idle, when the loop begins
-    arena.wait_for_state(first, "succeeded")
-    loop = arena.submit(poison_apart, number=1, how="spin")
-    others = _bystanders(arena)
-    arena.wait_for_state(loop, "failed")
-    for _ in worker.heard("endless_loop"):
-        arena.inject("endless_loop", str(loop))
-    _expect_buried(arena, loop, "attempts_spent")
+    drill.wait_for_state(first, "succeeded")
+    loop = drill.submit(poison_apart, number=1, how="spin")
+    others = _bystanders(drill)
+    drill.wait_for_state(loop, "failed")
+    for _ in worker.events_named("endless_loop"):
+        drill.inject("endless_loop", str(loop))
+    _expect_buried(drill, loop, "attempts_spent")
     for job in others:
-        arena.wait_for_state(job, "succeeded", "failed")
-    _expect_alive(arena, others)
-    arena.expect(worker.is_alive, "the worker lives on")
+        drill.wait_for_state(job, "succeeded", "failed")
+    _expect_alive(drill, others)
+    drill.expect(worker.is_alive, "the worker lives on")
 
 
-def _poison(arena: Arena, how: str, *, exit_code: int) -> None:
-    killer = arena.submit(poison, number=0, how=how)
-    others = _bystanders(arena)
-    crew = Crew(arena, "--concurrency", "3", fault=how, exit_code=exit_code)
-    crew.work_to_the_end()
-    _expect_buried(arena, killer, "poison")
-    _expect_alive(arena, others)
+def _poison(drill: DrillContext, how: str, *, exit_code: int) -> None:
+    killer = drill.submit(poison, number=0, how=how)
+    others = _bystanders(drill)
+    crew = CrashingWorkers(drill, "--concurrency", "3", fault=how, exit_code=exit_code)
+    crew.run_to_the_end()
+    _expect_buried(drill, killer, "poison")
+    _expect_alive(drill, others)
 
 
-def _bystanders(arena: Arena) -> list[UUID]:
+def _bystanders(drill: DrillContext) -> list[UUID]:
     """Other jobs of the same workers, with writes of their own and without."""
     tasks = (pay, note)
-    return [arena.submit(tasks[number % 2], number=number) for number in range(arena.settings.jobs)]
+    return [drill.submit(tasks[number % 2], number=number) for number in range(drill.settings.jobs)]
 
 
-def _expect_buried(arena: Arena, job: UUID, reason: str) -> None:
-    (found,) = arena.query(
+def _expect_buried(drill: DrillContext, job: UUID, reason: str) -> None:
+    (found,) = drill.query(
         "SELECT state, failed_reason, attempts, max_attempts FROM faultline.jobs WHERE id = %s",
         [job],
     )
     limit = found[3]
-    arena.expect(
+    drill.expect(
         found == ("failed", reason, limit, limit), f"{job} is buried as {reason}, not {found}"
     )
 
 
-def _expect_alive(arena: Arena, others: list[UUID]) -> None:
-    unhappy = arena.query(
+def _expect_alive(drill: DrillContext, others: list[UUID]) -> None:
+    unhappy = drill.query(
         "SELECT id, state, failed_reason FROM faultline.jobs"
         " WHERE id = ANY (%s) AND state <> 'succeeded'",
         [others],
     )
-    arena.expect(not unhappy, f"the other jobs succeed, not {unhappy}")
+    drill.expect(not unhappy, f"the other jobs succeed, not {unhappy}")

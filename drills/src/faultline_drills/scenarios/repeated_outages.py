@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from faultline.task import Task
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.witness import Witness
-from faultline_drills.workload import (
+from faultline_drills.workload.tasks import (
     count_connections,
     count_connections_apart,
     count_connections_async,
@@ -36,51 +36,51 @@ _TRIES = 20
 
 
 @scenario(shows=("partitions", "leases_lost", "commits"))
-def repeated_outages(arena: Arena) -> None:
-    proxy = arena.stack.enter_context(proxy_to(arena.url))
-    worker = arena.started("--concurrency", str(sum(_JOBS)), url=proxy.url)
+def repeated_outages(drill: DrillContext) -> None:
+    proxy = drill.stack.enter_context(proxy_to(drill.url))
+    worker = drill.started_worker("--concurrency", str(sum(_JOBS)), url=proxy.url)
     for outage in range(_OUTAGES):
         jobs = [
-            str(arena.submit(task, number=number))
+            str(drill.submit(task, number=number))
             for task, count in zip(_PAYMENTS, _JOBS, strict=True)
             for number in range(count * outage, count * (outage + 1))
         ]
-        _wait_for(arena, worker, "execution_started", jobs)
+        _wait_for(drill, worker, "execution_started", jobs)
         # A lease that was renewed has begun anew: its handler waits for the cut.
-        _wait_for(arena, worker, "lease_renewed", jobs)
+        _wait_for(drill, worker, "lease_renewed", jobs)
         proxy.refuse_connections()
         proxy.reset_all()
-        arena.inject("partition", worker.name, how="connections refused")
-        _wait_for(arena, worker, "lease_lost", jobs)
-        _wait_for(arena, worker, "worker_exit", jobs)
-        proxy.flow()
-        arena.wait_until(lambda: arena.unfinished() == 0, "the end of the jobs", by=worker)
+        drill.inject("partition", worker.name, how="connections refused")
+        _wait_for(drill, worker, "lease_lost", jobs)
+        _wait_for(drill, worker, "worker_exit", jobs)
+        proxy.clear_faults()
+        drill.wait_until(lambda: drill.unfinished() == 0, "the end of the jobs", by=worker)
     for task in _COUNTS:
-        stats = _settled(arena, task)
+        stats = _settled(drill, task)
         whole = stats["pool_available"] == stats["pool_size"] and not stats["requests_waiting"]
-        arena.expect(whole, f"{task.name}: connections were lost, {stats}")
-    last = [arena.submit(task, number=2 * _OUTAGES, waits=False) for task in _PAYMENTS]
-    arena.expect(
-        all(arena.wait_for_state(job, "succeeded", "failed") == "succeeded" for job in last),
+        drill.expect(whole, f"{task.name}: connections were lost, {stats}")
+    last = [drill.submit(task, number=2 * _OUTAGES, waits=False) for task in _PAYMENTS]
+    drill.expect(
+        all(drill.wait_for_state(job, "succeeded", "failed") == "succeeded" for job in last),
         "a job of some kind failed after the outages",
     )
 
 
-def _wait_for(arena: Arena, worker: Witness, event: str, jobs: list[str]) -> None:
-    arena.wait_until(
-        lambda: set(jobs) <= {said["job_id"] for said in worker.heard(event)},
+def _wait_for(drill: DrillContext, worker: ObservedProcess, event: str, jobs: list[str]) -> None:
+    drill.wait_until(
+        lambda: set(jobs) <= {said["job_id"] for said in worker.events_named(event)},
         f"{event} of every job",
         by=worker,
     )
 
 
-def _settled(arena: Arena, task: Task[Any, Any]) -> dict[str, int]:
+def _settled(drill: DrillContext, task: Task[Any, Any]) -> dict[str, int]:
     """The pool's statistics: as soon as it has replaced what the outage broke, or as they are in the end."""
     stats: dict[str, int] = {}
     for _ in range(_TRIES):
-        job = arena.submit(task, parts=0)
-        arena.wait_for_state(job, "succeeded")
-        (stats,) = arena.query("SELECT result FROM faultline.ledger WHERE job_id = %s", [job])[0]
+        job = drill.submit(task, parts=0)
+        drill.wait_for_state(job, "succeeded")
+        (stats,) = drill.query("SELECT result FROM faultline.ledger WHERE job_id = %s", [job])[0]
         stats = {"requests_waiting": 0, **stats}
         if stats["pool_available"] == stats["pool_size"]:
             break

@@ -14,11 +14,12 @@ from uuid import UUID
 from faultline.errors import IllegalTransition
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol
-from faultline_drills.arena import POLL_SECONDS, Arena
-from faultline_drills.crowd import all_at_once
-from faultline_drills.history import Phase, Verb
+from faultline_drills.clients.concurrent_sessions import run_concurrently
+from faultline_drills.context import DrillContext
+from faultline_drills.recording.history import Phase, Verb
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay_or_die
+from faultline_drills.waiting import POLL_SECONDS
+from faultline_drills.workload.tasks import pay_or_die
 
 CROWD = 50
 DEATHS = 3  # how often it fails for good before it succeeds
@@ -26,68 +27,68 @@ KEY = "the one that everybody wants"
 
 
 @scenario(shows=("deaths", "storms", "retries", "commits"))
-def retry_storm(arena: Arena) -> None:
+def retry_storm(drill: DrillContext) -> None:
     tokens = range(1, DEATHS * pay_or_die.options.max_attempts + 1)
     plan = {str(token): "raise@start" for token in tokens}
-    job = arena.submit(pay_or_die, key=KEY, number=1, plan=plan)
-    for _ in range(arena.settings.workers):
+    job = drill.submit(pay_or_die, key=KEY, number=1, plan=plan)
+    for _ in range(drill.settings.workers):
         # In a storm a heartbeat may come late: a lease that runs out would be one more run of the job.
-        arena.worker("--lease-seconds", "600")
-    arena.wait_for_state(job, "failed")
-    operators = [_operator(arena, job, who) for who in range(CROWD)]
-    producers = [_producer(arena, job, plan, who) for who in range(5)]
-    pressed = sum(all_at_once(arena, operators + producers))
-    arena.inject("storm", str(job), presses=pressed)
-    _expect_one_retry_per_death(arena, job)
+        drill.worker("--lease-seconds", "600")
+    drill.wait_for_state(job, "failed")
+    operators = [_operator(drill, job, who) for who in range(CROWD)]
+    producers = [_producer(drill, job, plan, who) for who in range(5)]
+    pressed = sum(run_concurrently(drill, operators + producers))
+    drill.inject("storm", str(job), presses=pressed)
+    _expect_one_retry_per_death(drill, job)
 
 
-def _operator(arena: Arena, job: UUID, who: int) -> Callable[[Connection], int]:
+def _operator(drill: DrillContext, job: UUID, who: int) -> Callable[[Connection], int]:
     def press(conn: Connection) -> int:
-        deadline = time.monotonic() + arena.settings.timeout_seconds
+        deadline = time.monotonic() + drill.settings.timeout_seconds
         pressed = 0
         while time.monotonic() < deadline:
-            operation = arena.history.invoke(f"operator-{who}", Verb.RETRY, job=str(job))
+            operation = drill.history.invoke(f"operator-{who}", Verb.RETRY, job=str(job))
             try:
                 state = run(conn, protocol.retry(job))
             except IllegalTransition:  # it has succeeded, and that is final
-                arena.history.end(operation, Phase.FAIL)
+                drill.history.end(operation, Phase.FAIL)
                 return pressed
-            arena.history.end(operation, Phase.OK, state=state)
+            drill.history.end(operation, Phase.OK, state=state)
             pressed += 1
             time.sleep(POLL_SECONDS)
-        arena.expect(False, "the job succeeds in the end")
+        drill.expect(False, "the job succeeds in the end")
         return pressed
 
     return press
 
 
 def _producer(
-    arena: Arena, job: UUID, plan: dict[str, str], who: int
+    drill: DrillContext, job: UUID, plan: dict[str, str], who: int
 ) -> Callable[[Connection], int]:
     def submit(conn: Connection) -> int:
         for _ in range(10):
-            operation = arena.history.invoke(f"producer-{who}", Verb.SUBMIT, key=KEY)
+            operation = drill.history.invoke(f"producer-{who}", Verb.SUBMIT, key=KEY)
             answer = pay_or_die.enqueue(number=1, plan=plan, idempotency_key=KEY, conn=conn)
-            arena.history.end(operation, Phase.OK, job=str(answer.job_id), key=KEY)
-            arena.expect(answer.existing and answer.job_id == job, "no second job is made")
+            drill.history.end(operation, Phase.OK, job=str(answer.job_id), key=KEY)
+            drill.expect(answer.existing and answer.job_id == job, "no second job is made")
             time.sleep(POLL_SECONDS)
         return 0
 
     return submit
 
 
-def _expect_one_retry_per_death(arena: Arena, job: UUID) -> None:
-    deaths = arena.query(
-        "SELECT token FROM drill.trail WHERE job_id = %s AND before = 'running' AND after = 'failed'",
+def _expect_one_retry_per_death(drill: DrillContext, job: UUID) -> None:
+    deaths = drill.query(
+        "SELECT token FROM drill.transitions WHERE job_id = %s AND before = 'running' AND after = 'failed'",
         [job],
     )
     for (token,) in deaths:
-        arena.inject("death", str(job), under=token)
-    moved = arena.count(
+        drill.inject("death", str(job), under=token)
+    moved = drill.count(
         "SELECT count(*) FROM faultline.attempts_log WHERE job_id = %s AND outcome = 'retried'",
         [job],
     )
-    arena.expect(moved == len(deaths), f"{moved} retries counted for {len(deaths)} deaths")
-    token = arena.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [job])
+    drill.expect(moved == len(deaths), f"{moved} retries counted for {len(deaths)} deaths")
+    token = drill.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [job])
     runs = DEATHS * pay_or_die.options.max_attempts + 1
-    arena.expect(token == runs, f"it ran {token} times, not {runs}")
+    drill.expect(token == runs, f"it ran {token} times, not {runs}")

@@ -20,12 +20,13 @@ from uuid import UUID
 
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from faultline_drills.arena import Arena, DrillNotRun
-from faultline_drills.history import Phase, Verb
-from faultline_drills.producer import Producer
+from faultline_drills.clients.producer import Producer
+from faultline_drills.context import DrillContext, DrillNotRun
+from faultline_drills.processes.observed_process import ObservedProcess
+from faultline_drills.recording.history import Phase, Verb
 from faultline_drills.scenario import scenario
-from faultline_drills.witness import Witness
-from faultline_drills.workload import BLOCK_VARIABLE, pay
+from faultline_drills.workload.plan import BLOCK_VARIABLE
+from faultline_drills.workload.tasks import pay
 
 SLOTS = 3
 DRAIN_SECONDS = 0.8
@@ -51,51 +52,55 @@ MOST_JOBS = 500  # however long the restarts take
         "commits",
     )
 )
-def rolling_restart(arena: Arena) -> None:
-    deaf_job = arena.submit(pay, number=0, plan={"1": "block@start"})
+def rolling_restart(drill: DrillContext) -> None:
+    deaf_job = drill.submit(pay, number=0, plan={"1": "block@start"})
     environment = {BLOCK_VARIABLE: str(DEAF_SECONDS)}
-    deaf = arena.worker("--concurrency", "1", *LEASE, environment=environment, name="deaf")
-    arena.wait_until(lambda: bool(deaf.heard("execution_started")), "the block", by=deaf)
+    deaf = drill.worker("--concurrency", "1", *LEASE, environment=environment, name="deaf")
+    drill.wait_until(lambda: bool(deaf.events_named("execution_started")), "the block", by=deaf)
 
     crew = [
-        arena.worker(*(PATIENCE if by_request else ALL_THE_TIME))
-        for by_request, _ in zip(cycle((False, True)), range(max(2, arena.settings.workers)))
+        drill.worker(*(PATIENCE if by_request else ALL_THE_TIME))
+        for by_request, _ in zip(cycle((False, True)), range(max(2, drill.settings.workers)))
     ]
-    arena.wait_until(lambda: all(worker.heard("worker_started") for worker in crew), "the crew")
+    drill.wait_until(
+        lambda: all(worker.events_named("worker_started") for worker in crew), "the crew"
+    )
     # Work that outlasts any drain, the first time: one job more than fits into the hands of all but one.
     endless = [
-        arena.submit(pay, number=number, plan={"1": "hang@start"})
+        drill.submit(pay, number=number, plan={"1": "hang@start"})
         for number in range(1, 2 + SLOTS * (len(crew) - 1))
     ]
-    arena.wait_until(lambda: _held(arena, endless) == len(endless), "work in everybody's hands")
-    newcomers = [arena.worker(*PATIENCE)]
-    with _producer(arena) as others:
+    drill.wait_until(lambda: _held(drill, endless) == len(endless), "work in everybody's hands")
+    newcomers = [drill.worker(*PATIENCE)]
+    with _producer(drill) as others:
         for number, worker in enumerate(crew):
             # As in any deploy: the new one comes, then the old one leaves. The next one comes up meanwhile.
-            arena.wait_until(lambda: bool(newcomers[-1].heard("worker_started")), "a new worker")
+            drill.wait_until(
+                lambda: bool(newcomers[-1].events_named("worker_started")), "a new worker"
+            )
             if len(newcomers) < len(crew):
-                newcomers.append(arena.worker(*PATIENCE))
-            (_drain if number % 2 else _restart)(arena, worker, endless)
+                newcomers.append(drill.worker(*PATIENCE))
+            (_drain if number % 2 else _restart)(drill, worker, endless)
     deaf.send(signal.SIGTERM)
-    arena.inject("kill", deaf.name)
+    drill.inject("kill", deaf.name)
     deaf.kill()
 
-    kept = [job for job in endless if arena.wait_for_state(job, "succeeded", "failed") != "failed"]
+    kept = [job for job in endless if drill.wait_for_state(job, "succeeded", "failed") != "failed"]
     for job in (deaf_job, *others):
-        arena.wait_for_state(job, "succeeded")
-    arena.expect(len(kept) == len(endless) - 1, "of all jobs the cancelled one alone failed")
-    _expect_no_attempt_burned(arena, [*kept, *others], handed_back=kept)
+        drill.wait_for_state(job, "succeeded")
+    drill.expect(len(kept) == len(endless) - 1, "of all jobs the cancelled one alone failed")
+    _expect_no_attempt_burned(drill, [*kept, *others], handed_back=kept)
 
 
 @contextmanager
-def _producer(arena: Arena) -> Iterator[list[UUID]]:
+def _producer(drill: DrillContext) -> Iterator[list[UUID]]:
     """Inside, jobs come in all the time that a draining worker can finish; their ids are complete
     afterwards."""
     jobs: list[UUID] = []
     stop = threading.Event()
 
     def produce() -> None:
-        producer = Producer("shop", arena.url, arena.history)
+        producer = Producer("shop", drill.url, drill.history)
         try:
             while len(jobs) < MOST_JOBS and not stop.wait(SHORT_SECONDS):
                 key = f"order-{len(jobs)}"
@@ -112,96 +117,101 @@ def _producer(arena: Arena) -> Iterator[list[UUID]]:
         yield jobs
     finally:
         stop.set()
-        thread.join(arena.settings.timeout_seconds)
+        thread.join(drill.settings.timeout_seconds)
 
 
-def _restart(arena: Arena, worker: Witness, endless: list[UUID]) -> None:
+def _restart(drill: DrillContext, worker: ObservedProcess, endless: list[UUID]) -> None:
     """By a signal; while it drains, its leases are renewed, and one of its jobs is cancelled. A second signal
     ends the wait for what does not end by itself."""
-    ours = _in_hands_of(arena, worker, endless)
-    arena.expect(len(ours) > 0, f"{worker.name} holds work that outlasts its drain")
-    arena.inject("restart", worker.name)
+    ours = _in_hands_of(drill, worker, endless)
+    drill.expect(len(ours) > 0, f"{worker.name} holds work that outlasts its drain")
+    drill.inject("restart", worker.name)
     worker.send(signal.SIGTERM)
-    arena.wait_until(lambda: bool(worker.heard("worker_draining")), "the drain", by=worker)
-    drain = worker.events.index("worker_draining")
+    drill.wait_until(lambda: bool(worker.events_named("worker_draining")), "the drain", by=worker)
+    draining = worker.events.index(worker.events_named("worker_draining")[0])
     try:
-        arena.wait_until(lambda: "lease_renewed" in worker.events[drain:], "a renewal")
+        drill.wait_until(
+            lambda: any(each["event"] == "lease_renewed" for each in worker.events[draining:]),
+            "a renewal",
+        )
     except DrillNotRun:
-        arena.expect(False, "leases are renewed during a drain")
-    if ours and not arena.injected["cancel"]:
-        _cancel(arena, worker, ours[0])
+        drill.expect(False, "leases are renewed during a drain")
+    if ours and not drill.injected["cancel"]:
+        _cancel(drill, worker, ours[0])
     worker.send(signal.SIGTERM)
-    _expect_in_peace(arena, worker)
+    _expect_in_peace(drill, worker)
 
 
-def _drain(arena: Arena, worker: Witness, endless: list[UUID]) -> None:
+def _drain(drill: DrillContext, worker: ObservedProcess, endless: list[UUID]) -> None:
     """By the command, which waits until the worker has left: when its time is up, if not before."""
-    arena.expect(bool(_in_hands_of(arena, worker, endless)), f"{worker.name} has work to hand back")
-    arena.inject("drain", worker.name)
+    drill.expect(bool(_in_hands_of(drill, worker, endless)), f"{worker.name} has work to hand back")
+    drill.inject("drain", worker.name)
     command = [sys.executable, "-m", "faultline", "drain", _id_of(worker), "--wait"]
     done = subprocess.run(
-        [*command, "--timeout", str(arena.settings.timeout_seconds)],
-        env={**os.environ, "DATABASE_URL": arena.url},
+        [*command, "--timeout", str(drill.settings.timeout_seconds)],
+        env={**os.environ, "DATABASE_URL": drill.url},
         capture_output=True,
         text=True,
-        timeout=2 * arena.settings.timeout_seconds,
+        timeout=2 * drill.settings.timeout_seconds,
     )
     said = f"{done.stdout}{done.stderr}".strip()
-    arena.expect(done.returncode == 0, f"`faultline drain --wait` ends in peace, not with {said}")
-    _expect_in_peace(arena, worker)
-    asked = worker.heard("worker_draining", cause="request")
-    arena.expect(bool(asked), f"{worker.name} drains because it was asked to")
+    drill.expect(done.returncode == 0, f"`faultline drain --wait` ends in peace, not with {said}")
+    _expect_in_peace(drill, worker)
+    asked = worker.events_named("worker_draining", cause="request")
+    drill.expect(bool(asked), f"{worker.name} drains because it was asked to")
 
 
-def _cancel(arena: Arena, worker: Witness, job: UUID) -> None:
-    operation = arena.history.invoke("operator", Verb.CANCEL, job=str(job))
-    answer = run(arena.conn, protocol.cancel(job, "while its worker drains"))
-    arena.history.end(operation, Phase.OK, state=answer)
-    arena.inject("cancel", str(job))
-    limit = arena.settings.timeout_seconds
-    heard = worker.wait_for(
+def _cancel(drill: DrillContext, worker: ObservedProcess, job: UUID) -> None:
+    operation = drill.history.invoke("operator", Verb.CANCEL, job=str(job))
+    answer = run(drill.conn, protocol.cancel(job, "while its worker drains"))
+    drill.history.end(operation, Phase.OK, state=answer)
+    drill.inject("cancel", str(job))
+    limit = drill.settings.timeout_seconds
+    heard = worker.has_event(
         "lease_lost", timeout_seconds=limit, job_id=str(job), cause="taken_over"
     )
-    arena.expect(heard, "a draining worker hears that its job is cancelled")
+    drill.expect(heard, "a draining worker hears that its job is cancelled")
 
 
-def _expect_in_peace(arena: Arena, worker: Witness) -> None:
+def _expect_in_peace(drill: DrillContext, worker: ObservedProcess) -> None:
     try:
-        code = worker.wait(arena.settings.timeout_seconds)
+        code = worker.wait(drill.settings.timeout_seconds)
     except subprocess.TimeoutExpired:
         worker.kill()
-        arena.expect(False, f"{worker.name} leaves")
+        drill.expect(False, f"{worker.name} leaves")
         return
-    arena.expect(code == 0, f"{worker.name} leaves in peace, not with {code}")
+    drill.expect(code == 0, f"{worker.name} leaves in peace, not with {code}")
 
 
-def _expect_no_attempt_burned(arena: Arena, jobs: list[UUID], *, handed_back: list[UUID]) -> None:
-    burned = arena.query(
+def _expect_no_attempt_burned(
+    drill: DrillContext, jobs: list[UUID], *, handed_back: list[UUID]
+) -> None:
+    burned = drill.query(
         "SELECT job_id, outcome FROM faultline.attempts_log"
         " WHERE job_id = ANY (%s) AND outcome <> 'released'",
         [jobs],
     )
-    arena.expect(not burned, f"handing back costs no attempt, but: {burned}")
-    counted = arena.query(
+    drill.expect(not burned, f"handing back costs no attempt, but: {burned}")
+    counted = drill.query(
         "SELECT DISTINCT attempts FROM faultline.jobs WHERE id = ANY (%s)", [jobs]
     )
-    arena.expect(counted == [(1,)], f"one attempt is counted for each job, and not {counted}")
-    released = arena.count(
+    drill.expect(counted == [(1,)], f"one attempt is counted for each job, and not {counted}")
+    released = drill.count(
         "SELECT count(DISTINCT job_id) FROM faultline.attempts_log"
         " WHERE job_id = ANY (%s) AND outcome = 'released'",
         [handed_back],
     )
-    arena.expect(released == len(handed_back), f"{released} of {len(handed_back)} are handed back")
+    drill.expect(released == len(handed_back), f"{released} of {len(handed_back)} are handed back")
 
 
-def _held(arena: Arena, jobs: list[UUID]) -> int:
-    return arena.count(
+def _held(drill: DrillContext, jobs: list[UUID]) -> int:
+    return drill.count(
         "SELECT count(*) FROM faultline.jobs WHERE id = ANY (%s) AND state = 'running'", [jobs]
     )
 
 
-def _in_hands_of(arena: Arena, worker: Witness, jobs: list[UUID]) -> list[UUID]:
-    rows = arena.query(
+def _in_hands_of(drill: DrillContext, worker: ObservedProcess, jobs: list[UUID]) -> list[UUID]:
+    rows = drill.query(
         "SELECT id FROM faultline.jobs WHERE id = ANY (%s) AND state = 'running'"
         " AND lease_owner = %s ORDER BY id",
         [jobs, _id_of(worker)],
@@ -209,5 +219,5 @@ def _in_hands_of(arena: Arena, worker: Witness, jobs: list[UUID]) -> list[UUID]:
     return [job for (job,) in rows]
 
 
-def _id_of(worker: Witness) -> str:
-    return str(worker.heard("worker_started")[0]["worker"])
+def _id_of(worker: ObservedProcess) -> str:
+    return str(worker.events_named("worker_started")[0]["worker"])

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from faultline_drills import neighbour, workload
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
+from faultline_drills.workload import second_app, tasks
 
 _ATTEMPTS = "SELECT max(attempts), min(attempts) FROM faultline.jobs WHERE state = 'succeeded'"
 _DEFERRED = (
@@ -23,31 +23,31 @@ _CONTROL = "control"
 
 
 @scenario(shows=("deferrals", "dead_jobs", "commits"))
-def shared_queue(arena: Arena) -> None:
-    _fail_unknown_tasks(arena)
-    arena.started(name="service")
-    for number in range(arena.settings.jobs):
-        arena.submit(neighbour.pay, number=number)
+def shared_queue(drill: DrillContext) -> None:
+    _fail_unknown_tasks(drill)
+    drill.started_worker(name="service")
+    for number in range(drill.settings.jobs):
+        drill.submit(second_app.pay, number=number)
     # The first service has met jobs that it cannot run before the second one is there at all.
-    arena.wait_for_row(_DEFERRED, [], "a deferral")
-    arena.started(name="neighbour", app=neighbour.APP)
-    for number in range(arena.settings.jobs, 2 * arena.settings.jobs):
-        arena.submit(neighbour.pay, number=number)
-        arena.submit(workload.pay_or_die, number=number)
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    arena.expect(arena.query(_ATTEMPTS) == [(1, 1)], "every job took one attempt")
-    arena.measured["deferrals"] = len(arena.query(_DEFERRED))
+    drill.wait_for_row(_DEFERRED, [], "a deferral")
+    drill.started_worker(name="second_app", app=second_app.APP)
+    for number in range(drill.settings.jobs, 2 * drill.settings.jobs):
+        drill.submit(second_app.pay, number=number)
+        drill.submit(tasks.pay_or_die, number=number)
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+    drill.expect(drill.query(_ATTEMPTS) == [(1, 1)], "every job took one attempt")
+    drill.measured["deferrals"] = len(drill.query(_DEFERRED))
 
 
-def _fail_unknown_tasks(arena: Arena) -> None:
+def _fail_unknown_tasks(drill: DrillContext) -> None:
     """The control: claims jobs of any task and fails each that it does not know."""
-    jobs = arena.settings.jobs
+    jobs = drill.settings.jobs
     for number in range(-jobs, 0):
-        arena.submit(neighbour.pay, number=number, queue=_CONTROL)
+        drill.submit(second_app.pay, number=number, queue=_CONTROL)
     claim = protocol.claim(_CONTROL, [_CONTROL], batch_size=jobs, lease_seconds=60)
-    for _ in range(neighbour.pay.options.max_attempts):
-        for taken in run(arena.conn, claim):
+    for _ in range(second_app.pay.options.max_attempts):
+        for taken in run(drill.conn, claim):
             unknown = protocol.fail(taken, error=f"no task {taken.task}", retry_seconds=0)
-            run(arena.conn, unknown)
-    dead = arena.count(_DEAD, [_CONTROL])
-    arena.expect(dead == jobs, f"the control lost {dead} of {jobs} jobs, and not all of them")
+            run(drill.conn, unknown)
+    dead = drill.count(_DEAD, [_CONTROL])
+    drill.expect(dead == jobs, f"the control lost {dead} of {jobs} jobs, and not all of them")

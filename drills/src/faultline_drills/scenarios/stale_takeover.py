@@ -11,37 +11,37 @@ from __future__ import annotations
 from typing import Any
 
 from faultline.task import Task
-from faultline_drills.arena import Arena
-from faultline_drills.lateness import stalled_worker, wake_to_the_end
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.stalled_worker import resume_until_done, stalled_worker
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import note, pay
+from faultline_drills.workload.tasks import note, pay
 
 SHOWS = ("stops", "takeovers", "stale_rejections", "commits")
 
 
 @scenario(shows=SHOWS, breaks_naive=True)
-def stale_takeover(arena: Arena) -> None:
-    _stall_and_come_back(arena, pay)
+def stale_takeover(drill: DrillContext) -> None:
+    _stall_and_come_back(drill, pay)
 
 
 @scenario(shows=SHOWS, breaks_naive=True)
-def stale_batch(arena: Arena) -> None:
+def stale_batch(drill: DrillContext) -> None:
     """A stopped worker comes back with jobs that have no writes of their own, and enters them in a batch.
 
     Others have finished them long ago. The batch is answered job by job, and what the worker reports
     must be what it was answered.
     """
-    _stall_and_come_back(arena, note)
+    _stall_and_come_back(drill, note)
 
 
-def _stall_and_come_back(arena: Arena, task: Task[Any, Any]) -> None:
-    jobs = arena.settings.jobs
+def _stall_and_come_back(drill: DrillContext, task: Task[Any, Any]) -> None:
+    jobs = drill.settings.jobs
     for number in range(jobs):
-        arena.submit(task, number=number, plan={"1": "stop@start"})
-    late = stalled_worker(arena)
-    for number in range(arena.settings.workers):
-        arena.worker(name=f"steady-{number + 1}")
-    arena.wait_until(
-        lambda: arena.count("SELECT count(*) FROM faultline.ledger") >= jobs, "the takeover"
+        drill.submit(task, number=number, plan={"1": "stop@start"})
+    late = stalled_worker(drill)
+    for number in range(drill.settings.workers):
+        drill.worker(name=f"steady-{number + 1}")
+    drill.wait_until(
+        lambda: drill.count("SELECT count(*) FROM faultline.ledger") >= jobs, "the takeover"
     )
-    wake_to_the_end(arena, late, attempts=jobs)
+    resume_until_done(drill, late, attempts=jobs)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from psycopg import conninfo
 
-from faultline_drills.arena import Arena
 from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, expect_epochs, lacking
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.scenario import scenario
-from faultline_drills.witness import Witness
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 
 @scenario(
@@ -21,37 +21,39 @@ from faultline_drills.workload import pay
     server_settings=MEMBER_SETTINGS,
     lacking=lacking,
 )
-def standby_promoted(arena: Arena) -> None:
-    cluster = Cluster(arena)
+def standby_promoted(drill: DrillContext) -> None:
+    cluster = Cluster(drill)
     (standby,) = cluster.standbys
-    for number in range(arena.settings.jobs):
-        arena.submit(pay, number=number, parts=2)
+    for number in range(drill.settings.jobs):
+        drill.submit(pay, number=number, parts=2)
     cluster.wait_until_shipped(standby)
     plain = conninfo.make_conninfo(standby.url, target_session_attrs=None)
     writing = conninfo.make_conninfo(standby.url, target_session_attrs="read-write")
     waiting = [
-        arena.worker(name="any session will do", url=plain),
-        arena.worker(name="wants to write", url=writing),
-        arena.worker(name="reconciler", url=plain, command="reconciler"),
+        drill.worker(name="any session will do", url=plain),
+        drill.worker(name="wants to write", url=writing),
+        drill.worker(name="reconciler", url=plain, command="reconciler"),
     ]
     for each in waiting:
-        arena.wait_until(
-            lambda each=each: bool(each.heard("database_unavailable")),  # type: ignore[misc]
+        drill.wait_until(
+            lambda each=each: bool(each.events_named("database_unavailable")),  # type: ignore[misc]
             f"{each.name} saying that it waits",
             by=each,
         )
-    arena.expect(not any(each.heard("lease_acquired") for each in waiting), "nothing is claimed")
+    drill.expect(
+        not any(each.events_named("lease_acquired") for each in waiting), "nothing is claimed"
+    )
     cluster.lose_primary()
     cluster.promote(standby)
     workers = waiting[:2]
-    arena.wait_until(lambda: all(_works(each) for each in workers), "work by both of them")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    arena.expect(all(each.is_alive for each in waiting), "nobody had to be restarted")
+    drill.wait_until(lambda: all(_works(each) for each in workers), "work by both of them")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+    drill.expect(all(each.is_alive for each in waiting), "nobody had to be restarted")
     for each, purpose in zip(waiting, ("worker", "worker", "reconciler"), strict=True):
-        said = len(each.heard("database_unavailable", purpose=purpose))
-        arena.expect(said == 1, f"{each.name} said {said} times that it waits")
-    expect_epochs(arena, 2)
+        said = len(each.events_named("database_unavailable", purpose=purpose))
+        drill.expect(said == 1, f"{each.name} said {said} times that it waits")
+    expect_epochs(drill, 2)
 
 
-def _works(worker: Witness) -> bool:
-    return bool(worker.heard("worker_started"))
+def _works(worker: ObservedProcess) -> bool:
+    return bool(worker.events_named("worker_started"))

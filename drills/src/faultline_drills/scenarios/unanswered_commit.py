@@ -8,11 +8,11 @@ is run again at once instead of when its lease runs out.
 
 from __future__ import annotations
 
-from faultline_drills.arena import Arena
+from faultline_drills.context import DrillContext
 from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 _HELD = 2
 _LEASE_SECONDS = "6"  # no answer is waited for longer than half of it
@@ -20,20 +20,18 @@ _ENDS = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = %s"
 
 
 @scenario(shows=("held_commits", "unknown_commits", "released", "commits"))
-def unanswered_commit(arena: Arena) -> None:
-    proxy = arena.stack.enter_context(proxy_to(arena.url))
-    traps = [proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(_HELD)]
+def unanswered_commit(drill: DrillContext) -> None:
+    proxy = drill.stack.enter_context(proxy_to(drill.url))
+    interceptions = [proxy.on(Match(where=is_commit), Action.HOLD) for _ in range(_HELD)]
     for number in range(_HELD):
-        arena.submit(pay, number=number, parts=2)
+        drill.submit(pay, number=number, parts=2)
     options = ("--concurrency", str(_HELD), "--lease-seconds", _LEASE_SECONDS)
-    arena.worker(*options, url=proxy.url)
-    for trap in traps:
-        arena.wait_until(lambda trap=trap: trap.wait(0) is not None, "a COMMIT")  # type: ignore[misc]
-        arena.inject("held_commit")
-    arena.wait_until(lambda: arena.unfinished() == 0, "the end of all jobs")
-    charged = arena.count(_ENDS, ["failed"])
-    arena.expect(charged == 0, f"{charged} attempts were charged for an answer that did not come")
-    released = arena.count(_ENDS, ["released"])
-    arena.expect(
+    drill.worker(*options, url=proxy.url)
+    drill.wait_until(lambda: all(each.is_done for each in interceptions), "each COMMIT")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+    charged = drill.count(_ENDS, ["failed"])
+    drill.expect(charged == 0, f"{charged} attempts were charged for an answer that did not come")
+    released = drill.count(_ENDS, ["released"])
+    drill.expect(
         released == _HELD, f"{released} of {_HELD} jobs were handed back by their own worker"
     )

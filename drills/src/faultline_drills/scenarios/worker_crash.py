@@ -10,28 +10,28 @@ from __future__ import annotations
 
 import signal
 
-from faultline_drills.arena import Arena
-from faultline_drills.crew import Crew
+from faultline_drills.context import DrillContext
+from faultline_drills.processes.process_group import CrashingWorkers
 from faultline_drills.scenario import scenario
-from faultline_drills.workload import pay
+from faultline_drills.workload.tasks import pay
 
 POINTS = ("start", "half", "before_commit")
 
 
 @scenario(shows=("kills", "takeovers", "commits"))
-def worker_crash(arena: Arena) -> None:
-    struck = strike(arena)
-    for number in range(arena.settings.jobs):
+def worker_crash(drill: DrillContext) -> None:
+    struck = strike(drill)
+    for number in range(drill.settings.jobs):
         plan = {"1": f"kill@{struck[number]}"} if number in struck else None
-        arena.submit(pay, number=number, plan=plan)
-    crew = Crew(arena, "--concurrency", "2", fault="kill", exit_code=-signal.SIGKILL)
-    crew.work_to_the_end()
+        drill.submit(pay, number=number, plan=plan)
+    crew = CrashingWorkers(drill, "--concurrency", "2", fault="kill", exit_code=-signal.SIGKILL)
+    crew.run_to_the_end()
 
 
-def strike(arena: Arena) -> dict[int, str]:
+def strike(drill: DrillContext) -> dict[int, str]:
     """Which jobs are struck, and where: drawn from the seed, at least one."""
-    rate, jobs = arena.settings.fault_rate, arena.settings.jobs
-    drawn = [number for number in range(jobs) if arena.random.random() < rate]
+    rate, jobs = drill.settings.fault_rate, drill.settings.jobs
+    drawn = [number for number in range(jobs) if drill.random.random() < rate]
     return {
-        number: arena.random.choice(POINTS) for number in drawn or [arena.random.randrange(jobs)]
+        number: drill.random.choice(POINTS) for number in drawn or [drill.random.randrange(jobs)]
     }

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from faultline_drills.checker import Judgement
-from faultline_drills.history import History
+from faultline_drills.judging.checker import Judgement
 from faultline_drills.provenance import provenance
+from faultline_drills.recording.history import History
 from faultline_drills.soak.settings import SoakSettings
 
 

@@ -1,5 +1,4 @@
-"""Runs a soak: producers, workers and reconcilers on two networks and behind a pooler, a nemesis, and a
-judgement at the end."""
+"""Runs a soak: producers, workers, reconcilers and a nemesis, and judges the result."""
 
 from __future__ import annotations
 
@@ -9,17 +8,22 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from faultline_drills.arena import DrillNotRun
-from faultline_drills.checker import judge
-from faultline_drills.nemesis import Battlefield, Fault, Nemesis, Roster
-from faultline_drills.soak.ground import MAX_CONNECTIONS, Ground, own_ground, somebodys_ground
+from faultline_drills.context import DrillNotRun
+from faultline_drills.judging.checker import judge
+from faultline_drills.nemesis import FaultTargets, Nemesis, NemesisFault, StruckProcesses
+from faultline_drills.soak.environment import (
+    MAX_CONNECTIONS,
+    SoakEnvironment,
+    own_environment,
+    shared_environment,
+)
 from faultline_drills.soak.report import SoakReport
 from faultline_drills.soak.settings import SoakSettings
 from faultline_drills.soak.traffic import Traffic
 
 _LOOK_SECONDS = 0.2
 _ALWAYS_SHOWN = ("commits", "takeovers")
-# What a kind of blow must have led to somewhere, beside having struck.
+# What a kind of fault must have caused, beside having been injected.
 _CONSEQUENCES = {
     "lost_acknowledgement": "unknown_commits",
     "restart": "outages",
@@ -46,22 +50,26 @@ def run_soak(
     on_fault: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> SoakReport:
-    """On the server at `server_url`, which is then not harmed, else on one of the soak's own."""
+    """Run on the server at `server_url` without harming it, else on a server of the soak's own."""
     began = time.monotonic()
     with ExitStack() as stack:
         if server_url is None:
-            ground = own_ground(settings, stack, on_fault)
+            environment = own_environment(settings, stack, on_fault)
         else:
-            ground = somebodys_ground(settings, server_url, stack, on_fault)
-        arena = ground.arena
-        version = str(arena.query("SHOW server_version")[0][0])
-        _Soak(ground, settings, on_progress).run()
-        arena.history.abandon()
-        tally = arena.tally()
-        shows = _to_be_shown(ground.faults)
+            environment = shared_environment(settings, server_url, stack, on_fault)
+        drill = environment.drill
+        version = str(drill.query("SHOW server_version")[0][0])
+        _Soak(environment, settings, on_progress).run()
+        drill.history.mark_unknown()
+        tally = drill.tally()
+        shows = _required_counts(environment.faults)
         missing = [f"{name}: none" for name in shows if not tally.get(name)]
         judgement = judge(
-            arena.history, arena.world(), shows=shows, missing=missing, unmet=arena.unmet
+            drill.history,
+            drill.read_state(),
+            shows=shows,
+            missing=missing,
+            broken=drill.broken_expectations,
         )
     return SoakReport(
         settings=settings,
@@ -69,50 +77,53 @@ def run_soak(
         judgement=judgement,
         tally=tally,
         seconds=time.monotonic() - began,
-        history=arena.history,
+        history=drill.history,
     )
 
 
 class _Soak:
     def __init__(
-        self, ground: Ground, settings: SoakSettings, on_progress: Callable[[Progress], None]
+        self,
+        environment: SoakEnvironment,
+        settings: SoakSettings,
+        on_progress: Callable[[Progress], None],
     ) -> None:
-        arena = self._arena = ground.arena
+        drill = self._drill = environment.drill
         self._seconds = settings.seconds
         self._on_progress = on_progress
-        self._roster = Roster(
-            arena, ground.urls, workers=settings.workers, reconcilers=settings.reconcilers
+        self._processes = StruckProcesses(
+            drill, environment.urls, workers=settings.workers, reconcilers=settings.reconcilers
         )
         self._traffic = Traffic(
-            arena,
-            ground.urls,
+            drill,
+            environment.urls,
             producers=settings.producers,
             jobs_per_second=settings.pace_per_second,
         )
-        field = Battlefield(
-            arena=arena,
-            roster=self._roster,
-            networks=ground.networks,
-            dice=random.Random(settings.seed),  # noqa: S311 - the same blows for the same seed
-            cluster=ground.cluster,
-            clock=ground.clock,
-            pooler=ground.pooler,
+        targets = FaultTargets(
+            drill=drill,
+            processes=self._processes,
+            networks=environment.networks,
+            rng=random.Random(settings.seed),  # noqa: S311 - the same faults for the same seed
+            cluster=environment.cluster,
+            clock=environment.clock,
+            pooler=environment.pooler,
             max_connections=MAX_CONNECTIONS,
         )
         self._nemesis = Nemesis(
-            field, ground.faults, longest_pause_seconds=settings.longest_pause_seconds
+            targets, environment.faults, longest_pause_seconds=settings.longest_pause_seconds
         )
         self._began = time.monotonic()
 
     def run(self) -> None:
-        arena = self._arena
+        drill = self._drill
         self._traffic.start()
-        arena.wait_until(self._is_under_way, "the first commit")
+        drill.wait_until(self._is_under_way, "the first commit")
         self._began = time.monotonic()
         self._nemesis.start()
         try:
             while time.monotonic() - self._began < self._seconds:
-                self._tend("under fire")
+                self._look_after("under faults")
                 time.sleep(_LOOK_SECONDS)
         finally:
             self._nemesis.end()
@@ -121,38 +132,38 @@ class _Soak:
             if failure is not None:
                 raise DrillNotRun(f"the soak itself failed: {failure!r}") from failure
         try:
-            arena.wait_until(self._is_drained, "the end of all jobs")
+            drill.wait_until(self._is_drained, "the end of all jobs")
         except DrillNotRun as error:
-            arena.expect(False, str(error))
-        arena.dismiss(arena.workers)
+            drill.expect(False, str(error))
+        drill.stop_workers(drill.workers)
 
     def _is_under_way(self) -> bool:
-        self._tend("starting")
-        return self._arena.chronicle.said["commit_ok"] > 0
+        self._look_after("starting")
+        return self._drill.worker_events.counts["commit_ok"] > 0
 
     def _is_drained(self) -> bool:
-        self._tend("settling")
-        return self._arena.unfinished() == 0
+        self._look_after("finishing")
+        return self._drill.unfinished() == 0
 
-    def _tend(self, phase: str) -> None:
-        self._roster.tend()
-        self._traffic.look_at_the_backlog()
-        said = self._arena.chronicle.said
+    def _look_after(self, phase: str) -> None:
+        self._processes.replace_ended()
+        self._traffic.check_backlog()
+        counts = self._drill.worker_events.counts
         self._on_progress(
             Progress(
                 seconds=time.monotonic() - self._began,
                 phase=phase,
                 submitted=self._traffic.acknowledged,
-                committed=said["commit_ok"],
-                takeovers=said["lease_reaped"],
-                stale_rejections=said["stale_write_blocked"],
-                replaced=self._roster.replaced,
-                faults=dict(self._arena.injected),
+                committed=counts["commit_ok"],
+                takeovers=counts["lease_reaped"],
+                stale_rejections=counts["stale_write_blocked"],
+                replaced=self._processes.replaced,
+                faults=dict(self._drill.injected),
             )
         )
 
 
-def _to_be_shown(faults: list[Fault]) -> list[str]:
+def _required_counts(faults: list[NemesisFault]) -> list[str]:
     kinds = [fault.kind for fault in faults]
     consequences = [_CONSEQUENCES[kind] for kind in kinds if kind in _CONSEQUENCES]
     return [*_ALWAYS_SHOWN, *(f"{kind}s" for kind in kinds), *consequences]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from faultline.task import Task
-from faultline_drills.arena import Arena
-from faultline_drills.producer import Producer
-from faultline_drills.workload import note, pay, pay_by_hand, step_and_pay
+from faultline_drills.clients.producer import Producer
+from faultline_drills.context import DrillContext
+from faultline_drills.workload.tasks import note, pay, pay_by_hand, step_and_pay
 
 _LARGEST_BACKLOG = 500  # then producers wait: a soak is about faults, not about a flood
 _REPEATED_SHARE = 0.1
@@ -20,9 +20,9 @@ _REMEMBERED = 100
 
 class Traffic:
     def __init__(
-        self, arena: Arena, urls: Sequence[str], *, producers: int, jobs_per_second: float
+        self, drill: DrillContext, urls: Sequence[str], *, producers: int, jobs_per_second: float
     ) -> None:
-        self._arena = arena
+        self._drill = drill
         self._pause_seconds = producers / jobs_per_second
         self._ending = threading.Event()
         self._backlogged = threading.Event()
@@ -46,17 +46,17 @@ class Traffic:
         for thread in self._threads:
             thread.join(timeout_seconds)
 
-    def look_at_the_backlog(self) -> None:
+    def check_backlog(self) -> None:
         """Called now and then by whoever tends the soak."""
-        if self._arena.unfinished() > _LARGEST_BACKLOG:
+        if self._drill.unfinished() > _LARGEST_BACKLOG:
             self._backlogged.set()
         else:
             self._backlogged.clear()
 
     def _produce(self, number: int, url: str) -> None:
         name = f"producer-{number + 1}"
-        producer = Producer(name, url, self._arena.history)
-        dice = random.Random(f"{self._arena.settings.seed} {name}")  # noqa: S311 - repeatable
+        producer = Producer(name, url, self._drill.history)
+        dice = random.Random(f"{self._drill.settings.seed} {name}")  # noqa: S311 - repeatable
         sent: deque[tuple[str, Task[Any, Any], dict[str, Any]]] = deque(maxlen=_REMEMBERED)
         try:
             for count in range(10**9):

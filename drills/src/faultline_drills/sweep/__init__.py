@@ -1,19 +1,19 @@
-"""The crash sweep: a process struck at every message that it sends."""
+"""The crash sweep: injects a fault at every message that a process sends."""
 
-from faultline_drills.sweep.outcome import PointResult, SweepReport
-from faultline_drills.sweep.point import Fault, Label, Point, Target
-from faultline_drills.sweep.sweep import Ground, SweepSettings, choose, ground, sweep
+from faultline_drills.sweep.point import MessageLabel, SweepFault, SweepPoint, SweepTarget
+from faultline_drills.sweep.results import PointResult, SweepReport
+from faultline_drills.sweep.sweep import PointRunner, SweepSettings, choose, point_runner, sweep
 
 __all__ = [
-    "Fault",
-    "Ground",
-    "Label",
-    "Point",
+    "MessageLabel",
     "PointResult",
+    "PointRunner",
+    "SweepFault",
+    "SweepPoint",
     "SweepReport",
     "SweepSettings",
-    "Target",
+    "SweepTarget",
     "choose",
-    "ground",
+    "point_runner",
     "sweep",
 ]

@@ -16,11 +16,11 @@ from faultline.postgres.address import environment_with
 from faultline.postgres.migrate import migrate, require_fence
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import jobs, protocol
-from faultline_drills.checker import Finding, Verdict
+from faultline_drills.judging.checker import DrillFinding, Verdict
 from faultline_drills.proxy import Message, proxy_to
-from faultline_drills.sweep.outcome import PointResult
-from faultline_drills.sweep.point import Fault, Point
-from faultline_drills.sweep.strike import Strike
+from faultline_drills.sweep.injector import PointInjector
+from faultline_drills.sweep.point import SweepFault, SweepPoint
+from faultline_drills.sweep.results import PointResult
 
 _LOOK_SECONDS = 0.02
 _LAST_SECONDS = 5.0  # for what it sent before it left
@@ -103,7 +103,7 @@ class Migrator:
         self._said, _ = self._process.communicate(timeout=timeout_seconds)
         return self._process.returncode
 
-    def last_words(self) -> str:
+    def recent_output(self) -> str:
         return f"it ended with {self.exit_code}, and said: {self._said[-2000:]}"
 
     def kill(self) -> None:
@@ -137,25 +137,29 @@ class MigrationTrial:
             proxy = stack.enter_context(proxy_to(self._url))
             migrator = self._start(stack, proxy.url)
             if migrator.wait(self._timeout_seconds) != 0:
-                raise FaultlineError(f"a migration without a fault failed: {migrator.last_words()}")
+                raise FaultlineError(
+                    f"a migration without a fault failed: {migrator.recent_output()}"
+                )
             return proxy.log
 
-    def run(self, point: Point, fault: Fault) -> PointResult:
+    def run(self, point: SweepPoint, fault: SweepFault) -> PointResult:
         began = time.monotonic()
         with ExitStack() as stack:
             proxy = stack.enter_context(proxy_to(self._url))
-            strike = Strike(proxy, point, fault)
+            injector = PointInjector(proxy, point, fault)
             victim = self._start(stack, proxy.url)
-            strike.aim(victim)
-            is_reached = self._wait_for(strike, victim)
+            injector.set_victim(victim)
+            is_reached = self._wait_for(injector, victim)
             if fault.kills and victim.exit_code != -signal.SIGKILL:
                 is_reached = False  # its last words came by when it had left
-            found = self._second(strike, victim, fault)
+            found = self._second(injector, victim, fault)
         verdict = Verdict.INVALID if found else Verdict.VALID
         if not found and not is_reached:
             verdict = Verdict.UNKNOWN
             found = [f"{point} was not reached"]
-        findings = tuple(Finding("a_second_migration_converges", sentence) for sentence in found)
+        findings = tuple(
+            DrillFinding("a_second_migration_converges", sentence) for sentence in found
+        )
         tally = {f"{fault.noun}s": int(is_reached), "migrations": 1}
         return PointResult(point, fault, verdict, findings, tally, time.monotonic() - began)
 
@@ -164,19 +168,19 @@ class MigrationTrial:
         stack.callback(migrator.end)
         return migrator
 
-    def _wait_for(self, strike: Strike, victim: Migrator) -> bool:
+    def _wait_for(self, injector: PointInjector, victim: Migrator) -> bool:
         deadline = time.monotonic() + self._timeout_seconds
-        while not strike.wait(_LOOK_SECONDS):
+        while not injector.wait(_LOOK_SECONDS):
             if victim.exit_code is not None or time.monotonic() > deadline:
-                return strike.wait(_LAST_SECONDS)
+                return injector.wait(_LAST_SECONDS)
         return True
 
-    def _second(self, strike: Strike, victim: Migrator, fault: Fault) -> list[str]:
+    def _second(self, injector: PointInjector, victim: Migrator, fault: SweepFault) -> list[str]:
         """What is wrong after a second migration, which begins while a stopped first one stands."""
         try:
             if fault.stops:
-                self._migrate_beside(strike)
-            strike.end()
+                self._migrate_beside(injector)
+            injector.end()
             victim.wait(self._timeout_seconds)
             migrate(self._url)
             with connect(self._url, application_name="faultline drill") as conn:
@@ -184,18 +188,18 @@ class MigrationTrial:
                 found, queue = read_catalogue(conn), read_queue(conn)
                 _run_a_job(conn)
         except subprocess.TimeoutExpired:
-            return [f"the struck migration does not end; {victim.last_words()}"]
+            return [f"the struck migration does not end; {victim.recent_output()}"]
         except (FaultlineError, psycopg.Error) as error:
             return [f"{type(error).__name__}: {error}"]
         differing = set(found) ^ set(self._whole) | set(queue) ^ set(self._queue)
         return [f"it differs in {kind} {name}" for kind, name, *_ in sorted(differing)]
 
-    def _migrate_beside(self, strike: Strike) -> None:
+    def _migrate_beside(self, injector: PointInjector) -> None:
         """It may have to wait for the one that stands still, which then goes on."""
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(migrate, self._url)
             wait([second], timeout=_STOP_SECONDS)
-            strike.end()
+            injector.end()
             second.result(self._timeout_seconds)
 
 

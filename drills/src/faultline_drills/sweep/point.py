@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from faultline_drills.nemesis.messages import is_commit
-from faultline_drills.proxy import Kind, Message
+from faultline_drills.proxy import Message, MessageKind
 
 _VERB = re.compile(r"faultline\.(\w+) ?\(")
 _COMMENT = re.compile(r"--[^\n]*\n")
 _WORDS = 3
 
 
-class Fault(StrEnum):
+class SweepFault(StrEnum):
     KILL_BEFORE = "kill-before"  # SIGKILL; the message is never sent on
     KILL_AFTER = "kill-after"  # SIGKILL as soon as it is sent on
     DROP_REPLY = "drop-reply"  # the server does it, the answer is lost, the connection breaks
@@ -31,27 +31,27 @@ class Fault(StrEnum):
 
     @property
     def kills(self) -> bool:
-        return self in (Fault.KILL_BEFORE, Fault.KILL_AFTER)
+        return self in (SweepFault.KILL_BEFORE, SweepFault.KILL_AFTER)
 
     @property
     def noun(self) -> str:
         """One of them, to be counted with an s."""
         match self:
-            case Fault.KILL_BEFORE | Fault.KILL_AFTER:
+            case SweepFault.KILL_BEFORE | SweepFault.KILL_AFTER:
                 return "kill"
-            case Fault.DROP_REPLY:
+            case SweepFault.DROP_REPLY:
                 return "lost_answer"
-            case Fault.STOP | Fault.OVERLAP:
+            case SweepFault.STOP | SweepFault.OVERLAP:
                 return "stop"
-            case Fault.RESET:
+            case SweepFault.RESET:
                 return "reset"
 
     @property
     def stops(self) -> bool:
-        return self in (Fault.STOP, Fault.OVERLAP)
+        return self in (SweepFault.STOP, SweepFault.OVERLAP)
 
 
-class Target(StrEnum):
+class SweepTarget(StrEnum):
     WORKER = "worker"
     RECONCILER = "reconciler"
     MIGRATOR = "migrator"  # on an empty database
@@ -59,11 +59,11 @@ class Target(StrEnum):
 
     @property
     def migrates(self) -> bool:
-        return self in (Target.MIGRATOR, Target.UPGRADER)
+        return self in (SweepTarget.MIGRATOR, SweepTarget.UPGRADER)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Label:
+class MessageLabel:
     """What kind of message, on sessions of what purpose."""
 
     purpose: str
@@ -74,9 +74,9 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
-    target: Target
-    label: Label
+class SweepPoint:
+    target: SweepTarget
+    label: MessageLabel
     occurrence: int
 
     def __str__(self) -> str:
@@ -86,16 +86,16 @@ class Point:
         return label_of(message) == self.label
 
 
-def label_of(message: Message) -> Label:
+def label_of(message: Message) -> MessageLabel:
     match message.application.partition(" "):
         case "faultline", _, purpose:
-            return Label(purpose or "start", _what(message))
+            return MessageLabel(purpose or "start", _what(message))
         case _:
-            return Label("handler's own", _what(message))
+            return MessageLabel("handler's own", _what(message))
 
 
 def _what(message: Message) -> str:
-    if message.kind not in (Kind.QUERY, Kind.STATEMENT):
+    if message.kind not in (MessageKind.QUERY, MessageKind.STATEMENT):
         return message.kind.value
     sql = " ".join(_COMMENT.sub(" ", message.sql).split())
     if is_commit(message):
@@ -112,14 +112,14 @@ def _what(message: Message) -> str:
     return re.sub(r"\W+\Z", "", re.sub(r"\(.*", "", " ".join(words)))
 
 
-def points_of(target: Target, runs: Sequence[Iterable[Message]]) -> list[Point]:
+def points_of(target: SweepTarget, runs: Sequence[Iterable[Message]]) -> list[SweepPoint]:
     """The points that every one of these runs without a fault has passed, in the order of the first."""
     counts = [Counter(map(label_of, run)) for run in runs]
-    points: list[Point] = []
-    seen: Counter[Label] = Counter()
+    points: list[SweepPoint] = []
+    seen: Counter[MessageLabel] = Counter()
     for message in runs[0]:
         label = label_of(message)
         seen[label] += 1
         if all(seen[label] <= count[label] for count in counts):
-            points.append(Point(target, label, seen[label]))
+            points.append(SweepPoint(target, label, seen[label]))
     return points

@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from faultline.postgres.sessions import connect
-from faultline_drills.arena import DrillNotRun
-from faultline_drills.checker import Verdict
+from faultline_drills.context import DrillNotRun
+from faultline_drills.judging.checker import Verdict
 from faultline_drills.proxy import Message
-from faultline_drills.recorder import install_records
+from faultline_drills.recording.tables import install_tables
 from faultline_drills.scenario import DrillSettings
 from faultline_drills.subjects import Subject, install
-from faultline_drills.sweep.cast import RECONCILER, WORKER
+from faultline_drills.sweep.database_template import DatabaseTemplate, database_template
 from faultline_drills.sweep.migration import (
     Catalogue,
     MigrationTrial,
@@ -25,16 +25,16 @@ from faultline_drills.sweep.migration import (
     read_catalogue,
     read_queue,
 )
-from faultline_drills.sweep.outcome import PointResult, SweepReport
-from faultline_drills.sweep.point import Fault, Point, Target, points_of
-from faultline_drills.sweep.template import Template, template
-from faultline_drills.sweep.trial import Trial, not_run
+from faultline_drills.sweep.point import SweepFault, SweepPoint, SweepTarget, points_of
+from faultline_drills.sweep.results import PointResult, SweepReport
+from faultline_drills.sweep.target_setup import RECONCILER, WORKER
+from faultline_drills.sweep.trial import PointTrial, not_run
 
 _DRY_RUNS = 2  # a point that only one of two undisturbed runs passes is not one to be found again
 # A point that was not reached is tried once more. What comes by the clock, such as the tenth heartbeat, is
 # reached by a process that is quicker than it was in the survey if it then stands by for a while.
 _IDLE_SECONDS = (0.0, 2.0)
-_CASTS = {Target.WORKER: WORKER, Target.RECONCILER: RECONCILER}
+_CASTS = {SweepTarget.WORKER: WORKER, SweepTarget.RECONCILER: RECONCILER}
 
 OnPoint = Callable[[PointResult, int], None]  # the result, and how many there will be
 Prepare = Callable[[str], None]
@@ -42,8 +42,8 @@ Prepare = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    targets: tuple[Target, ...] = tuple(Target)
-    faults: tuple[Fault, ...] = tuple(Fault)
+    targets: tuple[SweepTarget, ...] = tuple(SweepTarget)
+    faults: tuple[SweepFault, ...] = tuple(SweepFault)
     sample: int | None = None  # how many of all points; all of them without it
     seed: int = 1
     subject: Subject = Subject.FAULTLINE
@@ -57,9 +57,9 @@ class SweepSettings:
     def command(self) -> str:
         """What does the same again."""
         words = ["faultline drill sweep", f"--seed {self.seed}"]
-        if self.targets != tuple(Target):
+        if self.targets != tuple(SweepTarget):
             words += [f"--target {target}" for target in self.targets]
-        if self.faults != tuple(Fault):
+        if self.faults != tuple(SweepFault):
             words += [f"--fault {fault}" for fault in self.faults]
         if self.sample is not None:
             words.append(f"--points {self.sample}")
@@ -68,7 +68,7 @@ class SweepSettings:
         return " ".join([*words, *self.worker_options])
 
 
-class Ground:
+class PointRunner:
     """Databases for every target on one server, and what the targets send when undisturbed."""
 
     def __init__(self, server_url: str, settings: SweepSettings, stack: ExitStack) -> None:
@@ -81,10 +81,10 @@ class Ground:
         )
         self._whole: Catalogue = []
         self._queue: Catalogue = []
-        self._installed = stack.enter_context(template(server_url, self._install))
-        migrated = {Target.MIGRATOR: lambda url: None, Target.UPGRADER: self._leave_older}
-        self._to_migrate: dict[Target, Template] = {
-            target: stack.enter_context(template(server_url, prepare))
+        self._installed = stack.enter_context(database_template(server_url, self._install))
+        migrated = {SweepTarget.MIGRATOR: lambda url: None, SweepTarget.UPGRADER: self._leave_older}
+        self._to_migrate: dict[SweepTarget, DatabaseTemplate] = {
+            target: stack.enter_context(database_template(server_url, prepare))
             for target, prepare in migrated.items()
             if target in settings.targets
         }
@@ -99,24 +99,26 @@ class Ground:
         install(self.settings.subject, url)
         with connect(url, application_name="faultline drill") as conn:
             self._whole = read_catalogue(conn)
-            install_records(conn)
+            install_tables(conn)
             if self.settings.patch:
                 conn.execute(self.settings.patch.encode())
 
     @contextmanager
-    def _trial(self, target: Target, idle_seconds: float = 0.0) -> Iterator[Trial | MigrationTrial]:
+    def _trial(
+        self, target: SweepTarget, idle_seconds: float = 0.0
+    ) -> Iterator[PointTrial | MigrationTrial]:
         if target in self._to_migrate:
             with self._to_migrate[target].copy() as url:
                 bound = self.settings.timeout_seconds
-                queue = self._queue if target is Target.UPGRADER else []
+                queue = self._queue if target is SweepTarget.UPGRADER else []
                 yield MigrationTrial(url, self._whole, queue, timeout_seconds=bound)
         else:
             with self._installed.copy() as url:
-                options = self.settings.worker_options if target is Target.WORKER else ()
+                options = self.settings.worker_options if target is SweepTarget.WORKER else ()
                 cast = _CASTS[target]
-                yield Trial(url, cast, self._drill, options, idle_seconds=idle_seconds)
+                yield PointTrial(url, cast, self._drill, options, idle_seconds=idle_seconds)
 
-    def survey(self, target: Target) -> tuple[tuple[Message, ...], ...]:
+    def survey(self, target: SweepTarget) -> tuple[tuple[Message, ...], ...]:
         """The messages of a few runs without a fault."""
         runs = []
         for _ in range(_DRY_RUNS):
@@ -124,10 +126,10 @@ class Ground:
                 runs.append(trial.dry_run())
         return tuple(runs)
 
-    def points(self, target: Target) -> list[Point]:
+    def points(self, target: SweepTarget) -> list[SweepPoint]:
         return points_of(target, self.survey(target))
 
-    def strike(self, point: Point, fault: Fault) -> PointResult:
+    def strike(self, point: SweepPoint, fault: SweepFault) -> PointResult:
         """At that point, on a database of its own; once more if it was not reached."""
         began = time.monotonic()
         for idle_seconds in _IDLE_SECONDS:
@@ -142,14 +144,14 @@ class Ground:
 
 
 @contextmanager
-def ground(server_url: str, settings: SweepSettings) -> Iterator[Ground]:
+def point_runner(server_url: str, settings: SweepSettings) -> Iterator[PointRunner]:
     with ExitStack() as stack:
-        yield Ground(server_url, settings, stack)
+        yield PointRunner(server_url, settings, stack)
 
 
 def choose(
-    points: Sequence[Point], faults: Sequence[Fault], *, sample: int | None, seed: int
-) -> list[tuple[Point, Fault]]:
+    points: Sequence[SweepPoint], faults: Sequence[SweepFault], *, sample: int | None, seed: int
+) -> list[tuple[SweepPoint, SweepFault]]:
     """Every point with every fault, or as many of them as asked for: the same for the same seed."""
     everything = [(point, fault) for point in points for fault in faults if _applies(point, fault)]
     if sample is None or sample >= len(everything):
@@ -158,9 +160,9 @@ def choose(
     return [everything[position] for position in sorted(chosen)]
 
 
-def _applies(point: Point, fault: Fault) -> bool:
+def _applies(point: SweepPoint, fault: SweepFault) -> bool:
     """A migrator holds no job that another could be at."""
-    return not (point.target.migrates and fault is Fault.OVERLAP)
+    return not (point.target.migrates and fault is SweepFault.OVERLAP)
 
 
 def sweep(
@@ -172,10 +174,10 @@ def sweep(
     """On databases of its own on the server at `server_url`, which are gone afterwards."""
     settings, left_out = _without_vain_targets(settings or SweepSettings())
     began = time.monotonic()
-    messages: dict[Target, int] = {}
-    points: list[Point] = []
+    messages: dict[SweepTarget, int] = {}
+    points: list[SweepPoint] = []
     results: list[PointResult] = []
-    with ground(server_url, settings) as field:
+    with point_runner(server_url, settings) as field:
         for target in settings.targets:
             runs = field.survey(target)
             messages[target] = len(runs[0])

@@ -11,15 +11,15 @@ from uuid import UUID
 
 from faultline.postgres.sessions import run
 from faultline.reconciler.audit import INVARIANTS, check
-from faultline_drills.arena import Arena, DrillNotRun
-from faultline_drills.checker import Finding, Verdict, judge
+from faultline_drills.context import DrillContext, DrillNotRun
+from faultline_drills.judging.checker import DrillFinding, Verdict, judge
+from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import Message, Proxy, proxy_to
 from faultline_drills.scenario import DrillSettings
-from faultline_drills.sweep.cast import Cast
-from faultline_drills.sweep.outcome import PointResult
-from faultline_drills.sweep.point import Fault, Point
-from faultline_drills.sweep.strike import Strike
-from faultline_drills.witness import Witness
+from faultline_drills.sweep.injector import PointInjector
+from faultline_drills.sweep.point import SweepFault, SweepPoint
+from faultline_drills.sweep.results import PointResult
+from faultline_drills.sweep.target_setup import TargetSetup
 
 _LOOK_SECONDS = 0.02
 _LAST_SECONDS = 5.0  # for what it sent before it left
@@ -39,13 +39,13 @@ _SHOWS = ("commits",)  # every job of a trial is done in the end
 _ACKNOWLEDGEMENTS = ("COMMIT", "faultline.commit_many")
 
 
-class Trial:
+class PointTrial:
     """On a database of its own, which holds nothing but the schema and the drill's records."""
 
     def __init__(
         self,
         url: str,
-        cast: Cast,
+        cast: TargetSetup,
         settings: DrillSettings,
         options: Sequence[str] = (),
         *,
@@ -60,122 +60,135 @@ class Trial:
     def dry_run(self) -> tuple[Message, ...]:
         """What the process sends when nothing happens to it."""
         with ExitStack() as stack:
-            arena, proxy = self._open(stack)
-            victim = self._start(arena, proxy)
-            arena.wait_until(lambda: self._cast.is_done(arena), "the end of a run without a fault")
-            arena.dismiss([victim])
+            drill, proxy = self._open(stack)
+            victim = self._start(drill, proxy)
+            drill.wait_until(lambda: self._cast.is_done(drill), "the end of a run without a fault")
+            drill.stop_workers([victim])
             return proxy.log
 
-    def run(self, point: Point, fault: Fault) -> PointResult:
+    def run(self, point: SweepPoint, fault: SweepFault) -> PointResult:
         began = time.monotonic()
         with ExitStack() as stack:
-            arena, proxy = self._open(stack)
-            strike = Strike(proxy, point, fault)
-            victim = self._start(arena, proxy)
-            strike.aim(victim)
+            drill, proxy = self._open(stack)
+            injector = PointInjector(proxy, point, fault)
+            victim = self._start(drill, proxy)
+            injector.set_victim(victim)
             try:
-                is_reached = self._wait_for(strike, arena, victim)
-                if fault.kills and victim.process.returncode != -SIGKILL:
+                is_reached = self._wait_for(injector, drill, victim)
+                if fault.kills and victim.exit_code != -SIGKILL:
                     is_reached = False  # its last words came by when it had left
                 if is_reached:
-                    arena.inject(fault.noun, self._cast.target, point=str(point))
+                    drill.inject(fault.noun, self._cast.target, point=str(point))
                     if fault.stops:
-                        self._outlast(arena, victim, fault)
+                        self._outlast(drill, victim, fault)
                     elif not fault.kills:
-                        self._watch(arena, victim)
-                strike.end()
-                arena.settle()
-                self._expect(arena, victim, point, fault, is_reached)
+                        self._watch(drill, victim)
+                injector.end()
+                drill.finish_jobs()
+                self._expect(drill, victim, point, fault, is_reached)
             except DrillNotRun as error:
-                arena.expect(False, error.message)
-            arena.history.abandon()
+                drill.expect(False, error.message)
+            drill.history.mark_unknown()
             missing = [] if is_reached else [f"{point} was not reached"]
             judged = judge(
-                arena.history, arena.world(), shows=_SHOWS, missing=missing, unmet=arena.unmet
+                drill.history,
+                drill.read_state(),
+                shows=_SHOWS,
+                missing=missing,
+                broken=drill.broken_expectations,
             )
             return PointResult(
                 point=point,
                 fault=fault,
                 verdict=judged.verdict,
                 findings=judged.findings,
-                tally=_tally(arena, point, fault, judged.verdict),
+                tally=_tally(drill, point, fault, judged.verdict),
                 seconds=time.monotonic() - began,
             )
 
-    def _open(self, stack: ExitStack) -> tuple[Arena, Proxy]:
-        arena = Arena(self._url, self._settings, server=None, stack=stack)
+    def _open(self, stack: ExitStack) -> tuple[DrillContext, Proxy]:
+        drill = DrillContext(self._url, self._settings, server=None, stack=stack)
         proxy = stack.enter_context(proxy_to(self._url))
-        self._cast.prepare(arena)
-        return arena, proxy
+        self._cast.prepare(drill)
+        return drill, proxy
 
-    def _start(self, arena: Arena, proxy: Proxy) -> Witness:
+    def _start(self, drill: DrillContext, proxy: Proxy) -> ObservedProcess:
         command = self._cast.target.value
-        return arena.worker(*self._options, name="struck", url=proxy.url, command=command)
+        return drill.worker(*self._options, name="struck", url=proxy.url, command=command)
 
-    def _wait_for(self, strike: Strike, arena: Arena, victim: Witness) -> bool:
+    def _wait_for(
+        self, injector: PointInjector, drill: DrillContext, victim: ObservedProcess
+    ) -> bool:
         """Until it is struck, or has left: a process that is done is asked to leave, which is a part of
         its work as well."""
         deadline = time.monotonic() + self._settings.timeout_seconds
         leaves_at: float | None = None
-        while not strike.wait(_LOOK_SECONDS):
+        while not injector.wait(_LOOK_SECONDS):
             if not victim.is_alive:
-                return strike.wait(_LAST_SECONDS)
+                return injector.wait(_LAST_SECONDS)
             if time.monotonic() > deadline:
                 return False
-            if leaves_at is None and self._cast.is_done(arena):
+            if leaves_at is None and self._cast.is_done(drill):
                 leaves_at = time.monotonic() + self._idle_seconds
             if leaves_at is not None and time.monotonic() >= leaves_at:
                 leaves_at = deadline  # it is asked once
-                victim.process.terminate()
+                victim.terminate()
         return True
 
-    def _outlast(self, arena: Arena, victim: Witness, fault: Fault) -> None:
+    def _outlast(self, drill: DrillContext, victim: ObservedProcess, fault: SweepFault) -> None:
         """Let others go to work while it stands still: to the end, or until they are at its jobs."""
         began = time.monotonic()
-        held = [row[0] for row in arena.conn.execute(_HELD, [f"-{victim.pid}-"])]
-        second = arena.worker(name="second") if arena.unfinished() else None
+        held = [row[0] for row in drill.conn.execute(_HELD, [f"-{victim.pid}-"])]
+        second = drill.worker(name="second") if drill.unfinished() else None
         while (stood := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
-            if fault is Fault.OVERLAP and second and _is_at(arena, second, held):
+            if fault is SweepFault.OVERLAP and second and _is_at(drill, second, held):
                 return
-            if stood > _LEASES_STOPPED * self._settings.lease_seconds and not arena.unfinished():
+            if stood > _LEASES_STOPPED * self._settings.lease_seconds and not drill.unfinished():
                 return
             time.sleep(_LOOK_SECONDS)
 
-    def _watch(self, arena: Arena, victim: Witness) -> None:
+    def _watch(self, drill: DrillContext, victim: ObservedProcess) -> None:
         """One that has only lost a connection is given time to do its work alone."""
         deadline = time.monotonic() + _LEASES_ALONE * self._settings.lease_seconds
-        while victim.is_alive and not self._cast.is_done(arena) and time.monotonic() < deadline:
+        while victim.is_alive and not self._cast.is_done(drill) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
 
     def _expect(
-        self, arena: Arena, victim: Witness, point: Point, fault: Fault, is_reached: bool
+        self,
+        drill: DrillContext,
+        victim: ObservedProcess,
+        point: SweepPoint,
+        fault: SweepFault,
+        is_reached: bool,
     ) -> None:
         failed = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded'"
-        arena.expect(arena.count(failed) == 0, "not every job has succeeded")
-        ended = victim.process.returncode
+        drill.expect(drill.count(failed) == 0, "not every job has succeeded")
+        ended = victim.exit_code
         allowed = _exit_codes(fault) if is_reached else {0, -SIGTERM}
-        said = "" if ended in allowed else victim.last_words()
-        arena.expect(ended in allowed, f"the process ended with {ended}: {said}")
+        said = "" if ended in allowed else victim.recent_output()
+        drill.expect(ended in allowed, f"the process ended with {ended}: {said}")
         for invariant in INVARIANTS:
-            for found in run(arena.conn, check(invariant)):
-                arena.expect(False, f"{invariant.claim}: {found.job_id} {found.evidence}")
+            for found in run(drill.conn, check(invariant)):
+                drill.expect(False, f"{invariant.claim}: {found.job_id} {found.evidence}")
 
 
-def _is_at(arena: Arena, worker: Witness, jobs: Sequence[UUID]) -> bool:
-    return arena.count(_TAKEN_OVER, [f"-{worker.pid}-", jobs, jobs]) > 0
+def _is_at(drill: DrillContext, worker: ObservedProcess, jobs: Sequence[UUID]) -> bool:
+    return drill.count(_TAKEN_OVER, [f"-{worker.pid}-", jobs, jobs]) > 0
 
 
-def _exit_codes(fault: Fault) -> set[int]:
+def _exit_codes(fault: SweepFault) -> set[int]:
     """How the struck process may end: killed, or alive until it is asked to leave."""
     return {-SIGKILL} if fault.kills else {0, -SIGTERM}
 
 
-def _tally(arena: Arena, point: Point, fault: Fault, verdict: Verdict) -> dict[str, int]:
-    is_lost = fault is Fault.DROP_REPLY and verdict is not Verdict.UNKNOWN
+def _tally(
+    drill: DrillContext, point: SweepPoint, fault: SweepFault, verdict: Verdict
+) -> dict[str, int]:
+    is_lost = fault is SweepFault.DROP_REPLY and verdict is not Verdict.UNKNOWN
     acknowledges = point.label.what in _ACKNOWLEDGEMENTS
-    return {**arena.tally(), "lost_acks": int(is_lost and acknowledges)}
+    return {**drill.tally(), "lost_acks": int(is_lost and acknowledges)}
 
 
-def not_run(point: Point, fault: Fault, error: Exception, seconds: float) -> PointResult:
-    finding = Finding("nothing_was_shown", f"{type(error).__name__}: {error}")
+def not_run(point: SweepPoint, fault: SweepFault, error: Exception, seconds: float) -> PointResult:
+    finding = DrillFinding("nothing_was_shown", f"{type(error).__name__}: {error}")
     return PointResult(point, fault, Verdict.UNKNOWN, (finding,), {}, seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultline_drills.campaign import CampaignSettings
 from faultline_drills.campaign.fault_plan import PLANS, FaultKind, count_by_kind, plan_jobs
-from faultline_drills.workload import ACTS, POINTS
+from faultline_drills.workload.plan import ACTS, POINTS
 
 
 def test_the_same_seed_strikes_the_same_jobs_in_the_same_way() -> None:

@@ -8,9 +8,9 @@ from faultline_drills.campaign.statistics import (
     duplicated_jobs,
     takeovers_after_expiry,
 )
-from faultline_drills.history import Entry, History, Phase, Verb
-from faultline_drills.measures import wilson_interval
-from faultline_drills.world import EffectFact, Transition, World
+from faultline_drills.judging.measures import wilson_interval
+from faultline_drills.recording.database_state import DatabaseState, EffectFact, Transition
+from faultline_drills.recording.history import History, HistoryEntry, Phase, Verb
 
 
 def effect(job: str, token: int, part: int = 1, *, is_step: bool = False) -> EffectFact:
@@ -22,20 +22,20 @@ def step(order: int, token: int, at: float, expires: float | None, after: str) -
 
 
 def test_two_parts_of_one_effect_are_no_duplicate() -> None:
-    assert duplicated_jobs(World(effects=(effect("j", 1, 1), effect("j", 1, 2)))) == set()
+    assert duplicated_jobs(DatabaseState(effects=(effect("j", 1, 1), effect("j", 1, 2)))) == set()
 
 
 def test_the_same_part_twice_is_a_duplicate() -> None:
-    assert duplicated_jobs(World(effects=(effect("j", 1), effect("j", 1)))) == {"j"}
+    assert duplicated_jobs(DatabaseState(effects=(effect("j", 1), effect("j", 1)))) == {"j"}
 
 
 def test_parts_under_two_tokens_are_a_duplicate() -> None:
-    assert duplicated_jobs(World(effects=(effect("j", 1, 1), effect("j", 2, 2)))) == {"j"}
+    assert duplicated_jobs(DatabaseState(effects=(effect("j", 1, 1), effect("j", 2, 2)))) == {"j"}
 
 
 def test_a_step_that_was_done_again_is_no_duplicate() -> None:
     steps = effect("j", 1, 0, is_step=True), effect("j", 2, 0, is_step=True)
-    assert duplicated_jobs(World(effects=(*steps, effect("j", 2)))) == set()
+    assert duplicated_jobs(DatabaseState(effects=(*steps, effect("j", 2)))) == set()
 
 
 def test_a_takeover_is_timed_from_the_end_of_the_lease_as_last_renewed() -> None:
@@ -46,19 +46,19 @@ def test_a_takeover_is_timed_from_the_end_of_the_lease_as_last_renewed() -> None
         step(4, 2, 1.75, 2.75, "running"),
         step(5, 2, 1.8, None, "succeeded"),
     )
-    assert takeovers_after_expiry(World(trail=trail), {"j"}) == [0.25]
-    assert takeovers_after_expiry(World(trail=trail), {"another"}) == []
+    assert takeovers_after_expiry(DatabaseState(transitions=trail), {"j"}) == [0.25]
+    assert takeovers_after_expiry(DatabaseState(transitions=trail), {"another"}) == []
 
 
 def test_a_recovery_is_timed_from_the_death_of_the_worker_to_the_next_claim() -> None:
     history = History(
         [
-            Entry(0.0, "a", Phase.INVOKE, Verb.CLAIM, 1, "j", 1),
-            Entry(0.0, "a", Phase.OK, Verb.CLAIM, 1, "j", 1),
-            Entry(0.0, "a", Phase.INVOKE, Verb.ATTEMPT, 2, "j", 1),
-            Entry(1.0, "a", Phase.INFO, Verb.ATTEMPT, 2, "j", 1),
-            Entry(1.25, "b", Phase.INVOKE, Verb.CLAIM, 3, "j", 2),
-            Entry(1.25, "b", Phase.OK, Verb.CLAIM, 3, "j", 2),
+            HistoryEntry(0.0, "a", Phase.INVOKE, Verb.CLAIM, 1, "j", 1),
+            HistoryEntry(0.0, "a", Phase.OK, Verb.CLAIM, 1, "j", 1),
+            HistoryEntry(0.0, "a", Phase.INVOKE, Verb.ATTEMPT, 2, "j", 1),
+            HistoryEntry(1.0, "a", Phase.INFO, Verb.ATTEMPT, 2, "j", 1),
+            HistoryEntry(1.25, "b", Phase.INVOKE, Verb.CLAIM, 3, "j", 2),
+            HistoryEntry(1.25, "b", Phase.OK, Verb.CLAIM, 3, "j", 2),
         ]
     )
     assert crash_recoveries(history, {"j"}) == [0.25]

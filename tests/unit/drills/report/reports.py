@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind
-from faultline_drills.checker import Finding, Judgement, Verdict
+from faultline_drills.judging.checker import DrillFinding, Judgement, Verdict
 from faultline_drills.provenance import Provenance
 from faultline_drills.report.campaign_groups import CampaignGroup, group_campaigns
 from faultline_drills.subjects import Subject
@@ -29,7 +29,7 @@ TALLY = {"commits": 100, "kills": 2, "stops": 3, "takeovers": 5, "stale_rejectio
 def report(subject: Subject, **changed: Any) -> CampaignReport:
     """A campaign as it should go: nothing wrong with Faultline, three duplicates without a fence."""
     is_ours = subject is Subject.FAULTLINE
-    finding = Finding("at_most_one_effect", "job j took effect 2 times")
+    finding = DrillFinding("at_most_one_effect", "job j took effect 2 times")
     settings = CampaignSettings(
         jobs=100, subject=subject, fault_rate=changed.pop("fault_rate", 0.1)
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultline_drills.campaign import FaultKind
-from faultline_drills.checker import Finding, Judgement, Verdict
+from faultline_drills.judging.checker import DrillFinding, Judgement, Verdict
 from faultline_drills.report.campaign_groups import conclude, group_campaigns
 from faultline_drills.report.summary import summarise
 from faultline_drills.subjects import Subject
@@ -71,7 +71,7 @@ def test_one_duplicate_outweighs_everything() -> None:
 
 
 def test_a_broken_rule_outweighs_everything() -> None:
-    found = Judgement(Verdict.INVALID, (Finding("everything_ends", "job j is still running"),))
+    found = Judgement(Verdict.INVALID, (DrillFinding("every_job_ends", "job j is still running"),))
     facts = summary(ours={"judgement": found})
     assert facts["verdict"] == "invalid"
     assert facts["invariant_violations"] == 1

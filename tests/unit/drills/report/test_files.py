@@ -85,10 +85,10 @@ def test_the_page_and_the_markdown_name_where_they_come_from_and_what_they_hold(
 
 
 def test_the_facts_are_json_and_say_why_when_it_is_not_safe() -> None:
-    wrong = ScenarioRow("worker_crash", "", "invalid", None, "everything_ends: job j", 1.0)
+    wrong = ScenarioRow("worker_crash", "", "invalid", None, "every_job_ends: job j", 1.0)
     told = json.loads(json.dumps(facts(wrong)))
     assert told["verdict"] == "invalid"
-    assert told["why_not"] == ["worker_crash: everything_ends: job j"]
+    assert told["why_not"] == ["worker_crash: every_job_ends: job j"]
     assert told["safe_for_controlled_release_validation"] is False
 
 

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from faultline_drills.checker import Finding, Verdict
-from faultline_drills.proxy import Kind, Message
+from faultline_drills.judging.checker import DrillFinding, Verdict
+from faultline_drills.proxy import Message, MessageKind
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep import (
-    Fault,
-    Label,
-    Point,
+    MessageLabel,
     PointResult,
+    SweepFault,
+    SweepPoint,
     SweepReport,
-    Target,
+    SweepTarget,
     choose,
 )
 from faultline_drills.sweep.point import label_of, points_of
 
 
 def message(
-    sql: str = "", application: str = "faultline worker", kind: Kind = Kind.QUERY
+    sql: str = "", application: str = "faultline worker", kind: MessageKind = MessageKind.QUERY
 ) -> Message:
     return Message(1, 1, 1, kind, sql, application, 0.0)
 
@@ -40,7 +40,7 @@ def message(
         (message("SELECT pg_backend_pid(), 1", "faultline"), "start: SELECT pg_backend_pid"),
         (message("-- why\nCREATE SCHEMA faultline; CREATE"), "worker: CREATE SCHEMA faultline"),
         (message("INSERT INTO t VALUES (1)", "psql"), "handler's own: INSERT INTO t"),
-        (message(kind=Kind.STARTUP), "worker: startup"),
+        (message(kind=MessageKind.STARTUP), "worker: startup"),
     ],
 )
 def test_a_message_is_named_by_what_it_does_and_whose_session_it_is(
@@ -51,7 +51,7 @@ def test_a_message_is_named_by_what_it_does_and_whose_session_it_is(
 
 def test_a_point_is_one_that_every_undisturbed_run_has_passed() -> None:
     claim, beat = message("SELECT faultline.claim()"), message("SELECT faultline.heartbeat()")
-    points = points_of(Target.WORKER, [[claim, beat, claim, beat, beat], [claim, claim, beat]])
+    points = points_of(SweepTarget.WORKER, [[claim, beat, claim, beat, beat], [claim, claim, beat]])
     assert [str(point) for point in points] == [
         "worker: faultline.claim #1",
         "worker: faultline.heartbeat #1",
@@ -59,28 +59,28 @@ def test_a_point_is_one_that_every_undisturbed_run_has_passed() -> None:
     ]
 
 
-def some_points(count: int, target: Target = Target.WORKER) -> list[Point]:
-    return [Point(target, Label("worker", "COMMIT"), n + 1) for n in range(count)]
+def some_points(count: int, target: SweepTarget = SweepTarget.WORKER) -> list[SweepPoint]:
+    return [SweepPoint(target, MessageLabel("worker", "COMMIT"), n + 1) for n in range(count)]
 
 
 def test_a_seed_chooses_the_same_strikes_and_another_seed_others() -> None:
-    def chosen(seed: int) -> Sequence[tuple[Point, Fault]]:
-        return choose(some_points(50), list(Fault), sample=20, seed=seed)
+    def chosen(seed: int) -> Sequence[tuple[SweepPoint, SweepFault]]:
+        return choose(some_points(50), list(SweepFault), sample=20, seed=seed)
 
     assert chosen(1) == chosen(1) != chosen(2)
     assert len(set(chosen(1))) == 20
 
 
 def test_without_a_sample_everything_is_struck_in_every_way() -> None:
-    everything = choose(some_points(7), list(Fault), sample=None, seed=1)
-    assert len(set(everything)) == 7 * len(Fault)
-    migrator = choose(some_points(7, Target.MIGRATOR), list(Fault), sample=None, seed=1)
-    assert Fault.OVERLAP not in {fault for _, fault in migrator}
+    everything = choose(some_points(7), list(SweepFault), sample=None, seed=1)
+    assert len(set(everything)) == 7 * len(SweepFault)
+    migrator = choose(some_points(7, SweepTarget.MIGRATOR), list(SweepFault), sample=None, seed=1)
+    assert SweepFault.OVERLAP not in {fault for _, fault in migrator}
 
 
 def report(*verdicts: Verdict, tally: dict[str, int] | None = None) -> SweepReport:
     results = tuple(
-        PointResult(point, Fault.KILL_AFTER, verdict, (Finding("rule", "why"),), {}, 1.0)
+        PointResult(point, SweepFault.KILL_AFTER, verdict, (DrillFinding("rule", "why"),), {}, 1.0)
         for point, verdict in zip(some_points(len(verdicts)), verdicts, strict=True)
     )
     return SweepReport(

@@ -1,0 +1,1 @@
+"""Clients of a drill inside its own process: producers and concurrent SQL sessions."""

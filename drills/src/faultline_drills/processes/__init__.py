@@ -1,0 +1,1 @@
+"""The `faultline` processes of a drill: started, observed, stalled, killed and replaced."""

@@ -1,0 +1,1 @@
+"""Records a drill: the history of operations, worker events, and tables in the database."""

@@ -1,0 +1,95 @@
+"""The clock says exactly the moment at which the lease ends: who has the job?
+
+At that microsecond the lease is over: the holder is refused, and the reconciler may take the job.
+Were it over for one and not for the other, there would be a moment with two owners, or with none. No
+real clock can be read at a given moment, so the protocol is installed once more with a clock that
+stands where the drill sets it, and is otherwise word for word the same.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from faultline.errors import StaleLease
+from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline_drills.context import DrillContext
+from faultline_drills.scenario import scenario
+from faultline_drills.subjects import Subject, weaken
+from faultline_drills.workload.tasks import note
+
+_CLOCK = """
+    CREATE FUNCTION drill.clock() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+        SELECT coalesce(nullif(current_setting('drill.clock', true), '')::timestamptz,
+                        pg_catalog.clock_timestamp()) $$
+"""
+
+
+@scenario(shows=("edges", "takeovers", "commits"), breaks_naive=True)
+def commit_at_lease_expiry(drill: DrillContext) -> None:
+    drill.submit(note, number=1)
+    try:
+        _install_clock(drill)
+        claim = _claimed(drill)
+        edge = drill.query(
+            "SELECT lease_expires_at::text FROM faultline.jobs WHERE id = %s", [claim.job_id]
+        )[0][0]
+        drill.inject("edge", str(edge))
+        _set_clock(drill, edge)
+        _meet_the_fence(drill, claim)
+        reaped = run(drill.conn, protocol.reconcile(max_jobs=10))
+        drill.expect(
+            len(reaped) == 1, "at the end of the lease a reconciler could not take the job"
+        )
+    finally:
+        _remove_clock(drill)
+
+
+def _meet_the_fence(drill: DrillContext, claim: Claim) -> None:
+    for what, statement in {
+        "assert_fence": protocol.assert_fence(claim),
+        "commit": protocol.commit(claim),
+    }.items():
+        try:
+            run(drill.conn, statement)
+            drill.expect(False, f"at the end of the lease, {what} was not refused")
+        except StaleLease as stale:
+            drill.expect(stale.reason == "lease_expired", f"{what} was refused as {stale.reason}")
+            drill.injected["refusal"] += 1
+    (verdict,) = run(drill.conn, protocol.commit_many([claim], [None]))
+    drill.expect(verdict.reason == "lease_expired", f"commit_many said {verdict.outcome}")
+
+
+def _claimed(drill: DrillContext) -> Claim:
+    _set_clock(drill, str(drill.query("SELECT clock_timestamp()::text")[0][0]))
+    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=10)
+    (claim,) = run(drill.conn, take)
+    return claim
+
+
+def _set_clock(drill: DrillContext, moment: str) -> None:
+    drill.conn.execute("SELECT set_config('drill.clock', %s, false)", [moment])
+
+
+def _install_clock(drill: DrillContext) -> None:
+    text = _protocol()
+    for clock in ("clock_timestamp()", "statement_timestamp()"):
+        text = text.replace(clock, "drill.clock()")
+    drill.conn.execute(_CLOCK)
+    _install(drill, text)
+
+
+def _remove_clock(drill: DrillContext) -> None:
+    _set_clock(drill, "")
+    _install(drill, _protocol())
+
+
+def _install(drill: DrillContext, protocol: str) -> None:
+    drill.conn.execute(protocol.encode())
+    if drill.settings.subject is Subject.NAIVE:
+        weaken(drill.url)
+
+
+def _protocol() -> str:
+    return resources.files("faultline").joinpath("sql", "protocol.sql").read_text()

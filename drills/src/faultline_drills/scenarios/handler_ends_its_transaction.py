@@ -1,0 +1,123 @@
+"""Handlers end the transaction of their job themselves: by COMMIT, by ROLLBACK, or around a savepoint.
+
+A handler that commits its write half-way and then fails leaves an effect behind, and its job runs again. One
+that rolls back and goes on to the entry succeeds without its effect. PostgreSQL has to refuse both, for a
+client with nothing but SQL, and for handlers of a worker that send such statements past the library and
+swallow every error that they get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import psycopg
+
+from faultline.errors import FaultlineError, NotCommitted, StaleLease
+from faultline.model import Claim
+from faultline.postgres.errors import translate
+from faultline.postgres.sessions import Connection, connect, run
+from faultline.statements import protocol, transactions
+from faultline.statements.statement import Statement
+from faultline_drills.context import DrillContext
+from faultline_drills.scenario import scenario
+from faultline_drills.workload.tasks import bend, pay
+
+_LONG = 600.0
+_WRITE = "write"
+_Step = LiteralString | Statement[Any]
+
+# What a worker's handlers send at their first attempt.
+_BENT = (
+    "COMMIT",
+    "COMMIT AND CHAIN",
+    "ROLLBACK",
+    "ROLLBACK; INSERT INTO drill.effects (job_id, token) VALUES ('{job}', {token})",
+)
+
+
+@scenario(shows=("bent_transactions", "refusals", "retries", "commits"), breaks_naive=True)
+def handler_ends_its_transaction(drill: DrillContext) -> None:
+    claim = _claimed(drill)
+    for name in _stories(claim):
+        _tell(drill, name, claim)
+        claim = _claimed(drill)
+    run(drill.conn, protocol.release(claim))
+    for number, statement in enumerate(_BENT):
+        drill.inject("bent_transaction", statement.partition(";")[0].casefold().replace(" ", "_"))
+        drill.submit(bend, number=number, statement=statement)
+    drill.started_worker()
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
+
+
+def _claimed(drill: DrillContext) -> Claim:
+    drill.submit(pay, number=0)
+    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=_LONG)
+    (claim,) = run(drill.conn, take)
+    return claim
+
+
+def _stories(claim: Claim) -> dict[str, tuple[_Step, ...]]:
+    """What a client sends for a job that it holds: one of the statements has to be refused."""
+    opening = transactions.open_transaction(claim, completes=True)
+    step = transactions.open_transaction(claim, completes=False)
+    closing = transactions.close_transaction(claim)
+    entry = protocol.commit(claim)
+    batch = protocol.commit_many([claim], [None])
+    serial: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+    return {
+        "a commit half-way": ("BEGIN", opening, _WRITE, "COMMIT"),
+        "a step's commit half-way": ("BEGIN", step, _WRITE, "COMMIT"),
+        "an entry after a rollback": ("BEGIN", opening, "ROLLBACK", "BEGIN", closing, "COMMIT"),
+        "a step closed after a rollback": ("BEGIN", step, "ROLLBACK", "BEGIN", closing, "COMMIT"),
+        "an entry that was rolled back": (
+            *("BEGIN", opening, _WRITE, "SAVEPOINT s", closing, "ROLLBACK TO s", "COMMIT"),
+        ),
+        "a step whose end was rolled back": (
+            *("BEGIN", step, _WRITE, "SAVEPOINT s", closing, "ROLLBACK TO s", "COMMIT"),
+        ),
+        "an entry in a savepoint": (
+            *("BEGIN", _WRITE, "SAVEPOINT s", entry, "ROLLBACK TO s", "COMMIT"),
+        ),
+        "an entry in a savepoint of one snapshot": (serial, "SAVEPOINT s", entry),
+        "a batch in a savepoint": (
+            *("BEGIN", _WRITE, "SAVEPOINT s", batch, "ROLLBACK TO s", "COMMIT"),
+        ),
+        "an opening in a savepoint": (
+            *("BEGIN", "SAVEPOINT s", opening, "ROLLBACK TO s", _WRITE, "COMMIT"),
+        ),
+        "an opening on its own": (opening, _WRITE),
+    }
+
+
+def _tell(drill: DrillContext, name: str, claim: Claim) -> None:
+    drill.inject("bent_transaction", name.replace(" ", "_"))
+    with connect(drill.url, application_name="faultline drill") as conn:
+        refused = _is_refused(conn, claim, _stories(claim)[name])
+    drill.expect(refused, f"{name} was not refused")
+    drill.injected["refusal"] += refused
+    with contextlib.suppress(StaleLease):  # the control has committed it
+        run(drill.conn, protocol.fail(claim, error=f"bent its transaction: {name}"))
+
+
+def _is_refused(conn: Connection, claim: Claim, steps: Sequence[_Step]) -> bool:
+    for step in steps:
+        try:
+            if isinstance(step, Statement):
+                run(conn, step)
+            elif step is _WRITE:
+                conn.execute(
+                    "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)",
+                    [claim.job_id, claim.fencing_token],
+                )
+            else:
+                conn.execute(step)
+        except (psycopg.Error, FaultlineError) as error:
+            known = translate(error) if isinstance(error, psycopg.Error) else error
+            if isinstance(known, NotCommitted):
+                return True
+            if not isinstance(known, FaultlineError):
+                raise
+            return False  # refused, and not for what it did to its transaction
+    return False

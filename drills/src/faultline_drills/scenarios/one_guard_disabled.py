@@ -1,0 +1,69 @@
+"""One of two guards is taken away, and the other one still refuses the second effect.
+
+At most one effect per job is kept by the trigger that compares token, lease and clock, and by the keys
+of the ledger. Here each is put out of action in turn, in a transaction that is rolled back, as a
+careless restore or an owner's ALTER TABLE might do it; the other must hold on its own.
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import psycopg
+
+from faultline.errors import StaleLease
+from faultline.model import Claim
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline_drills.context import DrillContext
+from faultline_drills.recording.history import Phase, Verb
+from faultline_drills.scenario import scenario
+from faultline_drills.workload.tasks import note
+
+_ENTER = "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)"
+
+
+@scenario(shows=("guard_downs", "refusals", "commits"), breaks_naive=True)
+def one_guard_disabled(drill: DrillContext) -> None:
+    drill.submit(note, number=1)
+    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=600)
+    (claim,) = run(drill.conn, take)
+    job = str(claim.job_id)
+    attempt = drill.history.invoke("clerk", Verb.ATTEMPT, job=job, token=claim.fencing_token)
+    run(drill.conn, protocol.commit(claim))
+    drill.history.end(attempt, Phase.OK)
+
+    drill.inject("guard_down", "triggers")
+    for token in (claim.fencing_token, claim.fencing_token + 1):
+        _expect_refusal(
+            drill,
+            "ALTER TABLE faultline.ledger DISABLE TRIGGER USER",
+            claim,
+            token,
+            f"without its triggers the ledger took a second entry, under token {token}",
+        )
+    drill.inject("guard_down", "keys")
+    _expect_refusal(
+        drill,
+        "ALTER TABLE faultline.ledger DROP CONSTRAINT IF EXISTS ledger_pkey,"
+        " DROP CONSTRAINT IF EXISTS ledger_job_id_fencing_token_key",
+        claim,
+        claim.fencing_token,
+        "without its keys the ledger took a second entry",
+    )
+
+
+def _expect_refusal(drill: DrillContext, weaken: str, claim: Claim, token: int, what: str) -> None:
+    try:
+        with drill.conn.transaction():
+            drill.conn.execute(weaken.encode())
+            lease = claim.lease_id if token == claim.fencing_token else uuid4()
+            drill.conn.execute(_ENTER, [claim.job_id, token, lease])
+            drill.expect(False, what)
+            raise psycopg.Rollback
+    except (psycopg.errors.UniqueViolation, StaleLease):
+        drill.injected["refusal"] += 1
+    except psycopg.Error as error:
+        if error.sqlstate != "FL001":
+            raise
+        drill.injected["refusal"] += 1

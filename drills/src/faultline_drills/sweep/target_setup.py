@@ -1,0 +1,83 @@
+"""Who is struck, and in the middle of what: a worker with jobs of each kind, a reconciler with leases to
+give back."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import LiteralString
+
+from faultline.postgres.sessions import connect, run
+from faultline.statements import protocol, workers
+from faultline_drills.context import DrillContext
+from faultline_drills.recording.history import Verb
+from faultline_drills.sweep.point import SweepTarget
+from faultline_drills.workload import tasks
+
+_TO_GIVE_BACK: LiteralString = (
+    "SELECT (SELECT count(*) FROM faultline.jobs WHERE state = 'running')"
+    " + (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)"
+)
+_LONG_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSetup:
+    target: SweepTarget
+    options: tuple[str, ...]
+    prepare: Callable[[DrillContext], None]
+    is_done: Callable[
+        [DrillContext], bool
+    ]  # it has done what there is to do, and may be asked to leave
+
+
+def _give_work(drill: DrillContext) -> None:
+    """One job that outlasts a few heartbeats, one without writes of its own, one that fails once, and
+    one that commits in a transaction of the handler's."""
+    long, short = drill.settings.lease_seconds * 0.6, drill.settings.lease_seconds * 0.2
+    drill.submit(tasks.pay, number=1, parts=2, work_seconds=long)
+    drill.submit(tasks.note, number=2)
+    drill.submit(tasks.pay, number=3, work_seconds=short, plan={"1": "raise@half"})
+    drill.submit(tasks.pay_by_hand, number=4, work_seconds=short)
+
+
+def _leave_leases(drill: DrillContext) -> None:
+    """A job whose worker has died, one whose lease has run out, and one that waits."""
+    for number in range(3):
+        drill.submit(tasks.pay, number=number)
+    _claim_and_die(drill, "died", lease_seconds=_LONG_SECONDS, registers=True)
+    _claim_and_die(drill, "silent", lease_seconds=0.1, registers=False)
+
+
+def _claim_and_die(
+    drill: DrillContext, worker: str, *, lease_seconds: float, registers: bool
+) -> None:
+    with connect(drill.url, application_name="faultline drill") as conn:
+        if registers:
+            statement = workers.register_worker(
+                worker,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                queues=["default"],
+                holds_locks=True,
+            )
+            run(conn, statement)
+        claim = protocol.claim(worker, ["default"], batch_size=1, lease_seconds=lease_seconds)
+        for claimed in run(conn, claim):
+            job, token = str(claimed.job_id), claimed.fencing_token
+            drill.history.record(worker, Verb.CLAIM, job=job, token=token)
+            drill.history.invoke(worker, Verb.ATTEMPT, job=job, token=token)
+
+
+WORKER = TargetSetup(
+    SweepTarget.WORKER,
+    # One job at a time: the same messages in the same order. Recovery is left to the second worker.
+    ("--concurrency", "1", "--no-reconciler"),
+    _give_work,
+    lambda drill: drill.unfinished() == 0,
+)
+RECONCILER = TargetSetup(
+    SweepTarget.RECONCILER, (), _leave_leases, lambda drill: drill.count(_TO_GIVE_BACK) == 0
+)

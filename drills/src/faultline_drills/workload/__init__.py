@@ -1,0 +1,1 @@
+"""The jobs that drills run, the faults that they cause, and the external store they call."""

@@ -1,0 +1,233 @@
+"""The jobs of a drill: each writes its effect once, and causes the faults that its plan names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from typing import LiteralString
+
+import psycopg
+
+from faultline import Faultline, Job
+from faultline.model import RetryPolicy
+from faultline_drills.workload.external_store import ADDRESS_VARIABLE, call_external_store
+from faultline_drills.workload.plan import act, reach_point
+
+APP = "faultline_drills.workload.tasks:app"
+LONG_STATEMENT: LiteralString = "SELECT pg_sleep(600)"
+SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.2)
+_POLL_SECONDS, _OUTAGE_POLLS = 0.02, 3000
+
+app = Faultline()
+
+
+@app.task(name="drill.pay", max_attempts=20, retry=SOON)
+async def pay(
+    job: Job,
+    number: int,
+    parts: int = 1,
+    work_seconds: float = 0.0,
+    plan: dict[str, str] | None = None,
+    outside: bool = False,
+) -> None:
+    """Write `parts` rows and succeed, in one transaction of Faultline's own."""
+    await reach_point(plan, job.token, "start")
+    if work_seconds:
+        await asyncio.sleep(work_seconds)
+    if outside:
+        address = os.environ[ADDRESS_VARIABLE]
+        key = job.idempotency_key
+        await call_external_store(address, job=str(job.id), token=job.token, key=key)
+    async with job.transaction() as conn:
+        for part in range(1, parts + 1):
+            await _write(conn, job, part)
+            if part == 1:
+                await reach_point(plan, job.token, "half")
+        await reach_point(plan, job.token, "before_commit")
+    await reach_point(plan, job.token, "after_commit")
+
+
+@app.task(name="drill.pay_or_die", max_attempts=2, retry=SOON)
+async def pay_or_die(job: Job, number: int, plan: dict[str, str] | None = None) -> None:
+    """A payment with few chances: what is dead can be retried."""
+    await pay.handler(job, number, plan=plan)
+
+
+@app.task(name="drill.pay_by_hand", max_attempts=20, retry=SOON)
+async def pay_by_hand(
+    job: Job,
+    number: int,
+    parts: int = 1,
+    work_seconds: float = 0.0,
+    plan: dict[str, str] | None = None,
+) -> None:
+    """The same in a transaction that the handler owns, with the fenced commit as its last statement:
+    nothing holds the job before that, so it can be taken over in the middle."""
+    async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
+        await reach_point(plan, job.token, "start")
+        if work_seconds:
+            await asyncio.sleep(work_seconds)
+        async with conn.transaction():
+            for part in range(1, parts + 1):
+                await _write(conn, job, part)
+                if part == 1:
+                    await reach_point(plan, job.token, "half")
+            await reach_point(plan, job.token, "before_commit")
+            await job.commit(conn)
+        await reach_point(plan, job.token, "after_commit")
+
+
+@app.task(name="drill.pay_by_copy", max_attempts=20, retry=SOON)
+async def pay_by_copy(
+    job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
+) -> None:
+    """The same in one COPY, whose middle is `half`."""
+    rows = "COPY drill.effects (job_id, token, part) FROM STDIN"
+    async with job.transaction() as conn, conn.cursor().copy(rows) as copy:
+        for part in range(1, parts + 1):
+            await copy.write_row((job.id, job.token, part))
+            if part == 1:
+                await reach_point(plan, job.token, "half")
+
+
+@app.task(name="drill.step_and_pay", max_attempts=20, retry=SOON)
+async def step_and_pay(
+    job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
+) -> None:
+    """A fenced step that commits in the middle, then the payment."""
+    async with job.fenced() as conn:
+        await _write(conn, job, 0, is_step=True)
+    await reach_point(plan, job.token, "half")
+    async with job.transaction() as conn:
+        for part in range(1, parts + 1):
+            await _write(conn, job, part)
+
+
+@app.task(name="drill.bend", max_attempts=20, retry=SOON)
+async def bend(job: Job, number: int, statement: str, parts: int = 1) -> None:
+    """Ends its transaction itself at its first attempt, past the library, and swallows every error."""
+    if job.attempt == 1:
+        with contextlib.suppress(Exception):
+            async with job.transaction() as conn:
+                await _write(conn, job, 1)
+                by_hand = psycopg.AsyncClientCursor(conn)
+                await by_hand.execute(statement.format(job=job.id, token=job.token).encode())
+        return
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.note", max_attempts=20, retry=SOON)
+async def note(job: Job, number: int, plan: dict[str, str] | None = None) -> None:
+    """Nothing of its own to write: it ends in a batch with others."""
+    await reach_point(plan, job.token, "start")
+
+
+@app.task(name="drill.time_out", max_attempts=20, retry=SOON, timeout_seconds=0.5)
+async def time_out(
+    job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
+) -> None:
+    """Has half a second; a plan that says `hang` makes it run out of that."""
+    await reach_point(plan, job.token, "start")
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.poison", max_attempts=3, retry=SOON)
+async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
+    """Ends its worker, or itself, at every attempt."""
+    act({str(job.token): f"{how}@start"}, job.token, "start")
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.poison_apart", max_attempts=2, retry=SOON, process=True, timeout_seconds=1.0)
+def poison_apart(job: Job, number: int, how: str, parts: int = 1) -> None:
+    """The same in a process of its own, where even an endless loop can be ended."""
+    act({str(job.token): f"{how}@start"}, job.token, "start")
+    _pay_plainly(job)
+
+
+@app.task(name="drill.pay_apart", max_attempts=20, retry=SOON, process=True)
+def pay_apart(job: Job, number: int, parts: int = 1) -> None:
+    """A payment in a process of its own, which is kept for the next one."""
+    _pay_plainly(job)
+
+
+@app.task(name="drill.pay_in_long_statement", max_attempts=20, retry=SOON)
+async def pay_in_long_statement(job: Job, number: int) -> None:
+    """The first attempt waits in a statement of its own until the server ends it."""
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+        if job.token == 1:
+            await conn.execute(LONG_STATEMENT)
+
+
+@app.task(name="drill.pay_in_long_statement_apart", max_attempts=20, retry=SOON, process=True)
+def pay_in_long_statement_apart(job: Job, number: int) -> None:
+    _pay_plainly(job, LONG_STATEMENT if job.token == 1 else "SELECT")
+
+
+@app.task(name="drill.pay_in_outage", max_attempts=20, retry=SOON)
+def pay_in_outage(job: Job, number: int, waits: bool = True) -> None:
+    """The first attempt opens its transaction after the worker has lost the database."""
+    for _ in range(_OUTAGE_POLLS if waits else 0):
+        if _notices_outage(job):
+            break
+        time.sleep(_POLL_SECONDS)
+    _pay_plainly(job)
+
+
+@app.task(name="drill.pay_in_outage_async", max_attempts=20, retry=SOON)
+async def pay_in_outage_async(job: Job, number: int, waits: bool = True) -> None:
+    for _ in range(_OUTAGE_POLLS if waits else 0):
+        if _notices_outage(job):
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    async with job.transaction() as conn:
+        await _write(conn, job, 1)
+
+
+@app.task(name="drill.pay_in_outage_apart", max_attempts=20, retry=SOON, process=True)
+def pay_in_outage_apart(job: Job, number: int, waits: bool = True) -> None:
+    pay_in_outage.handler(job, number, waits)
+
+
+def _notices_outage(job: Job) -> bool:
+    """Heartbeats renew a lease long before half of it is over, unless they do not get through."""
+    return job.token > 1 or job.lease_remaining < job._lease.lease_seconds / 2
+
+
+@app.task(name="drill.count_connections")
+def count_connections(job: Job, parts: int = 0) -> dict[str, int]:
+    """The statistics of the pool that `def` handlers share."""
+    return job._pool().get_stats()
+
+
+@app.task(name="drill.count_connections_async")
+async def count_connections_async(job: Job, parts: int = 0) -> dict[str, int]:
+    return job._async_pool.get_stats() if job._async_pool is not None else {}
+
+
+@app.task(name="drill.count_connections_apart", process=True)
+def count_connections_apart(job: Job, parts: int = 0) -> dict[str, int]:
+    return job._pool().get_stats()
+
+
+def _pay_plainly(job: Job, first: LiteralString = "SELECT") -> None:
+    with job.transaction() as conn:
+        conn.execute(first)
+        conn.execute(
+            "INSERT INTO drill.effects (job_id, token) VALUES (%s, %s)", [job.id, job.token]
+        )
+
+
+async def _write(
+    conn: psycopg.AsyncConnection[object], job: Job, part: int, *, is_step: bool = False
+) -> None:
+    await conn.execute(
+        "INSERT INTO drill.effects (job_id, token, part, is_step) VALUES (%s, %s, %s, %s)",
+        [job.id, job.token, part, is_step],
+    )
