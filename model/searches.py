@@ -74,7 +74,8 @@ PROTOCOL = (
     _holds("NO_NONCE INTERVENTIONS=1", "without a failover the token alone is enough"),
     _holds("NO_EXPIRY_CHECK INTERVENTIONS=1", "the clock only refuses early; the token alone protects"),
     _holds("PAIR_ONLY_UNIQUE INTERVENTIONS=1", "the fence alone ensures one effect"),
-    _holds("NO_FENCE INTERVENTIONS=1 CHECKED=ONE_EFFECT", "the primary key alone ensures one effect, possibly a stale one"),
+    _holds("NO_FENCE INTERVENTIONS=1 CHECKED=ONE_EFFECT",
+           "the primary key alone ensures one effect, possibly a stale one"),
     _holds("NO_RECONCILER INTERVENTIONS=1", "claims alone recover the job"),
 )  # fmt: skip
 
@@ -99,7 +100,8 @@ MUTANTS = (
     _mutant("TOLD_IS_TRUE", "NO_NONCE ASYNC_FAILOVER INTERVENTIONS=0",
             "no lease_id: a worker takes another worker's entry for its own"),
     _mutant("NO_EFFECT_IF_TOLD", "BLIND_RETRY", "no answer: sent again, and the refusal is believed"),
-    _mutant("ONE_EFFECT", "BLIND_RETRY SILENT_ALREADY_YOURS", "the same, and commit() answers \"done\" instead of a refusal"),
+    _mutant("ONE_EFFECT", "BLIND_RETRY SILENT_ALREADY_YOURS",
+            "the same, and commit() answers \"done\" instead of a refusal"),
     _mutant("NO_EFFECT_IF_TOLD", "ABSENCE_IS_PROOF", "no entry yet is taken for no commit"),
     _mutant("NO_EFFECT_IF_TOLD", "EXPIRED_IS_FINAL", "a batch that was sent twice believes lease_expired"),
     _mutant("ONE_EFFECT", "SILENT_REFUSAL", "a refused entry is skipped, and the transaction commits"),
@@ -111,7 +113,8 @@ MUTANTS = (
     _mutant("TERMINAL_ABSORBS", "RETRY_WITHOUT_STATE_GUARD", "retry queues a job that has succeeded"),
     _mutant("ATTEMPTS_BOUNDED", "ATTEMPTS_AT_END", "an attempt is counted when it fails, not when it starts"),
     _mutant("FENCE_HOLDS", "ASSERT_FENCE_WITHOUT_LOCK", "assert_fence checks without locking"),
-    _mutant("ALL_ENDS", "NO_RECONCILER NO_CLAIM_RECONCILE", "neither the reconciler nor a claim requeues expired leases"),
+    _mutant("ALL_ENDS", "NO_RECONCILER NO_CLAIM_RECONCILE",
+            "neither the reconciler nor a claim requeues expired leases"),
 )  # fmt: skip
 
 PROBES = (
@@ -136,7 +139,8 @@ PROBES = (
     _probe("CANCELLED_WHILE_RUNNING", "an operator cancels a running job"),
     _probe("CANCEL_LOST_TO_COMMIT", "a cancel comes after the commit, and changes nothing"),
     _probe("TOKEN_REISSUED", "a failover: a token is issued that a worker still holds", "ASYNC_FAILOVER"),
-    _probe("REFUSED_BY_LEASE_ALONE", "the same, and that worker is refused by its lease_id alone", "ASYNC_FAILOVER"),
+    _probe("REFUSED_BY_LEASE_ALONE", "the same, and that worker is refused by its lease_id alone",
+           "ASYNC_FAILOVER"),
     _probe("COMMIT_UNDONE", "a failover undoes a commit", "ASYNC_FAILOVER"),
 )  # fmt: skip
 
