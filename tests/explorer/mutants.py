@@ -1,8 +1,7 @@
-"""Planted bugs: the protocol with one thing changed, for the explorer to find.
+"""Bugs for the explorer to find: the protocol with one thing changed.
 
-Each is a replacement in the text of protocol.sql (or of another file of the schema), applied to a
-scratch database. A text that is no longer there fails loudly: a mutant that changes nothing proves
-nothing.
+Each replaces text of protocol.sql, or of another SQL file, in a scratch database. If the text is no
+longer there, applying the mutant fails: a mutant that changes nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Change = tuple[str, str]
 class SqlMutant:
     name: str
     changes: Sequence[Change]
-    programs: tuple[str, ...]  # any of them sees it
+    programs: tuple[str, ...]  # any of them reveals it
     file: str = "protocol.sql"
     also: str = ""  # further SQL
 
@@ -68,17 +67,17 @@ MUTANTS = [
         ("takeover", "three-workers"),
     ),
     SqlMutant(
-        "the ledger does not ask whether the job is running",
+        "the ledger does not check that the job is running",
         [(FENCE_STATE, "WHEN false THEN 'not_running'")],
         ("cancel", "mistaken-for-dead", "late-commit"),
     ),
     SqlMutant(
-        "the ledger does not look at the clock",
+        "the ledger does not compare the expiry",
         [(FENCE_CLOCK, "WHEN false THEN 'lease_expired'")],
         ("takeover",),
     ),
     SqlMutant(
-        "the fence reads a clock that stands still",
+        "the fence reads the transaction's start time",
         [("WHEN job.lease_expires_at <= clock_timestamp()", "WHEN job.lease_expires_at <= now()")],
         ("takeover", "own-transaction"),
     ),
@@ -88,12 +87,12 @@ MUTANTS = [
         ("fenced-step",),
     ),
     SqlMutant(
-        "reconcile does not lock what it takes back",
+        "reconcile does not lock its jobs",
         [(RECONCILE_LOCK, RECONCILE_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
         ("cancel-expired",),
     ),
     SqlMutant(
-        "reconcile takes leases that have not run out",
+        "reconcile takes leases that have not expired",
         [
             (
                 "WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
@@ -103,7 +102,7 @@ MUTANTS = [
         ("takeover", "heartbeat"),
     ),
     SqlMutant(
-        "reconcile takes what is not running",
+        "reconcile takes jobs that are not running",
         [
             (
                 "WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
@@ -113,7 +112,7 @@ MUTANTS = [
         ("takeover", "reconcilers", "three-workers"),
     ),
     SqlMutant(
-        "anybody may report a failure or hand a job back",
+        "any worker may fail or release a job",
         [(REFUSE_OWN, REFUSE_OWN.replace("violation <> 'lease_expired'", "false"))],
         ("late-failure", "late-release"),
     ),
@@ -123,7 +122,7 @@ MUTANTS = [
         ("late-commit", "cancel-expired"),
     ),
     SqlMutant(
-        "anybody may renew a lease",
+        "any worker may renew a lease",
         [(HEART_FENCE, "")],
         ("late-heartbeat",),
     ),
@@ -134,12 +133,12 @@ MUTANTS = [
         also=NO_GUARDS,
     ),
     SqlMutant(
-        "a claim does not skip what is locked",
+        "a claim does not skip locked jobs",
         [(CLAIM_LOCK, CLAIM_LOCK.replace(" SKIP LOCKED", ""))],
         ("sql-clients", "three-claimants"),
     ),
     SqlMutant(
-        "a claim does not lock what it takes",
+        "a claim does not lock its jobs",
         [(CLAIM_LOCK, CLAIM_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
         ("sql-clients", "three-claimants"),
     ),

@@ -1,4 +1,4 @@
-"""The explorer has been seen to find what it is for: the queue without its fence, and planted bugs."""
+"""The explorer finds the naive queue's violations and every inserted bug."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from faultline_drills.subjects import Subject, install
 from tests.explorer.mutants import MUTANTS, SqlMutant
 from tests.proof import Tally
 
-NAIVE_BOUND = 40  # interleavings, for any of the programs below
-MUTANT_BOUND = 80
-STRIKING = [
+NAIVE_INTERLEAVINGS = 40  # enough for each of the programs below
+MUTANT_INTERLEAVINGS = 80
+REVEALING_PROGRAMS = [
     "takeover",
     "own-transaction",
     "late-failure",
@@ -37,14 +37,14 @@ def count(tally: Tally, report: ExploreReport) -> None:
     )
 
 
-@pytest.mark.parametrize("program", STRIKING)
-def test_the_naive_queue_is_found_out(empty_database_url: str, tally: Tally, program: str) -> None:
+@pytest.mark.parametrize("program", REVEALING_PROGRAMS)
+def test_the_naive_queue_breaks_a_rule(empty_database_url: str, tally: Tally, program: str) -> None:
     install(Subject.NAIVE, empty_database_url)
     report = explore(
         empty_database_url,
         [program],
         max_preemptions=2,
-        max_interleavings=NAIVE_BOUND,
+        max_interleavings=NAIVE_INTERLEAVINGS,
         shrinks=False,
     )
     assert report.verdict is Verdict.INVALID
@@ -52,47 +52,49 @@ def test_the_naive_queue_is_found_out(empty_database_url: str, tally: Tally, pro
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
-def test_a_planted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMutant) -> None:
+def test_an_inserted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMutant) -> None:
     mutant.apply(database_url)
     report = explore(
         database_url,
         mutant.programs[:1],
         max_preemptions=2,
-        max_interleavings=MUTANT_BOUND,
+        max_interleavings=MUTANT_INTERLEAVINGS,
         shrinks=False,
     )
     assert report.verdict is Verdict.INVALID
     count(tally, report)
 
 
-async def takes_absence_for_failure(
+async def treats_a_missing_entry_as_failure(
     self: Outcomes, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
-    """No entry in the ledger: so the commit has failed, has it not?"""
+    """Wrong: the commit may still arrive."""
     if await self._slow_path.run(protocol.in_ledger(lease.claim)):
         self.committed(lease)
     else:
         self.finish(lease, exit_reason="failed")
 
 
-async def takes_it_for_done(
+async def treats_a_sent_commit_as_done(
     self: Outcomes, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
-    """It was sent, and networks are good: so it has arrived, has it not?"""
+    """Wrong: the commit may never arrive."""
     self.committed(lease)
 
 
-@pytest.mark.parametrize("resolve", [takes_absence_for_failure, takes_it_for_done])
-def test_a_worker_that_guesses_what_became_of_its_commit_is_found_out(
+@pytest.mark.parametrize(
+    "resolve", [treats_a_missing_entry_as_failure, treats_a_sent_commit_as_done]
+)
+def test_a_worker_that_guesses_the_outcome_of_its_commit_is_found(
     database_url: str, monkeypatch: pytest.MonkeyPatch, tally: Tally, resolve: Any
 ) -> None:
-    """Bugs of the library's own code are seen too, since it is what runs."""
+    """The explorer runs the library's own code, so it finds bugs of the worker too."""
     monkeypatch.setattr(Outcomes, "resolve", resolve)
     report = explore(
         database_url,
         ["late-commit"],
         max_preemptions=2,
-        max_interleavings=MUTANT_BOUND,
+        max_interleavings=MUTANT_INTERLEAVINGS,
         shrinks=False,
     )
     assert report.counterexample is not None
@@ -103,7 +105,7 @@ def test_a_worker_that_guesses_what_became_of_its_commit_is_found_out(
     count(tally, report)
 
 
-def test_a_run_in_which_nothing_happened_is_not_a_success(database_url: str) -> None:
+def test_a_run_without_the_needed_events_is_unknown_not_valid(database_url: str) -> None:
     report = explore(database_url, ["three-claimants"], max_preemptions=0, max_interleavings=3)
     assert report.verdict is Verdict.UNKNOWN
     assert "no stale rejections" in report.missing

@@ -1,4 +1,4 @@
-"""Every program holds in every interleaving that is tried, and what it is about does happen."""
+"""No interleaving of any program breaks a rule, and each program's events do happen."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from faultline_drills.explorer import PROGRAMS, explore
 from tests.proof import Tally
 
 INTERLEAVINGS = 56
-MORE_INTERLEAVINGS = {"late-heartbeat": 120}  # what it is about happens late: this is all of them
+MORE_INTERLEAVINGS = {"late-heartbeat": 120}  # its takeover happens late: this is all of them
 RACE = ("takeovers", "stale_rejections", "commits", "lock_waits")
-# What has to happen in a program's interleavings, or they show nothing.
-HAPPENS = {
+# The events that a program's interleavings must contain, or they show nothing.
+REQUIRED_EVENTS = {
     "takeover": RACE,
     "own-transaction": RACE,
     "three-workers": ("takeovers", "stale_rejections", "commits"),
@@ -43,8 +43,8 @@ HAPPENS = {
 }
 
 
-def test_it_is_said_of_each_program_what_has_to_happen() -> None:
-    assert set(HAPPENS) == set(PROGRAMS)
+def test_each_program_has_required_events() -> None:
+    assert set(REQUIRED_EVENTS) == set(PROGRAMS)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -53,7 +53,7 @@ def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program:
     report = explore(database_url, [program], max_preemptions=2, max_interleavings=interleavings)
     assert report.counterexample is None
     counts = report.counts
-    assert [name for name in HAPPENS[program] if not counts[name]] == []
+    assert [name for name in REQUIRED_EVENTS[program] if not counts[name]] == []
     tally(
         "explorer interleaving",
         scenarios=report.interleavings,

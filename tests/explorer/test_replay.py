@@ -1,4 +1,4 @@
-"""A violation is told, drawn and saved so that anybody can see it again."""
+"""A violation is printed, drawn and saved, and can be replayed from its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultline_drills.cli.explore import explore as explore_command
 from faultline_drills.cli.replay import replay as replay_command
 from faultline_drills.explorer import explore
 from faultline_drills.explorer.explorer import Counterexample
-from faultline_drills.explorer.interleaving_diagram import draw
+from faultline_drills.explorer.interleaving_diagram import draw_interleaving
 from faultline_drills.explorer.replay_file import load, replay_interleaving, save
 from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
@@ -44,10 +44,12 @@ def file(found: Counterexample, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_violation_is_told_step_by_step(found: Counterexample) -> None:
+def test_a_violation_is_recorded_step_by_step(found: Counterexample) -> None:
     steps = found.execution.record.steps
-    assert found.execution.record.preemptions == 0  # each goes on until it waits
-    acted = [step.actor for step in steps if step.action != "goes on" and step.actor != "finisher"]
+    assert found.execution.record.preemptions == 0  # each actor runs until it waits
+    acted = [
+        step.actor for step in steps if step.action != "continues" and step.actor != "finisher"
+    ]
     assert acted == list(found.interleaving)
     assert steps[-1].jobs.endswith("2 effects)")
 
@@ -67,7 +69,7 @@ def test_a_replay_on_a_queue_with_its_fence_breaks_nothing(database_url: str, fi
     assert replayed.execution.findings == ()
 
 
-def test_the_file_says_all_that_was_known(found: Counterexample, file: Path) -> None:
+def test_the_file_holds_history_rules_and_versions(found: Counterexample, file: Path) -> None:
     facts = json.loads(file.read_text())
     assert facts["interleaving"] == list(found.interleaving)
     assert facts["versions"].keys() == {"faultline", "commit", "postgresql", "python", "psycopg"}
@@ -76,7 +78,7 @@ def test_the_file_says_all_that_was_known(found: Counterexample, file: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"program": 1}', "[]"])
-def test_what_is_no_replay_is_refused_in_words(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_replay_is_rejected_with_a_message(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(InvalidInput, match="is not a replay"):
@@ -85,7 +87,9 @@ def test_what_is_no_replay_is_refused_in_words(tmp_path: Path, text: str) -> Non
 
 def test_the_picture_has_every_actor_and_every_step(found: Counterexample) -> None:
     steps = found.execution.record.steps
-    picture = ElementTree.fromstring(draw(steps, title="a <title>", violation="a & b"))  # noqa: S314
+    picture = ElementTree.fromstring(  # noqa: S314
+        draw_interleaving(steps, title="a <title>", violation="a & b")
+    )
     texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {step.actor for step in steps} <= set(texts)
     assert sum(text.split(". ")[0].isdigit() for text in texts) == len(steps)
@@ -96,7 +100,9 @@ def test_the_picture_has_every_actor_and_every_step(found: Counterexample) -> No
 
 @pytest.fixture
 def context(server_url: str, monkeypatch: pytest.MonkeyPatch) -> Context:
-    monkeypatch.setattr(log, "_logger", None)  # the commands silence it for good
+    monkeypatch.setattr(
+        log, "_logger", None
+    )  # the commands redirect it for the rest of the process
     return Context(app_path=None, given_url=server_url, log_format="auto", verbose=False)
 
 
@@ -114,7 +120,7 @@ def test_the_command_shows_saves_and_replays_a_violation(context: Context, tmp_p
     assert json.loads(again.stdout)["same_steps"] is True
 
 
-def test_the_command_says_what_was_explored_and_that_it_holds(
+def test_the_command_reports_what_was_explored_when_all_rules_hold(
     context: Context, tmp_path: Path
 ) -> None:
     arguments = ["--program", "takeover", "--bound", "1", "--interleavings", "30", "--json"]
@@ -128,8 +134,8 @@ def test_the_command_says_what_was_explored_and_that_it_holds(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_says_when_nothing_was_shown(context: Context) -> None:
+def test_the_command_exits_with_2_when_the_needed_events_did_not_happen(context: Context) -> None:
     arguments = ["--program", "three-claimants", "--bound", "0", "--interleavings", "2"]
     ran = CliRunner().invoke(explore_command, arguments, obj=context)
     assert ran.exit_code == 2, ran.output
-    assert "nothing was shown" in ran.output
+    assert "the run shows nothing" in ran.output

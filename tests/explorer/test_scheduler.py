@@ -1,4 +1,4 @@
-"""One interleaving: it is the same each time, and the server says who waits."""
+"""An interleaving is reproducible, and PostgreSQL reports which actor waits."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def database(database_url: str) -> Iterator[ExplorerDatabase]:
         yield database
 
 
-def told(outcome: JudgedExecution) -> list[tuple[str, str, str, str]]:
-    return [(s.actor, s.action, s.result, s.jobs) for s in outcome.record.steps]
+def steps_of(judged: JudgedExecution) -> list[tuple[str, str, str, str]]:
+    return [(s.actor, s.action, s.result, s.jobs) for s in judged.record.steps]
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,19 @@ def test_the_same_interleaving_gives_the_same_run(database: ExplorerDatabase, pr
             database, program, FollowInterleaving(first.record.interleaving), with_steps=True
         )
         assert again.record.interleaving == first.record.interleaving
-        assert told(again) == told(first)
-        assert again.record.waited == first.record.waited
+        assert steps_of(again) == steps_of(first)
+        assert again.record.lock_waits == first.record.lock_waits
         assert again.counts == first.counts
 
 
 def test_every_round_trip_of_the_library_is_a_step(database: ExplorerDatabase) -> None:
-    """A step that the library takes unseen would be one that nobody can come between."""
-    outcome = run_interleaving(
-        database, "takeover", FollowInterleaving(["w1"] * 3), with_steps=True
-    )
-    steps = [step.action for step in outcome.record.steps if step.actor == "w1"]
-    assert steps == ["asserts its fence", "writes its effect", "COMMIT"]
+    """No other actor could move before a round trip that is not a step."""
+    judged = run_interleaving(database, "takeover", FollowInterleaving(["w1"] * 3), with_steps=True)
+    steps = [step.action for step in judged.record.steps if step.actor == "w1"]
+    assert steps == ["checks the fence", "writes its effect", "COMMIT"]
 
 
-def test_an_actor_that_waits_for_a_lock_is_seen_and_goes_on_when_it_is_free(
+def test_an_actor_that_waits_for_a_lock_continues_when_it_is_free(
     database: ExplorerDatabase,
 ) -> None:
     holds_the_row = ["w1", "w1", "w1"]  # BEGIN, its effect, its entry in the ledger
@@ -61,28 +59,28 @@ def test_an_actor_that_waits_for_a_lock_is_seen_and_goes_on_when_it_is_free(
         "mistaken-for-dead",
         FollowInterleaving([*holds_the_row, "mistaken-reconciler", "mistaken-reconciler"]),
     )
-    assert skips.record.waited == []
+    assert skips.record.lock_waits == []
 
     cancels = ["operator", "operator", "w1"]  # BEGIN, cancel; then COMMIT
-    outcome = run_interleaving(
+    judged = run_interleaving(
         database, "cancel", FollowInterleaving([*holds_the_row, *cancels]), with_steps=True
     )
-    assert outcome.record.waited == [("operator", "cancels")]
-    steps = [(step.actor, step.action, step.result) for step in outcome.record.steps]
+    assert judged.record.lock_waits == [("operator", "cancels")]
+    steps = [(step.actor, step.action, step.result) for step in judged.record.steps]
     assert ("operator", "cancels", "waits for a lock") in steps
     after = steps[steps.index(("w1", "COMMIT", "")) :]
-    assert after[1] == ("operator", "goes on", "it is succeeded")
+    assert after[1] == ("operator", "continues", "the job is succeeded")
 
 
 def test_a_blocked_actor_cannot_be_chosen(database: ExplorerDatabase) -> None:
     interleaving = ["w1", "w1", "w1", "operator", "operator", "operator", "operator", "operator"]
-    outcome = run_interleaving(database, "cancel", FollowInterleaving(interleaving))
-    waiting = outcome.record.decisions[5]
+    judged = run_interleaving(database, "cancel", FollowInterleaving(interleaving))
+    waiting = judged.record.decisions[5]
     assert "operator" not in waiting.runnable
-    assert waiting.current is None  # and passing it over is no preemption
+    assert waiting.current is None  # so choosing another actor is no preemption
 
 
-def test_actors_that_wait_for_one_another_are_reported(
+def test_a_deadlock_of_actors_is_reported(
     database: ExplorerDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.setup.execute(
@@ -94,38 +92,38 @@ def test_actors_that_wait_for_one_another_are_reported(
         first, second = execution.enqueue(2)
 
         def locks(name: str, *jobs: object) -> None:
-            def part() -> None:
+            def act() -> None:
                 conn = session.connection()
                 with conn.transaction():
                     for job in jobs:
                         run(conn, protocol.cancel(job))  # type: ignore[arg-type]
 
-            execution.add(name, part)
+            execution.add(name, act)
             session = execution.session(name)
 
         locks("operator", first, second)
         locks("other", second, first)
 
     monkeypatch.setitem(PROGRAMS, "crossed", crossed)
-    outcome = run_interleaving(
+    judged = run_interleaving(
         database, "crossed", FollowInterleaving(["operator", "operator", "other", "other"])
     )
-    assert outcome.record.is_deadlocked
-    assert "no_deadlock" in outcome.broken_rules
-    ((_, error),) = outcome.record.errors
+    assert judged.record.is_deadlocked
+    assert "no_deadlock" in judged.broken_rules
+    ((_, error),) = judged.record.errors
     assert isinstance(error, psycopg.errors.DeadlockDetected)
 
 
 def test_a_killed_actor_takes_no_further_step(database: ExplorerDatabase) -> None:
     interleaving = ["w1", "w1", "w1", "killer"]  # claim, fence, effect
-    outcome = run_interleaving(database, "crash", FollowInterleaving(interleaving), with_steps=True)
-    actors = [step.actor for step in outcome.record.steps]
+    judged = run_interleaving(database, "crash", FollowInterleaving(interleaving), with_steps=True)
+    actors = [step.actor for step in judged.record.steps]
     assert "w1" not in actors[actors.index("killer") :]
-    assert outcome.counts["kills"] == 1
-    assert outcome.findings == ()
+    assert judged.counts["kills"] == 1
+    assert judged.findings == ()
 
 
-def test_what_an_actor_left_open_does_not_reach_the_next_interleaving(
+def test_an_open_transaction_does_not_outlive_its_execution(
     database: ExplorerDatabase,
 ) -> None:
     run_interleaving(database, "crash", FollowInterleaving(["w1", "w1", "w1", "w1", "killer"]))

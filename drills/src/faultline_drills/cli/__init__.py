@@ -1,1 +1,1 @@
-"""`faultline drill`: rehearsed failures, with figures and a verdict."""
+"""The commands `faultline demo`, `faultline drill` and `faultline bench`: one module per command."""

@@ -1,4 +1,4 @@
-"""`faultline drill`: its commands, each in a module of its own."""
+"""`faultline drill`: the group of commands, each in its own module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _use_server(ctx: click.Context, param: click.Parameter, url: str | None) -> 
 
 
 class DrillGroup(LazyGroup):
-    """Every drill may be told where to play, at its own end of the line too."""
+    """Adds --database-url to every command that does not have it."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = super().get_command(ctx, cmd_name)
@@ -37,7 +37,7 @@ class DrillGroup(LazyGroup):
                     metavar="URL",
                     expose_value=False,
                     callback=_use_server,
-                    help="A server to play on, in a database of its own there.",
+                    help="Run on this server, in a new database that is dropped afterwards.",
                 )
             )
         return command
@@ -45,8 +45,8 @@ class DrillGroup(LazyGroup):
 
 @click.group(cls=DrillGroup, modules=_MODULES)
 def drill() -> None:
-    """Rehearse failures on real processes and a real PostgreSQL.
+    """Rehearse failures on real processes and PostgreSQL.
 
-    Without a database URL each drill starts a PostgreSQL of its own. With one it works in a database
-    of its own on that server, and leaves nothing behind; what breaks a server is never done to yours.
+    Without a database URL each drill starts its own PostgreSQL. With one, it creates a database on
+    that server and drops it afterwards; faults that break a server are never injected into yours.
     """

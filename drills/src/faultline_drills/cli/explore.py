@@ -1,4 +1,4 @@
-"""`faultline drill explore`: the library's own code on real sessions, in every order that matters."""
+"""`faultline drill explore`: runs the library on real sessions in systematically chosen orders."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from faultline_drills.explorer import PROGRAMS, ExploreReport, ProgramReport
 from faultline_drills.explorer import explore as explore_programs
 from faultline_drills.explorer.explorer import Counterexample
 from faultline_drills.explorer.interleaving import Step
-from faultline_drills.explorer.interleaving_diagram import draw
-from faultline_drills.explorer.programs import story_of
+from faultline_drills.explorer.interleaving_diagram import draw_interleaving
+from faultline_drills.explorer.programs import description_of
 from faultline_drills.explorer.replay_file import save
 from faultline_drills.provenance import provenance
 from faultline_drills.subjects import Subject
@@ -38,30 +38,41 @@ _MANY = 1_000_000
 
 @click.command()
 @click.option(
-    "--program", "programs", multiple=True, type=click.Choice(list(PROGRAMS)), help="Some only."
+    "--program",
+    "programs",
+    multiple=True,
+    type=click.Choice(list(PROGRAMS)),
+    metavar="NAME",
+    help="Explore only this program; may be repeated.  [default: all]",
 )
-@click.option("--list", "only_list", is_flag=True, help="Name the programs and their stories.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="List the programs and what happens in each."
+)
 @click.option(
     "--bound",
     type=click.IntRange(0, 3),
     default=2,
     show_default=True,
-    help="Try every interleaving with up to so many preemptions, then others at random.",
+    help="Try all interleavings with up to this many preemptions, then random ones.",
 )
 @click.option(
     "--interleavings",
     type=click.IntRange(min=1),
     help=f"Try at most this many per program.  [default: {_INTERLEAVINGS}; unlimited with --seconds]",
 )
-@click.option("--seconds", type=click.FloatRange(min=0.1), help="For all programs together.")
-@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1),
+    help="Stop after this time, for all programs together.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the search order.")
 @subject_option
 @click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("reports", "explorer"),
     show_default=True,
-    help="Where a violation's replay file and picture go.",
+    help="Folder for the replay file and diagram of a violation.",
 )
 @json_option
 @click.pass_obj
@@ -77,10 +88,14 @@ def explore(
     save_to: Path,
     as_json: bool,
 ) -> None:
-    """Let real sessions meet in every order that a few preemptions can bring about, and judge each.
+    """Run real sessions in many orders and judge each one.
 
-    Exit code 0 when nothing is wrong, 1 when a rule was broken (the shortest story of it is shown and
-    saved), 2 when nothing was shown because what matters did not happen.
+    Each program is a few workers, reconcilers and clients that compete for a job. Their statements
+    run one at a time, in every order that a few preemptions allow.
+
+    The exit code is 0 if no rule was broken, 1 if one was (a short interleaving that breaks it is
+    printed and saved), and 2 if the run shows nothing because no takeover, rejection, commit or lock
+    wait happened.
     """
     console = table_console(stderr=as_json)
     if only_list:
@@ -116,7 +131,7 @@ def explore(
 
 @contextmanager
 def logging_discarded() -> Iterator[None]:
-    """What the explored code says of its thousands of refusals is no news here."""
+    """Discard the library's log: thousands of expected rejections would hide the result."""
     with Path(os.devnull).open("w") as nowhere:
         log.open(style="json", stream=nowhere)
         yield
@@ -146,7 +161,7 @@ def _display(
                 task,
                 description=f"{report.name:24}",
                 completed=sum(each.interleavings for each in done.values()),
-                found=f"{refused} refused, {waits} lock waits",
+                found=f"{refused} rejections, {waits} lock waits",
             )
 
         yield show
@@ -156,11 +171,11 @@ def _list(console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     for name in PROGRAMS:
-        table.add_row(f"[bold]{name}[/]", escape(story_of(name)))
+        table.add_row(f"[bold]{name}[/]", escape(description_of(name)))
     console.print(table)
 
 
-# ── what came of it ──────────────────────────────────────────────────────────────────────────────
+# ── results ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def _save(report: ExploreReport, folder: Path, subject: str) -> Path | None:
@@ -170,9 +185,9 @@ def _save(report: ExploreReport, folder: Path, subject: str) -> Path | None:
     path = folder / f"{subject}-{found.program}.json"
     save(found, path, subject=subject, server_version=report.server_version)
     path.with_suffix(".svg").write_text(
-        draw(
+        draw_interleaving(
             found.execution.record.steps,
-            title=f"{found.program}: {story_of(found.program)}",
+            title=f"{found.program}: {description_of(found.program)}",
             violation=violation_of(found),
         )
     )
@@ -187,7 +202,7 @@ def violation_of(found: Counterexample) -> str:
 def _show(console: Console, report: ExploreReport, saved: Path | None) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("program", no_wrap=True)
-    headings = ("interleavings", "distinct", "complete to bound", "most preemptions")
+    headings = ("executed", "distinct", "complete to bound", "most preemptions")
     for name in (*headings, *(name.replace("_", " ") for name in _COUNTED)):
         table.add_column(name, justify="right")
     table.add_column("verdict")
@@ -195,30 +210,30 @@ def _show(console: Console, report: ExploreReport, saved: Path | None) -> None:
         complete = "-" if each.complete_bound < 0 else str(each.complete_bound)
         figures = [each.executed, each.interleavings, complete, each.most_preemptions]
         figures += [each.counts[name] for name in _COUNTED]
-        verdict = "[green]holds[/]" if each.executed else "not run"
+        verdict = "[green]valid[/]" if each.executed else "not run"
         if each.counterexample is not None:
-            verdict = "[bold red]violated[/]"
+            verdict = "[bold red]invalid[/]"
         table.add_row(each.name, *(f"{figure}" for figure in figures), verdict)
     console.print(table)
-    record = [each for each in report.programs if each.executed]
-    seconds = sum(each.seconds for each in record)
+    executed = [each for each in report.programs if each.executed]
+    seconds = sum(each.seconds for each in executed)
     rate = report.interleavings / seconds if seconds else 0.0
     console.print(
-        f"\n{report.interleavings:,} different interleavings of {_programs(record)} in"
-        f" {seconds:.1f} s ({rate:.0f} per second), seed {report.seed}; complete to some bound:"
-        f" {_programs([each for each in record if each.complete_bound >= 0])}"
+        f"\n{report.interleavings:,} different interleavings of {_programs(executed)} in"
+        f" {seconds:.1f} s ({rate:.0f} per second), seed {report.seed}; complete up to some bound:"
+        f" {_programs([each for each in executed if each.complete_bound >= 0])}"
     )
     found = report.counterexample
     if found is not None:
         console.print(
-            f"\n[bold red]violated[/] after {found.found_after} interleavings of {found.program}:"
-            f"\n  {escape(story_of(found.program))}\n"
+            f"\n[bold red]a rule was broken[/] after {found.found_after} interleavings of {found.program}:"
+            f"\n  {escape(description_of(found.program))}\n"
         )
         show_steps(console, found.execution.record.steps)
         console.print(f"\n[bold red]{escape(violation_of(found))}[/]")
-        console.print(f"\nsee it again: faultline drill replay {saved}", soft_wrap=True)
+        console.print(f"\nreplay it with: faultline drill replay {saved}", soft_wrap=True)
     elif report.missing:
-        console.print(f"\n[yellow]nothing was shown:[/] {', '.join(report.missing)}")
+        console.print(f"\n[yellow]the run shows nothing:[/] {', '.join(report.missing)}")
     else:
         console.print("\n[green]no rule was broken[/]")
 
@@ -229,7 +244,7 @@ def _programs(some: Sequence[object]) -> str:
 
 def show_steps(console: Console, steps: Sequence[Step]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "actor", "step", "token", "was told", "the jobs afterwards"):
+    for name in ("", "actor", "step", "token", "result", "the jobs afterwards"):
         table.add_column(name)
     for number, step in enumerate(steps, 1):
         token = "" if step.token is None else str(step.token)
@@ -249,7 +264,7 @@ def _facts(report: ExploreReport, saved: Path | None, command: str) -> dict[str,
         "programs": [
             {
                 "name": each.name,
-                "interleavings": each.executed,
+                "executed": each.executed,
                 "distinct": each.interleavings,
                 "complete_bound": each.complete_bound,
                 "most_preemptions": each.most_preemptions,

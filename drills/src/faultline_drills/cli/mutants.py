@@ -1,4 +1,4 @@
-"""`faultline drill mutants`: plant bugs in a copy of Faultline, and see each of them found."""
+"""`faultline drill mutants`: inserts bugs into a copy of Faultline and checks that each is found."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ from faultline_drills.provenance import provenance, server_version
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[MUTANT]...")
-@click.option("--list", "only_list", is_flag=True, help="Name them, and the layer of each.")
+@click.option(
+    "--list", "only_list", is_flag=True, help="List the mutants and the layer that must find each."
+)
 @click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the kill matrix goes, as mutants.json; that of all mutants always goes to reports/latest.",
+    help="Folder for mutants.json, the kill matrix.  [default: reports/latest, if all mutants run]",
 )
 @click.option(
     "--markdown",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also write the kill matrix as a page.",
+    help="Also write the kill matrix to this Markdown file.",
 )
 @json_option
 @click.pass_obj
@@ -48,10 +50,13 @@ def mutants(
     markdown: Path | None,
     as_json: bool,
 ) -> None:
-    """Plant each bug in a scratch copy of Faultline; the layer that it names must find it.
+    """Insert bugs into a copy of Faultline; each must be found.
 
-    First every layer is run on a faithful copy: one that is red there would find anything. Exit code 0
-    only if all are found.
+    Each mutant names a layer, a command of `faultline drill`, that must break a rule on the changed
+    copy. First every layer runs on an unchanged copy, where it must be valid: a layer that fails there
+    would "find" anything.
+
+    The exit code is 0 if all mutants are found, 1 if one is not, and 2 if a layer fails by itself.
     """
     chosen = _chosen(names)
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
@@ -65,19 +70,21 @@ def mutants(
         server_url = stack.enter_context(drill_server(context.given_url))
         command = " ".join(["faultline drill mutants", *names])
         command += f" --markdown {markdown}" if markdown is not None else ""
-        # At the beginning: the code may be changed while this runs, and what runs is what there was.
+        # Read now: the files may be edited while this runs, but the code that runs is loaded.
         origin = provenance(command, seed=SEED, postgres=server_version(server_url))
         step = stack.enter_context(_display(console, len(layers) + len(chosen)))
         for layer in layers:
-            step(f"{layer.name} on Faultline itself")
+            step(f"{layer.name} on an unchanged copy")
             control = run_layer(None, layer, server_url=server_url)
             controls.append(control)
             if control.killed:
-                console.print(f"  [yellow]{layer.name} is not green by itself[/]: {control.how}")
+                console.print(
+                    f"  [yellow]{layer.name} fails on an unchanged copy[/]: {control.how}"
+                )
         for mutant in chosen:
             step(mutant.name)
             kills.append(run_layer(mutant, mutant.killed_by, server_url=server_url))
-            _tell(console, kills[-1])
+            _print_result(console, kills[-1])
     facts = as_facts(kills, controls, origin)
     if save_to is not None or not names:
         folder = save_to or Path("reports", "latest")
@@ -98,7 +105,7 @@ def _chosen(names: Sequence[str]) -> list[Mutant]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InvalidInput(
-            f"there is no mutant {unknown[0]!r}", hint="see: faultline drill mutants --list"
+            f"there is no mutant {unknown[0]!r}", hint="faultline drill mutants --list names them"
         )
     return [known[name] for name in names] or list(MUTANTS)
 
@@ -111,7 +118,7 @@ def _list(console: Console, chosen: Sequence[Mutant]) -> None:
     console.print(table)
 
 
-def _tell(console: Console, kill: MutantResult) -> None:
+def _print_result(console: Console, kill: MutantResult) -> None:
     mark = "[green]killed[/]  " if kill.killed else "[bold red]survived[/]"
     console.print(
         f"  {mark} {kill.mutant:<32} [dim]{kill.layer}, {kill.seconds:.1f} s: {escape(kill.how)}[/]"

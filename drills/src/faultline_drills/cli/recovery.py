@@ -1,4 +1,4 @@
-"""`faultline drill recovery`: how long a killed worker's job waits."""
+"""`faultline drill recovery`: measures how long a killed worker's job waits."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _BAR_WIDTH = 40
     default=10,
     type=click.IntRange(min=1),
     show_default=True,
-    help="How many workers to kill.",
+    help="Number of workers to kill.",
 )
 @json_option
 @click.pass_obj
 def recovery(context: Context, kills: int, as_json: bool) -> None:
-    """SIGKILL a worker in the middle of a job: how long until the job runs elsewhere?
+    """Measure how fast a killed worker's job runs elsewhere.
 
-    Two workers at default settings; the killed one is replaced each time.
+    Two workers run with default settings. The one that runs the job gets SIGKILL, and is replaced
+    after each measurement.
     """
     console = Console(highlight=False)
     with drill_database(context, None if as_json else console) as url:
@@ -39,7 +40,7 @@ def recovery(context: Context, kills: int, as_json: bool) -> None:
 
         def show(seconds: float) -> None:
             if not as_json:
-                console.print(f"  killed, and running elsewhere after {seconds:.3f} s")
+                console.print(f"  killed; the job ran elsewhere after {seconds:.3f} s")
             next(steps, None)
 
         report = measure_recovery(url, kills=kills, on_kill=show)
@@ -61,13 +62,13 @@ def _facts(report: RecoveryReport) -> dict[str, object]:
 
 def _plot(console: Console, report: RecoveryReport) -> None:
     bound = WorkerSettings().recovery_after_crash_seconds
-    console.print("\n[bold]From SIGKILL to running elsewhere[/bold]")
+    console.print("\n[bold]From SIGKILL until the job runs elsewhere[/bold]")
     for seconds in sorted(report.seconds):
         width = max(1, round(_BAR_WIDTH * seconds / max(report.longest, bound)))
         console.print(f"  {seconds:6.3f} s  {'█' * width}")
     console.print(
         f"\n  n = {len(report.seconds)}, p50 {report.median:.3f} s, p95 {report.p95:.3f} s,"
         f" max {report.longest:.3f} s"
-        f"\n  [dim]the job is back in the queue within {bound:g} s by design;"
-        " claiming and starting it comes on top[/dim]"
+        f"\n  [dim]by design the job is requeued within {bound:g} s;"
+        " the time to claim and start it is added[/dim]"
     )

@@ -1,4 +1,4 @@
-"""`faultline drill replay`: see once more what a drill, a soak or the explorer found."""
+"""`faultline drill replay`: run a saved drill, soak or interleaving again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from faultline_drills.cli.explore import logging_discarded, show_steps
 from faultline_drills.cli.scratch_server import drill_database
 from faultline_drills.cli.shared_options import json_option
 from faultline_drills.cli.terminal import table_console
-from faultline_drills.explorer.programs import story_of
+from faultline_drills.explorer.programs import description_of
 from faultline_drills.explorer.replay_file import ReplayResult, load, replay_interleaving
 from faultline_drills.scenario import DrillSettings, find_scenario
 from faultline_drills.soak import SoakSettings
@@ -30,10 +30,10 @@ from faultline_drills.subjects import Subject
 @json_option
 @click.pass_obj
 def replay(context: Context, file: Path, as_json: bool) -> None:
-    """Run again what was saved in FILE: a drill, a soak, or an interleaving of the explorer.
+    """Run a saved drill, soak or interleaving again.
 
-    An interleaving is repeated step by step. A drill or a soak has the same seed, the same settings and the
-    same faults, but real processes, whose timing is their own. Exit code 1 when a rule is broken again.
+    An interleaving is repeated step by step. A drill or a soak runs with the same seed, settings and
+    faults, but its processes may be scheduled differently. The exit code is 1 if a rule is broken again.
     """
     saved = _read(file)
     match saved.get("kind"):
@@ -41,15 +41,15 @@ def replay(context: Context, file: Path, as_json: bool) -> None:
             scenario = find_scenario(saved["scenario"])
             settings = DrillSettings(**_with_subject(saved["settings"]))
             sys.exit(
-                run.play(
+                run.run_scenarios(
                     context, [scenario], settings, save_to=None, as_json=as_json, is_replay=True
                 )
             )
         case "soak":
             given = _with_subject(saved["settings"])
             soaking = SoakSettings(**{**given, "faults": tuple(given["faults"])})
-            folder = file.parent / "again"  # what is replayed stays as it was found
-            sys.exit(soak.perform(context, soaking, save_to=folder, as_json=as_json))
+            folder = file.parent / "again"  # the replayed files stay unchanged
+            sys.exit(soak.run_and_report(context, soaking, save_to=folder, as_json=as_json))
         case _:
             sys.exit(_step_through(context, file, as_json))
 
@@ -58,10 +58,13 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         saved = json.loads(file.read_text())
     except ValueError as error:
-        raise InvalidInput(f"{file} is not a report of a drill: {error}") from None
+        raise InvalidInput(
+            f"{file} is not a report of a drill: {error}",
+            hint="name the .json file that a drill saved",
+        ) from None
     if not isinstance(saved, dict):
         raise InvalidInput(
-            f"{file} is not a report of a drill", hint="give the .json, not the history"
+            f"{file} is not a report of a drill", hint="name the .json file, not the history"
         )
     return saved
 
@@ -88,12 +91,14 @@ def _step_through(context: Context, file: Path, as_json: bool) -> int:
 
 
 def _show(console: Console, replayed: ReplayResult) -> None:
-    saved, outcome = replayed.replay, replayed.execution
-    console.print(f"[bold]{saved.program}[/], {saved.subject}: {escape(story_of(saved.program))}\n")
-    show_steps(console, outcome.record.steps)
-    if outcome.record.interleaving != saved.interleaving:
-        console.print("\n[yellow]the actors no longer take the same steps[/]")
-    for finding in outcome.findings:
+    saved, execution = replayed.replay, replayed.execution
+    console.print(
+        f"[bold]{saved.program}[/], {saved.subject}: {escape(description_of(saved.program))}\n"
+    )
+    show_steps(console, execution.record.steps)
+    if execution.record.interleaving != saved.interleaving:
+        console.print("\n[yellow]the actors take other steps than when it was saved[/]")
+    for finding in execution.findings:
         console.print(
             f"\n[bold red]{finding.rule.replace('_', ' ')}[/]: {escape(finding.evidence)}"
         )
@@ -101,18 +106,18 @@ def _show(console: Console, replayed: ReplayResult) -> None:
         console.print("\n[bold red]reproduced[/]")
     else:
         rules = ", ".join(rule.replace("_", " ") for rule in saved.rules)
-        console.print(f"\n[green]not reproduced[/]: it broke {rules} when it was found")
+        console.print(f"\n[green]not reproduced[/]; when it was saved it broke: {rules}")
 
 
 def _facts(replayed: ReplayResult) -> dict[str, object]:
-    outcome = replayed.execution
+    execution = replayed.execution
     return {
         "program": replayed.replay.program,
         "subject": replayed.replay.subject,
         "reproduced": replayed.is_reproduced,
-        "same_steps": outcome.record.interleaving == replayed.replay.interleaving,
-        "rules": sorted(outcome.broken_rules),
+        "same_steps": execution.record.interleaving == replayed.replay.interleaving,
+        "rules": sorted(execution.broken_rules),
         "steps": [
-            [step.actor, step.action, step.result, step.jobs] for step in outcome.record.steps
+            [step.actor, step.action, step.result, step.jobs] for step in execution.record.steps
         ],
     }

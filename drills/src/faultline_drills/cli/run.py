@@ -1,4 +1,4 @@
-"""`faultline drill list` and `faultline drill run`: the scenarios, and what became of them."""
+"""`faultline drill run`: runs scenarios and prints their verdicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from rich.progress import Progress
 from faultline.cli.context import Context
 from faultline.errors import InvalidInput
 from faultline_drills.cli.scratch_server import cleanup_on_signals
-from faultline_drills.cli.shared_options import json_option, save_to_option, subject_option
+from faultline_drills.cli.shared_options import (
+    json_option,
+    save_to_option,
+    seed_help,
+    subject_option,
+)
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.drill import DrillReport, run_drill
 from faultline_drills.judging.checker import Verdict
@@ -29,21 +34,26 @@ _SHOWN_FINDINGS = 5
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
-@click.option("--seed", default=DEFAULTS.seed, show_default=True)
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help=seed_help)
 @click.option(
     "--fault-rate",
     default=DEFAULTS.fault_rate,
     show_default=True,
-    help="The share of jobs that are struck, where a story strikes by chance.",
+    help="Share of jobs hit by a fault, in scenarios that choose at random.",
 )
-@click.option("--jobs", default=DEFAULTS.jobs, show_default=True)
-@click.option("--workers", default=DEFAULTS.workers, show_default=True)
-@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option("--jobs", default=DEFAULTS.jobs, show_default=True, help="Jobs per scenario.")
+@click.option("--workers", default=DEFAULTS.workers, show_default=True, help="Worker processes.")
+@click.option(
+    "--lease-seconds",
+    default=DEFAULTS.lease_seconds,
+    show_default=True,
+    help="Duration of a lease.",
+)
 @click.option(
     "--timeout-seconds",
     default=DEFAULTS.timeout_seconds,
     show_default=True,
-    help="How long any one thing may take before the drill counts as not run.",
+    help="Longest wait for any one event; after that the drill counts as not run.",
 )
 @subject_option
 @save_to_option
@@ -62,10 +72,10 @@ def run(
     save_to: Path | None,
     as_json: bool,
 ) -> None:
-    """Play scenarios, all of them by default, and judge what happened.
+    """Run scenarios, by default all, and judge the results.
 
-    Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when a story did not take place and
-    so has shown nothing.
+    The exit code is 0 if no rule was broken, 1 if one was, and 2 if a scenario did not bring about
+    the failure that it rehearses, and so shows nothing.
     """
     settings = DrillSettings(
         seed=seed,
@@ -82,10 +92,10 @@ def run(
             save_to.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(f"--save-to {save_to}: {error.strerror}") from None
-    sys.exit(play(context, chosen, settings, save_to=save_to, as_json=as_json))
+    sys.exit(run_scenarios(context, chosen, settings, save_to=save_to, as_json=as_json))
 
 
-def play(
+def run_scenarios(
     context: Context,
     chosen: Sequence[Scenario],
     settings: DrillSettings,
@@ -94,17 +104,17 @@ def play(
     as_json: bool,
     is_replay: bool = False,
 ) -> int:
-    """Play them and tell of them; the exit code."""
+    """Run the scenarios, print their results, and return the exit code."""
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
-    reports = _play_all(
+    reports = _run_all(
         console, chosen, settings, context.given_url, save_to, as_json, is_replay=is_replay
     )
     if not as_json:
-        _sum_up(console, reports)
+        _print_summary(console, reports)
     return exit_code(*(report.judgement.verdict for report in reports))
 
 
-def _play_all(
+def _run_all(
     console: Console,
     chosen: Sequence[Scenario],
     settings: DrillSettings,
@@ -122,7 +132,7 @@ def _play_all(
         for each in chosen:
             progress.update(task, description=each.name, fault="")
             if lacking := each.lacking():
-                console.print(f"  [yellow]-[/] {each.name}: not run here, {escape(lacking)}")
+                console.print(f"  [yellow]-[/] {each.name}: cannot run here, {escape(lacking)}")
                 progress.advance(task)
                 continue
 
@@ -140,7 +150,7 @@ def _play_all(
             if as_json:
                 print(json.dumps(report.facts()), flush=True)
             else:
-                _tell(console, report, saved)
+                _print_report(console, report, saved)
             progress.advance(task)
     return reports
 
@@ -149,7 +159,7 @@ def _progress(console: Console) -> Progress:
     return progress_bar(console, "{task.description}", "[dim]{task.fields[fault]}[/]")
 
 
-def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:
+def _print_report(console: Console, report: DrillReport, saved: Path | None) -> None:
     judgement = report.judgement
     style = VERDICT_STYLES[judgement.verdict]
     counted = ", ".join(
@@ -167,18 +177,18 @@ def _tell(console: Console, report: DrillReport, saved: Path | None) -> None:
     if saved is not None:
         console.print(
             f"           [dim]seed {report.settings.seed}, PostgreSQL {report.postgres}; saved: {saved};"
-            f" again: faultline drill replay {saved}[/]"
+            f" replay it with: faultline drill replay {saved}[/]"
         )
 
 
-def _sum_up(console: Console, reports: Sequence[DrillReport]) -> None:
-    found = dict.fromkeys(Verdict, 0)
+def _print_summary(console: Console, reports: Sequence[DrillReport]) -> None:
+    counts = dict.fromkeys(Verdict, 0)
     for report in reports:
-        found[report.judgement.verdict] += 1
-    said = ", ".join(
+        counts[report.judgement.verdict] += 1
+    verdicts = ", ".join(
         f"[{VERDICT_STYLES[verdict]}]{count} {verdict}[/]"
-        for verdict, count in found.items()
+        for verdict, count in counts.items()
         if count
     )
     drills = "1 drill" if len(reports) == 1 else f"{len(reports)} drills"
-    console.print(f"\n{drills}: {said or 'none was run'}")
+    console.print(f"\n{drills}: {verdicts or 'none was run'}")

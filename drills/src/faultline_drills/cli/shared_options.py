@@ -1,4 +1,4 @@
-"""Options that several drills have, spelled and explained in one place."""
+"""Options that several commands of `faultline drill` share."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import click
 
 from faultline_drills.subjects import Subject
 
+seed_help = "Seed of all random choices."
 subject_option = click.option(
     "--subject",
     type=click.Choice([each.value for each in Subject]),
     default=Subject.FAULTLINE.value,
     show_default=True,
-    help="naive: the same worker and tables without the fence, which the drill must find out.",
+    help="The queue to test. `naive` is the same one without the fence: it must fail.",
 )
 save_to_option = click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where reports and histories go; those of a drill that found something always go somewhere.",
+    help="Folder for reports and histories.  [default: reports/drills, only if a rule was broken]",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")

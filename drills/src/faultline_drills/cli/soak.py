@@ -1,4 +1,4 @@
-"""`faultline drill soak`: a whole system under a nemesis, for as long as you like."""
+"""`faultline drill soak`: runs a whole system under random faults for a given time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from rich.text import Text
 from faultline.cli.context import Context
 from faultline.cli.output import duration
 from faultline_drills.cli.scratch_server import cleanup_on_signals
-from faultline_drills.cli.shared_options import json_option, save_to_option, subject_option
+from faultline_drills.cli.shared_options import (
+    json_option,
+    save_to_option,
+    seed_help,
+    subject_option,
+)
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code
 from faultline_drills.judging.checker import Verdict
 from faultline_drills.nemesis import FAULTS
@@ -30,29 +35,37 @@ _MINUTE_SECONDS = 60
 
 
 @click.command()
-@click.option("--minutes", default=1.0, show_default=True, help="How long the nemesis is at work.")
-@click.option("--workers", default=DEFAULTS.workers, show_default=True)
-@click.option("--producers", default=DEFAULTS.producers, show_default=True)
+@click.option("--minutes", default=1.0, show_default=True, help="How long faults are injected.")
+@click.option("--workers", default=DEFAULTS.workers, show_default=True, help="Worker processes.")
+@click.option(
+    "--producers", default=DEFAULTS.producers, show_default=True, help="Producer processes."
+)
 @click.option(
     "--reconcilers",
     default=DEFAULTS.reconcilers,
     show_default=True,
-    help="Beside the one inside every worker.",
+    help="Reconciler processes, besides the one inside every worker.",
 )
-@click.option("--seed", default=DEFAULTS.seed, show_default=True)
-@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help=seed_help)
+@click.option(
+    "--lease-seconds",
+    default=DEFAULTS.lease_seconds,
+    show_default=True,
+    help="Duration of a lease.",
+)
 @click.option(
     "--jobs-per-second",
     default=DEFAULTS.jobs_per_second,
     show_default=True,
-    help="What all producers submit together; a soak of hours slows down.",
+    help="Jobs that all producers enqueue together; in soaks of hours the rate falls.",
 )
 @click.option(
     "--fault",
     "faults",
     multiple=True,
     type=click.Choice(list(FAULTS)),
-    help="Only this kind of fault; may be given again.  [default: all that can be done here]",
+    metavar="NAME",
+    help="Inject only this kind of fault; may be repeated.  [default: all possible here]",
 )
 @subject_option
 @save_to_option
@@ -72,10 +85,13 @@ def soak(
     save_to: Path | None,
     as_json: bool,
 ) -> None:
-    """Producers, workers and reconcilers at work, and a nemesis that strikes them all the time.
+    """Inject random faults into a running system.
 
-    Dead workers are replaced. At the end everything settles and is judged. Exit code 0 when nothing is
-    wrong, 1 when a rule was broken, 2 when a kind of fault never struck, or nothing came of it.
+    Producers, workers and reconcilers run while a nemesis kills, stops and disconnects them. Dead
+    processes are replaced. In the end the faults stop, all jobs finish, and the history is judged.
+
+    The exit code is 0 if no rule was broken, 1 if one was, and 2 if a kind of fault was never
+    injected or had no effect.
     """
     settings = SoakSettings(
         seconds=minutes * _MINUTE_SECONDS,
@@ -88,23 +104,23 @@ def soak(
         jobs_per_second=jobs_per_second,
         faults=faults,
     )
-    sys.exit(perform(context, settings, save_to=save_to, as_json=as_json))
+    sys.exit(run_and_report(context, settings, save_to=save_to, as_json=as_json))
 
 
-def perform(
+def run_and_report(
     context: Context, settings: SoakSettings, *, save_to: Path | None, as_json: bool
 ) -> int:
-    """Soak, live, and tell of it; the exit code."""
+    """Run the soak with a live display, print the report, and return the exit code."""
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     with ExitStack() as stack:
         stack.enter_context(cleanup_on_signals())
-        board = _Board(console, settings)
-        stack.enter_context(board.live)
+        display = _LiveDisplay(console, settings)
+        stack.enter_context(display.live)
         report = run_soak(
             settings,
             server_url=context.given_url,
-            on_fault=board.struck,
-            on_progress=board.update,
+            on_fault=display.show_fault,
+            on_progress=display.update,
         )
     verdict = report.judgement.verdict
     saved = None
@@ -113,17 +129,17 @@ def perform(
     if as_json:
         print(json.dumps(report.facts()))
     else:
-        _tell(console, report, saved)
+        _print_report(console, report, saved)
     return exit_code(verdict)
 
 
-class _Board:
-    """On a terminal a table that is always the latest; elsewhere a line for each blow."""
+class _LiveDisplay:
+    """Shows progress: a live table on a terminal, else one line per fault."""
 
     def __init__(self, console: Console, settings: SoakSettings) -> None:
         self._console = console
         self._settings = settings
-        self._last_blow = "none yet"
+        self._last_fault = "none yet"
         self._progress: Progress | None = None
         self.live = Live(
             get_renderable=self._draw,
@@ -133,9 +149,9 @@ class _Board:
             auto_refresh=console.is_terminal,
         )
 
-    def struck(self, line: str) -> None:
-        """Called by the nemesis' thread."""
-        self._last_blow = line
+    def show_fault(self, line: str) -> None:
+        """Called by the nemesis thread."""
+        self._last_fault = line
         if not self._console.is_terminal:
             seconds = 0.0 if self._progress is None else self._progress.seconds
             self._console.print(f"  {seconds:7.1f} s  {escape(line)}")
@@ -149,13 +165,13 @@ class _Board:
             return Text("starting …")
         table = Table(box=None, padding=(0, 3, 0, 0), show_header=False)
         table.add_row("elapsed", f"{duration(now.seconds)} of {duration(self._settings.seconds)}")
-        table.add_row("", now.phase)
-        table.add_row("jobs", f"{now.submitted:,} submitted, {now.committed:,} committed")
+        table.add_row("phase", now.phase)
+        table.add_row("jobs", f"{now.submitted:,} enqueued, {now.committed:,} committed")
         table.add_row("takeovers", f"{now.takeovers:,}")
-        table.add_row("stale writes refused", f"{now.stale_rejections:,}")
+        table.add_row("stale writes rejected", f"{now.stale_rejections:,}")
         table.add_row("processes replaced", f"{now.replaced:,}")
         table.add_row("faults", _counted(now.faults) or "none yet")
-        table.add_row("the last", self._last_blow)
+        table.add_row("last fault", self._last_fault)
         return Group(table)
 
 
@@ -165,7 +181,7 @@ def _counted(counts: dict[str, int]) -> str:
     )
 
 
-def _tell(console: Console, report: SoakReport, saved: Path | None) -> None:
+def _print_report(console: Console, report: SoakReport, saved: Path | None) -> None:
     judgement = report.judgement
     style = VERDICT_STYLES[judgement.verdict]
     console.print(f"[{style}]{judgement.verdict}[/] after {duration(report.seconds)}")
@@ -175,4 +191,4 @@ def _tell(console: Console, report: SoakReport, saved: Path | None) -> None:
     if (more := len(judgement.findings) - _SHOWN_FINDINGS) > 0:
         console.print(f"  and {more} more")
     if saved is not None:
-        console.print(f"  [dim]saved: {saved}, and the history beside it[/]")
+        console.print(f"  [dim]saved: {saved}, with the history in the same folder[/]")

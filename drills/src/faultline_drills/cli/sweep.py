@@ -1,4 +1,4 @@
-"""`faultline drill sweep`: strike a process at every message that it sends."""
+"""`faultline drill sweep`: injects a fault at every message that a process sends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from faultline.cli.context import Context
 from faultline_drills.cli.scratch_server import drill_server
-from faultline_drills.cli.shared_options import json_option, subject_option
+from faultline_drills.cli.shared_options import json_option, seed_help, subject_option
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.judging.checker import Verdict
 from faultline_drills.provenance import provenance, server_version
@@ -24,7 +24,7 @@ from faultline_drills.sweep import PointResult, SweepFault, SweepReport, SweepSe
 from faultline_drills.sweep import sweep as run_sweep
 
 _SHOWN_FINDINGS = 3
-# Processes are struck here, never the server: it need not wait for a disk hundreds of times.
+# Only processes are killed here, never the server, so commits need not wait for the disk.
 _SERVER_SETTINGS = {"max_connections": "200", "fsync": "off"}
 
 
@@ -34,22 +34,26 @@ _SERVER_SETTINGS = {"max_connections": "200", "fsync": "off"}
     "targets",
     multiple=True,
     type=click.Choice([each.value for each in SweepTarget]),
-    help="Who is struck; all four by default.",
+    help="Inject faults only into this process; may be repeated.  [default: all four]",
 )
 @click.option(
     "--fault",
     "faults",
     multiple=True,
     type=click.Choice([each.value for each in SweepFault]),
-    help="In which way; in all six by default.",
+    help="Inject only this fault; may be repeated.  [default: all six]",
 )
 @click.option(
-    "--points", type=click.IntRange(min=1), help="Only so many, drawn by the seed; all by default."
+    "--points",
+    type=click.IntRange(min=1),
+    help="Try only this many points, chosen by the seed.  [default: all]",
 )
-@click.option("--seed", default=1, show_default=True)
+@click.option("--seed", default=1, show_default=True, help=seed_help)
 @subject_option
 @click.option(
-    "--no-self-fencing", is_flag=True, help="The struck worker does not look at its own clock."
+    "--no-self-fencing",
+    is_flag=True,
+    help="Start the worker without self-fencing, so that only PostgreSQL's fence protects.",
 )
 @json_option
 @click.pass_obj
@@ -63,14 +67,14 @@ def sweep(
     no_self_fencing: bool,
     as_json: bool,
 ) -> None:
-    """Kill, cut off or stop a process at each message that it sends to PostgreSQL.
+    """Inject faults at each message a process sends.
 
-    A real worker, reconciler or migrator (on an empty database, and on one that is due for an upgrade)
-    runs through a proxy that numbers its messages; each is struck in six ways, on a database of its
-    own. A second worker finishes, and the checker judges. Two are struck at a time; --points makes it
-    shorter.
+    A worker, a reconciler or a migrator (on an empty database, and on one to be upgraded) runs
+    through a proxy that numbers its messages to PostgreSQL. At each message the process is killed, cut
+    off or stopped in six ways, each time with a new database. A second worker finishes the jobs, and
+    the checker judges. Two faults run at a time; --points makes the sweep shorter.
 
-    Exit code 0 when nothing is wrong, 1 when a rule was broken, 2 when too little was reached.
+    The exit code is 0 if no rule was broken, 1 if one was, and 2 if too few messages were reached.
     """
     settings = SweepSettings(
         targets=tuple(map(SweepTarget, targets)) or tuple(SweepTarget),
@@ -89,34 +93,34 @@ def sweep(
     if as_json:
         print(json.dumps({**report.facts(), "provenance": origin.facts()}))
     else:
-        _tell(console, report)
+        _print_report(console, report)
     sys.exit(exit_code(report.verdict))
 
 
 @contextmanager
 def _display(console: Console) -> Iterator[Callable[[PointResult, int], None]]:
-    """A bar with what was struck last; what broke a rule stays on the screen."""
+    """A progress bar with the last point; points that broke a rule stay on the screen."""
     progress = progress_bar(console, "[dim]{task.description}[/]")
     with progress:
-        task = progress.add_task("listening to a run without a fault", total=None)
+        task = progress.add_task("recording a run without faults", total=None)
 
         def show(result: PointResult, total: int) -> None:
             where = f"{result.point.target}, {result.point}: {result.fault}"
             progress.update(task, total=total, advance=1, description=escape(where))
             if result.verdict is not Verdict.VALID:
-                _complain(console, result, where)
+                _print_failure(console, result, where)
 
         yield show
 
 
-def _complain(console: Console, result: PointResult, where: str) -> None:
+def _print_failure(console: Console, result: PointResult, where: str) -> None:
     style = VERDICT_STYLES[result.verdict]
     console.print(f"  [{style}]{result.verdict:<8}[/] {escape(where)}")
     for finding in result.findings[:_SHOWN_FINDINGS]:
         console.print(f"           [{style}]{finding.rule}[/]: {escape(finding.evidence)}")
 
 
-def _tell(console: Console, report: SweepReport) -> None:
+def _print_report(console: Console, report: SweepReport) -> None:
     faults = [fault for fault in SweepFault if any(each.fault is fault for each in report.results)]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("at")
@@ -134,18 +138,18 @@ def _tell(console: Console, report: SweepReport) -> None:
     )
     style = VERDICT_STYLES[report.verdict]
     console.print(
-        f"\n[{style}]{report.verdict}[/]: {len(report.results)} of {report.available} strikes,"
+        f"\n[{style}]{report.verdict}[/]: {len(report.results)} of {report.available} faults injected,"
         f" {len(report.unreached)} not reached, {len(report.violations)} broke a rule;"
         f" subject {report.subject}, seed {report.seed}, {report.seconds:.0f} s\n[dim]{counted}[/]"
     )
     for sentence in report.left_out:
         console.print(f"  [dim]left out: {escape(sentence)}[/]")
     for reason in report.missing:
-        console.print(f"  [yellow]too little was shown[/]: {escape(reason)}")
+        console.print(f"  [yellow]too little was reached[/]: {escape(reason)}")
 
 
 def _cell(ends: Counter[Verdict] | None) -> str:
-    """✓3 for three that held, ✗1 for one that did not, ·1 for one that was not reached."""
+    """Counts per verdict: ✓3 valid, ✗1 invalid, ·1 not reached."""
     if ends is None:
         return ""
     signs = {Verdict.VALID: "✓", Verdict.INVALID: "✗", Verdict.UNKNOWN: "·"}

@@ -1,4 +1,4 @@
-"""The interleaving explorer: the library's own code on real sessions, in every order that matters."""
+"""The interleaving explorer: runs the library on real sessions in systematically chosen orders."""
 
 from faultline_drills.explorer.explorer import ExploreReport, ProgramReport, explore
 from faultline_drills.explorer.programs import PROGRAMS

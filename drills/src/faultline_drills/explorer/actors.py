@@ -1,10 +1,8 @@
-"""Everybody who is not a worker: the clock, reconcilers, operators, producers, and what goes wrong."""
+"""The actors besides workers: clock, reconcilers, operators, producers, clients and faults."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import psycopg
+from collections.abc import Sequence
 
 from faultline.errors import FaultlineError, StaleLease
 from faultline.model import Claim
@@ -13,7 +11,7 @@ from faultline.reconciler.reconciler import Reconciler
 from faultline.statements import protocol
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import RoundTripFault
-from faultline_drills.explorer.worker_actor import SteppedLink, run_to_completion
+from faultline_drills.explorer.worker_actor import SteppedReconnectingSession, run_to_completion
 from faultline_drills.recording.history import Phase, Verb
 
 _EXPIRE = """
@@ -23,52 +21,54 @@ _EXPIRE = """
 
 
 def add_clock(execution: ProgramExecution, *, times: int = 1, only: int | None = None) -> None:
-    """Time passes: the leases run out, of all jobs or of one. Whoever has locked a row is not overtaken:
-    to everybody else its lease runs out when the lock is gone."""
+    """Expire the leases of all jobs, or of one.
+
+    If another session has locked a job's row, its lease expires only when that lock is released.
+    """
     ids = execution.job_ids if only is None else [execution.job_ids[only]]
 
-    def part() -> None:
+    def act() -> None:
         for _ in range(times):
             session.connection().execute(_EXPIRE, [list(ids)])
 
-    execution.add("clock", part)
+    execution.add("clock", act)
     session = execution.session("clock")
 
 
 def add_reconciler(
-    execution: ProgramExecution, name: str = "reconciler", *, looks: int = 1
+    execution: ProgramExecution, name: str = "reconciler", *, passes: int = 1
 ) -> None:
-    """The leading reconciler's own look: survey, observe, give back."""
+    """Run the leading reconciler's own pass: read the workers and leases, then reconcile."""
 
-    def part() -> None:
+    def act() -> None:
         leader = Reconciler("")
-        leader._link = SteppedLink(execution.session(name), "reconciler")
-        for _ in range(looks):
+        leader._link = SteppedReconnectingSession(execution.session(name), "reconciler")
+        for _ in range(passes):
             run_to_completion(leader._look())
 
-    execution.add(name, part)
+    execution.add(name, act)
 
 
 def add_mistaken_reconciler(execution: ProgramExecution, worker: str) -> None:
-    """A reconciler that believes a worker dead, rightly or not, and acts in a transaction of its own."""
+    """A reconciler that treats a worker as dead, whether it is or not, in its own transaction."""
     execution.declared_dead.add(worker)
 
-    def part() -> None:
+    def act() -> None:
         conn = session.connection()
         with conn.transaction():
             run(conn, protocol.reconcile(max_jobs=10, dead_workers=[worker]))
 
-    execution.add("mistaken-reconciler", part)
+    execution.add("mistaken-reconciler", act)
     session = execution.session("mistaken-reconciler")
 
 
 def add_operator(
     execution: ProgramExecution, *verbs: str, name: str = "operator", in_transaction: bool = False
 ) -> None:
-    """Cancels or retries the first job."""
+    """An operator that cancels or retries the first job."""
     statements = {"cancel": protocol.cancel, "retry": protocol.retry}
 
-    def act(verb: str) -> None:
+    def send(verb: str) -> None:
         job = execution.job_ids[0]
         number = execution.history.invoke(name, Verb(verb), job=str(job))
         try:
@@ -82,24 +82,27 @@ def add_operator(
                 raise
         else:
             execution.history.end(number, Phase.OK, state=state.value)
-            permit.note(f"it is {state.value}")
+            permit.note(f"the job is {state.value}")
 
-    def part() -> None:
+    def act() -> None:
         for verb in verbs:
             if in_transaction:
                 with session.connection().transaction():
-                    act(verb)
+                    send(verb)
             else:
-                act(verb)
+                send(verb)
 
-    permit = execution.add(name, part)
+    permit = execution.add(name, act)
     session = execution.session(name)
 
 
 def add_producer(
     execution: ProgramExecution, name: str, key: str, *, in_transaction: bool = False
 ) -> None:
-    """Submits one job under a key; in a transaction of its own it may keep actors with that key waiting."""
+    """A producer that enqueues a job under a key.
+
+    In its own transaction it makes other producers with that key wait.
+    """
 
     def submit() -> None:
         conn = session.connection()
@@ -113,21 +116,16 @@ def add_producer(
         else:
             queued = run(conn, statement)
         execution.history.end(number, Phase.OK, job=str(queued.job_id), key=key)
-        permit.note("was there before" if queued.existing else "queued")
+        permit.note("existed before" if queued.existing else "queued")
 
     permit = execution.add(name, submit)
     session = execution.session(name)
 
 
-def add_sql_client(
-    execution: ProgramExecution,
-    name: str,
-    *,
-    act: Callable[[psycopg.Connection[object], Claim], None] | None = None,
-) -> None:
-    """Anybody with psql: claims inside a transaction of its own, then commits inside another."""
+def add_sql_client(execution: ProgramExecution, name: str) -> None:
+    """A psql-like client: claims in one transaction of its own, and commits in another."""
 
-    def part() -> None:
+    def act() -> None:
         conn = session.connection()
         number = execution.history.invoke(name, Verb.CLAIM)
         with conn.transaction():
@@ -144,14 +142,14 @@ def add_sql_client(
         permit.note(f"token {claim.fencing_token}")
         commit_with_sql(execution, name, claim)
 
-    permit = execution.add(name, part)
+    permit = execution.add(name, act)
     session = execution.session(name)
 
 
 def commit_with_sql(
     execution: ProgramExecution, name: str, claim: Claim, *, times: int = 1
 ) -> None:
-    """The effect and the ledger entry in one transaction, sent again and again if it is told so."""
+    """Write the effect and the ledger entry in one transaction, `times` times over."""
     session = execution.session(name)
     permit = execution.permit_of(name)
     permit.token = claim.fencing_token
@@ -167,7 +165,7 @@ def commit_with_sql(
                 run(conn, protocol.commit(claim))
         except StaleLease as error:
             execution.counts["stale_rejections"] += 1
-            if error.reason != "already_committed":  # by its own earlier entry
+            if error.reason != "already_committed":  # by its own first commit
                 execution.history.end(number, Phase.FAIL, exit_reason="stale")
         else:
             execution.history.end(number, Phase.OK)
@@ -177,50 +175,49 @@ def commit_with_sql(
 def add_repeating_client(
     execution: ProgramExecution, name: str, claim: Claim, *, times: int = 2
 ) -> None:
-    """A client that sends its commit again and again, whatever it was told."""
+    """A client that repeats its commit, whatever the reply was."""
     execution.add(name, lambda: commit_with_sql(execution, name, claim, times=times))
     execution.session(name)
 
 
-# ── what goes wrong ──────────────────────────────────────────────────────────────────────────────
+# ── faults ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def add_killer(execution: ProgramExecution, victims: Sequence[str]) -> None:
-    """SIGKILL for the first of the victims; its sessions end with it. With more than one name the
-    rest belong to the same process."""
+    """Kill the process that consists of these actors, and end their sessions."""
 
-    def part() -> None:
-        permit.wait_for_permit(f"SIGKILL for {victims[0]}", None)
+    def act() -> None:
+        permit.wait_for_permit(f"kills {victims[0]}", None)
         execution.counts["kills"] += not execution.actor(victims[0]).has_ended
         for victim in victims:
             execution.permit_of(victim).is_killed = True
         for victim in victims:
             execution.database.end_sessions(victim)
 
-    permit = execution.add("killer", part)
+    permit = execution.add("killer", act)
 
 
 def add_session_killer(execution: ProgramExecution, victim: str) -> None:
-    """An administrator ends the victim's session; the victim's process goes on."""
+    """An administrator that terminates the victim's session; the victim's process continues."""
 
-    def part() -> None:
-        permit.wait_for_permit(f"ends the session of {victim}", None)
+    def act() -> None:
+        permit.wait_for_permit(f"terminates the session of {victim}", None)
         execution.counts["kills"] += not execution.actor(victim).has_ended
         execution.database.terminate(execution.database.session(victim, "main"))
 
-    permit = execution.add("administrator", part)
+    permit = execution.add("administrator", act)
 
 
 def add_delayed_session_killer(execution: ProgramExecution, victim: str) -> None:
-    """An administrator ends a session whose client is gone, before what it sent last arrives."""
+    """An administrator that terminates the victim's lost session before its last message arrives."""
     session = execution.session(victim)
 
-    def part() -> None:
-        permit.wait_for_permit(f"ends the session that {victim} has lost", None)
+    def act() -> None:
+        permit.wait_for_permit(f"terminates the lost session of {victim}", None)
         if session.delayed is not None:
             execution.database.end_backend(session.delayed.backend_pid)
 
-    permit = execution.add("administrator", part, lambda: session.delayed is not None)
+    permit = execution.add("administrator", act, lambda: session.delayed is not None)
 
 
 def add_network_fault(
@@ -231,15 +228,18 @@ def add_network_fault(
     at: str | None = None,
     purpose: str = "main",
 ) -> None:
-    """Loses the answer to one round trip of the victim's: to the step that is named, or to whichever
-    comes next when it takes its turn. What it holds back is delivered at a later turn."""
+    """A network that loses the connection in one round trip of the victim.
+
+    It does so at the step `at`, or at the victim's next step after the network's turn. A delayed
+    message is delivered at a later turn.
+    """
 
     def strike() -> None:
-        permit.wait_for_permit(f"will lose the next answer to {victim}", None)
+        permit.wait_for_permit(f"will lose the next reply to {victim}", None)
         session.fault = fault
 
     def deliver() -> None:
-        late.wait_for_permit("delivers what was held back", None)
+        late.wait_for_permit("delivers the delayed message", None)
         delayed = session.delayed
         if delayed is not None:
             late.backend_pid = delayed.backend_pid

@@ -1,8 +1,8 @@
-"""What only an explorer can hold against a run, since it knows who moved and when time passed. Pure.
+"""Rules that only the explorer can check, since it knows which actor made each change. Pure.
 
-The checker's rules look at what came of the jobs. These look at how: nobody touches a lease that is
-not theirs, none is taken back while it lasts, none commits after it has run out, and nobody meets an
-error that the protocol does not have.
+The checker's rules look at the jobs' final states. These rules look at every step on the way: which
+actor changed a lease, whether the lease had expired, which statement waited for a lock, and which
+error the code met.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from faultline_drills.judging.checker import DrillFinding
 from faultline_drills.recording.database_state import DatabaseState, Transition
 from faultline_drills.recording.history import History, Phase, Verb
 
-_MAY_DO_ANYTHING = ("setup", "clock")
-# Steps that skip what somebody has locked. One that waited would hold up every other job of its worker.
-_NEVER_WAIT = ("claims", "renews its leases", "commits a batch", "takes back what has expired")
+_UNRESTRICTED_WRITERS = ("setup", "clock")
+# Steps that skip locked rows. One that waited would delay every other job of its worker.
+_NEVER_WAIT = ("claims", "renews its leases", "commits a batch", "reconciles expired leases")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Evidence:
     declared_dead: Collection[str]
 
     def steps(self) -> Iterator[tuple[Transition, Transition]]:
-        """Each change of a job's row, with what it was before."""
+        """Each transition of a job, with the one before it."""
         by_job: dict[str, list[Transition]] = defaultdict(list)
         for step in sorted(self.state.transitions, key=lambda step: step.order):
             by_job[step.job].append(step)
@@ -52,43 +52,43 @@ def findings_of(evidence: Evidence) -> list[DrillFinding]:
 
 
 def only_the_holder_moves_a_lease(evidence: Evidence) -> Iterator[str]:
-    """Renewing or ending it takes its token; taking it back takes an expired lease or a dead worker."""
+    """Only the holder renews or ends a lease; others reconcile it if it expired or its worker died."""
     given = _tokens_given(evidence.history)
     for before, step in evidence.steps():
         if before.after != "running" or (step.after == "running" and step.token != before.token):
             continue
         writer = evidence.writers.of(step.order)
         owner = writer.removesuffix("-heartbeat")
-        if writer in _MAY_DO_ANYTHING or before.token in given[step.job].get(owner, ()):
+        if writer in _UNRESTRICTED_WRITERS or before.token in given[step.job].get(owner, ()):
             continue
-        taken_back = step.after in ("queued", "failed")
+        is_reconciled = step.after in ("queued", "failed")
         if writer == "operator" and step.after == "failed":
             continue
         may_be_dead = writer == "mistaken-reconciler" and evidence.declared_dead
-        if taken_back and (may_be_dead or _has_run_out(before, step)):
+        if is_reconciled and (may_be_dead or _has_expired(before, step)):
             continue
         verb = "renewed" if step.after == "running" else f"made {step.after}"
         yield (
             f"job {step.job}: the lease under token {before.token} was {verb} by {writer},"
-            " who does not hold it"
+            " which does not hold it"
         )
 
 
 def no_commit_after_expiry(evidence: Evidence) -> Iterator[str]:
     for before, step in evidence.steps():
-        if (before.after, step.after) == ("running", "succeeded") and _has_run_out(before, step):
-            yield f"job {step.job}: committed under token {step.token} after its lease had run out"
+        if (before.after, step.after) == ("running", "succeeded") and _has_expired(before, step):
+            yield f"job {step.job}: committed under token {step.token} after its lease had expired"
 
 
 def skip_locked_never_waits(evidence: Evidence) -> Iterator[str]:
-    for name, step in evidence.record.waited:
+    for name, step in evidence.record.lock_waits:
         if step in _NEVER_WAIT:
-            yield f"{name} {step}, and had to wait for a lock"
+            yield f"{name} {step} and waited for a lock"
 
 
 def no_deadlock(evidence: Evidence) -> Iterator[str]:
     if evidence.record.is_deadlocked:
-        yield "actors waited for one another, and the server had to choose a victim"
+        yield "actors waited for each other, and PostgreSQL cancelled one of them"
 
 
 def no_unexpected_error(evidence: Evidence) -> Iterator[str]:
@@ -97,7 +97,7 @@ def no_unexpected_error(evidence: Evidence) -> Iterator[str]:
 
 
 def _tokens_given(history: History) -> dict[str, dict[str, set[int]]]:
-    """By job and worker."""
+    """The tokens that each worker was given, by job and worker."""
     given: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for claim in history.operations(Verb.CLAIM):
         if claim.outcome is Phase.OK and claim.job is not None and claim.token is not None:
@@ -105,6 +105,9 @@ def _tokens_given(history: History) -> dict[str, dict[str, set[int]]]:
     return given
 
 
-def _has_run_out(before: Transition, step: Transition) -> bool:
-    """By the database's clock. Here a lease lasts for minutes, or was ended by a step of the clock's."""
+def _has_expired(before: Transition, step: Transition) -> bool:
+    """Whether the lease had expired by the database's clock.
+
+    It never expires by chance: it lasts for minutes unless the clock actor ends it.
+    """
     return before.lease_expires_at is not None and before.lease_expires_at <= step.at

@@ -19,12 +19,12 @@ from faultline_drills.judging.checker import DrillFinding, Verdict, judge
 from faultline_drills.recording.history import History, Phase, Verb
 
 _DUPLICATES_IN_A_ROW = 40
-_SLICE = 10  # interleavings of one program before it is the next one's turn
+_SLICE = 10  # interleavings of one program before the next program's turn
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedExecution:
-    """One interleaving, and what is wrong with it."""
+    """One executed interleaving, with the rules that it broke."""
 
     record: ExecutionRecord
     history: History
@@ -49,7 +49,7 @@ class Counterexample:
 class ProgramReport:
     name: str
     interleavings: int = 0  # distinct ones
-    executed: int = 0  # with those that had been seen before
+    executed: int = 0  # including repetitions
     complete_bound: int = -1
     most_preemptions: int = 0
     seconds: float = 0.0
@@ -78,7 +78,7 @@ class ExploreReport:
 
     @property
     def missing(self) -> list[str]:
-        """What has to happen in a run that shows anything, and did not."""
+        """Events that a meaningful run must contain and this one lacks."""
         needed = ("takeovers", "stale_rejections", "commits", "lock_waits")
         return [f"no {name.replace('_', ' ')}" for name in needed if not self.counts[name]]
 
@@ -100,28 +100,29 @@ def explore(
     on_interleaving: Callable[[ProgramReport], None] | None = None,
     shrinks: bool = True,
 ) -> ExploreReport:
-    """In a scratch database that has the subject's schema. Interleavings are counted per program, seconds
-    are for all of them. It stops at the first violation, and looks for the shortest story of it.
+    """Execute interleavings of the programs until a rule is broken or the budget is spent.
 
-    The programs take turns, so that a bug which one of them finds soon is found soon.
+    `url` is a scratch database with the subject's schema. `max_interleavings` is per program,
+    `max_seconds` for all of them. With `shrinks`, a violation is reduced to fewer steps. The programs
+    take turns, so that a bug that one of them reveals quickly is found quickly.
     """
     report = ExploreReport(seed=seed)
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     with ExplorerDatabase(url) as database:
         report.server_version = database.server_version
-        runs = [
+        searches = [
             ProgramSearch(
                 database, name, max_preemptions=max_preemptions, seed=seed, shrinks=shrinks
             )
             for name in programs or PROGRAMS
         ]
-        report.programs = [run.report for run in runs]
+        report.programs = [search.report for search in searches]
         for limit in range(_SLICE, max_interleavings + _SLICE, _SLICE):
-            for run in runs:
-                run.go_on(min(limit, max_interleavings), deadline, on_interleaving)
+            for search in searches:
+                search.advance(min(limit, max_interleavings), deadline, on_interleaving)
                 if report.counterexample is not None or _is_past(deadline):
                     return report
-            if all(run.is_exhausted for run in runs):
+            if all(search.is_exhausted for search in searches):
                 break
     return report
 
@@ -133,7 +134,7 @@ def _is_past(deadline: float | None) -> bool:
 def run_interleaving(
     database: ExplorerDatabase, program: str, decide: Decide, *, with_steps: bool = False
 ) -> JudgedExecution:
-    """One interleaving from a clean slate to its judgement."""
+    """Execute one interleaving in an empty database, and judge it."""
     execution = ProgramExecution(database)
     PROGRAMS[program](execution)
     record = execution.run(decide, with_steps=with_steps)
@@ -143,7 +144,7 @@ def run_interleaving(
     own = findings_of(Evidence(execution.history, state, writers, record, execution.declared_dead))
     counts = execution.counts
     counts["commits"] = len(state.ledger)
-    counts["lock_waits"] = len(record.waited)
+    counts["lock_waits"] = len(record.lock_waits)
     counts["takeovers"] = sum(
         claim.outcome is Phase.OK and claim.process != FINISHER and (claim.token or 0) > 1
         for claim in execution.history.operations(Verb.CLAIM)
@@ -152,6 +153,8 @@ def run_interleaving(
 
 
 class ProgramSearch:
+    """The search through one program's interleavings."""
+
     def __init__(
         self,
         database: ExplorerDatabase,
@@ -171,16 +174,16 @@ class ProgramSearch:
 
     @property
     def is_exhausted(self) -> bool:
-        """There is hardly anything new to be found at random."""
+        """Whether random interleavings have stopped yielding new ones."""
         return self._duplicates_in_a_row > _DUPLICATES_IN_A_ROW
 
-    def go_on(
+    def advance(
         self,
         max_interleavings: int,
         deadline: float | None,
         on_interleaving: Callable[[ProgramReport], None] | None,
     ) -> None:
-        """Until it has tried so many different interleavings in all."""
+        """Search until `max_interleavings` different ones were tried in all."""
         report, began = self.report, time.monotonic()
         while report.interleavings < max_interleavings and not self.is_exhausted:
             is_new = self._try_next(report.executed)
@@ -193,16 +196,16 @@ class ProgramSearch:
         report.complete_bound = self._frontier.complete_bound
 
     def _try_next(self, number: int) -> bool:
-        """Whether the interleaving was a new one."""
+        """Execute one interleaving; return whether it was a new one."""
         prefix = self._frontier.next_prefix()
         decide = (
             RandomInterleaving(self._seed * 1_000_003 + number)
             if prefix is None
             else FollowInterleaving(prefix)
         )
-        outcome = run_interleaving(self._database, self.report.name, decide)
+        execution = run_interleaving(self._database, self.report.name, decide)
         self.report.executed += 1
-        record = outcome.record
+        record = execution.record
         if prefix is not None:
             self._frontier.add_alternatives(prefix, record.decisions)
         if record.interleaving in self._seen:
@@ -210,17 +213,17 @@ class ProgramSearch:
         self._seen.add(record.interleaving)
         report = self.report
         report.interleavings += 1
-        report.counts += outcome.counts
+        report.counts += execution.counts
         report.most_preemptions = max(report.most_preemptions, record.preemptions)
-        if outcome.findings:
-            told = self._shortest(outcome) if self._shrinks else outcome
+        if execution.findings:
+            shown = self._shortest(execution) if self._shrinks else execution
             report.counterexample = Counterexample(
-                report.name, told.record.interleaving, self._seed, report.interleavings, told
+                report.name, shown.record.interleaving, self._seed, report.interleavings, shown
             )
         return True
 
     def _shortest(self, found: JudgedExecution) -> JudgedExecution:
-        """The violation in as few steps as can be, step by step."""
+        """The violation with fewer steps, each recorded in words."""
 
         def attempt(interleaving: Interleaving) -> JudgedExecution:
             return run_interleaving(
@@ -228,7 +231,7 @@ class ProgramSearch:
             )
 
         smallest = shrink(found, attempt)
-        outcome = attempt(smallest.record.interleaving)
-        if outcome.broken_rules & found.broken_rules:
-            return outcome
-        return found  # it does not repeat itself, which is worth knowing too
+        execution = attempt(smallest.record.interleaving)
+        if execution.broken_rules & found.broken_rules:
+            return execution
+        return found  # the violation is not reproducible, so there is nothing to shrink

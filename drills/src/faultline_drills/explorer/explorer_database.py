@@ -1,4 +1,4 @@
-"""The scratch database in which interleavings are record, one after the other, each from a clean slate."""
+"""The scratch database in which interleavings are executed, emptied before each one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recording.database_state import DatabaseState
 from faultline_drills.recording.tables import install_tables, read_database_state
 
-# The guards stay as they are: what may remove ledger entries is retention, and this plays its part.
-_WIPE = """
+# The guards stay enabled: only retention may delete ledger entries, so this acts as retention.
+_DELETE_ALL = """
     SELECT set_config('faultline.verb', 'retention', true);
     DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
     DELETE FROM drill.effects; DELETE FROM drill.transitions; DELETE FROM drill.committed_steps
 """
 _VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.transitions, drill.committed_steps"
-_VACUUM_EVERY = 500
-_END_MILLISECONDS = 10_000
+_VACUUM_EVERY = 500  # resets
+_TERMINATION_MILLISECONDS = 10_000
 
-# The writer of a transition: its session bears the actor's name.
+# The writer of a transition: the session's application name begins with the actor's name.
 _WRITER_COLUMN = """
     ALTER TABLE drill.transitions
     ADD COLUMN writer text DEFAULT current_setting('application_name')
@@ -39,7 +39,7 @@ _JOBS = """
 
 @dataclass(frozen=True, slots=True)
 class TransitionWriters:
-    """By the order of a step in the trail: the actor that took it."""
+    """The actor that made each transition, by the transition's order."""
 
     by_order: Mapping[int, str]
 
@@ -48,13 +48,15 @@ class TransitionWriters:
 
 
 class ExplorerDatabase:
-    """Sessions are kept from one interleaving to the next; opening one costs as much as an interleaving."""
+    """Keeps its sessions between interleavings: opening one costs as much as an execution."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._sessions: dict[tuple[str, str], SteppedSession] = {}
-        self._wiped = 0
-        self.setup = connect(url, application_name="setup drill")  # sets the scene, and ends it
+        self._resets = 0
+        self.setup = connect(
+            url, application_name="setup drill"
+        )  # for setup and for finishing jobs
         self._observer = connect(url, application_name="observer drill")
         self.setup.execute("SET synchronous_commit = off")
         found = self.setup.execute("SELECT to_regclass('drill.transitions') IS NULL").fetchone()
@@ -85,18 +87,19 @@ class ExplorerDatabase:
     def sessions_of(self, owner: str) -> list[SteppedSession]:
         return [session for (name, _), session in self._sessions.items() if name == owner]
 
-    def clear(self) -> None:
+    def reset(self) -> None:
+        """Delete all jobs and reset all sessions."""
         for session in self._sessions.values():
             session.reset()
-        self.setup.execute(_WIPE)
-        self._wiped += 1
-        if self._wiped % _VACUUM_EVERY == 0:
+        self.setup.execute(_DELETE_ALL)
+        self._resets += 1
+        if self._resets % _VACUUM_EVERY == 0:
             self.setup.execute(_VACUUM)
 
-    # ── looking on ───────────────────────────────────────────────────────────────────────────────
+    # ── observing ────────────────────────────────────────────────────────────────────────────────
 
     def blocked(self, pids: Sequence[int]) -> set[int]:
-        """Those among them that wait for a lock which one of the actors holds."""
+        """The backends among `pids` that wait for a lock which an actor holds."""
         rows = self._observer.execute(_BLOCKED, [list(pids), self._actors_pids()]).fetchall()
         return {pid for (pid,) in rows}
 
@@ -110,10 +113,13 @@ class ExplorerDatabase:
         return found
 
     def end_sessions(self, owner: str) -> None:
-        """As the death of their process does. One that is inside a query is really ended; of another the
-        server would do no more than end its transaction."""
+        """End the owner's sessions as the death of its process would.
+
+        A session inside a query is terminated. For an idle one, PostgreSQL would only roll back its
+        transaction, so this does the same and keeps the connection.
+        """
         for session in self.sessions_of(owner):
-            if session.is_under_way:
+            if session.is_executing:
                 self.terminate(session)
             else:
                 session.end_transaction()
@@ -123,11 +129,13 @@ class ExplorerDatabase:
             self.end_backend(session.backend_pid)
 
     def end_backend(self, pid: int) -> None:
-        """Returns when it is gone, and its transaction with it."""
-        self._observer.execute("SELECT pg_terminate_backend(%s, %s)", [pid, _END_MILLISECONDS])
+        """Terminate the backend and wait until its transaction is rolled back."""
+        self._observer.execute(
+            "SELECT pg_terminate_backend(%s, %s)", [pid, _TERMINATION_MILLISECONDS]
+        )
 
     def describe_jobs(self) -> str:
-        """How every job stands now, in a few words."""
+        """The state of every job, in a few words."""
         rows = self._observer.execute(_JOBS).fetchall()
         return " | ".join(_describe(*row) for row in rows)
 

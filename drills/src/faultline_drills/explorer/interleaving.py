@@ -1,4 +1,4 @@
-"""Interleavings as plain data: who was let through when, and who else could have been. Pure."""
+"""Interleavings as plain data: which actor took each turn, and which others could have. Pure."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ Interleaving = tuple[str, ...]  # one actor's name for each decision
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One turn: who could have taken it, who did, and whose turn went on until then."""
+    """One turn: the actors that could take it, the one that was chosen, and the one before it."""
 
     runnable: tuple[str, ...]
     chosen: str
-    current: str | None  # who moved last, if it can move on
+    current: str | None  # the actor that moved last, if it can move again
 
     def preempts(self, choice: str) -> bool:
-        """Taking the turn from somebody who could go on. After a wait or an end, nobody is preempted."""
+        """Whether `choice` takes the turn from an actor that could continue.
+
+        After an actor waits for a lock or ends, choosing another one is no preemption.
+        """
         return self.current is not None and choice != self.current
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened at one turn, for people to read."""
+    """What happened at one turn, in words for a timeline."""
 
     actor: str
     action: str
     result: str = ""
-    jobs: str = ""  # the jobs afterwards, as everybody else sees them
+    jobs: str = ""  # the jobs afterwards, as other sessions see them
     token: int | None = None
 
 
 @dataclass(slots=True)
 class ExecutionRecord:
+    """What happened while one interleaving was executed."""
+
     decisions: list[Decision] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    waited: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # who, and at which step, for a lock
+    lock_waits: list[tuple[str, str]] = field(default_factory=list)  # actor and step
     is_deadlocked: bool = False
     errors: list[tuple[str, BaseException]] = field(default_factory=list)
 
@@ -52,13 +55,16 @@ class ExecutionRecord:
 
 
 class FollowInterleaving:
-    """Decides by an interleaving, and where that ends, or asks for somebody who cannot move, lets the current
-    actor go on; else the first in line."""
+    """Chooses actors in a given order.
+
+    Where the order ends, or names an actor that cannot move, the current actor continues; if it
+    cannot, the first runnable actor is chosen.
+    """
 
     def __init__(self, interleaving: Sequence[str] = ()) -> None:
-        self._vector = interleaving
+        self._interleaving = interleaving
 
     def __call__(self, turn: int, runnable: tuple[str, ...], current: str | None) -> str:
-        if turn < len(self._vector) and self._vector[turn] in runnable:
-            return self._vector[turn]
+        if turn < len(self._interleaving) and self._interleaving[turn] in runnable:
+            return self._interleaving[turn]
         return current if current is not None else runnable[0]

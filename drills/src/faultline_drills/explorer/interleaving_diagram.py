@@ -1,4 +1,4 @@
-"""An interleaving as a picture: one lane per actor, time downwards. An SVG, built from strings. Pure."""
+"""Draws an interleaving as an SVG: one lane per actor, time downwards. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STYLE = (
 )
 
 
-def draw(steps: Sequence[Step], *, title: str, violation: str) -> str:
+def draw_interleaving(steps: Sequence[Step], *, title: str, violation: str) -> str:
     lanes = list(dict.fromkeys(step.actor for step in steps))
     width = _LEFT + _LANE * len(lanes) + _STATE
     height = _TOP + _ROW * len(steps) + 24
@@ -27,7 +27,9 @@ def draw(steps: Sequence[Step], *, title: str, violation: str) -> str:
         f'<rect x="0" y="0" width="{width}" height="{height}" style="fill:#fff;stroke:none"/>',
         _text(_LEFT, 24, title, "name"),
         _text(_LEFT, 44, violation, "bad"),
-        _text(_LEFT + _LANE * len(lanes), _TOP - 20, "the jobs, as everybody sees them", "name"),
+        _text(
+            _LEFT + _LANE * len(lanes), _TOP - 20, "the jobs, as other sessions see them", "name"
+        ),
     ]
     for lane, actor in enumerate(lanes):
         x = _LEFT + _LANE * lane
@@ -50,8 +52,8 @@ def _step(row: int, step: Step, lanes: list[str]) -> list[str]:
     ]
 
 
-def _text(x: int, y: int, said: str, kind: str = "") -> str:
-    return f'<text class="{kind}" x="{x}" y="{y}">{escape(said)}</text>'
+def _text(x: int, y: int, text: str, kind: str = "") -> str:
+    return f'<text class="{kind}" x="{x}" y="{y}">{escape(text)}</text>'
 
 
 def _short(text: str, limit: int) -> str:

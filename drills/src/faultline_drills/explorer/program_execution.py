@@ -1,4 +1,4 @@
-"""One interleaving's cast: who takes part, what they were told, and what is left to whoever comes next."""
+"""One execution of a program: its actors and sessions, its history, and the jobs left over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recording.history import History, Phase, Verb
 
 QUEUE = "explorer"
-LEASE_SECONDS = 600.0  # no lease runs out by itself: the clock is an actor
+LEASE_SECONDS = 600.0  # leases expire only when the clock actor says so
 FINISHER = "finisher"
 _COMMIT_STEPS = ("COMMIT", "commits a batch")
 _MAX_ROUNDS = 6  # a job has at most five attempts
@@ -31,10 +31,10 @@ _END_EVERY_LEASE = """
 
 
 class ProgramExecution:
-    """What a program fills before the curtain, and the judge reads after it."""
+    """A program adds jobs and actors to it; after the run the rules read its history and counts."""
 
     def __init__(self, database: ExplorerDatabase) -> None:
-        database.clear()
+        database.reset()
         self.database = database
         self.history = History()
         self.counts: Counter[str] = Counter()
@@ -43,10 +43,10 @@ class ProgramExecution:
         self._events: SimpleQueue[tuple[StepPermit, ActorEvent]] = SimpleQueue()
         self._actors: list[ActorThread] = []
 
-    # ── before ───────────────────────────────────────────────────────────────────────────────────
+    # ── setup ────────────────────────────────────────────────────────────────────────────────────
 
     def enqueue(self, count: int = 1, *, parts: int = 1, max_attempts: int = 5) -> list[UUID]:
-        """Jobs whose effect has so many rows; 0 for jobs that the worker commits by itself."""
+        """Enqueue jobs whose effect has `parts` rows; 0 for jobs that the worker commits by itself."""
         statement = protocol.enqueue_many(
             "explored",
             [{"parts": parts}] * count,
@@ -61,7 +61,7 @@ class ProgramExecution:
         return ids
 
     def claimed(self, worker: str, count: int = 1) -> list[Claim]:
-        """What a worker holds when the curtain rises, in the order of the jobs."""
+        """Claim jobs for a worker before the run starts, in the order of the jobs."""
         return sorted(self.claim_for(worker, count), key=lambda claim: claim.job_id)
 
     def claim_for(self, worker: str, count: int) -> list[Claim]:
@@ -75,10 +75,10 @@ class ProgramExecution:
         self.history.record(worker, Verb.CLAIM, job=str(claim.job_id), token=claim.fencing_token)
 
     def add(
-        self, name: str, part: Callable[[], None], is_ready: Callable[[], bool] = lambda: True
+        self, name: str, actions: Callable[[], None], is_ready: Callable[[], bool] = lambda: True
     ) -> StepPermit:
         permit = StepPermit(name, self._events)
-        self._actors.append(ActorThread(name, part, permit, is_ready))
+        self._actors.append(ActorThread(name, actions, permit, is_ready))
         return permit
 
     def actor(self, name: str) -> ActorThread:
@@ -92,19 +92,19 @@ class ProgramExecution:
         session.permit = self.permit_of(owner)
         return session
 
-    # ── the interleaving ─────────────────────────────────────────────────────────────────────────────
+    # ── run ──────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, decide: Decide, *, with_steps: bool = False) -> ExecutionRecord:
         describe_jobs = self.database.describe_jobs if with_steps else None
-        performance = StepScheduler(
+        scheduler = StepScheduler(
             self._actors, self._events, self.database.blocked, describe_jobs=describe_jobs
         )
-        return performance.run(decide)
+        return scheduler.run(decide)
 
     # ── after ────────────────────────────────────────────────────────────────────────────────────
 
     def finish(self, record: ExecutionRecord) -> None:
-        """Whoever comes next finishes what is left, with nothing but the protocol."""
+        """Deliver delayed messages, then claim and commit the jobs that are left."""
         conn = self.database.setup
         for actor in self._actors:
             for session in self.database.sessions_of(actor.name):
@@ -121,9 +121,9 @@ class ProgramExecution:
             claims = self.claim_for(FINISHER, 10)
             for claim in claims:
                 self._finish_job(claim)
-            if claims and record.steps:  # somebody reads along
+            if claims and record.steps:  # the steps are being recorded
                 step = Step(
-                    FINISHER, "claims and commits what is left", "", self.database.describe_jobs()
+                    FINISHER, "claims and commits the rest", "", self.database.describe_jobs()
                 )
                 record.steps.append(step)
 

@@ -1,6 +1,7 @@
-"""The stories that are explored: small casts whose every meeting on a job's row is worth a look.
+"""The programs that are explored: a few actors that compete for the rows of one or two jobs.
 
-Each function sets the scene; its docstring is the story. Who moves when is the explorer's business.
+Each function adds the jobs and actors; its docstring says what they do. The explorer chooses the
+order of their steps.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from faultline_drills.explorer.worker_actor import (
     Handler,
     WorkerActor,
     add_heartbeat,
-    in_a_transaction_of_its_own,
-    in_its_transaction,
-    in_one_snapshot,
-    in_vain,
-    with_a_step_before,
+    fails,
+    in_job_transaction,
+    in_own_transaction,
+    in_repeatable_read,
+    with_fenced_step,
     without_writes,
 )
 
@@ -32,89 +33,93 @@ def program(function: Program) -> Program:
     return function
 
 
-def story_of(name: str) -> str:
+def description_of(name: str) -> str:
     return " ".join((PROGRAMS[name].__doc__ or "").split())
 
 
-# ── parts ────────────────────────────────────────────────────────────────────────────────────────
+# ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def works(handler: Handler, *, rounds: int = 1) -> Callable[[WorkerActor], None]:
-    def part(worker: WorkerActor) -> None:
+    def act(worker: WorkerActor) -> None:
         for _ in range(rounds):
             for job in worker.claim():
                 worker.attempt(job, handler)
 
-    return part
+    return act
 
 
 def holder(
     execution: ProgramExecution, name: str, handler: Handler, *, count: int = 1
 ) -> WorkerActor:
-    """A worker that holds its jobs when the curtain rises."""
+    """Add a worker that already holds its jobs."""
 
-    def part(worker: WorkerActor) -> None:
+    def act(worker: WorkerActor) -> None:
         worker.attempt_all(jobs, handler)
 
-    worker = WorkerActor(execution, name, part)
+    worker = WorkerActor(execution, name, act)
     jobs = [worker.hold(claim) for claim in execution.claimed(name, count)]
     return worker
 
 
-# ── takeover ────────────────────────────────────────────────────────────────────────────────────
+# ── takeovers ───────────────────────────────────────────────────────────────────────────────────
 
 
 @program
 def takeover(execution: ProgramExecution) -> None:
-    """A worker holds a job, the lease runs out, and another worker takes the job over."""
+    """A worker's lease expires, and another worker takes its job over."""
     execution.enqueue()
-    holder(execution, "w1", in_its_transaction)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    holder(execution, "w1", in_job_transaction)
+    WorkerActor(execution, "w2", works(in_job_transaction))
     actors.add_clock(execution)
 
 
 @program
 def own_transaction(execution: ProgramExecution) -> None:
-    """The first worker commits in a transaction that its handler owns, while a reconciler gives the job
-    back and another worker takes it."""
+    """A worker commits in its handler's transaction while its job is taken over.
+
+    A reconciler requeues the job, and another worker claims it.
+    """
     execution.enqueue()
-    holder(execution, "w1", in_a_transaction_of_its_own)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    holder(execution, "w1", in_own_transaction)
+    WorkerActor(execution, "w2", works(in_job_transaction))
     actors.add_reconciler(execution)
     actors.add_clock(execution)
 
 
 @program
 def three_workers(execution: ProgramExecution) -> None:
-    """Three workers want one job, and its lease runs out twice."""
+    """Three workers compete for one job, whose lease expires twice."""
     execution.enqueue()
-    WorkerActor(execution, "w1", works(in_its_transaction))
-    WorkerActor(execution, "w2", works(in_its_transaction))
-    WorkerActor(execution, "w3", works(in_a_transaction_of_its_own))
+    WorkerActor(execution, "w1", works(in_job_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
+    WorkerActor(execution, "w3", works(in_own_transaction))
     actors.add_clock(execution, times=2)
 
 
 @program
 def heartbeat(execution: ProgramExecution) -> None:
-    """A heartbeat races with the reconciler that wants to give its job back, and with its own worker's
-    commit; another worker waits for the job."""
+    """A heartbeat competes with a reconciler and with its worker's commit.
+
+    Another worker waits for the job.
+    """
     execution.enqueue()
-    worker = holder(execution, "w1", in_its_transaction)
+    worker = holder(execution, "w1", in_job_transaction)
     add_heartbeat(worker, beats=2)
     actors.add_clock(execution)
     actors.add_reconciler(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def late_heartbeat(execution: ProgramExecution) -> None:
-    """A worker that has lost its job goes on renewing it, while the next one holds it."""
+    """A worker that lost its job goes on renewing it while the next worker holds it."""
     execution.enqueue()
     worker = WorkerActor(execution, "w1", lambda worker: None)
     for claim in execution.claimed("w1"):
         worker.hold(claim)
     add_heartbeat(worker, beats=2)
-    WorkerActor(execution, "w2", works(in_a_transaction_of_its_own))
+    WorkerActor(execution, "w2", works(in_own_transaction))
     actors.add_clock(execution, times=2)
 
 
@@ -122,14 +127,14 @@ def late_heartbeat(execution: ProgramExecution) -> None:
 def stale_failure_report(execution: ProgramExecution) -> None:
     """A worker reports a failure after its job was taken over."""
     execution.enqueue()
-    holder(execution, "w1", in_vain)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    holder(execution, "w1", fails)
+    WorkerActor(execution, "w2", works(in_job_transaction))
     actors.add_clock(execution)
 
 
 @program
 def late_release(execution: ProgramExecution) -> None:
-    """A worker that is told to leave hands its job back after it was taken over."""
+    """A stopping worker releases its job after it was taken over."""
     execution.enqueue()
 
     def leaves(worker: WorkerActor) -> None:
@@ -138,15 +143,15 @@ def late_release(execution: ProgramExecution) -> None:
 
     worker = WorkerActor(execution, "w1", leaves)
     jobs = [worker.hold(claim) for claim in execution.claimed("w1")]
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
     actors.add_clock(execution)
 
 
 @program
 def repeatable_read(execution: ProgramExecution) -> None:
-    """A worker commits at REPEATABLE READ while its heartbeat renews and an operator wants to cancel."""
+    """A worker commits at REPEATABLE READ during a heartbeat and a cancellation."""
     execution.enqueue()
-    worker = holder(execution, "w1", in_one_snapshot)
+    worker = holder(execution, "w1", in_repeatable_read)
     add_heartbeat(worker)
     actors.add_operator(execution, "cancel", in_transaction=True)
     actors.add_clock(execution)
@@ -154,19 +159,21 @@ def repeatable_read(execution: ProgramExecution) -> None:
 
 @program
 def mistaken_for_dead(execution: ProgramExecution) -> None:
-    """A reconciler takes a living worker for dead and gives its job away in a transaction of its own,
-    while the worker commits."""
+    """A reconciler requeues the job of a living worker while the worker commits.
+
+    It takes the worker for dead, and acts in its own transaction.
+    """
     execution.enqueue()
-    holder(execution, "w1", in_a_transaction_of_its_own)
+    holder(execution, "w1", in_own_transaction)
     actors.add_mistaken_reconciler(execution, "w1")
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def reconcilers(execution: ProgramExecution) -> None:
-    """Three reconcilers meet over one expired lease, while its worker commits."""
+    """Three reconcilers find one expired lease while its worker commits."""
     execution.enqueue()
-    holder(execution, "w1", in_its_transaction)
+    holder(execution, "w1", in_job_transaction)
     actors.add_clock(execution)
     actors.add_reconciler(execution, "reconciler-1")
     actors.add_reconciler(execution, "reconciler-2")
@@ -178,19 +185,21 @@ def reconcilers(execution: ProgramExecution) -> None:
 
 @program
 def cancel(execution: ProgramExecution) -> None:
-    """An operator cancels the job in a transaction of theirs, while a worker commits it."""
+    """An operator cancels a job in a transaction while a worker commits it."""
     execution.enqueue()
-    holder(execution, "w1", in_a_transaction_of_its_own)
+    holder(execution, "w1", in_own_transaction)
     actors.add_operator(execution, "cancel", in_transaction=True)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def cancel_expired(execution: ProgramExecution) -> None:
-    """An operator cancels a job whose lease has run out, while a reconciler gives it back and its
-    worker reports a failure."""
+    """An operator cancels a job whose lease has expired.
+
+    Meanwhile a reconciler requeues the job and its worker reports a failure.
+    """
     execution.enqueue()
-    holder(execution, "w1", in_vain)
+    holder(execution, "w1", fails)
     actors.add_clock(execution)
     actors.add_operator(execution, "cancel", in_transaction=True)
     actors.add_reconciler(execution)
@@ -198,18 +207,18 @@ def cancel_expired(execution: ProgramExecution) -> None:
 
 @program
 def retry(execution: ProgramExecution) -> None:
-    """An operator cancels a job and has it run again, while its first worker still tries to commit."""
+    """An operator cancels and retries a job while its first worker tries to commit."""
     execution.enqueue()
-    holder(execution, "w1", in_its_transaction)
+    holder(execution, "w1", in_job_transaction)
     actors.add_operator(execution, "cancel", "retry")
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def last_attempt(execution: ProgramExecution) -> None:
-    """The lease of a job's last attempt runs out: it is buried or committed, never both."""
+    """The lease of a last attempt expires: the job becomes dead or commits, never both."""
     execution.enqueue(max_attempts=1)
-    holder(execution, "w1", in_its_transaction)
+    holder(execution, "w1", in_job_transaction)
     actors.add_clock(execution)
     actors.add_reconciler(execution)
     actors.add_operator(execution, "retry")
@@ -217,11 +226,11 @@ def last_attempt(execution: ProgramExecution) -> None:
 
 @program
 def idempotency_key(execution: ProgramExecution) -> None:
-    """Three producers submit one piece of work under one key, two of them in transactions of theirs."""
+    """Three producers enqueue one job under one key, two of them in transactions."""
     actors.add_producer(execution, "producer-1", "order-1", in_transaction=True)
     actors.add_producer(execution, "producer-2", "order-1", in_transaction=True)
     actors.add_producer(execution, "producer-3", "order-1")
-    WorkerActor(execution, "w1", works(in_a_transaction_of_its_own))
+    WorkerActor(execution, "w1", works(in_own_transaction))
 
 
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────
@@ -229,8 +238,7 @@ def idempotency_key(execution: ProgramExecution) -> None:
 
 @program
 def batch(execution: ProgramExecution) -> None:
-    """A worker commits two jobs as one batch, while the lease of one of them runs out and another
-    worker takes it."""
+    """A worker commits two jobs in a batch while one of them is taken over."""
     execution.enqueue(2, parts=0)
     holder(execution, "w1", without_writes, count=2)
     actors.add_clock(execution, only=0)
@@ -239,7 +247,7 @@ def batch(execution: ProgramExecution) -> None:
 
 @program
 def batch_and_heartbeat(execution: ProgramExecution) -> None:
-    """A batch is committed while its worker's heartbeat renews and an operator holds one of the rows."""
+    """A batch commits during a heartbeat, while an operator locks one of its rows."""
     execution.enqueue(2, parts=0)
     worker = holder(execution, "w1", without_writes, count=2)
     add_heartbeat(worker)
@@ -249,16 +257,16 @@ def batch_and_heartbeat(execution: ProgramExecution) -> None:
 
 @program
 def three_claimants(execution: ProgramExecution) -> None:
-    """Three workers claim two jobs, one of them inside a transaction of its own."""
+    """Three clients claim two jobs, one of them inside its own transaction."""
     execution.enqueue(2)
-    WorkerActor(execution, "w1", works(in_its_transaction))
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w1", works(in_job_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
     actors.add_sql_client(execution, "psql")
 
 
 @program
 def sql_clients(execution: ProgramExecution) -> None:
-    """Two clients with nothing but SQL claim inside transactions, and the lease runs out."""
+    """Two clients with nothing but SQL claim inside transactions; the lease expires."""
     execution.enqueue()
     actors.add_sql_client(execution, "psql-1")
     actors.add_sql_client(execution, "psql-2")
@@ -267,21 +275,21 @@ def sql_clients(execution: ProgramExecution) -> None:
 
 @program
 def repeated_commit(execution: ProgramExecution) -> None:
-    """A client sends its commit again whatever it was told, and its job is taken over meanwhile."""
+    """A client repeats its commit whatever the reply was; its job is taken over."""
     execution.enqueue()
     (claim,) = execution.claimed("w1")
     actors.add_repeating_client(execution, "w1", claim)
     actors.add_clock(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
-def takeover_after_fenced_step(execution: ProgramExecution) -> None:
-    """A handler commits a fenced step in the middle of its job; the lease runs out around it."""
+def fenced_step(execution: ProgramExecution) -> None:
+    """A handler commits a fenced step in mid-job; the lease expires around it."""
     execution.enqueue()
-    holder(execution, "w1", with_a_step_before)
+    holder(execution, "w1", with_fenced_step)
     actors.add_clock(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 # ── faults ───────────────────────────────────────────────────────────────────────────────────────
@@ -289,48 +297,50 @@ def takeover_after_fenced_step(execution: ProgramExecution) -> None:
 
 @program
 def crash(execution: ProgramExecution) -> None:
-    """A worker is killed at any of its steps, from its claim on; another one takes over."""
+    """A worker is killed at any step from its claim on; another worker takes over."""
     execution.enqueue()
-    WorkerActor(execution, "w1", works(in_its_transaction))
+    WorkerActor(execution, "w1", works(in_job_transaction))
     actors.add_killer(execution, ["w1"])
     actors.add_clock(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def ended_session(execution: ProgramExecution) -> None:
-    """The server ends a worker's session at any step; the worker lives on and settles its attempt."""
+    """PostgreSQL ends a worker's session at any step; the worker settles its attempt."""
     execution.enqueue()
-    holder(execution, "w1", in_its_transaction)
+    holder(execution, "w1", in_job_transaction)
     actors.add_session_killer(execution, "w1")
     actors.add_clock(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def lost_reply(execution: ProgramExecution) -> None:
-    """The answer to a COMMIT is lost, and the worker finds out what became of it."""
+    """The reply to a COMMIT is lost; the worker finds out whether it committed."""
     execution.enqueue()
-    holder(execution, "w1", in_its_transaction)
+    holder(execution, "w1", in_job_transaction)
     actors.add_network_fault(execution, "w1", RoundTripFault.LOSE_REPLY, at="COMMIT")
     actors.add_clock(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def late_commit(execution: ProgramExecution) -> None:
-    """A worker loses its connection when it sends its COMMIT, which arrives while it settles the
-    attempt, unless an administrator ends the session first."""
+    """A COMMIT whose connection was lost arrives while the worker settles its attempt.
+
+    An administrator may end the session before it arrives.
+    """
     execution.enqueue()
-    holder(execution, "w1", in_a_transaction_of_its_own)
+    holder(execution, "w1", in_own_transaction)
     actors.add_network_fault(execution, "w1", RoundTripFault.DELIVER_LATE, at="COMMIT")
     actors.add_delayed_session_killer(execution, "w1")
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))
 
 
 @program
 def lost_batch(execution: ProgramExecution) -> None:
-    """The answer to a batch is lost, and the committer sends the batch again."""
+    """The reply to a batch is lost, and the committer sends the batch again."""
     execution.enqueue(2, parts=0)
     holder(execution, "w1", without_writes, count=2)
     actors.add_network_fault(
@@ -354,10 +364,12 @@ def late_batch(execution: ProgramExecution) -> None:
 
 @program
 def any_lost_reply(execution: ProgramExecution) -> None:
-    """Any one answer is lost, from that to the claim on: then nobody knows of the lease until it runs
-    out."""
+    """One reply is lost, that to the claim or any later one.
+
+    If it is the claim's, no worker knows of the lease until it expires.
+    """
     execution.enqueue()
-    WorkerActor(execution, "w1", works(in_its_transaction))
+    WorkerActor(execution, "w1", works(in_job_transaction))
     actors.add_network_fault(execution, "w1", RoundTripFault.LOSE_REPLY)
     actors.add_clock(execution)
-    WorkerActor(execution, "w2", works(in_its_transaction))
+    WorkerActor(execution, "w2", works(in_job_transaction))

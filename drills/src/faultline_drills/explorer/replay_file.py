@@ -1,4 +1,4 @@
-"""A violation as a file: what was found, and all that is needed to see it again."""
+"""Saves a violation as a file, and executes its interleaving again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from faultline.errors import InvalidInput
 from faultline_drills.explorer.explorer import Counterexample, JudgedExecution, run_interleaving
 from faultline_drills.explorer.explorer_database import ExplorerDatabase
 from faultline_drills.explorer.interleaving import FollowInterleaving, Interleaving
-from faultline_drills.explorer.programs import PROGRAMS, story_of
+from faultline_drills.explorer.programs import PROGRAMS, description_of
 
 _FORMAT = 1
 
@@ -27,7 +27,7 @@ class Replay:
     subject: str
     interleaving: Interleaving
     seed: int
-    rules: tuple[str, ...]  # that it broke when it was found
+    rules: tuple[str, ...]  # broken when it was found
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class ReplayResult:
 
 
 def save(found: Counterexample, path: Path, *, subject: str, server_version: str) -> None:
-    outcome = found.execution
+    execution = found.execution
     facts: dict[str, Any] = {
         "format": _FORMAT,
         "program": found.program,
-        "story": story_of(found.program),
+        "description": description_of(found.program),
         "subject": subject,
         "interleaving": list(found.interleaving),
         "seed": found.seed,
         "found_after": found.found_after,
-        "rules": sorted(outcome.broken_rules),
-        "findings": [asdict(finding) for finding in outcome.findings],
+        "rules": sorted(execution.broken_rules),
+        "findings": [asdict(finding) for finding in execution.findings],
         "versions": {
             "faultline": __version__,
             "commit": _commit(),
@@ -59,8 +59,8 @@ def save(found: Counterexample, path: Path, *, subject: str, server_version: str
             "python": platform.python_version(),
             "psycopg": psycopg.__version__,
         },
-        "steps": [asdict(step) for step in outcome.record.steps],
-        "history": [asdict(entry) for entry in outcome.history.entries],
+        "steps": [asdict(step) for step in execution.record.steps],
+        "history": [asdict(entry) for entry in execution.history.entries],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(facts, indent=1, default=str) + "\n")
@@ -82,21 +82,24 @@ def load(path: Path) -> Replay:
             hint="faultline drill explore --save-to DIR writes one when it finds a violation",
         ) from None
     if replay.program not in PROGRAMS:
-        raise InvalidInput(f"{path}: there is no program {replay.program!r} in this version")
+        raise InvalidInput(
+            f"{path}: there is no program {replay.program!r} in this version",
+            hint="faultline drill explore --list names the programs",
+        )
     return replay
 
 
 def replay_interleaving(url: str, replay: Replay) -> ReplayResult:
-    """In a scratch database that has the subject's schema."""
+    """Execute the saved interleaving in a scratch database with the subject's schema."""
     with ExplorerDatabase(url) as database:
-        outcome = run_interleaving(
+        execution = run_interleaving(
             database, replay.program, FollowInterleaving(replay.interleaving), with_steps=True
         )
-    return ReplayResult(replay, outcome)
+    return ReplayResult(replay, execution)
 
 
 def _commit() -> str | None:
-    """Of the checkout that this code is run from, if it is one."""
+    """The commit of the checkout that this code runs from, if any."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)

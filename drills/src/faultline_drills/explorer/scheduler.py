@@ -1,7 +1,7 @@
-"""Performs one interleaving: lets one actor at a time do one round trip, and sees who waits for whom.
+"""Executes one interleaving: permits one round trip at a time and detects lock waits.
 
-Nothing is decided by how long something takes. A round trip that does not come back is looked up in
-the server's own lock table: it either waits for another actor, or will come back.
+No decision depends on how long a round trip takes. If one does not return, the scheduler asks
+PostgreSQL's lock table: either it waits for another actor, or it will return.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from faultline_drills.explorer.interleaving import Decision, ExecutionRecord, St
 from faultline_drills.explorer.step_permit import ActorEvent, ActorKilled, StepPermit
 
 Decide = Callable[[int, tuple[str, ...], str | None], str]
-Blocked = Callable[[Sequence[int]], set[int]]  # of these backends, those that wait for one of them
+Blocked = Callable[[Sequence[int]], set[int]]  # of these backends, those that wait for an actor
 
-LOOK_AFTER_SECONDS = 0.002
-BOUND_SECONDS = 30.0
+LOCK_CHECK_SECONDS = 0.002
+TIMEOUT_SECONDS = 30.0
 MAX_TURNS = 400
 
 
-class Stuck(FaultlineError):
-    """An actor neither came back nor waits for another one: the interleaving shows nothing."""
+class ExplorerStuck(FaultlineError):
+    """An actor neither returned nor waits for another one, so the interleaving shows nothing."""
 
     code = "explorer_stuck"
 
 
 class ActorThread:
-    """A part, played in a thread of its own."""
+    """Runs one actor's actions in a thread."""
 
     def __init__(
         self,
         name: str,
-        part: Callable[[], None],
+        actions: Callable[[], None],
         permit: StepPermit,
         is_ready: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -43,43 +43,45 @@ class ActorThread:
         self.permit = permit
         self.is_ready = is_ready
         self.is_started = False
-        self.stands = False
+        self.is_waiting_for_turn = False
         self.has_ended = False
         self.error: BaseException | None = None
-        self._part = part
-        self._thread = threading.Thread(target=self._play, name=name, daemon=True)
+        self._actions = actions
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def can_move(self) -> bool:
-        return self.stands and self.is_ready()
+        return self.is_waiting_for_turn and self.is_ready()
 
     @property
-    def is_under_way(self) -> bool:
-        return self.is_started and not self.stands and not self.has_ended
+    def is_in_flight(self) -> bool:
+        return self.is_started and not self.is_waiting_for_turn and not self.has_ended
 
     def start(self) -> None:
         self.is_started = True
         self._thread.start()
 
     def move(self) -> None:
-        self.stands = False
-        self.permit.open()
+        self.is_waiting_for_turn = False
+        self.permit.grant()
 
     def join(self) -> None:
-        self._thread.join(BOUND_SECONDS)
+        self._thread.join(TIMEOUT_SECONDS)
 
-    def _play(self) -> None:
+    def _run(self) -> None:
         try:
-            self._part()
+            self._actions()
         except ActorKilled:
             pass
-        except BaseException as error:  # seen by the judge, whatever it is
+        except BaseException as error:  # a rule reports it, whatever it is
             self.error = error
         finally:
             self.permit.report_end()
 
 
 class StepScheduler:
+    """Lets actors take turns, in the order in which `decide` chooses them."""
+
     def __init__(
         self,
         actors: Sequence[ActorThread],
@@ -91,13 +93,13 @@ class StepScheduler:
         self._actors = {actor.name: actor for actor in actors}
         self._events = events
         self._blocked = blocked
-        self._describe_jobs = describe_jobs  # how the jobs stand, for a timeline
-        self._done = ExecutionRecord()
+        self._describe_jobs = describe_jobs  # the jobs' states, for a timeline
+        self._record = ExecutionRecord()
         self._waiting: set[str] = set()
 
     def run(self, decide: Decide) -> ExecutionRecord:
-        """Until everybody has ended, or nobody can move."""
-        for actor in self._actors.values():  # one by one: the order is part of the interleaving
+        """Run until every actor has ended or none can move."""
+        for actor in self._actors.values():  # one by one, for a reproducible order
             actor.start()
             self._settle()
         last: str | None = None
@@ -106,24 +108,26 @@ class StepScheduler:
             if not runnable:
                 if not self._in_flight():
                     break
-                self._done.is_deadlocked = True  # or it was over before anybody looked: see below
-                self._settle(despite_waits=True)  # the server chooses a victim
+                self._record.is_deadlocked = (
+                    True  # one that was resolved before we looked is noticed below
+                )
+                self._settle(despite_waits=True)  # PostgreSQL resolves the deadlock
                 continue
             current = last if last in runnable else None
             chosen = decide(turn, runnable, current)
-            self._done.decisions.append(Decision(runnable, chosen, current))
+            self._record.decisions.append(Decision(runnable, chosen, current))
             self._take_turn(self._actors[chosen])
             last = chosen
         else:
-            raise Stuck(f"no end after {MAX_TURNS} turns")
-        self._done.is_deadlocked |= any(a.permit.was_deadlocked for a in self._actors.values())
-        self._send_home()
-        return self._done
+            raise ExplorerStuck(f"the actors did not end within {MAX_TURNS} turns")
+        self._record.is_deadlocked |= any(a.permit.was_deadlocked for a in self._actors.values())
+        self._stop_unready()
+        return self._record
 
     def _runnable(self) -> tuple[str, ...]:
-        able = [actor for actor in self._actors.values() if actor.can_move]
-        awake = [actor for actor in able if not actor.permit.yields_turn]
-        return tuple(actor.name for actor in awake or able)
+        ready = [actor for actor in self._actors.values() if actor.can_move]
+        active = [actor for actor in ready if not actor.permit.yields_turn]
+        return tuple(actor.name for actor in active or ready)
 
     def _take_turn(self, actor: ActorThread) -> None:
         step = actor.permit.next_step
@@ -131,69 +135,71 @@ class StepScheduler:
             each.permit.yields_turn = False
         actor.move()
         self._settle()
-        if self._end_the_killed():
+        if self._end_killed_actors():
             self._settle()
-        waits = actor.is_under_way
+        waits = actor.is_in_flight
         if waits:
             self._waiting.add(actor.name)
-            self._done.waited.append((actor.name, step))
+            self._record.lock_waits.append((actor.name, step))
         self._note(actor, step, "waits for a lock" if waits else "")
         for name in sorted(self._waiting):
             other = self._actors[name]
-            if other is not actor and not other.is_under_way:
+            if other is not actor and not other.is_in_flight:
                 self._waiting.discard(name)
-                self._note(other, "goes on", "")
+                self._note(other, "continues", "")
 
-    def _note(self, actor: ActorThread, what: str, instead: str) -> None:
-        heard = actor.permit.results.copy()
+    def _note(self, actor: ActorThread, action: str, instead: str) -> None:
+        results = actor.permit.results.copy()
         actor.permit.results.clear()
         if self._describe_jobs is not None:
-            said = instead or "; ".join(heard)
-            self._done.steps.append(
-                Step(actor.name, what, said, self._describe_jobs(), actor.permit.token)
+            result = instead or "; ".join(results)
+            self._record.steps.append(
+                Step(actor.name, action, result, self._describe_jobs(), actor.permit.token)
             )
 
     def _in_flight(self) -> list[ActorThread]:
-        return [actor for actor in self._actors.values() if actor.is_under_way]
+        return [actor for actor in self._actors.values() if actor.is_in_flight]
 
-    def _end_the_killed(self) -> bool:
-        killed = [a for a in self._actors.values() if a.stands and a.permit.is_killed]
+    def _end_killed_actors(self) -> bool:
+        killed = [a for a in self._actors.values() if a.is_waiting_for_turn and a.permit.is_killed]
         for actor in killed:
             actor.move()  # to its end
         return bool(killed)
 
     def _settle(self, *, despite_waits: bool = False) -> None:
-        """Until every actor that was let through has come back, has ended, or waits for another."""
-        deadline = time.monotonic() + BOUND_SECONDS
+        """Wait until every actor in flight has returned, has ended, or waits for another actor."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         all_waited_before = False
         while in_flight := self._in_flight():
             try:
-                permit, events = self._events.get(timeout=LOOK_AFTER_SECONDS)
+                permit, event = self._events.get(timeout=LOCK_CHECK_SECONDS)
             except Empty:
                 pids = [a.permit.backend_pid for a in in_flight if a.permit.backend_pid is not None]
                 all_wait = len(pids) == len(in_flight) and self._blocked(pids) >= set(pids)
                 if all_wait and all_waited_before and not despite_waits and self._events.empty():
-                    return  # asked twice: one may be woken while the other is looked at
+                    return  # asked twice: one may have been woken while PostgreSQL looked at the other
                 all_waited_before = all_wait
                 if time.monotonic() > deadline:
                     names = ", ".join(actor.name for actor in in_flight)
-                    raise Stuck(f"neither back nor waiting for a lock: {names}") from None
+                    raise ExplorerStuck(
+                        f"neither returned nor waiting for a lock: {names}"
+                    ) from None
                 continue
             all_waited_before = False
-            self._hear(self._actors[permit.name], events)
+            self._handle(self._actors[permit.name], event)
 
-    def _hear(self, actor: ActorThread, events: ActorEvent) -> None:
-        if events is ActorEvent.ENDED:
+    def _handle(self, actor: ActorThread, event: ActorEvent) -> None:
+        if event is ActorEvent.ENDED:
             actor.has_ended = True
             if actor.error is not None:
-                self._done.errors.append((actor.name, actor.error))
+                self._record.errors.append((actor.name, actor.error))
         else:
-            actor.stands = True
+            actor.is_waiting_for_turn = True
 
-    def _send_home(self) -> None:
-        """Those that were never ready, such as a network that had nothing to deliver."""
+    def _stop_unready(self) -> None:
+        """End the actors that never became ready, such as a network with nothing to deliver."""
         for actor in self._actors.values():
-            if actor.stands:
+            if actor.is_waiting_for_turn:
                 actor.permit.is_killed = True
                 actor.move()
             actor.join()

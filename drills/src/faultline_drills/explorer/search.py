@@ -1,7 +1,7 @@
-"""Which interleavings to try: all those with few preemptions first, then some at random. Pure.
+"""Chooses which interleavings to try: those with few preemptions first, then random ones. Pure.
 
-Most bugs of concurrent programs need only one or two preemptions, so a complete search by their
-number finds them before a random one would.
+Most concurrency bugs need only one or two preemptions, so a search that is complete up to a number
+of preemptions finds them before a random search would.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from faultline_drills.explorer.interleaving import Decision, Interleaving
 
 
 class Frontier:
-    """Beginnings of interleavings that are still to be tried, by the preemptions they need."""
+    """Prefixes of interleavings that are still to be tried, by the preemptions they need."""
 
     def __init__(self, *, max_preemptions: int, seed: int) -> None:
         self._max_preemptions = max_preemptions
@@ -27,12 +27,12 @@ class Frontier:
 
     @property
     def complete_bound(self) -> int:
-        """Every interleaving with this many preemptions was tried; -1 when not even those without."""
+        """Up to this many preemptions every interleaving was tried; -1 if not even those with none."""
         unfinished = [bound for bound, prefixes in self._waiting.items() if prefixes]
         return min(unfinished, default=self._max_preemptions + 1) - 1
 
     def next_prefix(self) -> Interleaving | None:
-        """With the fewest preemptions; among those any, so that a budget cuts off no one kind."""
+        """A random one of those with the fewest preemptions, so that a budget cuts off no one kind."""
         for bound in range(self._max_preemptions + 1):
             if prefixes := self._waiting[bound]:
                 chosen = self._random.randrange(len(prefixes))
@@ -41,7 +41,7 @@ class Frontier:
         return None
 
     def add_alternatives(self, prefix: Interleaving, decisions: Sequence[Decision]) -> None:
-        """What else could have been decided after `prefix`, given what was."""
+        """Add the choices after `prefix` that `decisions` did not make."""
         cost = 0
         taken: list[str] = []
         for turn, decision in enumerate(decisions):
@@ -55,7 +55,10 @@ class Frontier:
 
 
 class RandomInterleaving:
-    """Decides by a seed. A turn is kept more often than not: uniform choices rarely let anybody far."""
+    """Chooses actors at random, from a seed.
+
+    The current actor continues more often than not: with uniform choices no actor gets far.
+    """
 
     def __init__(self, seed: int, *, switch_probability: float = 0.4) -> None:
         self._random = random.Random(seed)  # noqa: S311

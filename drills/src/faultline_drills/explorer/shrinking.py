@@ -1,4 +1,4 @@
-"""Makes a failing interleaving as short a story as it can: fewer preemptions, then fewer decisions. Pure."""
+"""Shrinks a failing interleaving: fewer preemptions, then fewer switches and decisions. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ T = TypeVar("T", bound=Shrinkable)
 
 
 def shrink(found: T, attempt: Callable[[Interleaving], T], *, max_tries: int = MAX_TRIES) -> T:
-    """The smallest interleaving near `found` that breaks one of the same rules. `attempt` performs one."""
+    """The smallest execution near `found` that breaks one of the same rules.
+
+    `attempt` executes an interleaving.
+    """
     wanted = found.broken_rules
     best = found
     tries = 0
@@ -33,10 +36,10 @@ def shrink(found: T, attempt: Callable[[Interleaving], T], *, max_tries: int = M
             if tries >= max_tries:
                 break
             tries += 1
-            outcome = attempt(candidate)
-            fails = bool(outcome.broken_rules & wanted)
-            if fails and _size(outcome.record) < _size(best.record):
-                best, improved = outcome, True
+            execution = attempt(candidate)
+            fails = bool(execution.broken_rules & wanted)
+            if fails and _size(execution.record) < _size(best.record):
+                best, improved = execution, True
                 break
     return best
 
@@ -48,8 +51,11 @@ def _size(record: ExecutionRecord) -> tuple[int, int, int]:
 
 
 def _smaller(record: ExecutionRecord) -> Iterator[Interleaving]:
-    """Beginnings first, since what follows a beginning preempts nobody; then with everything that one
-    actor does put first or last; then with two turns in the other order."""
+    """Candidates, in the order in which they are tried.
+
+    First prefixes, since no preemption follows the end of a prefix; then all turns of one actor
+    moved to the front or to the end; then two neighbouring turns swapped.
+    """
     interleaving = record.interleaving
     turns = [list(turn) for _, turn in groupby(interleaving)]
     preemptions = [

@@ -1,7 +1,7 @@
-"""A real session whose every round trip has to be let through, and may meet with a fault.
+"""A real session that waits for a permit before every round trip, and can inject a fault into it.
 
-It is an ordinary connection of the library's. Only the place where the driver waits for the server is
-replaced, so whatever code uses it runs unmodified, and nothing that it sends is missed.
+It is one of the library's ordinary connections. Only the method in which the driver waits for the
+server is replaced, so the code that uses it runs unmodified and no round trip goes unnoticed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from faultline_drills.explorer.step_permit import StepPermit
 
 
 class RoundTripFault(Enum):
-    """What the network does to the next round trip. Either way the client sees a lost connection."""
+    """What happens to a round trip. In both cases the client sees a lost connection."""
 
-    LOSE_REPLY = auto()  # it is carried out
-    DELIVER_LATE = auto()  # it is carried out when the network gets round to it
+    LOSE_REPLY = auto()  # PostgreSQL executes it now
+    DELIVER_LATE = auto()  # PostgreSQL executes it when the network actor delivers it
 
 
-class LostConnection(psycopg.OperationalError):
-    """What a client sees when its connection breaks."""
+class SimulatedConnectionLoss(psycopg.OperationalError):
+    """The error that a client gets when its connection breaks."""
 
 
 class DelayedRoundTrip:
-    """A round trip that the network still has to deliver."""
+    """A sent message that the network has not delivered yet."""
 
     def __init__(self, conn: Connection, sending: Any) -> None:
         self.backend_pid = conn.info.backend_pid
@@ -38,7 +38,7 @@ class DelayedRoundTrip:
         self._sending = sending
 
     def deliver(self) -> None:
-        """Its answer goes nowhere, and neither does a refusal; then the server sees the end of it."""
+        """Let PostgreSQL execute it, drop the reply or error, and close the connection."""
         try:
             psycopg.Connection.wait(self._conn, self._sending)
         except psycopg.Error:
@@ -49,28 +49,28 @@ class DelayedRoundTrip:
 
 
 class SteppedSession:
-    """One actor's connection for one purpose; it lasts over many interleavings, a permit over one."""
+    """One actor's connection for one purpose. It outlives an execution; its permit does not."""
 
     def __init__(self, url: str, owner: str, purpose: str) -> None:
         self._url = url
         self._name = f"{owner} {purpose}"
         self._conn: Connection | None = None
-        self.backend_pid: int | None = None  # kept, since a closed connection does not tell
+        self.backend_pid: int | None = None  # a closed connection does not tell it
         self._is_severed = False
         self.permit: StepPermit | None = None
         self.fault: RoundTripFault | None = None
-        self.fault_at: str | None = None  # the step that it waits for; None: the next one
+        self.fault_at: str | None = None  # the step it applies to; None: the next one
         self.delayed: DelayedRoundTrip | None = None
-        self.fault_steps: list[str] = []  # the steps that a fault has met
+        self.fault_steps: list[str] = []  # the steps into which a fault was injected
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether the server is at work on it: it waits for a lock."""
+    def is_executing(self) -> bool:
+        """Whether PostgreSQL is executing a query of this session: it waits for a lock."""
         conn = self._conn
         return conn is not None and conn.info.transaction_status is TransactionStatus.ACTIVE
 
     def connection(self) -> Connection:
-        """Ready for use; a new one when the last one was lost."""
+        """An open connection; a new one if the last one was lost."""
         if self._conn is not None and self._is_severed:
             self._renew(self._conn)
         if self._conn is None or self._conn.closed:
@@ -79,11 +79,11 @@ class SteppedSession:
 
     def _open(self) -> Connection:
         conn = connect(self._url, application_name=self._name)
-        conn.execute("SET synchronous_commit = off")  # no server crashes here
+        conn.execute("SET synchronous_commit = off")  # the server does not crash here
         self.backend_pid = conn.info.backend_pid
         conn.wait = partial(self._round_trip, conn)  # type: ignore[method-assign]
-        # The library cuts a refused connection through its socket. Let it believe so: to everybody
-        # else a transaction that has failed and one whose client is gone are the same.
+        # The library severs a refused connection through its socket. It is only marked as severed:
+        # other sessions see no difference between a failed transaction and one whose client is gone.
         conn.fileno = self._sever  # type: ignore[method-assign]
         return conn
 
@@ -92,14 +92,14 @@ class SteppedSession:
             roll_back(self._conn)
 
     def reset(self) -> None:
-        """Between two interleavings, when nobody uses it."""
+        """Forget the last execution: its permit, its fault and its open transaction."""
         self.permit = self.fault = self.fault_at = self.delayed = None
         self.fault_steps = []
         if self._conn is not None:
             self._renew(self._conn)
 
     def _renew(self, conn: Connection) -> None:
-        """As good as a new one. A block that was killed inside has not told the driver of its end."""
+        """Make it as good as new. After a kill inside a block, the driver still counts that block."""
         roll_back(conn)
         conn._num_transactions = 0
         self._is_severed = False
@@ -123,26 +123,26 @@ class SteppedSession:
         permit = self.permit
         if permit is not None:
             permit.raise_if_killed()
-        if conn is not self._conn:  # it was lost with a delayed; a rollback has nowhere to go
+        if conn is not self._conn:  # lost with its delayed message; a rollback reaches no server
             sending.close()
             if sending.gi_code.co_name == "_exit_gen":
                 return False
-            raise LostConnection("the connection is lost")
+            raise SimulatedConnectionLoss("the connection is lost")
         step = describe_step(sending, conn)
         if permit is None or step is None:
             return psycopg.Connection.wait(conn, sending, *limits, **named_limits)
         if self._is_severed:
             sending.close()
-            raise LostConnection("the connection is lost")
+            raise SimulatedConnectionLoss("the connection is lost")
         permit.wait_for_permit(step, self.backend_pid)
         fault = self._take_fault(step)
         if fault is RoundTripFault.DELIVER_LATE:
             self.delayed = DelayedRoundTrip(conn, sending)
             self._conn = self.backend_pid = None
-            permit.note("the connection is lost; it is still on its way")
-            raise LostConnection("the connection is lost")
+            permit.note("connection lost; the message is delayed")
+            raise SimulatedConnectionLoss("the connection is lost")
         try:
-            answer = psycopg.Connection.wait(conn, sending, *limits, **named_limits)
+            reply = psycopg.Connection.wait(conn, sending, *limits, **named_limits)
         except psycopg.Error as error:
             permit.raise_if_killed()
             permit.was_deadlocked |= isinstance(error, psycopg.errors.DeadlockDetected)
@@ -153,13 +153,13 @@ class SteppedSession:
         if fault is RoundTripFault.LOSE_REPLY:
             self._is_severed = True
             roll_back(conn)
-            permit.note("the answer is lost")
-            raise LostConnection("the answer is lost")
-        return answer
+            permit.note("reply lost")
+            raise SimulatedConnectionLoss("the reply is lost")
+        return reply
 
 
 class SteppedSessionPool:
-    """Stands where a job expects a pool."""
+    """The pool that a `Job` expects, with one connection."""
 
     def __init__(self, session: SteppedSession) -> None:
         self._session = session
@@ -168,11 +168,11 @@ class SteppedSessionPool:
         return self._session.connection()
 
     def putconn(self, conn: Connection) -> None:
-        """There is one, and it stays the session's."""
+        """The session keeps its connection."""
 
 
 def roll_back(conn: Connection) -> None:
-    """End its transaction, as the server does when a client is gone."""
+    """Roll back the open transaction, as PostgreSQL does when a client disconnects."""
     if conn.closed or conn.info.transaction_status is TransactionStatus.IDLE:
         return
     conn.pgconn.exec_(b"ROLLBACK")
@@ -180,32 +180,32 @@ def roll_back(conn: Connection) -> None:
 
 def describe_error(error: psycopg.Error) -> str:
     if error.sqlstate is None:
-        return "the connection is lost"
+        return "connection lost"
     return f"refused: {_JOB_ID.sub('', error.diag.message_primary or '')}"
 
 
-_JOB_ID = re.compile(r" [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # another one at every replay
+_JOB_ID = re.compile(r" [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # differs between replays
 _VERB = re.compile(r"faultline\.(\w+)\(")
-_WORDS = {
+_STEP_NAMES = {
     "claim": "claims",
     "heartbeat": "renews its leases",
-    "assert_fence": "asserts its fence",
-    "open_transaction": "asserts its fence",
-    "commit": "enters the ledger",
+    "assert_fence": "checks the fence",
+    "open_transaction": "checks the fence",
+    "commit": "writes the ledger entry",
     "commit_many": "commits a batch",
     "fail": "reports a failure",
-    "release": "hands the job back",
-    "reconcile": "takes back what has expired",
+    "release": "releases the job",
+    "reconcile": "reconciles expired leases",
     "cancel": "cancels",
     "retry": "retries",
     "enqueue": "enqueues",
-    "record_rejection": "records the refusal",
-    "vanished_workers": "surveys the workers",
+    "record_rejection": "records the rejection",
+    "vanished_workers": "reads the lost workers",
 }
 
 
 def describe_step(sending: Any, conn: Connection) -> str | None:
-    """What is about to be sent, in words; None for what nobody else could ever notice."""
+    """The message about to be sent, in words; None if no other session can notice it."""
     name, given = sending.gi_code.co_name, sending.gi_frame.f_locals
     match name:
         case "_execute_gen":
@@ -223,16 +223,16 @@ def describe_step(sending: Any, conn: Connection) -> str | None:
 
 
 def describe_query(query: str) -> str:
-    if query.endswith("COMMIT"):  # with the ledger entry before it, in one message
+    if query.endswith("COMMIT"):  # the ledger entry and COMMIT in one message
         return "COMMIT"
     if verb := _VERB.search(query):
-        return _WORDS.get(verb[1], verb[1])
+        return _STEP_NAMES.get(verb[1], verb[1])
     if "drill.effects" in query:
         return "writes its effect"
     if "EXISTS (SELECT FROM faultline.ledger" in query:
-        return "looks into the ledger"
+        return "reads the ledger"
     if "SET lease_expires_at" in query:
-        return "the lease runs out"
+        return "expires the lease"
     if "ORDER BY lease_expires_at" in query:
-        return "looks at the leases"
+        return "reads the leases"
     return " ".join(query.split())[:60]

@@ -1,8 +1,8 @@
-"""The part of a worker, played by the library's own classes.
+"""A worker as an actor, built from the library's own classes.
 
-Claims are the protocol's, handlers get a real `Job`, and how an attempt ends is decided by the
-worker's own executor, settlement and committer. They are asynchronous, but nothing here makes them
-wait for an event loop: each round trip is taken in the actor's thread.
+It claims through the protocol, its handlers get a real `Job`, and the worker's own execution,
+outcomes and committer decide how an attempt ends. They are asynchronous, but nothing here makes
+them wait for an event loop: each round trip blocks the actor's thread.
 """
 
 from __future__ import annotations
@@ -36,22 +36,25 @@ from faultline_drills.recording.history import Phase, Verb
 T = TypeVar("T")
 Handler = Callable[["WorkerActor", Job], Any]
 
-_MAX_TRANSIENT_ERRORS = 20  # transient errors in a row: here each has one cause, and it passes
+_MAX_TRANSIENT_ERRORS = 20
 _MAX_LOCKED_ROUNDS = 50
 
 
 class RetriesExhausted(FaultlineError):
-    """The library went on trying what cannot succeed."""
+    """The library retried an operation that cannot succeed."""
 
     code = "explorer_impatient"
 
 
 class SimulatedFailure(Exception):
-    """What a handler raises of its own accord."""
+    """The error that a failing handler raises."""
 
 
-class SteppedLink(ReconnectingSession):
-    """A link over an actor's session. It never pauses: other actors decide when things have changed."""
+class SteppedReconnectingSession(ReconnectingSession):
+    """Runs statements on an actor's session, and retries without a pause.
+
+    Other actors decide when a retry can succeed.
+    """
 
     def __init__(self, session: SteppedSession, purpose: str) -> None:
         super().__init__("", purpose=purpose)
@@ -73,58 +76,58 @@ class SteppedLink(ReconnectingSession):
 
 
 def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
-    """Run what never waits for an event loop."""
+    """Run a coroutine that never waits for an event loop."""
     try:
         work.send(None)
     except StopIteration as end:
         return cast(T, end.value)
     work.close()
-    raise AssertionError("it waits for an event loop")
+    raise AssertionError("the coroutine waits for an event loop")
 
 
-class _RecordingSettlement(Outcomes):
-    """Remembers what the worker came to believe of each attempt."""
+class _RecordingOutcomes(Outcomes):
+    """Remembers how the worker thinks each attempt ended."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.told: dict[Claim, str] = {}
+        self.exit_reasons: dict[Claim, str] = {}
 
     def finish(self, lease: Lease, *, exit_reason: str) -> None:
-        self.told.setdefault(lease.claim, exit_reason)
+        self.exit_reasons.setdefault(lease.claim, exit_reason)
         super().finish(lease, exit_reason=exit_reason)
 
 
 class WorkerActor:
     def __init__(
-        self, execution: ProgramExecution, name: str, part: Callable[[WorkerActor], None]
+        self, execution: ProgramExecution, name: str, actions: Callable[[WorkerActor], None]
     ) -> None:
         self.name = name
         self.execution = execution
         self.book = LeaseBook()
-        self._permit = execution.add(name, lambda: part(self))
+        self._permit = execution.add(name, lambda: actions(self))
         self._session = execution.session(name)
         self._committer = Committer(
-            self._link("committer"), batch_size=100, on_flushed=lambda: None
+            self._open_session("committer"), batch_size=100, on_flushed=lambda: None
         )
-        self._settlement = _RecordingSettlement(
+        self._outcomes = _RecordingOutcomes(
             name,
             book=self.book,
             committer=self._committer,
-            make_link=self._link,
+            make_link=self._open_session,
             spawn=run_to_completion,
             retry_seconds=lambda claim: 0.0,
             wake_in=lambda seconds: None,
         )
         unused = cast(Any, None)
-        self._executor = Execution(
-            unused, self._settlement, unused, self_fencing=False, spawn=run_to_completion
+        self._execution = Execution(
+            unused, self._outcomes, unused, self_fencing=False, spawn=run_to_completion
         )
 
-    def _link(self, purpose: str, **_: Any) -> ReconnectingSession:
-        return SteppedLink(self.execution.session(self.name, purpose), purpose)
+    def _open_session(self, purpose: str, **_: Any) -> ReconnectingSession:
+        return SteppedReconnectingSession(self.execution.session(self.name, purpose), purpose)
 
     def connection(self) -> Connection:
-        """For a transaction that the handler owns."""
+        """The connection for a transaction that the handler opens itself."""
         return self._session.connection()
 
     # ── claiming ─────────────────────────────────────────────────────────────────────────────────
@@ -139,7 +142,7 @@ class WorkerActor:
         except psycopg.OperationalError as error:
             if not is_connection_lost(error):
                 raise
-            return []  # what it was given, if anything, runs out
+            return []  # leases that it was given, if any, expire
         for claim in claims:
             self.execution.history.end(
                 number, Phase.OK, job=str(claim.job_id), token=claim.fencing_token
@@ -163,28 +166,28 @@ class WorkerActor:
     # ── attempts ─────────────────────────────────────────────────────────────────────────────────
 
     def attempt(self, job: Job, handler: Handler) -> None:
-        """As the executor does it: run the handler, look at how it ended, have that settled."""
+        """Run the handler and settle its outcome, as `Execution` does."""
         self.attempt_all([job], handler)
 
     def attempt_all(self, jobs: list[Job], handler: Handler) -> None:
-        """Each by itself; what they leave to the worker is committed in one batch."""
+        """Run one attempt after another, then commit the jobs without a transaction as one batch."""
         numbers = {job: self._begin(job) for job in jobs}
         for job in jobs:
             attempt = self._attempt_of(job, handler)
-            ending = run_to_completion(self._executor._run_handler(attempt))
-            run_to_completion(self._executor._settle(attempt, ending))
+            ending = run_to_completion(self._execution._run_handler(attempt))
+            run_to_completion(self._execution._settle(attempt, ending))
         self._flush()
         for job, number in numbers.items():
             self._end(job, number)
 
     def _attempt_of(self, job: Job, handler: Handler) -> Attempt:
-        """All that the executor looks at. It may run the handler again after a conflict."""
+        """The parts of an attempt that `Execution` uses; it may run the handler again on a conflict."""
 
         async def run_handler(tools: object) -> Returned | Raised:
             try:
                 return Returned(handler(self, job))
             except (SimulatedFailure, FaultlineError, psycopg.OperationalError) as error:
-                return Raised(error)  # any other is a fault of the explorer's own
+                return Raised(error)  # any other error is a bug of the explorer
 
         parts = SimpleNamespace(job=job, claim=job._claim, lease=job._lease, run=run_handler)
         return cast(Attempt, parts)
@@ -196,20 +199,17 @@ class WorkerActor:
             if not waiting:
                 return
             waiting = run_to_completion(self._committer._commit(waiting))
-            self._permit.yields_turn = (
-                True  # the committer pauses: whoever holds the rows goes first
-            )
-        raise RetriesExhausted("a batch stays locked")
+            self._permit.yields_turn = True  # the committer pauses until the rows' holder has moved
+        raise RetriesExhausted("the rows of a batch stay locked")
 
-    def give_up(self, job: Job, error: Exception) -> None:
-        """Report a failure."""
+    def fail(self, job: Job, error: Exception) -> None:
         number = self._begin(job)
-        run_to_completion(self._settlement.fail(cast(Lease, job._lease), error))
+        run_to_completion(self._outcomes.fail(cast(Lease, job._lease), error))
         self._end(job, number)
 
     def release(self, job: Job) -> None:
         number = self._begin(job)
-        run_to_completion(self._settlement.release(cast(Lease, job._lease)))
+        run_to_completion(self._outcomes.release(cast(Lease, job._lease)))
         self._end(job, number)
 
     def _begin(self, job: Job) -> int:
@@ -218,29 +218,29 @@ class WorkerActor:
         )
 
     def _end(self, job: Job, number: int) -> None:
-        told = self._settlement.told[job._claim]
-        self.execution.counts["stale_rejections"] += told == "stale"
-        phase = Phase.OK if told == "success" else Phase.FAIL
-        self.execution.history.end(number, phase, exit_reason=told)
-        self._permit.note({"success": "committed", "stale": "stale: stands aside"}.get(told, told))
+        exit_reason = self._outcomes.exit_reasons[job._claim]
+        self.execution.counts["stale_rejections"] += exit_reason == "stale"
+        phase = Phase.OK if exit_reason == "success" else Phase.FAIL
+        self.execution.history.end(number, phase, exit_reason=exit_reason)
+        self._permit.note("committed" if exit_reason == "success" else exit_reason)
 
 
 def add_heartbeat(worker: WorkerActor, beats: int = 1) -> None:
-    """The worker's own heartbeat thread, over a session of its own."""
+    """Add the worker's heartbeat as an actor with its own session."""
     name = f"{worker.name}-heartbeat"
     settings = WorkerSettings(worker_id=worker.name, lease_seconds=LEASE_SECONDS)
 
-    def part() -> None:
+    def beat() -> None:
         heartbeat = Heartbeat("", settings, worker.book)
         for _ in range(beats):
             heartbeat._conn = session.connection()
             heartbeat._beat()
 
-    worker.execution.add(name, part)
+    worker.execution.add(name, beat)
     session = worker.execution.session(name)
 
 
-# ── what handlers do ─────────────────────────────────────────────────────────────────────────────
+# ── handlers ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def write_effect(conn: Connection, job: Job, *, is_step: bool = False) -> None:
@@ -250,32 +250,32 @@ def write_effect(conn: Connection, job: Job, *, is_step: bool = False) -> None:
     )
 
 
-def in_its_transaction(worker: WorkerActor, job: Job) -> None:
+def in_job_transaction(worker: WorkerActor, job: Job) -> None:
     with job.transaction() as tx:
         write_effect(tx, job)
 
 
-def in_one_snapshot(worker: WorkerActor, job: Job) -> None:
+def in_repeatable_read(worker: WorkerActor, job: Job) -> None:
     with job.transaction(isolation=psycopg.IsolationLevel.REPEATABLE_READ) as tx:
         write_effect(tx, job)
 
 
-def in_a_transaction_of_its_own(worker: WorkerActor, job: Job) -> None:
+def in_own_transaction(worker: WorkerActor, job: Job) -> None:
     conn = worker.connection()
     with conn.transaction():
         write_effect(conn, job)
         job.commit(conn)
 
 
-def with_a_step_before(worker: WorkerActor, job: Job) -> None:
+def with_fenced_step(worker: WorkerActor, job: Job) -> None:
     with job.fenced() as tx:
         write_effect(tx, job, is_step=True)
-    in_its_transaction(worker, job)
+    in_job_transaction(worker, job)
 
 
 def without_writes(worker: WorkerActor, job: Job) -> None:
-    """The worker commits it."""
+    """The worker commits the job."""
 
 
-def in_vain(worker: WorkerActor, job: Job) -> None:
-    raise SimulatedFailure("in vain")
+def fails(worker: WorkerActor, job: Job) -> None:
+    raise SimulatedFailure("the handler failed")

@@ -20,7 +20,7 @@ from faultline_drills.mutants.mutant import Layer, Mutant
 
 _LONGEST_WORDS = 300
 # A rule and what broke it, or an error; not a row of a timeline.
-_FINDING = re.compile(r"(error \[|[a-z][a-z_ ]+: )(?!reports/|see it again)")
+_FINDING = re.compile(r"(error \[|[a-z][a-z_ ]+: )(?!reports/|faultline drill)")
 
 
 class MutantNotPlanted(FaultlineError):

@@ -1,5 +1,4 @@
-"""The search tries each interleaving once, those with the fewest preemptions first, and knows when it is
-through."""
+"""The search tries each interleaving once, fewest preemptions first, and knows its progress."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Lengths = dict[str, int]
 
 
 def simulate(lengths: Lengths, decide: Decide) -> ExecutionRecord:
-    """Actors that never wait: each can move until its steps are used up."""
+    """Run actors that never wait: each can move until it has no steps left."""
     left, record, last = Counter(lengths), ExecutionRecord(), None
     while runnable := tuple(name for name in lengths if left[name]):
         current = last if last in runnable else None
@@ -42,7 +41,7 @@ def search(lengths: Lengths, *, max_preemptions: int, seed: int = 0) -> list[Exe
     return found
 
 
-def test_without_preemptions_everybody_goes_on_to_the_end() -> None:
+def test_without_preemptions_each_actor_runs_to_its_end() -> None:
     interleavings = {each.interleaving for each in search({"a": 2, "b": 3}, max_preemptions=0)}
     assert interleavings == {("a", "a", "b", "b", "b"), ("b", "b", "b", "a", "a")}
 
@@ -56,7 +55,7 @@ def test_with_enough_preemptions_every_interleaving_is_tried_once(first: int, se
 
 
 @pytest.mark.parametrize("bound", [0, 1, 2, 3])
-def test_a_bound_leaves_out_what_needs_more_preemptions_and_nothing_else(bound: int) -> None:
+def test_a_bound_excludes_exactly_the_interleavings_with_more_preemptions(bound: int) -> None:
     lengths = {"a": 3, "b": 3, "c": 2}
     everything = search(lengths, max_preemptions=20)
     wanted = {each.interleaving for each in everything if each.preemptions <= bound}
@@ -70,7 +69,7 @@ def test_fewer_preemptions_come_first() -> None:
     assert preemptions[-1] == 3
 
 
-def test_a_search_that_was_cut_short_says_which_bound_it_completed() -> None:
+def test_an_interrupted_search_says_which_bound_it_completed() -> None:
     frontier = Frontier(max_preemptions=2, seed=0)
     assert frontier.complete_bound == -1
     while frontier.complete_bound < 1:
@@ -82,7 +81,7 @@ def test_a_search_that_was_cut_short_says_which_bound_it_completed() -> None:
     assert len(frontier) > 0  # those with two preemptions are still to come
 
 
-def test_the_seed_decides_the_order_and_not_what_is_found() -> None:
+def test_the_seed_changes_the_order_and_not_the_set_of_interleavings() -> None:
     def interleavings(seed: int) -> list[Interleaving]:
         found = search({"a": 3, "b": 3, "c": 1}, max_preemptions=2, seed=seed)
         return [each.interleaving for each in found]
@@ -103,7 +102,7 @@ def test_a_random_interleaving_is_the_same_for_the_same_seed() -> None:
     )
 
 
-def test_taking_over_from_somebody_who_cannot_go_on_is_no_preemption() -> None:
+def test_following_an_actor_that_cannot_continue_is_no_preemption() -> None:
     waits = Decision(runnable=("b", "c"), chosen="b", current=None)
     moves = Decision(runnable=("a", "b"), chosen="b", current="a")
     assert not waits.preempts("b")

@@ -1,4 +1,4 @@
-"""A failing interleaving is told as the shortest story that still fails."""
+"""A failing interleaving is shrunk while it still fails."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class FakeExecution:
 
 
 def lost_update(interleaving: Interleaving) -> FakeExecution:
-    """Breaks if b does its second step between a's second and its third."""
+    """Fails if b takes its second step between a's second and third."""
     record = simulate(LENGTHS, FollowInterleaving(interleaving))
     ran = record.interleaving
-    seconds_of_a = [turn for turn, name in enumerate(ran) if name == "a"]
+    turns_of_a = [turn for turn, name in enumerate(ran) if name == "a"]
     second_of_b = [turn for turn, name in enumerate(ran) if name == "b"][1]
-    broken = seconds_of_a[1] < second_of_b < seconds_of_a[2]
+    broken = turns_of_a[1] < second_of_b < turns_of_a[2]
     return FakeExecution(record, {"lost update"} if broken else set())
 
 
-def test_superfluous_preemptions_are_taken_out() -> None:
+def test_unneeded_preemptions_are_removed() -> None:
     found = lost_update(("c", "a", "b", "a", "c", "b", "a", "b", "a", "b"))
     assert found.broken_rules
     assert found.record.preemptions > 1
@@ -36,7 +36,7 @@ def test_superfluous_preemptions_are_taken_out() -> None:
     assert smallest.record.preemptions == 1  # it cannot happen without one
 
 
-def test_an_interleaving_that_is_as_small_as_can_be_stays_as_it_is() -> None:
+def test_an_interleaving_that_cannot_be_shrunk_stays_as_it_is() -> None:
     found = lost_update(("a", "a", "b", "b", "b", "b", "a", "a", "c", "c"))
     assert found.record.preemptions == 1
     assert shrink(found, lost_update).record.preemptions == 1
