@@ -1,4 +1,4 @@
-"""How those who use a cluster get to its primary, when servers are lost, promoted and replaced."""
+"""Clients of a cluster reach its primary while servers are lost, promoted and replaced."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def test_a_failover_of_the_soak_keeps_what_was_acknowledged_and_can_happen_again
         drill = DrillContext(standby.url, DrillSettings(), server=standby.server, stack=stack)
         pair = Cluster(drill)
         pair.acknowledge_after(pair.standbys, level="on")
-        field = FaultTargets(
+        targets = FaultTargets(
             drill=drill,
-            roster=StruckProcesses(drill, [], workers=0, reconcilers=0),
+            processes=StruckProcesses(drill, [], workers=0, reconcilers=0),
             networks=[],
-            dice=random.Random(1),
+            rng=random.Random(1),
             cluster=pair,
         )
-        field.ending.set()  # so that no time is spent on being away
+        targets.ending.set()  # so that no fault waits
         addresses, members = pair.url, [standby]
         submitted = set()
         for _ in range(2):
             with psycopg.connect(addresses, autocommit=True) as session:
                 submitted.add(enqueue(session)[0])
-            FAULTS["failover"].strike(field)
+            FAULTS["failover"].inject(targets)
             members.append(pair.primary)
-        assert len(set(members)) == 3, "each was lost, and none of them came back"
+        assert len(set(members)) == 3, "each primary was lost, and none of them returned"
         assert pair.url == addresses
         (waited_for,) = pair.standbys
         synchronous = "SELECT application_name FROM pg_stat_replication WHERE sync_state = 'quorum'"
@@ -75,7 +75,7 @@ def test_a_network_leads_to_the_primary_and_fails_on_the_way_to_every_server(
         psycopg.connect(network.url).close()
 
 
-def test_a_pooler_that_is_aimed_at_another_server_leads_there(
+def test_a_redirected_pooler_connects_to_the_other_server(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     if missing := pooler.lacking():

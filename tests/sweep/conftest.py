@@ -1,4 +1,4 @@
-"""A point runner per process: template databases, and the points of an undisturbed run."""
+"""One point runner per test process: template databases, and the points of fault-free runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import pytest
 from faultline_drills.sweep import PointRunner, SweepPoint, SweepSettings, SweepTarget, point_runner
 
 
-class KnownGround:
-    def __init__(self, ground: PointRunner) -> None:
-        self.strike = ground.strike
+class CachedPoints:
+    """A point runner whose points are found once per target."""
+
+    def __init__(self, runner: PointRunner) -> None:
+        self.run = runner.run
         self.points = cache(self._points)
-        self._ground = ground
+        self._runner = runner
 
     def _points(self, target: SweepTarget) -> tuple[SweepPoint, ...]:
-        return tuple(self._ground.points(target))
+        return tuple(self._runner.points(target))
 
 
 @pytest.fixture(scope="session")
-def known_ground(server_url: str) -> Iterator[KnownGround]:
-    with point_runner(server_url, SweepSettings()) as made:
-        yield KnownGround(made)
+def swept(server_url: str) -> Iterator[CachedPoints]:
+    with point_runner(server_url, SweepSettings()) as runner:
+        yield CachedPoints(runner)

@@ -23,7 +23,7 @@ from faultline_drills.sweep import (
 )
 from faultline_drills.sweep.migration import Migrator
 from tests.proof import TRIES, Tally
-from tests.sweep.conftest import KnownGround
+from tests.sweep.conftest import CachedPoints
 
 BEFORE_THE_TRANSACTION = SweepPoint(SweepTarget.WORKER, MessageLabel("handler", "BEGIN"), 1)
 UNFENCED = ("--no-self-fencing",)
@@ -40,12 +40,12 @@ STATE_ALONE = """
 
 
 def struck(
-    field: PointRunner, fault: SweepFault, *, until: Callable[[PointResult], bool]
+    runner: PointRunner, fault: SweepFault, *, until: Callable[[PointResult], bool]
 ) -> PointResult:
     """Until the one who comes back is late: on a busy machine the other may not have begun by then,
     or be done already."""
     for _ in range(TRIES):
-        result = field.strike(BEFORE_THE_TRANSACTION, fault)
+        result = runner.run(BEFORE_THE_TRANSACTION, fault)
         if result.verdict is Verdict.INVALID or until(result):
             break
     return result
@@ -65,7 +65,7 @@ def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) ->
     settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
     for _ in range(TRIES):
         with point_runner(server_url, settings) as naive:
-            result = naive.strike(BEFORE_THE_TRANSACTION, SweepFault.STOP)
+            result = naive.run(BEFORE_THE_TRANSACTION, SweepFault.STOP)
         broken = {finding.rule for finding in result.findings}
         if "at_most_one_effect" in broken:
             break
@@ -110,16 +110,16 @@ def test_on_the_control_a_migration_is_left_out_and_that_is_said(server_url: str
 
 def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None:
     """The queue as it was before is compared with what is there: here somebody has taken a job out."""
-    with point_runner(server_url, SweepSettings(targets=(SweepTarget.UPGRADER,))) as field:
-        point = field.points(SweepTarget.UPGRADER)[0]
-        field._queue.pop()
-        result = field.strike(point, SweepFault.KILL_BEFORE)
+    with point_runner(server_url, SweepSettings(targets=(SweepTarget.UPGRADER,))) as runner:
+        point = runner.points(SweepTarget.UPGRADER)[0]
+        runner._queue.pop()
+        result = runner.run(point, SweepFault.KILL_BEFORE)
     assert result.verdict is Verdict.INVALID
     assert "differs in job" in result.findings[0].evidence
 
 
 def test_a_process_that_has_left_before_the_kill_was_not_reached_and_did_nothing_wrong(
-    known_ground: KnownGround, monkeypatch: pytest.MonkeyPatch
+    swept: CachedPoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing keeps it from leaving once it has said goodbye; here the signal always comes too late."""
     kill = Migrator.kill
@@ -131,7 +131,7 @@ def test_a_process_that_has_left_before_the_kill_was_not_reached_and_did_nothing
     monkeypatch.setattr(Migrator, "kill", kill_too_late)
     goodbye = SweepPoint(SweepTarget.MIGRATOR, MessageLabel("migrate", "terminate"), 1)
 
-    result = known_ground.strike(goodbye, SweepFault.KILL_BEFORE)
+    result = swept.run(goodbye, SweepFault.KILL_BEFORE)
 
     assert result.verdict is Verdict.UNKNOWN, result.findings
 

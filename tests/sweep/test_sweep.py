@@ -10,7 +10,7 @@ import pytest
 from faultline_drills.judging.checker import Verdict
 from faultline_drills.sweep import SweepFault, SweepTarget, choose
 from tests.proof import Tally
-from tests.sweep.conftest import KnownGround
+from tests.sweep.conftest import CachedPoints
 
 SEED = 20
 # How many points in the middle of the work, and how many while sessions are opened and closed.
@@ -32,9 +32,9 @@ STRIKES = [
 @pytest.mark.timeout(300)  # several real crashes, each with its own bounds
 @pytest.mark.parametrize(("target", "fault"), STRIKES, ids=[f"{t}-{f}" for t, f in STRIKES])
 def test_whatever_it_was_doing_when_struck_everything_ends_with_one_effect_per_job(
-    known_ground: KnownGround, target: SweepTarget, fault: SweepFault, tally: Tally
+    swept: CachedPoints, target: SweepTarget, fault: SweepFault, tally: Tally
 ) -> None:
-    points = known_ground.points(target)
+    points = swept.points(target)
     about_sessions = [p for p in points if any(word in p.label.what for word in SESSION_WORDS)]
     about_work = [point for point in points if point not in about_sessions]
     chosen = [
@@ -42,7 +42,7 @@ def test_whatever_it_was_doing_when_struck_everything_ends_with_one_effect_per_j
         for kind, share in zip((about_work, about_sessions), SHARES[target], strict=True)
         for strike in choose(kind, [fault], sample=share, seed=SEED)
     ]
-    results = [known_ground.strike(point, fault) for point, _ in chosen]
+    results = [swept.run(point, fault) for point, _ in chosen]
     for result in results:
         assert result.verdict is not Verdict.INVALID, (str(result.point), result.findings)
     reached = [result for result in results if result.verdict is Verdict.VALID]

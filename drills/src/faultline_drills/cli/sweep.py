@@ -74,7 +74,8 @@ def sweep(
     off or stopped in six ways, each time with a new database. A second worker finishes the jobs, and
     the checker judges. Two faults run at a time; --points makes the sweep shorter.
 
-    The exit code is 0 if no rule was broken, 1 if one was, and 2 if too few messages were reached.
+    The exit code is 0 if no rule was broken, 1 if one was, and 2 if too few messages were reached
+    or one of them ended with an error.
     """
     settings = SweepSettings(
         targets=tuple(map(SweepTarget, targets)) or tuple(SweepTarget),
@@ -139,7 +140,8 @@ def _print_report(console: Console, report: SweepReport) -> None:
     style = VERDICT_STYLES[report.verdict]
     console.print(
         f"\n[{style}]{report.verdict}[/]: {len(report.results)} of {report.available} faults injected,"
-        f" {len(report.unreached)} not reached, {len(report.violations)} broke a rule;"
+        f" {len(report.unreached)} not reached, {len(report.errors)} ended with an error,"
+        f" {len(report.violations)} broke a rule;"
         f" subject {report.subject}, seed {report.seed}, {report.seconds:.0f} s\n[dim]{counted}[/]"
     )
     for sentence in report.left_out:

@@ -13,9 +13,9 @@ import psycopg
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
 from faultline_drills.context import DrillNotRun
-from faultline_drills.nemesis.messages import is_batch_commit, is_commit
 from faultline_drills.nemesis.targets import FaultTargets
 from faultline_drills.proxy import Action, Direction, Match, Message
+from faultline_drills.proxy.matchers import is_batch_commit, is_commit
 
 _HOUR_SECONDS = 3600
 _COMMIT_SECONDS = 3.0

@@ -21,8 +21,8 @@ from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import protocol
 from faultline_drills.clients.concurrent_sessions import run_concurrently
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, proxy_to
+from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.recording.history import Phase, Verb
 from faultline_drills.scenario import scenario
 from faultline_drills.waiting import POLL_SECONDS

@@ -26,7 +26,7 @@ _CLOCK = """
 """
 
 
-@scenario(shows=("edges", "takeovers", "commits"), breaks_naive=True)
+@scenario(shows=("lease_ends", "takeovers", "commits"), breaks_naive=True)
 def commit_at_lease_expiry(drill: DrillContext) -> None:
     drill.submit(note, number=1)
     try:
@@ -35,7 +35,7 @@ def commit_at_lease_expiry(drill: DrillContext) -> None:
         edge = drill.query(
             "SELECT lease_expires_at::text FROM faultline.jobs WHERE id = %s", [claim.job_id]
         )[0][0]
-        drill.inject("edge", str(edge))
+        drill.inject("lease_end", str(edge))
         _set_clock(drill, edge)
         _meet_the_fence(drill, claim)
         reaped = run(drill.conn, protocol.reconcile(max_jobs=10))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to
+from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay, pay_by_hand
 

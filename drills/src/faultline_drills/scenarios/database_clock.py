@@ -5,10 +5,10 @@ from __future__ import annotations
 from faultline_drills.clock import lacking
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_fenced_commit
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.processes.stalled_worker import resume_until_done
 from faultline_drills.proxy import Action, Match, proxy_to
+from faultline_drills.proxy.matchers import is_fenced_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay, pay_by_hand
 

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from faultline_drills.clients.producer import Producer
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, proxy_to
+from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 

@@ -10,8 +10,8 @@ decided in one place, and never both.
 from __future__ import annotations
 
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, Message, proxy_to
+from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 

@@ -37,7 +37,7 @@ _BENT = (
 )
 
 
-@scenario(shows=("bent_transactions", "refusals", "retries", "commits"), breaks_naive=True)
+@scenario(shows=("ended_transactions", "refusals", "retries", "commits"), breaks_naive=True)
 def handler_ends_its_transaction(drill: DrillContext) -> None:
     claim = _claimed(drill)
     for name in _stories(claim):
@@ -45,7 +45,7 @@ def handler_ends_its_transaction(drill: DrillContext) -> None:
         claim = _claimed(drill)
     run(drill.conn, protocol.release(claim))
     for number, statement in enumerate(_BENT):
-        drill.inject("bent_transaction", statement.partition(";")[0].casefold().replace(" ", "_"))
+        drill.inject("ended_transaction", statement.partition(";")[0].casefold().replace(" ", "_"))
         drill.submit(bend, number=number, statement=statement)
     drill.started_worker()
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
@@ -92,7 +92,7 @@ def _stories(claim: Claim) -> dict[str, tuple[_Step, ...]]:
 
 
 def _tell(drill: DrillContext, name: str, claim: Claim) -> None:
-    drill.inject("bent_transaction", name.replace(" ", "_"))
+    drill.inject("ended_transaction", name.replace(" ", "_"))
     with connect(drill.url, application_name="faultline drill") as conn:
         refused = _is_refused(conn, claim, _stories(claim)[name])
     drill.expect(refused, f"{name} was not refused")

@@ -22,7 +22,14 @@ _NO_CRASH = {"fsync": "off"}  # of the server in these stories
 
 
 @scenario(
-    shows=("partitions", "vanishings", "leases_lost", "takeovers", "stale_rejections", "commits"),
+    shows=(
+        "partitions",
+        "vanished_hosts",
+        "leases_lost",
+        "takeovers",
+        "stale_rejections",
+        "commits",
+    ),
     breaks_naive=True,
     make_server=server_on_a_host,
     server_settings=_NO_CRASH,
@@ -151,7 +158,7 @@ def _cut_off(drill: DrillContext, posted: _Posted, database: Host) -> datetime:
     if posted.how is None:
         posted.host.unplug()
         posted.worker.kill()  # its last words to the database are lost
-        drill.inject("vanishing", posted.worker.name)
+        drill.inject("vanished_host", posted.worker.name)
     else:
         posted.host.cut_off(posted.how, peer=database)
         drill.inject("partition", posted.worker.name, how=posted.how.name.lower())

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_batch_commit, is_commit
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to
+from faultline_drills.proxy.matchers import is_batch_commit, is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import note, pay, pay_by_hand
 

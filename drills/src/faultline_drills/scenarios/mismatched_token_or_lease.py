@@ -27,7 +27,7 @@ from faultline_drills.workload.tasks import pay
 LONG = 600.0
 
 
-@scenario(shows=("mismatched_token_or_lease", "refusals", "commits"), breaks_naive=True)
+@scenario(shows=("mismatched_credentials", "refusals", "commits"), breaks_naive=True)
 def mismatched_token_or_lease(drill: DrillContext) -> None:
     claim = _claimed(drill)
     forged = {
@@ -36,7 +36,7 @@ def mismatched_token_or_lease(drill: DrillContext) -> None:
         "another lease": claim._replace(lease=str(uuid4())),
     }
     for what, papers in forged.items():
-        drill.inject("wrong_paper", what.replace(" ", "_"))
+        drill.inject("mismatched_credential", what.replace(" ", "_"))
         _present(drill, papers, what)
         _beat(drill, papers, what)
         if not _is_running(

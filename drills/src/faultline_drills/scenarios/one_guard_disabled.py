@@ -23,7 +23,7 @@ from faultline_drills.workload.tasks import note
 _ENTER = "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)"
 
 
-@scenario(shows=("guard_downs", "refusals", "commits"), breaks_naive=True)
+@scenario(shows=("disabled_guards", "refusals", "commits"), breaks_naive=True)
 def one_guard_disabled(drill: DrillContext) -> None:
     drill.submit(note, number=1)
     take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=600)
@@ -33,7 +33,7 @@ def one_guard_disabled(drill: DrillContext) -> None:
     run(drill.conn, protocol.commit(claim))
     drill.history.end(attempt, Phase.OK)
 
-    drill.inject("guard_down", "triggers")
+    drill.inject("disabled_guard", "triggers")
     for token in (claim.fencing_token, claim.fencing_token + 1):
         _expect_refusal(
             drill,
@@ -42,7 +42,7 @@ def one_guard_disabled(drill: DrillContext) -> None:
             token,
             f"without its triggers the ledger took a second entry, under token {token}",
         )
-    drill.inject("guard_down", "keys")
+    drill.inject("disabled_guard", "keys")
     _expect_refusal(
         drill,
         "ALTER TABLE faultline.ledger DROP CONSTRAINT IF EXISTS ledger_pkey,"

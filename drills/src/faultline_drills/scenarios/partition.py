@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit, is_fenced_commit
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import Action, Direction, Match, Proxy, proxy_to
+from faultline_drills.proxy.matchers import is_commit, is_fenced_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay, pay_by_hand
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from faultline.postgres.sessions import connect
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_effect
 from faultline_drills.proxy import Action, Match, Message, Proxy, proxy_to
+from faultline_drills.proxy.matchers import is_effect
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 

@@ -16,8 +16,8 @@ from faultline_drills.cluster import (
     multi_host_url,
 )
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Interception, Match, Proxy, proxy_to
+from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import note, pay, pay_by_hand
 

@@ -9,8 +9,8 @@ is run again at once instead of when its lease runs out.
 from __future__ import annotations
 
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Action, Match, proxy_to
+from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 

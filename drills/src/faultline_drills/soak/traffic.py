@@ -56,17 +56,17 @@ class Traffic:
     def _produce(self, number: int, url: str) -> None:
         name = f"producer-{number + 1}"
         producer = Producer(name, url, self._drill.history)
-        dice = random.Random(f"{self._drill.settings.seed} {name}")  # noqa: S311 - repeatable
+        rng = random.Random(f"{self._drill.settings.seed} {name}")  # noqa: S311 - repeatable
         sent: deque[tuple[str, Task[Any, Any], dict[str, Any]]] = deque(maxlen=_REMEMBERED)
         try:
             for count in range(10**9):
-                if self._ending.wait(self._pause_seconds * dice.uniform(0.5, 1.5)):
+                if self._ending.wait(self._pause_seconds * rng.uniform(0.5, 1.5)):
                     return
                 if self._backlogged.is_set():
                     continue
-                repeats = bool(sent) and dice.random() < _REPEATED_SHARE
+                repeats = bool(sent) and rng.random() < _REPEATED_SHARE
                 key, task, arguments = (
-                    dice.choice(sent) if repeats else (f"{name} {count}", *_draw(dice, count))
+                    rng.choice(sent) if repeats else (f"{name} {count}", *_draw(rng, count))
                 )
                 if producer.submit(task, key=key, stop=self._ending, **arguments) is None:
                     return
@@ -80,14 +80,14 @@ class Traffic:
             producer.close()
 
 
-def _draw(dice: random.Random, number: int) -> tuple[Task[Any, Any], dict[str, Any]]:
-    plan = {"1": "raise@half"} if dice.random() < 0.02 else None
-    work_seconds = round(dice.choice([0, 0, 0.02, 0.1, 0.3, 1.2]), 2)
+def _draw(rng: random.Random, number: int) -> tuple[Task[Any, Any], dict[str, Any]]:
+    plan = {"1": "raise@half"} if rng.random() < 0.02 else None
+    work_seconds = round(rng.choice([0, 0, 0.02, 0.1, 0.3, 1.2]), 2)
     common: dict[str, Any] = {"number": number, "plan": plan}
-    match dice.choices(["pay", "by hand", "step", "note"], [5, 3, 1, 2])[0]:
+    match rng.choices(["pay", "by hand", "step", "note"], [5, 3, 1, 2])[0]:
         case "pay":
-            outside = dice.random() < 0.3
-            paid = {"parts": dice.randint(1, 3), "work_seconds": work_seconds, "outside": outside}
+            outside = rng.random() < 0.3
+            paid = {"parts": rng.randint(1, 3), "work_seconds": work_seconds, "outside": outside}
             return pay, {**common, **paid}
         case "by hand":
             return pay_by_hand, {**common, "parts": 2, "work_seconds": work_seconds}

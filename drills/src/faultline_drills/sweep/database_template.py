@@ -1,4 +1,4 @@
-"""Databases by the hundred: one is prepared, and each point is given a copy of its own."""
+"""A prepared database that is copied once for every point of a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DatabaseTemplate:
 
     @contextmanager
     def copy(self) -> Iterator[str]:
-        """The URL of a copy, which is dropped at the end whoever is connected to it."""
+        """The URL of a copy, which is dropped at the end with all its sessions."""
         name = f"faultline_sweep_{secrets.token_hex(6)}"
         copy = sql.Identifier(name)
         with connect(self._server_url, application_name="faultline drill") as admin:
@@ -35,12 +35,11 @@ class DatabaseTemplate:
 def database_template(
     server_url: str, prepare: Callable[[str], None]
 ) -> Iterator[DatabaseTemplate]:
-    """`prepare` is given the URL of an empty database, and leaves no session behind."""
+    """`prepare` gets the URL of an empty database, and must leave no session open."""
     with scratch_database(server_url, prefix="faultline_sweep_template") as url:
         prepare(url)
         with connect(url, application_name="faultline drill") as conn:
-            if conn.execute("SELECT to_regclass('faultline.epochs') IS NOT NULL").fetchone() == (
-                True,
-            ):
-                run(conn, epochs.forget_database())  # it is there to be copied
+            has_epochs = "SELECT to_regclass('faultline.epochs') IS NOT NULL"
+            if conn.execute(has_epochs).fetchone() == (True,):
+                run(conn, epochs.forget_database())  # else every copy would refuse claims
         yield DatabaseTemplate(server_url, url)

@@ -1,4 +1,4 @@
-"""Strikes a process at a point."""
+"""Injects a fault into a process when it sends the message of a point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _START_SECONDS = 30.0
 
 
 class Victim(Protocol):
-    """A process that can be struck."""
+    """A process that a fault is injected into."""
 
     def kill(self) -> None: ...
     def stop(self) -> None: ...
@@ -28,7 +28,7 @@ class Victim(Protocol):
 
 
 class PointInjector:
-    """Armed before the process is started, since its first message is a point too."""
+    """Made before the process is started, since the first message is a point too."""
 
     def __init__(self, proxy: Proxy, point: SweepPoint, fault: SweepFault) -> None:
         self._proxy = proxy
@@ -36,30 +36,28 @@ class PointInjector:
         self._victim: Victim | None = None
         self._has_victim = threading.Event()
         match = Match(where=point.fits, nth=point.occurrence)
-        self._interception: Interception = proxy.on(match, _ACTIONS[fault], self._act)
+        self._interception: Interception = proxy.on(match, _ACTIONS[fault], self._inject)
 
     def set_victim(self, victim: Victim) -> None:
         self._victim = victim
         self._has_victim.set()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether the point was reached and the fault caused; once it is reached, until it is caused."""
-        if (
-            self._interception.wait(timeout_seconds) is None
-            and self._interception.message is not None
-        ):
-            self._interception.wait(_START_SECONDS)
-        return self._interception.message is not None
+        """Whether the point was reached in time; if it was, also wait for the fault itself."""
+        interception = self._interception
+        if interception.wait(timeout_seconds) is None and interception.message is not None:
+            interception.wait(_START_SECONDS)
+        return interception.message is not None
 
     def end(self) -> None:
-        """The stopped process goes on, and what it had sent arrives."""
+        """Resume a stopped process, and deliver the message that was held."""
         self._proxy.release(self._interception)
         if self._victim is not None:
             self._victim.resume()
 
-    def _act(self, message: Message) -> None:
+    def _inject(self, message: Message) -> None:
         if not self._has_victim.wait(_START_SECONDS) or self._victim is None:
-            raise TimeoutError("a message came, but from no process that was started here")
+            raise TimeoutError("the message was not sent by a process of this sweep")
         match self._fault:
             case SweepFault.KILL_BEFORE | SweepFault.KILL_AFTER:
                 self._victim.kill()

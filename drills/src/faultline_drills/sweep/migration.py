@@ -1,4 +1,4 @@
-"""The migrator, struck at each of its messages: afterwards a second one makes the database whole."""
+"""Trials of the migrator: after a fault, a second migration must complete the schema."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from faultline_drills.proxy import Message, proxy_to
 from faultline_drills.sweep.injector import PointInjector
 from faultline_drills.sweep.point import SweepFault, SweepPoint
 from faultline_drills.sweep.results import PointResult
+from faultline_drills.waiting import POLL_SECONDS
 
-_LOOK_SECONDS = 0.02
-_LAST_SECONDS = 5.0  # for what it sent before it left
+_LAST_SECONDS = 5.0  # for the last messages of a process that has ended
 _STOP_SECONDS = 1.0
 _END_SECONDS = 10.0
-# Everything that a migration makes, as text: two databases that agree in this are the same to Faultline.
+# Everything that a migration creates, as text: databases with equal rows have equal schemas.
 _CATALOGUE = """
     SELECT 'column', table_name || '.' || column_name,
            concat_ws(' ', data_type, column_default, is_nullable)
@@ -44,13 +44,13 @@ _CATALOGUE = """
     ORDER BY 1, 2, 3
 """
 
-# What is in somebody's queue when it is upgraded, to the last column.
+# The contents of the queue, all columns, which an upgrade must not change.
 _QUEUE = """
     SELECT 'job', j.id::text, j::text FROM faultline.jobs AS j
     UNION ALL SELECT 'entry', l.job_id::text, l::text FROM faultline.ledger AS l
     ORDER BY 1, 2, 3
 """
-# An older Faultline's: a function with another text, and the mark by which an upgrade is known to be due.
+# An older schema: a function with another body, and the comment that makes an upgrade due.
 _OLDER = """
     CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid)
     RETURNS text LANGUAGE sql VOLATILE AS $$ SELECT NULL::text $$;
@@ -70,8 +70,7 @@ def read_queue(conn: Connection) -> Catalogue:
 
 
 def leave_older(conn: Connection) -> None:
-    """Make a fresh database one that is due for an upgrade: with a job that has succeeded, one that is
-    running, and one that waits."""
+    """Make a new database due for an upgrade, with a succeeded, a running and a queued job."""
     for _ in range(3):
         run(conn, protocol.enqueue("t", {}, queue="older", priority=5, max_attempts=5))
     take = protocol.claim("older", ["older"], batch_size=2, lease_seconds=_LONG_SECONDS)
@@ -81,7 +80,7 @@ def leave_older(conn: Connection) -> None:
 
 
 class Migrator:
-    """One `faultline migrate` process. What it says is for whoever looks into a failure."""
+    """One `faultline migrate` process; its output is kept for error messages."""
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
@@ -93,18 +92,18 @@ class Migrator:
             env=environment_with(url),
             start_new_session=True,
         )
-        self._said = ""
+        self._output = ""
 
     @property
     def exit_code(self) -> int | None:
         return self._process.poll()
 
     def wait(self, timeout_seconds: float) -> int:
-        self._said, _ = self._process.communicate(timeout=timeout_seconds)
+        self._output, _ = self._process.communicate(timeout=timeout_seconds)
         return self._process.returncode
 
     def recent_output(self) -> str:
-        return f"it ended with {self.exit_code}, and said: {self._said[-2000:]}"
+        return f"it ended with {self.exit_code}; its output: {self._output[-2000:]}"
 
     def kill(self) -> None:
         self._process.kill()
@@ -122,13 +121,13 @@ class Migrator:
 
 
 class MigrationTrial:
-    """On an empty database, or on one with a queue in it, which must not change."""
+    """Uses an empty database, or one with a queue in it, which must not change."""
 
     def __init__(
         self, url: str, whole: Catalogue, queue: Catalogue, *, timeout_seconds: float
     ) -> None:
         self._url = url
-        self._whole = whole  # what an undisturbed migration makes
+        self._whole = whole  # the schema that a migration without a fault creates
         self._queue = queue
         self._timeout_seconds = timeout_seconds
 
@@ -151,7 +150,7 @@ class MigrationTrial:
             injector.set_victim(victim)
             is_reached = self._wait_for(injector, victim)
             if fault.kills and victim.exit_code != -signal.SIGKILL:
-                is_reached = False  # its last words came by when it had left
+                is_reached = False  # the process ended by itself before the kill
             found = self._second(injector, victim, fault)
         verdict = Verdict.INVALID if found else Verdict.VALID
         if not found and not is_reached:
@@ -170,13 +169,13 @@ class MigrationTrial:
 
     def _wait_for(self, injector: PointInjector, victim: Migrator) -> bool:
         deadline = time.monotonic() + self._timeout_seconds
-        while not injector.wait(_LOOK_SECONDS):
+        while not injector.wait(POLL_SECONDS):
             if victim.exit_code is not None or time.monotonic() > deadline:
                 return injector.wait(_LAST_SECONDS)
         return True
 
     def _second(self, injector: PointInjector, victim: Migrator, fault: SweepFault) -> list[str]:
-        """What is wrong after a second migration, which begins while a stopped first one stands."""
+        """Migrate a second time, beside the first one if that is stopped; what is wrong then."""
         try:
             if fault.stops:
                 self._migrate_beside(injector)
@@ -188,14 +187,14 @@ class MigrationTrial:
                 found, queue = read_catalogue(conn), read_queue(conn)
                 _run_a_job(conn)
         except subprocess.TimeoutExpired:
-            return [f"the struck migration does not end; {victim.recent_output()}"]
+            return [f"the first migration does not end; {victim.recent_output()}"]
         except (FaultlineError, psycopg.Error) as error:
             return [f"{type(error).__name__}: {error}"]
         differing = set(found) ^ set(self._whole) | set(queue) ^ set(self._queue)
         return [f"it differs in {kind} {name}" for kind, name, *_ in sorted(differing)]
 
     def _migrate_beside(self, injector: PointInjector) -> None:
-        """It may have to wait for the one that stands still, which then goes on."""
+        """Migrate while the first one is stopped; it may have to wait until that is resumed."""
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(migrate, self._url)
             wait([second], timeout=_STOP_SECONDS)
@@ -204,7 +203,7 @@ class MigrationTrial:
 
 
 def _run_a_job(conn: Connection) -> None:
-    """The schema works: a job is queued, claimed and committed, by hand."""
+    """Enqueue, claim and commit one job, to prove that the schema works."""
     with conn.transaction(force_rollback=True):
         queued = protocol.enqueue("t", {}, queue="sweep", priority=5, max_attempts=1)
         job_id = run(conn, queued).job_id
@@ -212,4 +211,4 @@ def _run_a_job(conn: Connection) -> None:
         run(conn, protocol.commit(claim))
         record = run(conn, jobs.get_job(job_id))
         if record is None or record.state != "succeeded":
-            raise FaultlineError(f"a job by hand did not succeed: {record}")
+            raise FaultlineError(f"a job in the migrated schema did not succeed: {record}")

@@ -1,7 +1,7 @@
-"""Where a process can be struck: at each message that it sends, named so that it is found again. Pure.
+"""The points of a sweep: each message that a process sends, with a reproducible name. No I/O.
 
-Raw numbers are not reproducible, because heartbeats and polls come by the clock and sessions run side by
-side. The n-th message of one kind on sessions of one purpose is: "worker: faultline.claim #2".
+Message numbers are not reproducible, because heartbeats and polls follow the clock and sessions run
+concurrently. The n-th message of one kind on sessions of one purpose is: "worker: faultline.claim #2".
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from faultline_drills.nemesis.messages import is_commit
 from faultline_drills.proxy import Message, MessageKind
+from faultline_drills.proxy.matchers import is_commit
 
 _VERB = re.compile(r"faultline\.(\w+) ?\(")
 _COMMENT = re.compile(r"--[^\n]*\n")
@@ -21,13 +21,13 @@ _WORDS = 3
 
 
 class SweepFault(StrEnum):
-    KILL_BEFORE = "kill-before"  # SIGKILL; the message is never sent on
-    KILL_AFTER = "kill-after"  # SIGKILL as soon as it is sent on
-    DROP_REPLY = "drop-reply"  # the server does it, the answer is lost, the connection breaks
-    RESET = "reset"  # sent on, and the connection is reset at both ends
-    # SIGSTOP with the message on its way, which arrives when the process goes on:
-    STOP = "stop"  # after two leases' time, when others have done all there is to do
-    OVERLAP = "overlap"  # as soon as another worker is at what it held
+    KILL_BEFORE = "kill-before"  # SIGKILL; the message is not forwarded
+    KILL_AFTER = "kill-after"  # SIGKILL once the message is forwarded
+    DROP_REPLY = "drop-reply"  # forwarded; the reply is lost and the connection reset
+    RESET = "reset"  # forwarded; the connection is reset at both ends
+    # SIGSTOP while the message is held; it is delivered when the process is resumed:
+    STOP = "stop"  # after twice the lease, when other workers have finished its jobs
+    OVERLAP = "overlap"  # as soon as another worker runs one of its jobs
 
     @property
     def kills(self) -> bool:
@@ -35,7 +35,7 @@ class SweepFault(StrEnum):
 
     @property
     def noun(self) -> str:
-        """One of them, to be counted with an s."""
+        """Singular; the tally counts it under its plural."""
         match self:
             case SweepFault.KILL_BEFORE | SweepFault.KILL_AFTER:
                 return "kill"
@@ -55,7 +55,7 @@ class SweepTarget(StrEnum):
     WORKER = "worker"
     RECONCILER = "reconciler"
     MIGRATOR = "migrator"  # on an empty database
-    UPGRADER = "upgrader"  # on one that an older Faultline has left, with jobs in it
+    UPGRADER = "upgrader"  # on a database of an older Faultline, with jobs in it
 
     @property
     def migrates(self) -> bool:
@@ -64,7 +64,7 @@ class SweepTarget(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageLabel:
-    """What kind of message, on sessions of what purpose."""
+    """The purpose of the session, and the kind of the message."""
 
     purpose: str
     what: str
@@ -100,7 +100,7 @@ def _what(message: Message) -> str:
     sql = " ".join(_COMMENT.sub(" ", message.sql).split())
     if is_commit(message):
         return "COMMIT"
-    if "faultline.open_transaction(" in sql:  # in one message with the reset of the session
+    if "faultline.open_transaction(" in sql:  # the same message resets the session
         return "BEGIN"
     words = sql.partition(";")[0].split()[:_WORDS]
     if not words:
@@ -113,7 +113,7 @@ def _what(message: Message) -> str:
 
 
 def points_of(target: SweepTarget, runs: Sequence[Iterable[Message]]) -> list[SweepPoint]:
-    """The points that every one of these runs without a fault has passed, in the order of the first."""
+    """The points that all of these fault-free runs have in common, in the order of the first."""
     counts = [Counter(map(label_of, run)) for run in runs]
     points: list[SweepPoint] = []
     seen: Counter[MessageLabel] = Counter()

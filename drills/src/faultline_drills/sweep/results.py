@@ -1,4 +1,4 @@
-"""What became of a point, and of all of them."""
+"""The result of each point of a sweep, and the report of all of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from faultline_drills.judging.checker import DrillFinding, Verdict
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep.point import MessageLabel, SweepFault, SweepPoint, SweepTarget
 
-TOLERATED_SHARE = 0.03  # of points that were not reached: more, and the sweep has shown too little
+TOLERATED_SHARE = 0.03  # of points that were not reached; with more, the sweep is inconclusive
+ERROR_RULE = "error"  # of the finding that says which error ended a point
 
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
     point: SweepPoint
     fault: SweepFault
-    verdict: Verdict  # unknown: not reached
+    verdict: Verdict  # unknown: not reached, or ended by an error
     findings: tuple[DrillFinding, ...]
     tally: Mapping[str, int]
     seconds: float
+    is_error: bool = False
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -29,6 +31,7 @@ class PointResult:
             "point": str(self.point),
             "fault": self.fault,
             "verdict": self.verdict,
+            "is_error": self.is_error,
             "findings": [asdict(finding) for finding in self.findings],
             "tally": {name: count for name, count in self.tally.items() if count},
             "seconds": round(self.seconds, 2),
@@ -39,16 +42,24 @@ class PointResult:
 class SweepReport:
     subject: Subject
     seed: int
-    messages: Mapping[SweepTarget, int]  # that the process sends in a run without a fault
-    available: int  # strikes that a full sweep consists of
+    messages: Mapping[SweepTarget, int]  # sent by the process in a run without a fault
+    available: int  # points times faults of a full sweep
     results: tuple[PointResult, ...]
     seconds: float
     tally: Mapping[str, int] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()  # what was asked for and would have shown nothing, and why
+    left_out: tuple[str, ...] = ()  # requested targets that would show nothing, and why
+
+    @property
+    def errors(self) -> list[PointResult]:
+        return [result for result in self.results if result.is_error]
 
     @property
     def unreached(self) -> list[PointResult]:
-        return [result for result in self.results if result.verdict is Verdict.UNKNOWN]
+        return [
+            result
+            for result in self.results
+            if result.verdict is Verdict.UNKNOWN and not result.is_error
+        ]
 
     @property
     def violations(self) -> list[PointResult]:
@@ -56,28 +67,28 @@ class SweepReport:
 
     @property
     def missing(self) -> list[str]:
-        """Why it has shown too little, if it has."""
-        said = []
+        """Why the sweep is inconclusive; empty if it is not."""
+        reasons = []
         if not self.results:
-            said.append("nothing was struck")
+            reasons.append("no fault was injected")
+        if self.errors:
+            reasons.append(f"{len(self.errors)} of {len(self.results)} points ended with an error")
         if len(self.unreached) > TOLERATED_SHARE * len(self.results):
-            said.append(f"{len(self.unreached)} of {len(self.results)} points were not reached")
-        said += [f"{what}: none" for what in self._expected() if not self.tally.get(what)]
-        return said
+            reasons.append(f"{len(self.unreached)} of {len(self.results)} points were not reached")
+        reasons += [f"{what}: none" for what in self._expected() if not self.tally.get(what)]
+        return reasons
 
     def _expected(self) -> Iterable[str]:
-        """What strikes of these kinds must have brought about; one or two may miss, many may not."""
-        struck = Counter(
+        """What many faults of one kind must have caused; one or two alone need not."""
+        faults = Counter(
             result.fault for result in self.results if not result.point.target.migrates
         )
-        if struck[SweepFault.KILL_BEFORE] + struck[SweepFault.KILL_AFTER] >= 20:
+        if faults[SweepFault.KILL_BEFORE] + faults[SweepFault.KILL_AFTER] >= 20:
             yield "takeovers"
-        if struck[SweepFault.DROP_REPLY] >= 60:
+        if faults[SweepFault.DROP_REPLY] >= 60:
             yield "lost_acks"
-        if (
-            struck[SweepFault.STOP] + struck[SweepFault.OVERLAP] >= 60
-            and self.subject is Subject.FAULTLINE
-        ):
+        stops = faults[SweepFault.STOP] + faults[SweepFault.OVERLAP]
+        if stops >= 60 and self.subject is Subject.FAULTLINE:
             yield "stale_rejections"
 
     @property
@@ -87,7 +98,7 @@ class SweepReport:
         return Verdict.UNKNOWN if self.missing else Verdict.VALID
 
     def matrix(self) -> dict[tuple[SweepTarget, MessageLabel], dict[SweepFault, Counter[Verdict]]]:
-        """By label and fault: how many points ended how."""
+        """By target, label and fault: how many points got which verdict."""
         rows: dict[tuple[SweepTarget, MessageLabel], dict[SweepFault, Counter[Verdict]]] = {}
         for result in self.results:
             row = rows.setdefault((result.point.target, result.point.label), {})
@@ -106,6 +117,7 @@ class SweepReport:
             "available": self.available,
             "struck": len(self.results),
             "not_reached": len(self.unreached),
+            "errors": len(self.errors),
             "violations": len(self.violations),
             "tally": {name: count for name, count in self.tally.items() if count},
             "seconds": round(self.seconds, 1),

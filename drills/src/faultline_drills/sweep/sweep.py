@@ -1,4 +1,4 @@
-"""The crash sweep: a real process is struck at every message that it sends, in each of six ways."""
+"""The crash sweep: injects each of six faults at every message that a process sends."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+import psycopg
+
+from faultline.errors import FaultlineError
 from faultline.postgres.sessions import connect
 from faultline_drills.context import DrillNotRun
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillFinding, Verdict
 from faultline_drills.proxy import Message
 from faultline_drills.recording.tables import install_tables
 from faultline_drills.scenario import DrillSettings
@@ -26,17 +29,17 @@ from faultline_drills.sweep.migration import (
     read_queue,
 )
 from faultline_drills.sweep.point import SweepFault, SweepPoint, SweepTarget, points_of
-from faultline_drills.sweep.results import PointResult, SweepReport
+from faultline_drills.sweep.results import ERROR_RULE, PointResult, SweepReport
 from faultline_drills.sweep.target_setup import RECONCILER, WORKER
-from faultline_drills.sweep.trial import PointTrial, not_run
+from faultline_drills.sweep.trial import PointTrial
 
-_DRY_RUNS = 2  # a point that only one of two undisturbed runs passes is not one to be found again
-# A point that was not reached is tried once more. What comes by the clock, such as the tenth heartbeat, is
-# reached by a process that is quicker than it was in the survey if it then stands by for a while.
+_DRY_RUNS = 2  # a point must occur in both, or it cannot be reached reliably
+# A point that was not reached is tried once more. Messages that follow the clock, such as the tenth
+# heartbeat, are reached by a process that idles for a while before it is stopped.
 _IDLE_SECONDS = (0.0, 2.0)
-_CASTS = {SweepTarget.WORKER: WORKER, SweepTarget.RECONCILER: RECONCILER}
+_SETUPS = {SweepTarget.WORKER: WORKER, SweepTarget.RECONCILER: RECONCILER}
 
-OnPoint = Callable[[PointResult, int], None]  # the result, and how many there will be
+OnPoint = Callable[[PointResult, int], None]  # the result, and the number of all points
 Prepare = Callable[[str], None]
 
 
@@ -44,18 +47,18 @@ Prepare = Callable[[str], None]
 class SweepSettings:
     targets: tuple[SweepTarget, ...] = tuple(SweepTarget)
     faults: tuple[SweepFault, ...] = tuple(SweepFault)
-    sample: int | None = None  # how many of all points; all of them without it
+    sample: int | None = None  # the number of points; all of them if None
     seed: int = 1
     subject: Subject = Subject.FAULTLINE
     lease_seconds: float = 0.5
     timeout_seconds: float = 30.0
     parallel: int = 2
     worker_options: tuple[str, ...] = ()
-    patch: str = ""  # SQL on top of the subject: a planted bug
+    patch: str = ""  # SQL that changes the subject: a planted bug
 
     @property
     def command(self) -> str:
-        """What does the same again."""
+        """The command that repeats this sweep."""
         words = ["faultline drill sweep", f"--seed {self.seed}"]
         if self.targets != tuple(SweepTarget):
             words += [f"--target {target}" for target in self.targets]
@@ -69,11 +72,11 @@ class SweepSettings:
 
 
 class PointRunner:
-    """Databases for every target on one server, and what the targets send when undisturbed."""
+    """Runs single points, each on its own copy of a template database on one server."""
 
     def __init__(self, server_url: str, settings: SweepSettings, stack: ExitStack) -> None:
         self.settings = settings
-        self._drill = DrillSettings(
+        self._drill_settings = DrillSettings(
             seed=settings.seed,
             lease_seconds=settings.lease_seconds,
             timeout_seconds=settings.timeout_seconds,
@@ -115,10 +118,12 @@ class PointRunner:
         else:
             with self._installed.copy() as url:
                 options = self.settings.worker_options if target is SweepTarget.WORKER else ()
-                cast = _CASTS[target]
-                yield PointTrial(url, cast, self._drill, options, idle_seconds=idle_seconds)
+                setup = _SETUPS[target]
+                yield PointTrial(
+                    url, setup, self._drill_settings, options, idle_seconds=idle_seconds
+                )
 
-    def survey(self, target: SweepTarget) -> tuple[tuple[Message, ...], ...]:
+    def dry_runs(self, target: SweepTarget) -> tuple[tuple[Message, ...], ...]:
         """The messages of a few runs without a fault."""
         runs = []
         for _ in range(_DRY_RUNS):
@@ -127,20 +132,37 @@ class PointRunner:
         return tuple(runs)
 
     def points(self, target: SweepTarget) -> list[SweepPoint]:
-        return points_of(target, self.survey(target))
+        return points_of(target, self.dry_runs(target))
 
-    def strike(self, point: SweepPoint, fault: SweepFault) -> PointResult:
-        """At that point, on a database of its own; once more if it was not reached."""
+    def run(self, point: SweepPoint, fault: SweepFault) -> PointResult:
+        """Inject the fault at the point; once more if the point was not reached.
+
+        An error is a result too, so that one point does not end the sweep.
+        """
         began = time.monotonic()
         for idle_seconds in _IDLE_SECONDS:
             try:
                 with self._trial(point.target, idle_seconds) as trial:
                     result = trial.run(point, fault)
             except DrillNotRun as error:
-                result = not_run(point, fault, error, time.monotonic() - began)
+                finding = _finding("nothing_was_shown", error)
+                result = _without_verdict(point, fault, finding, began)
+            except (FaultlineError, psycopg.Error) as error:
+                finding = _finding(ERROR_RULE, error)
+                return replace(_without_verdict(point, fault, finding, began), is_error=True)
             if result.verdict is not Verdict.UNKNOWN:
                 break
         return result
+
+
+def _finding(rule: str, error: Exception) -> DrillFinding:
+    return DrillFinding(rule, f"{type(error).__name__}: {error}")
+
+
+def _without_verdict(
+    point: SweepPoint, fault: SweepFault, finding: DrillFinding, began: float
+) -> PointResult:
+    return PointResult(point, fault, Verdict.UNKNOWN, (finding,), {}, time.monotonic() - began)
 
 
 @contextmanager
@@ -152,7 +174,7 @@ def point_runner(server_url: str, settings: SweepSettings) -> Iterator[PointRunn
 def choose(
     points: Sequence[SweepPoint], faults: Sequence[SweepFault], *, sample: int | None, seed: int
 ) -> list[tuple[SweepPoint, SweepFault]]:
-    """Every point with every fault, or as many of them as asked for: the same for the same seed."""
+    """Every point with every fault, or a sample of them: the same for the same seed."""
     everything = [(point, fault) for point in points for fault in faults if _applies(point, fault)]
     if sample is None or sample >= len(everything):
         return everything
@@ -161,7 +183,7 @@ def choose(
 
 
 def _applies(point: SweepPoint, fault: SweepFault) -> bool:
-    """A migrator holds no job that another could be at."""
+    """A migrator holds no job that another worker could run."""
     return not (point.target.migrates and fault is SweepFault.OVERLAP)
 
 
@@ -171,20 +193,20 @@ def sweep(
     *,
     on_point: OnPoint = lambda result, total: None,
 ) -> SweepReport:
-    """On databases of its own on the server at `server_url`, which are gone afterwards."""
-    settings, left_out = _without_vain_targets(settings or SweepSettings())
+    """Sweep on databases of its own on that server, which are dropped afterwards."""
+    settings, left_out = _without_pointless_targets(settings or SweepSettings())
     began = time.monotonic()
     messages: dict[SweepTarget, int] = {}
     points: list[SweepPoint] = []
     results: list[PointResult] = []
-    with point_runner(server_url, settings) as field:
+    with point_runner(server_url, settings) as runner:
         for target in settings.targets:
-            runs = field.survey(target)
+            runs = runner.dry_runs(target)
             messages[target] = len(runs[0])
             points += points_of(target, runs)
         chosen = choose(points, settings.faults, sample=settings.sample, seed=settings.seed)
         with ThreadPoolExecutor(settings.parallel) as pool:
-            for result in pool.map(lambda strike: field.strike(*strike), chosen):
+            for result in pool.map(lambda each: runner.run(*each), chosen):
                 results.append(result)
                 on_point(result, len(chosen))
     tally: Counter[str] = Counter()
@@ -202,13 +224,13 @@ def sweep(
     )
 
 
-def _without_vain_targets(settings: SweepSettings) -> tuple[SweepSettings, tuple[str, ...]]:
-    """A migration puts the fence up: a struck one is compared with Faultline, and the control has none."""
+def _without_pointless_targets(settings: SweepSettings) -> tuple[SweepSettings, tuple[str, ...]]:
+    """Without migrations where the subject is the control: they would put the fence back."""
     if settings.subject is Subject.FAULTLINE:
         return settings, ()
     kept = tuple(target for target in settings.targets if not target.migrates)
     left_out = tuple(
-        f"{target}: it makes Faultline's own schema, whoever the subject is"
+        f"{target}: it installs Faultline's own schema, whatever the subject is"
         for target in settings.targets
         if target.migrates
     )

@@ -1,5 +1,4 @@
-"""Who is struck, and in the middle of what: a worker with jobs of each kind, a reconciler with leases to
-give back."""
+"""The work of each swept process: jobs of every kind, or leases to reconcile."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from faultline_drills.recording.history import Verb
 from faultline_drills.sweep.point import SweepTarget
 from faultline_drills.workload import tasks
 
-_TO_GIVE_BACK: LiteralString = (
+_TO_RECONCILE: LiteralString = (
     "SELECT (SELECT count(*) FROM faultline.jobs WHERE state = 'running')"
     " + (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)"
 )
@@ -28,14 +27,11 @@ class TargetSetup:
     target: SweepTarget
     options: tuple[str, ...]
     prepare: Callable[[DrillContext], None]
-    is_done: Callable[
-        [DrillContext], bool
-    ]  # it has done what there is to do, and may be asked to leave
+    is_done: Callable[[DrillContext], bool]  # all its work is done, and it can be stopped
 
 
-def _give_work(drill: DrillContext) -> None:
-    """One job that outlasts a few heartbeats, one without writes of its own, one that fails once, and
-    one that commits in a transaction of the handler's."""
+def _enqueue_jobs(drill: DrillContext) -> None:
+    """Four jobs: a long one, one without writes, one that fails once, one with its own transaction."""
     long, short = drill.settings.lease_seconds * 0.6, drill.settings.lease_seconds * 0.2
     drill.submit(tasks.pay, number=1, parts=2, work_seconds=long)
     drill.submit(tasks.note, number=2)
@@ -44,14 +40,14 @@ def _give_work(drill: DrillContext) -> None:
 
 
 def _leave_leases(drill: DrillContext) -> None:
-    """A job whose worker has died, one whose lease has run out, and one that waits."""
+    """Three jobs: one of a lost worker, one with an expired lease, one that is queued."""
     for number in range(3):
         drill.submit(tasks.pay, number=number)
-    _claim_and_die(drill, "died", lease_seconds=_LONG_SECONDS, registers=True)
-    _claim_and_die(drill, "silent", lease_seconds=0.1, registers=False)
+    _claim_and_disconnect(drill, "died", lease_seconds=_LONG_SECONDS, registers=True)
+    _claim_and_disconnect(drill, "silent", lease_seconds=0.1, registers=False)
 
 
-def _claim_and_die(
+def _claim_and_disconnect(
     drill: DrillContext, worker: str, *, lease_seconds: float, registers: bool
 ) -> None:
     with connect(drill.url, application_name="faultline drill") as conn:
@@ -73,11 +69,11 @@ def _claim_and_die(
 
 WORKER = TargetSetup(
     SweepTarget.WORKER,
-    # One job at a time: the same messages in the same order. Recovery is left to the second worker.
+    # One job at a time, for the same messages in the same order; the second worker reconciles.
     ("--concurrency", "1", "--no-reconciler"),
-    _give_work,
+    _enqueue_jobs,
     lambda drill: drill.unfinished() == 0,
 )
 RECONCILER = TargetSetup(
-    SweepTarget.RECONCILER, (), _leave_leases, lambda drill: drill.count(_TO_GIVE_BACK) == 0
+    SweepTarget.RECONCILER, (), _leave_leases, lambda drill: drill.count(_TO_RECONCILE) == 0
 )

@@ -1,4 +1,4 @@
-"""One process, one point, one fault; then a second worker finishes, and the checker judges."""
+"""One trial: injects one fault at one point, lets a second worker finish, and judges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 from faultline.postgres.sessions import run
 from faultline.reconciler.audit import INVARIANTS, check
 from faultline_drills.context import DrillContext, DrillNotRun
-from faultline_drills.judging.checker import DrillFinding, Verdict, judge
+from faultline_drills.judging.checker import Verdict, judge
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import Message, Proxy, proxy_to
 from faultline_drills.scenario import DrillSettings
@@ -20,49 +20,49 @@ from faultline_drills.sweep.injector import PointInjector
 from faultline_drills.sweep.point import SweepFault, SweepPoint
 from faultline_drills.sweep.results import PointResult
 from faultline_drills.sweep.target_setup import TargetSetup
+from faultline_drills.waiting import POLL_SECONDS
 
-_LOOK_SECONDS = 0.02
-_LAST_SECONDS = 5.0  # for what it sent before it left
-_LEASES_STOPPED = 2  # how many leases' time a stopped process stands still, at least
-_LEASES_ALONE = 10
+_LAST_SECONDS = 5.0  # for the last messages of a process that has ended
+_LEASES_STOPPED = 2  # a stopped process stays stopped for at least so many lease lengths
+_LEASES_ALONE = 10  # how long a process that lost a connection may take for its work
 _LONGEST_STOP_SECONDS = 8.0
 _HELD: LiteralString = (
     "SELECT id FROM faultline.jobs WHERE state = 'running' AND strpos(lease_owner, %s) > 0"
 )
-# Of a process that holds none, such as a reconciler: any that somebody else has held.
+# For a process that holds no job, such as a reconciler: any job that was claimed before.
 _TAKEN_OVER: LiteralString = (
     "SELECT count(*) FROM faultline.jobs"
     " WHERE state = 'running' AND fencing_token > 1 AND strpos(lease_owner, %s) > 0"
     " AND (id = ANY(%s) OR cardinality(%s::uuid[]) = 0)"
 )
-_SHOWS = ("commits",)  # every job of a trial is done in the end
+_SHOWS = ("commits",)  # every job of a trial succeeds in the end
 _ACKNOWLEDGEMENTS = ("COMMIT", "faultline.commit_many")
 
 
 class PointTrial:
-    """On a database of its own, which holds nothing but the schema and the drill's records."""
+    """Uses a database that holds nothing but the schema and the drill's own tables."""
 
     def __init__(
         self,
         url: str,
-        cast: TargetSetup,
+        setup: TargetSetup,
         settings: DrillSettings,
         options: Sequence[str] = (),
         *,
         idle_seconds: float = 0.0,
     ) -> None:
         self._url = url
-        self._cast = cast
+        self._setup = setup
         self._settings = settings
-        self._options = (*cast.options, *options)
-        self._idle_seconds = idle_seconds  # before a process that is done is asked to leave
+        self._options = (*setup.options, *options)
+        self._idle_seconds = idle_seconds  # between the end of the work and SIGTERM
 
     def dry_run(self) -> tuple[Message, ...]:
-        """What the process sends when nothing happens to it."""
+        """The messages that the process sends without a fault."""
         with ExitStack() as stack:
             drill, proxy = self._open(stack)
             victim = self._start(drill, proxy)
-            drill.wait_until(lambda: self._cast.is_done(drill), "the end of a run without a fault")
+            drill.wait_until(lambda: self._setup.is_done(drill), "the end of a run without a fault")
             drill.stop_workers([victim])
             return proxy.log
 
@@ -76,9 +76,9 @@ class PointTrial:
             try:
                 is_reached = self._wait_for(injector, drill, victim)
                 if fault.kills and victim.exit_code != -SIGKILL:
-                    is_reached = False  # its last words came by when it had left
+                    is_reached = False  # the process ended by itself before the kill
                 if is_reached:
-                    drill.inject(fault.noun, self._cast.target, point=str(point))
+                    drill.inject(fault.noun, self._setup.target, point=str(point))
                     if fault.stops:
                         self._outlast(drill, victim, fault)
                     elif not fault.kills:
@@ -109,49 +109,48 @@ class PointTrial:
     def _open(self, stack: ExitStack) -> tuple[DrillContext, Proxy]:
         drill = DrillContext(self._url, self._settings, server=None, stack=stack)
         proxy = stack.enter_context(proxy_to(self._url))
-        self._cast.prepare(drill)
+        self._setup.prepare(drill)
         return drill, proxy
 
     def _start(self, drill: DrillContext, proxy: Proxy) -> ObservedProcess:
-        command = self._cast.target.value
-        return drill.worker(*self._options, name="struck", url=proxy.url, command=command)
+        command = self._setup.target.value
+        return drill.worker(*self._options, name="target", url=proxy.url, command=command)
 
     def _wait_for(
         self, injector: PointInjector, drill: DrillContext, victim: ObservedProcess
     ) -> bool:
-        """Until it is struck, or has left: a process that is done is asked to leave, which is a part of
-        its work as well."""
+        """Wait for the fault; SIGTERM the process after its work, as stopping has points too."""
         deadline = time.monotonic() + self._settings.timeout_seconds
-        leaves_at: float | None = None
-        while not injector.wait(_LOOK_SECONDS):
+        stops_at: float | None = None
+        while not injector.wait(POLL_SECONDS):
             if not victim.is_alive:
                 return injector.wait(_LAST_SECONDS)
             if time.monotonic() > deadline:
                 return False
-            if leaves_at is None and self._cast.is_done(drill):
-                leaves_at = time.monotonic() + self._idle_seconds
-            if leaves_at is not None and time.monotonic() >= leaves_at:
-                leaves_at = deadline  # it is asked once
+            if stops_at is None and self._setup.is_done(drill):
+                stops_at = time.monotonic() + self._idle_seconds
+            if stops_at is not None and time.monotonic() >= stops_at:
+                stops_at = deadline  # SIGTERM is sent once
                 victim.terminate()
         return True
 
     def _outlast(self, drill: DrillContext, victim: ObservedProcess, fault: SweepFault) -> None:
-        """Let others go to work while it stands still: to the end, or until they are at its jobs."""
+        """While it is stopped, a second worker finishes all jobs, or starts one that it held."""
         began = time.monotonic()
         held = [row[0] for row in drill.conn.execute(_HELD, [f"-{victim.pid}-"])]
         second = drill.worker(name="second") if drill.unfinished() else None
-        while (stood := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
-            if fault is SweepFault.OVERLAP and second and _is_at(drill, second, held):
+        while (elapsed := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
+            if fault is SweepFault.OVERLAP and second and _has_taken_over(drill, second, held):
                 return
-            if stood > _LEASES_STOPPED * self._settings.lease_seconds and not drill.unfinished():
+            if elapsed > _LEASES_STOPPED * self._settings.lease_seconds and not drill.unfinished():
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _watch(self, drill: DrillContext, victim: ObservedProcess) -> None:
-        """One that has only lost a connection is given time to do its work alone."""
+        """Give a process that only lost a connection time to finish its work alone."""
         deadline = time.monotonic() + _LEASES_ALONE * self._settings.lease_seconds
-        while victim.is_alive and not self._cast.is_done(drill) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+        while victim.is_alive and not self._setup.is_done(drill) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def _expect(
         self,
@@ -162,22 +161,22 @@ class PointTrial:
         is_reached: bool,
     ) -> None:
         failed = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded'"
-        drill.expect(drill.count(failed) == 0, "not every job has succeeded")
+        drill.expect(drill.count(failed) == 0, "not every job succeeded")
         ended = victim.exit_code
         allowed = _exit_codes(fault) if is_reached else {0, -SIGTERM}
-        said = "" if ended in allowed else victim.recent_output()
-        drill.expect(ended in allowed, f"the process ended with {ended}: {said}")
+        output = "" if ended in allowed else victim.recent_output()
+        drill.expect(ended in allowed, f"the process ended with {ended}: {output}")
         for invariant in INVARIANTS:
             for found in run(drill.conn, check(invariant)):
                 drill.expect(False, f"{invariant.claim}: {found.job_id} {found.evidence}")
 
 
-def _is_at(drill: DrillContext, worker: ObservedProcess, jobs: Sequence[UUID]) -> bool:
+def _has_taken_over(drill: DrillContext, worker: ObservedProcess, jobs: Sequence[UUID]) -> bool:
     return drill.count(_TAKEN_OVER, [f"-{worker.pid}-", jobs, jobs]) > 0
 
 
 def _exit_codes(fault: SweepFault) -> set[int]:
-    """How the struck process may end: killed, or alive until it is asked to leave."""
+    """The allowed exit codes: killed by the fault, or stopped by SIGTERM."""
     return {-SIGKILL} if fault.kills else {0, -SIGTERM}
 
 
@@ -187,8 +186,3 @@ def _tally(
     is_lost = fault is SweepFault.DROP_REPLY and verdict is not Verdict.UNKNOWN
     acknowledges = point.label.what in _ACKNOWLEDGEMENTS
     return {**drill.tally(), "lost_acks": int(is_lost and acknowledges)}
-
-
-def not_run(point: SweepPoint, fault: SweepFault, error: Exception, seconds: float) -> PointResult:
-    finding = DrillFinding("nothing_was_shown", f"{type(error).__name__}: {error}")
-    return PointResult(point, fault, Verdict.UNKNOWN, (finding,), {}, seconds)
