@@ -1,1 +1,1 @@
-"""What watches a running Faultline: Prometheus rules, and Grafana dashboards as code."""
+"""Monitoring of Faultline: Prometheus rules, and Grafana dashboards as code."""

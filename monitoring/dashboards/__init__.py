@@ -1,4 +1,4 @@
-"""The Grafana dashboards of Faultline, as code: `python -m monitoring.dashboards` writes their JSON."""
+"""Grafana dashboards as code; `python -m monitoring.dashboards` writes the JSON."""
 
 from monitoring.dashboards.board import Dashboard
 from monitoring.dashboards.database import DATABASE

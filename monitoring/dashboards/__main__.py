@@ -1,4 +1,4 @@
-"""`python -m monitoring.dashboards`: write the dashboards for Grafana; `--check` only compares."""
+"""Writes the Grafana dashboards; `--check` only compares."""
 
 from __future__ import annotations
 

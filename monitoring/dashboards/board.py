@@ -1,4 +1,4 @@
-"""A dashboard: rows of panels, laid out from left to right, as the JSON that Grafana reads."""
+"""A Grafana dashboard: rows of panels, laid out from left to right, as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from monitoring.dashboards.panel import COLUMNS, SOURCE, Json, Panel
 
-SCHEMA_VERSION = 39  # Grafana 11; newer ones bring it up to their own when they load it
+SCHEMA_VERSION = 39  # Grafana 11; newer versions upgrade it when they load it
 TAG = "faultline"
 
 
@@ -21,7 +21,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of the dashboard: the values that a label has, all of them at first."""
+    """A dashboard variable: the values of a label, with all of them preselected."""
 
     label: str
     metric: str
@@ -35,7 +35,7 @@ class Variable:
             "datasource": SOURCE,
             "definition": values,
             "query": {"query": values, "refId": "values"},
-            "refresh": 2,  # with the time range: queues come and go
+            "refresh": 2,  # when the time range changes: the set of queues changes
             "sort": 1,
             "multi": True,
             "includeAll": True,
@@ -128,7 +128,7 @@ def _other_dashboards() -> Mapping[str, Any]:
 
 
 def _refusals() -> Mapping[str, Any]:
-    """A mark in every graph where the fence refused a stale write."""
+    """An annotation in every graph where the fence refused a stale write."""
     return {
         "name": "Stale writes refused",
         "datasource": SOURCE,

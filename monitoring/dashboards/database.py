@@ -1,4 +1,4 @@
-"""Database: what Faultline asks of PostgreSQL, how long that takes, and when it goes wrong."""
+"""The database dashboard: calls, their durations, errors and reconnects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def _verb(title: str, histogram: str, description: str) -> Panel:
     return graph(title, *quantiles(histogram), description=description, unit="s")
 
 
-_VERBS = (
+_CALLS = (
     _verb("Claim", "faultline_claim_seconds", "One claim, of as many jobs as were wanted."),
     _verb("Commit", "faultline_commit_seconds", "One commit, of one job or of a batch."),
     _verb("Heartbeat", "faultline_heartbeat_seconds", "One renewal of all leases of a worker."),
@@ -18,7 +18,7 @@ _VERBS = (
         "Reconcile", "faultline_reconcile_seconds", "One look at who is dead, with what followed."
     ),
     heatmap(
-        "Commit, spread",
+        "Commit, distribution",
         "faultline_commit_seconds",
         description="A second band above the first is often the disk: a checkpoint, or slow WAL.",
     ),
@@ -28,19 +28,19 @@ _VERBS = (
         Query("sum(rate(faultline_commit_seconds_count[$__rate_interval]))", "commit"),
         Query("sum(rate(faultline_heartbeat_seconds_count[$__rate_interval]))", "heartbeat"),
         Query("sum(rate(faultline_reconcile_seconds_count[$__rate_interval]))", "reconcile"),
-        description="Statements sent, whatever they found.",
+        description="Statements sent, with or without a result.",
         unit="ops",
     ),
 )
 
-_TROUBLE = (
+_ERRORS = (
     graph(
         "Errors",
         Query(
             "sum by (kind) (increase(faultline_database_errors_total[$__rate_interval]))",
             "{{kind}}",
         ),
-        description="Statements that failed for the database's reasons, not for the fence's.",
+        description="Statements that failed, except stale writes that the fence refused.",
     ),
     graph(
         "Reconnects",
@@ -48,13 +48,13 @@ _TROUBLE = (
             "sum by (instance) (increase(faultline_database_reconnects_total[$__rate_interval]))",
             "{{instance}}",
         ),
-        description="Sessions that were lost and opened again. All processes at once: the server, or"
-        " the way to it.",
+        description="Lost sessions that were opened again. All processes at once: the server or the"
+        " network.",
     ),
     graph(
         "Coordination overhead",
         Query("faultline:coordination_overhead:ratio_rate5m", "all workers"),
-        description="The share of the workers' time that goes into talking to the database.",
+        description="The share of the workers' time that is spent waiting for the database.",
         unit="percentunit",
         width=24,
     ),
@@ -63,6 +63,6 @@ _TROUBLE = (
 DATABASE = Dashboard(
     name="database",
     title="database",
-    description="What Faultline asks of PostgreSQL, how long that takes, and when it goes wrong.",
-    rows=(Row("Verbs", _VERBS), Row("Trouble", _TROUBLE)),
+    description="Calls to PostgreSQL, their durations, errors and reconnects.",
+    rows=(Row("Calls", _CALLS), Row("Errors", _ERRORS)),
 )

@@ -1,4 +1,4 @@
-"""Leases and fencing: who lost a lease, who was refused, how fast the job ran elsewhere."""
+"""The leases dashboard: lost leases, refused writes, recovery times."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _FENCE = (
             "sum by (reason) (increase(faultline_stale_write_rejected_total[$__rate_interval]))",
             "{{reason}}",
         ),
-        description="Workers that had lost their lease and tried to write all the same.",
+        description="Writes of workers that had lost their lease.",
         is_stacked=True,
     ),
     graph(
         "Overlap of two attempts",
         *quantiles("faultline_overlap_seconds"),
-        description="Of a refused write: how long another attempt at the same job had been under way.",
+        description="Refused writes: how long another attempt at the same job had been running.",
         unit="s",
     ),
 )
@@ -28,7 +28,7 @@ _LEASES = (
         "Leases per second",
         Query("sum(rate(faultline_leases_acquired_total[$__rate_interval]))", "acquired"),
         Query("sum(rate(faultline_leases_renewed_total[$__rate_interval]))", "renewed"),
-        description="Every claim acquires one; every heartbeat renews those of the jobs that run on.",
+        description="Every claim acquires one; every heartbeat renews those of the running jobs.",
         unit="ops",
     ),
     graph(
@@ -38,8 +38,8 @@ _LEASES = (
             "sum by (cause) (increase(faultline_leases_taken_over_total[$__rate_interval]))",
             "taken over: {{cause}}",
         ),
-        description="Leases that ran out, counted by the leader; jobs claimed again after an attempt was"
-        " lost, by cause.",
+        description="Expired leases, counted by the leader; jobs claimed again after a lost attempt,"
+        " by cause.",
     ),
 )
 
@@ -47,28 +47,27 @@ _RECOVERY = (
     graph(
         "Recovery",
         *quantiles("faultline_recovery_seconds"),
-        description="Of a job that was taken over: from its last holder's last sign of life to the new"
-        " claim.",
+        description="Takeovers: from the last sign of life of the former worker to the new claim.",
         unit="s",
     ),
     heatmap(
-        "Recovery, spread",
+        "Recovery, distribution",
         "faultline_recovery_seconds",
-        description="The same, as it is spread: two bands are two causes, a crash and a silence.",
+        description="The distribution: two bands are two causes, a crash and a silent worker.",
     ),
 )
 
 _HEARTBEATS = (
     graph(
-        "Heartbeats: time of one",
+        "Heartbeats: duration",
         *quantiles("faultline_heartbeat_seconds"),
-        description="How long the statement took that renews all leases of a worker.",
+        description="Duration of the statement that renews all leases of a worker.",
         unit="s",
     ),
     graph(
         "Heartbeats: lateness",
         Query("max by (instance) (faultline_heartbeat_lateness_seconds)", "{{instance}}"),
-        description="How much later than planned each process renewed its leases; it climbs while it cannot.",
+        description="Delay of each process's lease renewals; it rises while renewals fail.",
         unit="s",
     ),
 )
@@ -76,7 +75,7 @@ _HEARTBEATS = (
 LEASES = Dashboard(
     name="leases",
     title="leases and fencing",
-    description="Who lost a lease, who was refused, how fast the job ran elsewhere.",
+    description="Lost leases, refused writes, recovery times.",
     rows=(
         Row("The fence", _FENCE),
         Row("Leases", _LEASES),

@@ -1,4 +1,4 @@
-"""The overview: is it well, and if not, which dashboard is next."""
+"""The overview dashboard: overall health, and links to the other dashboards."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ _HEALTH = (
     number(
         "Workers alive",
         "max(faultline_workers{status='alive'}) or vector(0)",
-        description="Registered workers that the leading reconciler has heard of. 0 also when none leads.",
+        description="Live workers, counted by the leading reconciler; 0 also if none leads.",
         worry_below=1,
     ),
     number(
         "Reconcilers that lead",
         "sum(faultline_reconciler_leading) or vector(0)",
-        description="One, but for a moment after a change. Behind a pooler every one of them acts.",
+        description="One, except for a moment after a change. Behind a pooler every reconciler acts.",
         worry_below=1,
     ),
     number(
         "Due now",
         "sum(queue_state:faultline_queue_jobs:max{state='due'})",
-        description="Jobs that could run at once, in all queues.",
+        description="Jobs that could run now, in all queues.",
     ),
     number(
         "Oldest due",
         "max(queue:faultline_queue_oldest_due_seconds:max)",
-        description="How long the job that has waited longest has been due.",
+        description="How long the oldest due job has been due.",
         unit="s",
         worry_at=300,
     ),
     number(
         "Stale writes refused, last hour",
         "sum(increase(faultline_stale_write_rejected_total[1h]))",
-        description="Each is a worker that had lost its lease and was kept from writing.",
+        description="Each one is a write of a worker that had lost its lease.",
         worry_at=1,
     ),
     number(
         "Dead jobs",
         "sum(queue_state:faultline_queue_jobs:max{state='failed'})",
-        description="Jobs that will not run again by themselves: attempts spent, poison, cancelled.",
+        description="Jobs that failed for good: attempts used up, poison, cancelled.",
     ),
 )
 
@@ -55,8 +55,8 @@ _FLOW = (
         Query("sum(rate(faultline_jobs_retried_total[$__rate_interval]))", "retried"),
         Query("sum(rate(faultline_jobs_failed_total[$__rate_interval]))", "dead"),
         Query("sum(rate(faultline_jobs_deferred_total[$__rate_interval]))", "unknown task"),
-        description="Enqueued counts what passed through a scraped process; producers of your own"
-        " that nobody scrapes are missing from it.",
+        description="Enqueued counts only scraped processes; your own producers are missing unless"
+        " Prometheus scrapes them.",
         unit="ops",
     ),
     graph(
@@ -73,16 +73,16 @@ _FLOW = (
     graph(
         "Coordination overhead",
         Query("faultline:coordination_overhead:ratio_rate5m", "all workers"),
-        description="The share of the workers' time that goes into talking to the database.",
+        description="The share of the workers' time that is spent waiting for the database.",
         unit="percentunit",
     ),
 )
 
 _ALERTS = (
     table(
-        "Alerts that fire",
+        "Firing alerts",
         "ALERTS{alertname=~'Faultline.+', alertstate='firing'}",
-        description="Each has its page in docs/alerts.md.",
+        description="docs/alerts.md has a section for each.",
         columns={
             "alertname": "alert",
             "severity": "severity",
@@ -92,7 +92,7 @@ _ALERTS = (
         },
     ),
     table(
-        "What is scraped",
+        "Scrape targets",
         "up{job=~'faultline-.+'}",
         description="1: answered the last scrape.",
         columns={"job": "part", "instance": "instance", "Value": "up"},
@@ -110,7 +110,7 @@ _HTTP = (
         is_stacked=True,
     ),
     graph(
-        "Time to answer, 95 of 100",
+        "Response time, 95th percentile",
         Query(
             "histogram_quantile(0.95, sum by (le, route)"
             " (rate(faultline_http_request_seconds_bucket[$__rate_interval])))",
@@ -124,7 +124,7 @@ _HTTP = (
 OVERVIEW = Dashboard(
     name="overview",
     title="overview",
-    description="Is it well, and if not, which dashboard is next.",
+    description="Overall health, and where to look next.",
     rows=(
         Row("Now", _HEALTH),
         Row("Flow", _FLOW),

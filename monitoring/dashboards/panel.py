@@ -1,4 +1,4 @@
-"""One panel of a dashboard: what it asks Prometheus, and how Grafana draws the answer."""
+"""One panel of a dashboard: its Prometheus queries, and how Grafana draws them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def number(
     worry_below: float | None = None,
     width: int = 4,
 ) -> Panel:
-    """One figure, now; red from `worry_at` upwards, or below `worry_below`."""
+    """One current figure; red from `worry_at` upwards, or below `worry_below`."""
     return Panel(
         kind="stat",
         title=title,
@@ -113,7 +113,7 @@ def graph(
     is_stacked: bool = False,
     width: int = 12,
 ) -> Panel:
-    """Lines over time, from zero; stacked where their sum means something."""
+    """Lines over time, from zero; stacked if their sum is meaningful."""
     return Panel(
         kind="timeseries",
         title=title,
@@ -146,7 +146,7 @@ def graph(
 
 
 def heatmap(title: str, histogram: str, *, description: str, width: int = 12) -> Panel:
-    """How the observations of a histogram are spread, over time."""
+    """The distribution of a histogram over time."""
     expression = f"sum by (le) (increase({histogram}_bucket[$__rate_interval]))"
     return Panel(
         kind="heatmap",
@@ -170,7 +170,7 @@ def heatmap(title: str, histogram: str, *, description: str, width: int = 12) ->
 def table(
     title: str, expression: str, *, description: str, columns: Mapping[str, str], width: int = 12
 ) -> Panel:
-    """The series of an answer as rows; `columns` names the labels that are shown, in their order."""
+    """A table with one row per series; `columns` names the shown labels, in order."""
     return Panel(
         kind="table",
         title=title,
@@ -196,7 +196,7 @@ def table(
 
 
 def quantiles(histogram: str, *, matching: str = "", by: str = "") -> Iterator[Query]:
-    """Half of the observations, 95 and 99 in a hundred were below these."""
+    """The median, the 95th and the 99th percentile."""
     kept = ", ".join(filter(None, ["le", by]))
     legend = f" {{{{{by}}}}}" if by else ""
     rate = f"sum by ({kept}) (rate({histogram}_bucket{matching}[$__rate_interval]))"

@@ -1,4 +1,4 @@
-"""Queues: what waits, how long, and what becomes of it."""
+"""The queues dashboard: depth, waiting times and outcomes per queue."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _DEPTH = (
     graph(
         "Oldest due",
         Query(f"queue:faultline_queue_oldest_due_seconds:max{_MATCHING}", "{{queue}}"),
-        description="How long the job that has waited longest has been due. A queue that is paused, or"
-        " that nobody listens to, climbs in a straight line.",
+        description="How long the oldest due job has been due. It rises in a straight line for a"
+        " queue that is paused or has no worker.",
         unit="s",
         width=24,
     ),
@@ -53,11 +53,11 @@ _FLOW = (
     _rate("Succeeded", f"faultline_jobs_succeeded_total{_MATCHING}", "Entered in the ledger."),
 )
 
-_TROUBLE = (
+_FAILURES = (
     graph(
-        "Retried, share of the claims",
+        "Retried, share of claims",
         Query(f"queue:faultline_jobs_retried:ratio_rate5m{_MATCHING}", "{{queue}}"),
-        description="Of the attempts begun, how many failed and will be made again.",
+        description="The share of attempts that failed and will be retried.",
         unit="percentunit",
     ),
     graph(
@@ -66,18 +66,17 @@ _TROUBLE = (
             f"sum by (queue, reason) (rate(faultline_jobs_failed_total{_MATCHING}[$__rate_interval]))",
             "{{queue}}: {{reason}}",
         ),
-        description="Jobs given up, and why; poison and cancelled ones are counted by the leader.",
+        description="Jobs that failed for good, by reason; the leader counts poison and cancelled ones.",
         unit="ops",
     ),
     graph(
-        "Submitted again",
+        "Repeated submissions",
         Query(
             "sum by (queue) (rate(faultline_jobs_enqueued_total"
             f"{{outcome='existing', {_QUEUE}}}[$__rate_interval]))",
             "{{queue}}",
         ),
-        description="Enqueues whose idempotency key had a job already: it was given back, no second one"
-        " made.",
+        description="Enqueues whose idempotency key already had a job: the existing job was returned.",
         unit="ops",
         width=24,
     ),
@@ -96,25 +95,25 @@ def _latency(title: str, histogram: str, share: float, description: str) -> Pane
 
 _TIME = (
     _latency(
-        "End to end, half",
+        "End to end, median",
         "faultline_end_to_end_seconds",
         0.5,
         "From when a job was last due to its commit: half of the jobs took less.",
     ),
     _latency(
-        "End to end, 99 of 100",
+        "End to end, 99th percentile",
         "faultline_end_to_end_seconds",
         0.99,
         "From when a job was last due to its commit: one in a hundred took longer.",
     ),
     _latency(
-        "Execution, half",
+        "Execution, median",
         "faultline_execution_seconds",
         0.5,
         "How long handlers ran: half of the attempts took less.",
     ),
     _latency(
-        "Execution, 99 of 100",
+        "Execution, 99th percentile",
         "faultline_execution_seconds",
         0.99,
         "How long handlers ran: one attempt in a hundred took longer.",
@@ -124,12 +123,12 @@ _TIME = (
 QUEUES = Dashboard(
     name="queues",
     title="queues",
-    description="What waits, how long, and what becomes of it.",
+    description="Depth, waiting times and outcomes per queue.",
     variables=(Variable("queue", "faultline_queue_jobs"),),
     rows=(
         Row("Depth", _DEPTH),
         Row("Flow", _FLOW),
-        Row("Trouble", _TROUBLE),
+        Row("Failures", _FAILURES),
         Row("Time", _TIME),
     ),
 )

@@ -1,4 +1,4 @@
-"""Workers: how many, how busy, and what they spend their time on."""
+"""The workers dashboard: number, load and idle polling."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from monitoring.dashboards.panel import Query, graph, table
 
 _MATCHING = "{instance=~'$instance'}"
 
-_CREW = (
+_WORKERS = (
     graph(
         "Workers by status",
         Query("status:faultline_workers:max", "{{status}}"),
-        description="As the leading reconciler sees them in the database, scraped or not.",
+        description="Counted in the database by the leading reconciler, whether scraped or not.",
         is_stacked=True,
     ),
     graph(
-        "Who leads",
+        "Leading reconciler",
         Query("max by (instance) (faultline_reconciler_leading)", "{{instance}}"),
-        description="1: this process gives back what dead workers hold, and counts the queues.",
+        description="1: this process requeues the jobs of dead workers, and counts the queues.",
     ),
 )
 
@@ -40,7 +40,7 @@ _WORK = (
         is_stacked=True,
     ),
     graph(
-        "Execution, 95 of 100",
+        "Execution, 95th percentile",
         Query(
             "histogram_quantile(0.95, sum by (le, instance)"
             f" (rate(faultline_execution_seconds_bucket{_MATCHING}[$__rate_interval])))",
@@ -55,26 +55,26 @@ _WORK = (
             f"instance:faultline_coordination_overhead:ratio_rate5m{_MATCHING}",
             "{{instance}}",
         ),
-        description="The share of a worker's time that goes into talking to the database.",
+        description="The share of a worker's time that is spent waiting for the database.",
         unit="percentunit",
     ),
 )
 
-_IDLING = (
+_IDLE = (
     graph(
-        "Polls that found nothing, per second",
+        "Empty polls per second",
         Query(
             f"sum by (instance) (rate(faultline_empty_polls_total{_MATCHING}[$__rate_interval]))",
             "{{instance}}",
         ),
-        description="An idle worker has about one for each --poll-seconds. Many more: it is woken for"
-        " jobs that others take.",
+        description="An idle worker has about one per --poll-seconds. Many more: it is notified of"
+        " jobs that other workers claim.",
         unit="ops",
     ),
     table(
         "Versions",
         "sum by (instance, version, python) (faultline_build_info)",
-        description="Two versions at once are a deploy that is under way, or one that did not end.",
+        description="Two versions at once mean a deploy in progress, or one that did not finish.",
         columns={"instance": "instance", "version": "faultline", "python": "Python"},
     ),
 )
@@ -82,7 +82,7 @@ _IDLING = (
 WORKERS = Dashboard(
     name="workers",
     title="workers",
-    description="How many, how busy, and what they spend their time on.",
+    description="Number, load and idle polling.",
     variables=(Variable("instance", "faultline_running_jobs"),),
-    rows=(Row("Crew", _CREW), Row("Work", _WORK), Row("Idling", _IDLING)),
+    rows=(Row("Workers", _WORKERS), Row("Work", _WORK), Row("Idle", _IDLE)),
 )
