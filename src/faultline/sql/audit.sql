@@ -1,10 +1,10 @@
--- The audit log: which operator did what, when, from where, and with which result.
--- A function that acts for an operator writes its row itself, in the same transaction: there is no action without its row, and
--- no row for an action that was rolled back. The log is only ever added to; retention removes its oldest rows.
+-- The audit log: each operator's action, its time, origin and result.
+-- A function that acts for an operator writes its row in the same transaction: every action has its row, and an action that was
+-- rolled back has none. Rows are only added; retention purges the oldest.
 
--- The caller may say who it acts for, by a setting of the transaction: {"kind", "name", "address"} in faultline.actor. It is
--- a claim of that caller, which the API makes for the key of a request, and the command line for the account that runs it.
--- The role is PostgreSQL's own word, and always there: a caller from psql is known by it.
+-- Writes one row. The setting faultline.actor names the actor, as {"kind", "name", "address"}: the API sets it to the key of a
+-- request, the command line to the account that runs it. PostgreSQL does not verify it. The role of the session, which it
+-- does verify, is always recorded too, and identifies a caller from psql.
 CREATE OR REPLACE FUNCTION faultline.write_audit(
     action text, object text, result text, code text DEFAULT NULL, detail text DEFAULT NULL, times integer DEFAULT 1)
 RETURNS void
@@ -26,10 +26,10 @@ BEGIN
             left(code, 100), left(detail, 1000), times);
 END $$;
 
--- What the HTTP API refused before it asked for anything: a wrong key, a scope that the key lacks. It counts equal refusals
--- and reports them together; here is a bound of its own, so that no caller can fill the table with them.
+-- Records what the HTTP API refused without a query: a wrong key, a scope that the key lacks. The API counts equal refusals and
+-- reports them together. At most 60 a minute are recorded, so that no caller can fill the table.
 CREATE OR REPLACE FUNCTION faultline.record_refusal(action text, object text, code text, times integer DEFAULT 1)
-RETURNS boolean -- whether it was recorded
+RETURNS boolean -- false: not recorded, the limit is reached
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF (SELECT count(*) FROM (SELECT a.result, a.at FROM faultline.audit_log AS a ORDER BY a.id DESC LIMIT 60) AS newest
@@ -45,7 +45,7 @@ CREATE OR REPLACE FUNCTION faultline.refuse_audit_change() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'rows of the audit log are never changed, and removed by retention alone (%)', TG_OP
-        USING ERRCODE = 'FL002', HINT = 'Set how long they are kept: --keep-audit-days.';
+        USING ERRCODE = 'FL002', HINT = 'To change how long rows are kept, set --keep-audit-days.';
 END $$;
 
 CREATE OR REPLACE TRIGGER guard_update BEFORE UPDATE ON faultline.audit_log FOR EACH ROW

@@ -1,11 +1,11 @@
--- The parts of a claim: which lanes it reads, which of the jobs found it takes, and jobs deferred for other workers.
--- Nothing here ends a lease but defer_many, which is fenced like release.
+-- Parts of a claim: the lanes that it reads, the jobs that it takes of those found, and jobs deferred for other workers.
+-- Of these functions only defer_many ends a lease, and it is fenced like release.
 
 -- ── Lanes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- The lanes (queue and priority) of these queues that hold queued jobs. For claims over many queues: it goes from one lane to the
--- next, however many jobs lie between, so it costs what the non-empty lanes cost and empty queues cost nothing. When so many
--- lanes of other queues lie between that looking into each lane of these queues is cheaper, it returns all of them.
+-- The lanes (a queue and a priority) of these queues that hold queued jobs, for claims over many queues. It jumps from one lane
+-- to the next in the index, so its cost is that of the non-empty lanes. If other queues have so many lanes that looking into each
+-- lane of these queues is cheaper, it returns all of those.
 CREATE OR REPLACE FUNCTION faultline.lanes_of(queues text[], OUT lane_queues text[], OUT lane_priorities integer[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -38,9 +38,10 @@ END $$;
 
 -- ── Jobs that no claim can take ────────────────────────────────────────────────────────────────────────────────────
 
--- What a claim takes of the jobs that it has found and locked: as many, in their order, as the limit on the payloads' text allows,
--- and the first in any case. A job that no claim can ever take fails, alone: its token has reached the end of its epoch's range
--- (epoch.sql), or the text of its payload is longer than a client can be sent. `faultline.sifted` tells the claim.
+-- Which of the jobs that a claim has locked it takes: as many, in their order, as the limit on the payloads' text allows, and
+-- always the first. A job that no claim can ever take is failed, and the others are not: its token has reached the end of its
+-- epoch's range (epoch.sql), or its payload's text is too long to send. The setting `faultline.sifted` tells the claim that
+-- this function left some out.
 CREATE OR REPLACE FUNCTION faultline.sift(candidates uuid[], epoch bigint, max_bytes bigint) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -62,7 +63,7 @@ BEGIN
     IF hopeless IS NOT NULL THEN
         WITH bad AS MATERIALIZED (
             SELECT b.id, b.reason, CASE b.reason
-                       WHEN 'token_spent' THEN 'its fencing token has reached the end of its range: enqueue the job anew'
+                       WHEN 'token_spent' THEN 'its fencing token has reached the end of its range: enqueue a new job'
                        ELSE 'the text of its payload is too long to be sent to a worker: enqueue a smaller payload' END AS error
             FROM unnest(hopeless, reasons) AS b (id, reason)),
         logged AS (
@@ -79,12 +80,12 @@ END $$;
 
 -- ── Deferred jobs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
--- For jobs that the caller has claimed and cannot run because it does not know their task. The attempt is given back. The job is
--- due again after retry_in, for any worker; one that names the task in its claim gets it at once. Spread by a tenth, so that
--- a million jobs do not come due together. Safe because each row is locked before it is judged, as in release.
+-- Defers jobs that the caller has claimed and cannot run, because it does not know their task. The attempt does not count. The
+-- job is due again after retry_in for any worker, and at once for a worker that names the task in its claim. Delays are spread
+-- by a tenth, so that a million jobs do not come due together. Safe because each row is locked before it is checked.
 CREATE OR REPLACE FUNCTION faultline.defer_many(
     job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], retry_in interval DEFAULT '1 minute', reason text DEFAULT NULL)
-RETURNS TABLE (job_id uuid) -- the deferred ones; the caller does not hold the others any more
+RETURNS TABLE (job_id uuid) -- of the deferred jobs; the caller no longer holds the others
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
@@ -116,8 +117,8 @@ BEGIN
         SELECT m.id FROM moved AS m, (SELECT count(*) FROM woken) AS all_woken;
 END $$;
 
--- Deferred jobs of these queues whose task the caller knows are due again, from when they were due before. Part of a claim,
--- so it takes no more than the claim wants. It goes from one pair of task and queue to the next, like lanes_of.
+-- Makes deferred jobs due again, at their former time, if their queue and task are among these. A claim calls it for at most as
+-- many jobs as it wants. It jumps from one pair of task and queue to the next, like lanes_of.
 CREATE OR REPLACE FUNCTION faultline.recall_deferred(queues text[], tasks text[], max_jobs integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

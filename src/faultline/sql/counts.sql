@@ -1,8 +1,8 @@
--- Counts of jobs that do not read a whole table.
+-- Counts of jobs per queue: exact up to a bound, estimated beyond it, and never by reading a large table.
 
--- About how many jobs of a queue stand like this, by what ANALYZE last saw, scaled to the table's size now. The planner
--- takes columns for independent of each other; statistics on (queue, state) tell it otherwise, and jobs for later are
--- always queued ones, so their share is taken of those. Null while the table has never been analyzed.
+-- An estimate of how many jobs a queue has in this standing, from the planner: the last ANALYZE, scaled to the table's size. The
+-- planner assumes that columns are independent; the statistics on (queue, state) correct that, and scheduled jobs are always
+-- queued, so their share is taken of the queued ones. Null if the table was never analyzed.
 CREATE OR REPLACE FUNCTION faultline.estimated_jobs(queue text, standing text, at_least bigint DEFAULT 0)
 RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -20,13 +20,13 @@ BEGIN
         EXECUTE 'EXPLAIN (FORMAT JSON) SELECT FROM faultline.jobs WHERE ' || condition INTO plan;
         rows := rows || (plan #>> '{0,Plan,Plan Rows}')::bigint;
     END LOOP;
-    rows[1] := CASE WHEN rows[1] > 1 THEN rows[1] ELSE 0 END; -- the planner never says none
+    rows[1] := CASE WHEN rows[1] > 1 THEN rows[1] ELSE 0 END; -- the planner never estimates 0
     RETURN greatest(at_least, CASE standing WHEN 'scheduled' THEN rows[1] * least(1.0, rows[3]::numeric / rows[2])
                                             WHEN 'due' THEN rows[1] * (1 - least(1.0, rows[3]::numeric / rows[2]))
                                             ELSE rows[1] END);
 END $$;
 
--- One range of the index for each priority, like a claim: the first of each is the oldest. Counting stops at the bound.
+-- Counts queued jobs in one index range per priority, as a claim reads them. Counting stops at the bound.
 CREATE OR REPLACE FUNCTION faultline.count_queued(queue text, after timestamptz, up_to timestamptz, exact_up_to integer)
 RETURNS TABLE (jobs bigint, since timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -48,11 +48,11 @@ BEGIN
                     ORDER BY j.next_run_at LIMIT 1) AS head);
 END $$;
 
--- How many jobs of each queue are due, scheduled for later, running, failed, succeeded, and since when the first of them.
--- Exact up to a bound for each, and read from an index that holds nothing else, so that the millions of jobs beside them
--- cost nothing; beyond it, at least that many, and an estimate. Succeeded ones are in no index, because every commit
--- would have to keep it up: they are counted while the table is small, and estimated alone after that. Running ones are counted over all queues together,
--- up to ten times the bound. Queues are those that have any of these, are listened to, or are common in the table.
+-- How many jobs of each queue are due, scheduled for later, running, failed and succeeded, and since when the first of them is.
+-- Each count is exact up to a bound, and read from a partial index, so that other jobs cost nothing; beyond the bound it is a
+-- minimum and an estimate. Succeeded jobs are in no index, because every commit would have to maintain it: they are counted while
+-- the table is small, and only estimated afterwards. Running jobs are counted over all queues together, up to ten times the bound.
+-- The queues are those that have such jobs, that workers listen to, or that are common in the table.
 CREATE OR REPLACE FUNCTION faultline.queues(exact_up_to integer DEFAULT 10000, max_queues integer DEFAULT 1000)
 RETURNS TABLE (queue text, standing text, at_least bigint, is_exact boolean, estimate bigint, since timestamptz)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -66,7 +66,7 @@ BEGIN
             HINT = 'exact_up_to is 1 to 10000000, max_queues 1 to 10000.';
     END IF;
     RETURN QUERY
-        WITH RECURSIVE waiting (queue) AS ( -- from one queue's name to the next, however many jobs lie between
+        WITH RECURSIVE waiting (queue) AS ( -- jumps from one queue's name to the next in the index
             (SELECT j.queue::text FROM faultline.jobs AS j WHERE j.state = 'queued' ORDER BY j.queue LIMIT 1)
             UNION ALL
             SELECT (SELECT j.queue FROM faultline.jobs AS j WHERE j.state = 'queued' AND j.queue > w.queue

@@ -1,7 +1,8 @@
 -- Enqueueing: one job or many, with or without idempotency keys.
 
--- Safe because the unique index decides who was first: a second caller with the same key waits for the first one's
--- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0, and any order of keys, are equal.
+-- Inserts queued jobs. A job that has the same idempotency key, task and payload already is returned instead (existing).
+-- Safe because a unique index decides which caller is first: a second caller with the same key waits for the first one's
+-- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0 are equal, and the order of keys is ignored.
 CREATE OR REPLACE FUNCTION faultline.enqueue_many(
     task text, payloads jsonb[], queue text DEFAULT 'default', priority integer DEFAULT 5,
     run_at timestamptz DEFAULT NULL, idempotency_keys text[] DEFAULT NULL, max_attempts integer DEFAULT 10,
@@ -20,13 +21,13 @@ BEGIN
         RAISE EXCEPTION '% payloads but % idempotency keys', cardinality(payloads), cardinality(idempotency_keys)
             USING ERRCODE = 'FL005', HINT = 'Give one key for each payload, NULL where there is none.';
     END IF;
-    IF idempotency_keys IS NULL THEN -- there can be no conflict, and looking for one costs a fifth of an insert
+    IF idempotency_keys IS NULL THEN -- there can be no conflict, and ON CONFLICT costs a fifth of an insert
         INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, trace_context)
         SELECT given.id, task_name, queue_name, enqueue_many.priority, enqueue_many.max_attempts,
                given.payload, coalesce(run_at, clock_timestamp()), enqueue_many.trace_context
         FROM unnest(ids, payloads) AS given (id, payload);
         RETURN QUERY SELECT id, false FROM unnest(ids) AS id;
-    ELSE -- in the order of the keys: two callers with the same keys in opposite orders would wait for each other
+    ELSE -- sorted: two callers with the same keys in opposite orders would deadlock
         INSERT INTO faultline.jobs
             (id, task, queue, priority, max_attempts, payload, next_run_at, trace_context, idempotency_key)
         SELECT given.id, task_name, queue_name, enqueue_many.priority, enqueue_many.max_attempts,
@@ -39,7 +40,8 @@ BEGIN
         LEFT JOIN faultline.jobs AS j ON j.idempotency_key = given.key
         WHERE given.key IS NOT NULL AND (j.task = enqueue_many.task AND j.payload = given.payload) IS NOT TRUE LIMIT 1;
         IF FOUND AND other.id IS NULL THEN -- the job that held the key was purged between the two statements
-            RAISE EXCEPTION 'idempotency key % was freed meanwhile', other.key USING ERRCODE = 'serialization_failure';
+            RAISE EXCEPTION 'the job with idempotency key % was purged meanwhile', quote_literal(other.key)
+                USING ERRCODE = 'serialization_failure', HINT = 'Send it again.';
         ELSIF FOUND THEN
             RAISE EXCEPTION 'idempotency key % belongs to another task or payload', quote_literal(other.key) USING
                 ERRCODE = 'FL004', DETAIL = json_build_object('job_id', CASE WHEN other.id <> ALL (ids) THEN other.id END)::text,

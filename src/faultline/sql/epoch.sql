@@ -1,19 +1,18 @@
--- Which history of this database its tokens belong to.
+-- Epochs: a token is never issued twice for a job, even if the server that issued it was lost.
 --
--- A token is given out once per job. Inside one run of one server the row's own counter sees to that. But a server that is
--- lost takes its last claims with it, and the one that goes on in its place (a promoted standby, a restored backup) would
--- count on from an older row: a token that somebody outside has already seen would be given out again. So the high part
--- of a token is an epoch, and a new history is a new epoch:
+-- On one server the counter in the job's row ensures that. But a lost server may take its last claims with it. The server that
+-- continues (a promoted standby, a restored backup) would count from an older row, and issue tokens that outside systems have
+-- already seen. So the high part of a token is an epoch, and each new history of the database gets a new one:
 --
---     token = epoch · 2^22 + a counter        53 bits in all, exact in JavaScript; epoch 0 at install, so tokens start at 1
+--     token = epoch * 2^22 + counter        53 bits, exact in JavaScript; the first epoch is 0, so tokens start at 1
 --
--- Inside the database this is a second lock on the same door: lease_id, which is random, already refuses the old holder.
+-- Inside the database this is a second guard: the random lease_id already refuses the old holder.
 
--- What tells one history from another, as far as this server lets the owner of these functions see it; null where it does not.
---   timeline:          raised by every promotion, which sessions survive, and by every recovery to a point in time.
---   system_identifier: another one after a restored dump and after pg_upgrade, for the cluster is another.
---   restored_from:     when the base backup was taken that this data directory was laid down from; -infinity if it was not.
---   database_oid:      another one after a dump was restored beside its original, and in a copy by CREATE DATABASE … TEMPLATE.
+-- A new history is recognised by these; each is null if the owner of these functions may not read it:
+--   timeline           rises with every promotion, which sessions survive, and with every recovery to a point in time.
+--   system_identifier  differs after a dump was restored into another cluster, and after pg_upgrade.
+--   restored_from      when the base backup of this data directory was taken; -infinity if it does not come from one.
+--   database_oid       differs after a dump was restored beside its original, and in a copy by CREATE DATABASE … TEMPLATE.
 --                      A database that is renamed, promoted or recovered keeps it.
 CREATE OR REPLACE FUNCTION faultline.timeline() RETURNS integer LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN NOT pg_is_in_recovery() AND has_function_privilege('pg_walfile_name(pg_lsn)'::regprocedure, 'EXECUTE')
@@ -35,10 +34,9 @@ BEGIN
     END IF;
 END $$;
 
--- The epoch that a claim gives its tokens out in. Safe because every claim looks, in its own transaction: there is no moment
--- between a promotion and the next token without such a look. Nor is there one for a copy of the database on the same server;
--- its oid is read from the path of a file, which costs no query. Whatever else could change needs another server process,
--- so the rest is looked at once for each start of the server.
+-- The epoch of the tokens that a claim issues. Safe because every claim checks timeline and database_oid in its own transaction,
+-- so no token follows a promotion, or is issued in a copy, without a check. The oid is read from a file's path, which costs no
+-- query. The rest can change only while the server is stopped, and is checked once per start of the server.
 CREATE OR REPLACE FUNCTION faultline.current_epoch() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     known faultline.epochs;
@@ -51,9 +49,9 @@ BEGIN
     RETURN faultline.examine_server();
 END $$;
 
--- A new timeline is a new epoch at once: PostgreSQL promotes one server out of several, and jobs must go on. Another
--- cluster, another database or another base backup may be a copy, made to look at, beside an original that is still at work: claims are
--- refused until somebody who knows says that this one goes on.
+-- A new timeline begins a new epoch at once: one of several servers was promoted, and jobs must continue. Another cluster,
+-- database or base backup may be a copy beside an original that still runs jobs: claims are refused with FL008 until an
+-- operator calls bump_epoch.
 CREATE OR REPLACE FUNCTION faultline.examine_server() RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -63,16 +61,16 @@ BEGIN
     SELECT * INTO known FROM faultline.epochs AS e ORDER BY e.epoch DESC LIMIT 1;
     IF (known.system_identifier <> here.system_identifier OR known.timeline <> here.timeline
         OR known.database_oid <> here.database_oid OR known.restored_from < here.restored_from) IS NOT TRUE THEN
-        -- The same server, started again: noted by whoever can do it without waiting for anybody.
+        -- The same server, restarted: the first caller that gets the row's lock without waiting records it.
         UPDATE faultline.epochs AS e SET server_started_at = pg_postmaster_start_time()
         WHERE e.epoch = (SELECT o.epoch FROM faultline.epochs AS o WHERE o.epoch = known.epoch FOR UPDATE SKIP LOCKED);
         RETURN known.epoch;
     END IF;
-    -- One at a time, behind the oldest row: the others then find what the first one wrote.
+    -- One caller at a time, by a lock on the oldest row: the others then find the epoch that the first one began.
     PERFORM FROM faultline.epochs AS e ORDER BY e.epoch LIMIT 1 FOR UPDATE;
     SELECT * INTO known FROM faultline.epochs AS e ORDER BY e.epoch DESC LIMIT 1;
     IF known.system_identifier <> here.system_identifier THEN
-        RAISE EXCEPTION 'this database was restored into another server: it was at work on %, and this one is %',
+        RAISE EXCEPTION 'this database was restored into another server: jobs ran on %, and this one is %',
             known.system_identifier, here.system_identifier USING ERRCODE = 'FL008',
             HINT = 'If the original is gone for good, run: faultline epoch bump. If this is a copy, run no workers on it.';
     ELSIF known.database_oid <> here.database_oid THEN
@@ -88,8 +86,8 @@ BEGIN
     RETURN known.epoch;
 END $$;
 
--- At least the second, and not just the next number: two standbys that were promoted from one timeline call the next one
--- by the same name, and an epoch may have begun, and given out tokens, in a history that this one never heard of.
+-- The epoch is the seconds since 2025 if that is higher than the next number. Two standbys that were promoted from one timeline
+-- have the same next timeline, and one may have issued tokens in an epoch that the other does not know of.
 CREATE OR REPLACE FUNCTION faultline.begin_epoch(cause text) RETURNS bigint
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO faultline.epochs (epoch, system_identifier, timeline, restored_from, database_oid, cause)
@@ -99,7 +97,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     FROM faultline.server_identity() AS here RETURNING epoch
 $$;
 
--- Safe at any time: tokens go on from a higher place, and whoever holds a lease keeps it.
+-- Begins a new epoch by hand. Safe at any time: later tokens are higher, and current leases stay valid.
 CREATE OR REPLACE FUNCTION faultline.bump_epoch(reason text DEFAULT NULL) RETURNS bigint -- the new one
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -111,7 +109,7 @@ BEGIN
     RETURN began;
 END $$;
 
--- The current epoch, the server as it was then, and as it is now. Changes nothing.
+-- The current epoch, the server on which it began, and the current server. Changes nothing.
 CREATE OR REPLACE FUNCTION faultline.epoch_status()
 RETURNS TABLE (epoch bigint, began_at timestamptz, cause text,
                known_system_identifier bigint, known_timeline integer, known_restored_from timestamptz, known_database_oid oid,

@@ -1,14 +1,14 @@
--- What each role may do, and nothing beside it. They do not include each other: grant an account every role that it needs.
---   producer   puts jobs in. It reads none: what others have enqueued is not its business.
---   worker     runs the protocol, and recovery and retention with it. It reads what these need to see of all jobs; payloads
---              only of jobs that it claims, or holds.
---   inspector  reads everything but the keys of the API, and changes nothing.
---   operator   reads the same, cancels, retries, pauses, purges, drains, and makes and revokes keys. It enqueues nothing.
--- None of them writes to a table: they call functions, which run as faultline_owner. So even a worker with a bug, or one that
--- is long out of date, cannot go round the fence.
+-- The rights of each role. Roles do not include each other: grant an account every role that it needs.
+--   producer   enqueues jobs, and reads none.
+--   worker     runs the protocol, recovery and retention. It reads the columns that these need of all jobs, and payloads only
+--              of jobs that it claims or holds.
+--   inspector  reads everything except the API's keys, and changes nothing.
+--   operator   reads the same, cancels, retries, pauses, purges, drains, and creates and revokes keys. It cannot enqueue.
+-- No role writes to a table: they call functions, which run as faultline_owner. So a worker with a bug, or of an old release,
+-- cannot bypass the fence.
 --
--- Applied after roles.sql, and again whenever an upgrade has brought new functions. What an earlier release granted is taken
--- back first, from these roles alone.
+-- Applied after roles.sql, and after every upgrade that brings new functions. It first revokes what an earlier release granted
+-- to these roles.
 
 GRANT USAGE ON SCHEMA faultline TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 REVOKE ALL ON ALL TABLES IN SCHEMA faultline
@@ -18,9 +18,9 @@ REVOKE ALL ON ALL SEQUENCES IN SCHEMA faultline
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA faultline
     FROM PUBLIC, faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 
--- ── Reading ────────────────────────────────────────────────────────────────────────────────────────────────────────
+-- ── Read ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Every process asks first whether it speaks this schema, and may say which history of the database it is in.
+-- Every process first checks the schema's version, and may report the epoch.
 GRANT SELECT ON faultline.migrations, faultline.epochs
     TO faultline_producer, faultline_worker, faultline_inspector, faultline_operator;
 GRANT EXECUTE ON FUNCTION faultline.epoch_status()
@@ -30,7 +30,7 @@ GRANT SELECT ON faultline.jobs, faultline.ledger, faultline.rejections, faultlin
     faultline.paused_queues, faultline.deferred_jobs, faultline.audit_log
     TO faultline_inspector, faultline_operator;
 
--- Of a job what recovery, counting and metrics look at: neither payload nor result, nor what a handler's error said.
+-- The columns that recovery, counts and metrics need: no payload, no result, and no text of a handler's error.
 GRANT SELECT (id, task, queue, priority, state, failed_reason, next_run_at, attempts, max_attempts, crashes, fencing_token,
               lease_id, lease_owner, lease_seconds, lease_expires_at, claimed_at, created_at, finished_at)
     ON faultline.jobs TO faultline_worker;
@@ -46,17 +46,17 @@ GRANT EXECUTE ON FUNCTION
     faultline.estimated_jobs(text, text, bigint)
     TO faultline_worker, faultline_inspector, faultline_operator;
 
--- PostgreSQL checks the limit of a result with the rights of the account that inserts into the ledger, whichever that is.
+-- PostgreSQL checks the limit of a result with the rights of the account that inserts into the ledger, which may be any.
 GRANT EXECUTE ON FUNCTION faultline.json_text_bound(jsonb) TO PUBLIC;
 
--- The HTTP API finds a key by its prefix and compares hashes of secrets that are too long to be guessed. An operator lists
--- keys, and needs no hash for it.
+-- The HTTP API finds a key by its prefix and compares hashes of secrets that are too long to guess. An operator lists keys, and
+-- needs no hash for that.
 GRANT SELECT (id, name, prefix, key_hash, scopes, revoked_at) ON faultline.api_keys TO faultline_producer;
 GRANT SELECT (id, name, prefix, scopes, created_at, last_used_at, revoked_at) ON faultline.api_keys TO faultline_operator;
 
--- ── Doing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+-- ── Call ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- A handler may enqueue what comes next.
+-- A handler may enqueue further jobs.
 GRANT EXECUTE ON FUNCTION
     faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer, text),
     faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer, text)
@@ -66,7 +66,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.touch_api_key(bigint)
     TO faultline_producer;
 
--- The API, and an operator's commands.
+-- Called by the API, and by operators' commands.
 GRANT EXECUTE ON FUNCTION faultline.record_refusal(text, text, text, integer) TO faultline_producer, faultline_operator;
 
 GRANT EXECUTE ON FUNCTION
@@ -92,7 +92,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.bury_workers(text[])
     TO faultline_worker;
 
--- Recovery and retention are the leading reconciler's, which runs in a worker or stands alone, and an operator's by hand.
+-- Recovery and retention run in the leading reconciler, in a worker or on its own; an operator may run them by hand.
 GRANT EXECUTE ON FUNCTION
     faultline.reconcile(integer, text[], uuid[], text[]),
     faultline.clock_setback(),

@@ -1,11 +1,10 @@
--- What the database refuses from anyone who writes to these tables by hand, whatever client they use.
--- The happy path pays for the WHEN clauses and nothing else: the functions below only ever raise.
--- Not defended: a superuser, session_replication_role = replica, an owner of these tables who disables a trigger, adds
--- one, or sets faultline.verb or faultline.batch by hand. roles.sql makes nobody an owner; `faultline verify` finds traces.
+-- Guards: triggers that refuse illegal changes to jobs and the ledger, from any client.
+-- A legal change pays for the WHEN clauses only: the functions below do nothing but raise.
+-- Not defended: a superuser, session_replication_role = replica, and an owner of these tables who disables a trigger, adds one,
+-- or sets faultline.verb or faultline.batch. With roles.sql no process is an owner; `faultline verify` finds traces.
 --
--- `faultline.verb` is set by the few functions that may do a guarded thing, for that one statement. It is a setting and
--- not pg_trigger_depth(), because a user's own trigger has depth too; and set in their bodies rather than by a SET clause,
--- because only a superuser may create a function with a clause like that.
+-- The functions that may do a guarded change set `faultline.verb` for that one statement. A setting, because pg_trigger_depth()
+-- also counts users' triggers; set in their bodies, because only a superuser can create a function with such a SET clause.
 
 CREATE OR REPLACE FUNCTION faultline.refuse_job_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -22,17 +21,21 @@ CREATE OR REPLACE FUNCTION faultline.refuse_job_update() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF OLD.state = 'succeeded' THEN
-        RAISE EXCEPTION 'job % has succeeded; that is final', OLD.id USING ERRCODE = 'FL002';
+        RAISE EXCEPTION 'job % has succeeded; that is final', OLD.id
+            USING ERRCODE = 'FL002', HINT = 'Enqueue a new job to do the work again.';
     ELSIF OLD.state = 'failed' AND NEW.state <> 'failed' THEN
-        RAISE EXCEPTION 'job % has failed; only faultline.retry() runs it again', OLD.id USING ERRCODE = 'FL002';
+        RAISE EXCEPTION 'job % has failed, and a failed job does not change its state', OLD.id
+            USING ERRCODE = 'FL002', HINT = 'To run it again, use faultline.retry(job_id).';
     ELSIF NEW.state = 'succeeded' THEN
         RAISE EXCEPTION 'job % can succeed only by its entry in faultline.ledger', OLD.id
             USING ERRCODE = 'FL002', HINT = 'Use faultline.commit(job_id, fencing_token, lease_id).';
     ELSIF NEW.id <> OLD.id THEN
-        RAISE EXCEPTION 'the id of job % never changes', OLD.id USING ERRCODE = 'FL002';
+        RAISE EXCEPTION 'the id of job % never changes', OLD.id
+            USING ERRCODE = 'FL002', HINT = 'Enqueue a new job instead.';
     ELSIF NEW.fencing_token < OLD.fencing_token THEN
         RAISE EXCEPTION 'the fencing token of job % never goes down (% to %)',
-            OLD.id, OLD.fencing_token, NEW.fencing_token USING ERRCODE = 'FL003';
+            OLD.id, OLD.fencing_token, NEW.fencing_token
+            USING ERRCODE = 'FL003', HINT = 'Leave the token to faultline.claim().';
     ELSE
         RAISE EXCEPTION 'job % needs a higher fencing token and a new lease_id together whenever it is claimed', OLD.id
             USING ERRCODE = 'FL003', HINT = 'Use faultline.claim().';
@@ -41,7 +44,7 @@ END $$;
 
 CREATE OR REPLACE TRIGGER guard_update BEFORE UPDATE ON faultline.jobs FOR EACH ROW
 WHEN (
-    -- terminal states absorb
+    -- a finished job stays finished
     (OLD.state = 'succeeded'
         AND (NEW.state <> 'succeeded' OR NEW.fencing_token <> OLD.fencing_token OR NEW.lease_id IS DISTINCT FROM OLD.lease_id))
     OR (OLD.state = 'failed' AND NEW.state <> 'failed'
@@ -49,7 +52,7 @@ WHEN (
     OR (NEW.state = 'succeeded' AND OLD.state <> 'succeeded'
         AND current_setting('faultline.verb', true) IS DISTINCT FROM 'commit')
     OR NEW.id <> OLD.id
-    -- a token is given out once
+    -- a token is issued once
     OR NEW.fencing_token < OLD.fencing_token
     OR (NEW.state = 'running' AND OLD.state <> 'running' AND NEW.fencing_token = OLD.fencing_token)
     OR (NEW.fencing_token = OLD.fencing_token) <> (NEW.lease_id IS NOT DISTINCT FROM OLD.lease_id))
@@ -59,7 +62,7 @@ CREATE OR REPLACE FUNCTION faultline.refuse_ledger_change() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'entries in the ledger are never changed, and removed by retention alone (%)', TG_OP
-        USING ERRCODE = 'FL002';
+        USING ERRCODE = 'FL002', HINT = 'To remove old entries, use faultline.purge_ledger().';
 END $$;
 
 CREATE OR REPLACE TRIGGER guard_update BEFORE UPDATE ON faultline.ledger FOR EACH ROW
@@ -72,8 +75,8 @@ EXECUTE FUNCTION faultline.refuse_ledger_change();
 CREATE OR REPLACE TRIGGER guard_truncate BEFORE TRUNCATE ON faultline.ledger FOR EACH STATEMENT
 EXECUTE FUNCTION faultline.refuse_ledger_change();
 
--- The CHECK of the table has the same limit. But PostgreSQL shows the failing row in the CHECK's error, and for that writes out
--- the whole text of the result: up to a gigabyte, for a few kilobytes that a worker sent.
+-- The table's CHECK has the same limit. But the error of a CHECK shows the failing row, so PostgreSQL would write out the whole
+-- text of the result: up to a gigabyte, for a few kilobytes that a worker sent.
 CREATE OR REPLACE FUNCTION faultline.refuse_oversized_result() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

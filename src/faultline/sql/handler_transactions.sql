@@ -1,14 +1,15 @@
--- Transactions of jobs: PostgreSQL refuses to commit one of them half-way.
+-- A handler's transaction commits with its ledger entry, or not at all: PostgreSQL checks it at COMMIT.
 --
---   BEGIN; open_transaction(…);  -- the job's row is locked for its holder, and a check is queued for the end
+--   BEGIN; open_transaction(…);  -- locks the job's row for its holder, and queues a check for the end
 --   …                            -- the handler's own statements, savepoints included
---   close_transaction(…); COMMIT -- the entry in the ledger; the queued check finds it and lets the COMMIT pass
+--   close_transaction(…); COMMIT -- inserts the ledger entry; the queued check finds it and lets the COMMIT pass
 --
--- The check is the event of a deferred constraint trigger. It runs at COMMIT, COMMIT AND CHAIN or PREPARE TRANSACTION, whatever
--- client sends it and however it is spelled, and raises FL009 unless the transaction was finished. Nothing of it is kept then.
--- Two settings, local to the transaction, carry what happened in it: faultline.opened and faultline.closed hold its id and the
--- lease. PostgreSQL takes a setting back together with the savepoint that it was made in, as it does with the entry itself.
+-- The check is the event of a deferred constraint trigger. It runs at COMMIT, COMMIT AND CHAIN and PREPARE TRANSACTION, whichever
+-- client sends them and however they are spelled, and raises FL009 if the transaction was not closed. Then nothing is committed.
+-- Two settings, local to the transaction, record what happened in it: faultline.opened and faultline.closed hold its id and the
+-- lease. A rollback to a savepoint undoes a setting that was made after the savepoint, as it undoes the entry itself.
 
+-- The value of both settings: this transaction, this lease, and whether it completes the job or only a step of it.
 CREATE OR REPLACE FUNCTION faultline.transaction_mark(lease_id uuid, completes boolean) RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT concat_ws(' ', pg_catalog.pg_current_xact_id(), lease_id, CASE WHEN completes THEN 'job' ELSE 'step' END)
@@ -21,7 +22,8 @@ BEGIN
         ERRCODE = 'FL009', DETAIL = json_build_object('job_id', job_id)::text, HINT = advice;
 END $$;
 
--- Raises FL009 inside a savepoint. Only for errors that a caller at the top of its transaction gets instead: it costs an insert.
+-- Raises FL009 inside a savepoint, where a caller could roll back to the savepoint and so ignore another error. PostgreSQL shows
+-- a savepoint only by the xmin of a row that was just written, so this costs an insert: call it on the way to an error only.
 CREATE OR REPLACE FUNCTION faultline.refuse_in_savepoint(job_id uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -30,15 +32,15 @@ BEGIN
     INSERT INTO faultline.open_transactions (job_id, fencing_token, lease_id, completes)
     VALUES (refuse_in_savepoint.job_id, 0, refuse_in_savepoint.job_id, true) RETURNING xmin INTO writer;
     IF writer <> pg_current_xact_id()::xid THEN
-        PERFORM faultline.refuse_half_way('was to be entered in the ledger inside a savepoint', refuse_in_savepoint.job_id,
-            'Enter it outside of savepoints and nested transactions.');
+        PERFORM faultline.refuse_half_way('enters the ledger inside a savepoint', refuse_in_savepoint.job_id,
+            'Commit the job outside of savepoints and nested transactions.');
     END IF;
 END $$;
 
--- Safe because the row is locked as by assert_fence, and because only a transaction that also closes what it opened can
--- commit. It must be called outside of any savepoint: the check would vanish together with the savepoint. Called outside of
--- a transaction block it is refused by its own check, since its statement is then the whole transaction.
--- The row is removed at once. The queued event still finds it, and no committed transaction leaves one behind.
+-- Begins a handler's transaction. Safe because it locks the row as assert_fence does, and because a transaction that was opened
+-- and not closed cannot commit. It must be called before any savepoint: rolling back to one would remove the queued check. Called
+-- outside of a transaction block it is refused by its own check, because its statement is then the whole transaction.
+-- The row is deleted at once. The queued event still has it, and the table stays empty.
 CREATE OR REPLACE FUNCTION faultline.open_transaction(
     job_id uuid, fencing_token bigint, lease_id uuid, completes boolean DEFAULT true, idle_limit interval DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -60,8 +62,8 @@ BEGIN
     mark := set_config('faultline.opened', faultline.transaction_mark(open_transaction.lease_id, completes), true);
 END $$;
 
--- Safe because it demands the opening in the same transaction: after a ROLLBACK by hand there is none, and no success without
--- the statements that were lost with it. For a job it is the entry in the ledger; for a step it only lets the COMMIT pass.
+-- Ends it. Safe because it requires open_transaction in the same transaction: after a ROLLBACK by the handler the job cannot
+-- succeed without the statements that were rolled back. For a job it inserts the ledger entry; for a step it allows the COMMIT.
 CREATE OR REPLACE FUNCTION faultline.close_transaction(
     job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -76,16 +78,16 @@ BEGIN
         opened := set_config('faultline.closed', opened, true);
     ELSE
         PERFORM faultline.refuse_half_way('is not the one that was opened for it', close_transaction.job_id,
-            'It was committed or rolled back in between, or never opened: run all of it again in one transaction.');
+            'It was committed or rolled back in between, or never opened. Run all of it again in one transaction.');
     END IF;
 END $$;
 
--- Undo what an earlier job left in this session, in one statement: settings (the given ones are set again), session locks,
--- temporary tables, sequences, channels and cursors. Statements that a driver has prepared stay. A rollback undoes it, and so
--- every block begins with it. It runs with the caller's rights and search_path, so built-in names are written out.
+-- Resets what an earlier job left in this session, in one statement: settings (the given ones are set again), session locks,
+-- temporary tables, sequences, channels and cursors. Prepared statements stay. A rollback undoes a reset, so every block
+-- begins with one. It runs with the caller's rights and search_path, so names of pg_catalog are qualified.
 CREATE OR REPLACE FUNCTION faultline.reset_session(names text[], settings text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    ignored text; -- assigned, not performed: see enter_ledger
+    ignored text; -- assigned, because PL/pgSQL runs a PERFORM as a whole query
 BEGIN
     RESET ALL;
     FOR i IN 1 .. pg_catalog.cardinality(names) LOOP
@@ -96,11 +98,11 @@ BEGIN
         DISCARD TEMP;
     END IF;
     DISCARD SEQUENCES;
-    UNLISTEN *; -- free for a session that has never listened
-    EXECUTE 'CLOSE ALL'; -- PL/pgSQL has a CLOSE of its own
+    UNLISTEN *; -- costs nothing in a session that has never listened
+    EXECUTE 'CLOSE ALL'; -- a plain CLOSE would be PL/pgSQL's
 END $$;
 
--- Runs as the transaction commits. A job's transaction must hold its entry in the ledger, a step's must have been closed.
+-- Runs as the transaction commits: a job's transaction must have its ledger entry, a step's must have been closed.
 CREATE OR REPLACE FUNCTION faultline.refuse_unfinished() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -108,17 +110,17 @@ BEGIN
         PERFORM FROM faultline.ledger AS l
         WHERE l.job_id = NEW.job_id AND l.fencing_token = NEW.fencing_token AND l.lease_id = NEW.lease_id;
         IF NOT FOUND THEN
-            PERFORM faultline.refuse_half_way('was to be committed without its entry in the ledger', NEW.job_id,
-                'Enter the job first: job.commit(conn), or faultline.commit(), outside of a savepoint that is rolled back.');
+            PERFORM faultline.refuse_half_way('has no ledger entry at COMMIT', NEW.job_id,
+                'Call job.commit(conn) or faultline.commit() first, outside of a savepoint that is rolled back.');
         END IF;
     ELSIF current_setting('faultline.closed', true) IS DISTINCT FROM faultline.transaction_mark(NEW.lease_id, false) THEN
-        PERFORM faultline.refuse_half_way('was to be committed before its block had ended', NEW.job_id,
-            'COMMIT belongs to the end of the block: call faultline.close_transaction() first.');
+        PERFORM faultline.refuse_half_way('is not closed at COMMIT', NEW.job_id,
+            'Leave the COMMIT to the end of the block, or call faultline.close_transaction() first.');
     END IF;
     RETURN NULL;
 END $$;
 
--- PostgreSQL has no CREATE OR REPLACE for a constraint trigger; dropping one that is in place would lock the table.
+-- PostgreSQL has no CREATE OR REPLACE for constraint triggers, and dropping one that exists would lock the table.
 DO $$
 BEGIN
     PERFORM FROM pg_trigger WHERE tgrelid = 'faultline.open_transactions'::regclass

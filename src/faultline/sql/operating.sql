@@ -1,8 +1,9 @@
--- What operators may do: to jobs, to queues, and to the keys of the HTTP API.
+-- Functions for operators: cancel and retry jobs, pause and resume queues, create and revoke keys of the HTTP API.
+-- Each writes its row of the audit log with write_audit (audit.sql).
 
 -- ── Jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Safe because it waits for the row: a commit in flight decides first, and that stands.
+-- Safe because it waits for the row's lock: a commit in flight is decided first, and its result stands.
 CREATE OR REPLACE FUNCTION faultline.cancel(job_id uuid, reason text DEFAULT NULL) RETURNS text -- the state it is in now
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -24,7 +25,7 @@ BEGIN
     RETURN 'failed';
 END $$;
 
--- Safe because only a failed job is moved, and its token goes on from where it was: whoever held it before stays stale.
+-- Safe because it changes failed jobs only, and the token continues from its last value: former holders stay stale.
 CREATE OR REPLACE FUNCTION faultline.retry(job_id uuid) RETURNS text -- the state it is in now
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -33,7 +34,7 @@ DECLARE
 BEGIN
     IF job.state = 'succeeded' THEN
         RAISE EXCEPTION 'job % has succeeded; running it again would repeat its effect', job.id
-            USING ERRCODE = 'FL002', HINT = 'Enqueue a new job if that is what you want.';
+            USING ERRCODE = 'FL002', HINT = 'To repeat the effect on purpose, enqueue a new job.';
     ELSIF job.state = 'failed' THEN
         INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)
         VALUES (job.id, job.attempts, job.fencing_token, 'retried');
@@ -57,15 +58,15 @@ DECLARE
 BEGIN
     SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006', HINT = 'See: faultline jobs list';
+        RAISE EXCEPTION 'there is no job %', lock_job.job_id USING ERRCODE = 'FL006', HINT = 'List the jobs: faultline jobs list';
     END IF;
     RETURN job;
 END $$;
 
 -- ── Queues ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Safe at any time: a claim looks at this table and nothing else does. What is running goes on, and is committed.
-CREATE OR REPLACE FUNCTION faultline.pause_queue(queue text, reason text DEFAULT NULL) RETURNS boolean -- whether it ran until now
+-- Safe at any time: only claims read this table. Running jobs continue, and commit.
+CREATE OR REPLACE FUNCTION faultline.pause_queue(queue text, reason text DEFAULT NULL) RETURNS boolean -- false: it was paused already
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ran boolean;
@@ -93,7 +94,7 @@ END $$;
 
 -- ── Keys of the HTTP API ───────────────────────────────────────────────────────────────────────────────────────────
 
--- An account gives no key a scope that it does not have itself: otherwise an operator, who may not enqueue, could by a key.
+-- An account cannot give a key a scope that it lacks itself: otherwise an operator, who may not enqueue, could do so by a key.
 CREATE OR REPLACE FUNCTION faultline.create_api_key(name text, prefix text, key_hash bytea, scopes text[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -108,7 +109,7 @@ BEGIN
     IF lacking IS NOT NULL THEN
         RAISE EXCEPTION 'account % may not make a key with the scope %, which it does not have itself',
             quote_ident(session_user), lacking USING ERRCODE = 'insufficient_privilege',
-            HINT = 'Make it with an account that has that right as well; for enqueue, a member of faultline_producer.';
+            HINT = 'Use an account that has this right too; for the scope enqueue, a member of faultline_producer.';
     END IF;
     INSERT INTO faultline.api_keys (name, prefix, key_hash, scopes)
     VALUES (create_api_key.name, create_api_key.prefix, create_api_key.key_hash, create_api_key.scopes) RETURNING id INTO made;
@@ -117,7 +118,7 @@ BEGIN
     RETURN made;
 END $$;
 
-CREATE OR REPLACE FUNCTION faultline.revoke_api_key(id bigint) RETURNS boolean -- whether it was valid until now
+CREATE OR REPLACE FUNCTION faultline.revoke_api_key(id bigint) RETURNS boolean -- false: it was revoked already, or never existed
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     was_valid boolean;
@@ -130,7 +131,7 @@ BEGIN
     RETURN was_valid;
 END $$;
 
--- To the minute, so that a busy key does not write at every request.
+-- Records when a key was used, to the minute, so that a busy key does not cause a write for every request.
 CREATE OR REPLACE FUNCTION faultline.touch_api_key(id bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE faultline.api_keys AS k SET last_used_at = clock_timestamp()

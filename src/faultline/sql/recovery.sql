@@ -1,11 +1,11 @@
--- Recovery beyond reconcile: after an outage of the server, from sessions that keep a job locked, after a clock was set back.
+-- Recovery beyond reconcile(): after an outage of the server, from sessions that keep a job locked, after a clock set back.
 
 -- ── After an outage ────────────────────────────────────────────────────────────────────────────────────────────────
 
--- For an attempt that ended because the server failed. The attempt is given back, at most five times for one job (until an
--- operator retries it): a statement of the job's own may be what brings the server down, and such a job must come to an end.
+-- Releases a job whose attempt ended because the server failed. The attempt does not count, at most five times per job (until
+-- an operator retries it): a statement of the job itself may be what crashes the server, and such a job must end.
 CREATE OR REPLACE FUNCTION faultline.release_after_outage(job_id uuid, fencing_token bigint, lease_id uuid, error text)
-RETURNS boolean -- false: it was given back too often, and the caller still holds it
+RETURNS boolean -- false: released too often, and the caller still holds it
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -30,9 +30,9 @@ END $$;
 
 -- ── Sessions that keep a job locked ────────────────────────────────────────────────────────────────────────────────
 
--- The transactions under way that lock this job's row: those of sessions, and prepared ones. Needs no privilege of the
--- caller's, for pg_locks is open to all. A row names one transaction, or a multixact that stands for several, and the two
--- kinds of number look alike. Where both readings lead to transactions that have locked our table, none is returned.
+-- The open transactions that lock this job's row, of sessions and prepared ones. The caller needs no privilege, because every
+-- role can read pg_locks. A row's xmax is one transaction, or a multixact that stands for several, and the two kinds of number
+-- look alike. If both readings lead to transactions that have locked our table, none is returned.
 CREATE OR REPLACE FUNCTION faultline.lockers_of(job_id uuid) RETURNS TABLE (pid integer, holder_xid xid, prepared_as text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -47,7 +47,7 @@ BEGIN
     BEGIN
         members := ARRAY(SELECT m.xid FROM pg_get_multixact_members(number) AS m);
     EXCEPTION WHEN OTHERS THEN
-        members := '{}'; -- there is no such multixact: it is a transaction
+        members := '{}'; -- no such multixact: it is a transaction
     END;
     RETURN QUERY
         WITH live AS MATERIALIZED (
@@ -63,10 +63,11 @@ BEGIN
         WHERE (SELECT count(DISTINCT c.is_plain) FROM live AS c) = 1;
 END $$;
 
--- Ends sessions that keep a lapsed job locked: a client that froze in the middle of COPY FROM STDIN is active for PostgreSQL,
--- so its limit on idling does not end it. Only a session that locks the row of a job whose lease ran out more than `grace`
--- ago (a second at least), and that has waited for its client for as long, is ended. One that computes is left alone: it may
--- be about to commit. What this function's owner may not see or end is returned, for the caller to try with its own account.
+-- Ends sessions that keep a job locked after its lease. For PostgreSQL, a client that froze in the middle of COPY FROM STDIN is
+-- active, so idle_in_transaction_session_timeout does not end it. A session is ended only if it locks the row of a job whose
+-- lease expired more than `grace` ago (at least a second), and has waited for its client for as long. One that computes is left
+-- alone: it may be about to commit. Sessions that this function's owner may not see or end are returned, so that the caller
+-- can try with its own account.
 CREATE OR REPLACE FUNCTION faultline.end_lapsed_holders(grace interval DEFAULT '5 seconds', max_jobs integer DEFAULT 100)
 RETURNS TABLE (job_id uuid, worker text, pid integer, holder_xid xid, prepared_as text, account text, application text,
                outcome text) -- ended | working | hidden | not_permitted | prepared
@@ -83,7 +84,7 @@ BEGIN
         ORDER BY j.lease_expires_at LIMIT max_jobs
     LOOP
         PERFORM FROM faultline.jobs AS j WHERE j.id = held.id FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN FOUND; -- nothing holds it: the next reconcile takes it
+        CONTINUE WHEN FOUND; -- not locked: the next reconcile requeues it
         PERFORM pg_stat_clear_snapshot();
         FOR session IN
             SELECT l.pid, l.holder_xid, l.prepared_as, a.usename::text AS account, a.application_name AS application,
@@ -110,7 +111,7 @@ END $$;
 
 -- ── A clock that was set back ──────────────────────────────────────────────────────────────────────────────────────
 
--- How far the newest times on record lie ahead of the clock: more than a moment only after the clock was set back, or on a
+-- How far the newest recorded times are ahead of the clock: more than a moment only after the clock was set back, or on a
 -- promoted server whose clock is behind.
 CREATE OR REPLACE FUNCTION faultline.clock_setback() RETURNS interval
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -121,10 +122,10 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     FROM (SELECT clock_timestamp() AS moment) AS here
 $$;
 
--- Queued jobs whose time was computed from a clock that has been set back since: those that were enqueued to run at once, and
--- those that wait for another attempt. They were enqueued or claimed at times that are yet to come, which gives them
--- away. The first are due now, in the order of their ids; the others after as long as they had to wait at most. A time that a
--- producer has asked for stays. One page of the index of queued jobs per call; `next` says where to go on, null at the end.
+-- Reschedules queued jobs whose time was computed before the clock was set back: jobs enqueued to run at once, and jobs that wait
+-- for another attempt. They are recognised by a created_at or claimed_at in the future. The first become due now, in the order
+-- of their ids; the others after at most the delay that they had. A run_at that a producer asked for stays. Each call reads one
+-- page of the index of queued jobs; `next` is where to continue, null at the end.
 CREATE OR REPLACE FUNCTION faultline.reschedule_stranded(after jsonb DEFAULT NULL, page_size integer DEFAULT 10000)
 RETURNS TABLE (jobs integer, next jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -135,7 +136,7 @@ DECLARE
     seen     integer;
 BEGIN
     IF (page_size BETWEEN 1 AND 100000) IS NOT TRUE THEN
-        RAISE EXCEPTION 'cannot look at % jobs at a time', page_size USING ERRCODE = 'FL005', HINT = 'page_size is 1 to 100000.';
+        RAISE EXCEPTION 'cannot read pages of % jobs', page_size USING ERRCODE = 'FL005', HINT = 'page_size is 1 to 100000.';
     END IF;
     SELECT count(*), array_agg(p.id) FILTER (WHERE p.is_stranded), (array_agg(p.place ORDER BY p.ordinal DESC))[1]
     INTO seen, stranded, next

@@ -1,17 +1,17 @@
--- Retention: what is removed, and when.
--- Nothing here guards a job. Only jobs that have ended are removed, and each call is one short transaction that looks at
--- a bounded number of rows, waits for no lock, and says where the next one goes on.
+-- Retention: purges finished jobs, ledger entries and rows of the audit log.
+-- Each call is one short transaction that reads at most batch_size rows, waits for no lock, and returns where the next call
+-- continues.
 
--- The smallest id that a job made at this moment can have. Ids begin with the time, so the primary key is an index on
--- when jobs were made: retention needs no other, and a commit has none to keep up. (A job inserted by hand under an id of
--- another kind is purged if that id sorts among the old ones, or never.)
+-- The smallest id of a job created at this moment. Ids begin with the time, so the primary key is an index on the time of
+-- creation: retention needs no other index, and commits have none to maintain. (A job that was inserted under another kind of
+-- id is purged if that id sorts among the old ones, or never.)
 CREATE OR REPLACE FUNCTION faultline.first_id_at(moment timestamptz) RETURNS uuid
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
     SELECT rpad(lpad(to_hex((extract(epoch FROM greatest(moment, 'epoch')) * 1000)::bigint), 12, '0'), 32, '0')::uuid
 $$;
 
--- The moment before which rows are removed; null for never. Kept for an hour at least: a worker that lost the answer to its
--- commit looks for it in the ledger, and must find it there. The moment is compared, not the interval (see seconds_from_now).
+-- The moment before which rows are purged; null for never. Rows are kept for at least an hour: a worker that lost the answer to
+-- its commit must find the entry in the ledger. The moment is compared, not the interval (see seconds_from_now in intervals.sql).
 CREATE OR REPLACE FUNCTION faultline.removed_before(kept interval, batch_size integer) RETURNS timestamptz
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -23,20 +23,19 @@ BEGIN
     END IF;
     IF (batch_size BETWEEN 1 AND 10000) IS NOT TRUE OR oldest > moment - interval '3600 seconds'
        OR (oldest IS NULL AND kept < interval '1 hour') THEN
-        RAISE EXCEPTION 'cannot purge % rows at a time of what is kept for %', batch_size, kept USING ERRCODE = 'FL005',
-            HINT = 'batch_size is 1 to 10000; what is kept at all is kept for an hour at least, NULL for ever.';
+        RAISE EXCEPTION 'cannot purge % rows at a time that are kept for %', batch_size, kept USING ERRCODE = 'FL005',
+            HINT = 'batch_size is 1 to 10000; rows are kept for an hour at least, or for ever with NULL.';
     END IF;
     RETURN oldest;
 END $$;
 
--- Safe because only ended jobs are taken, under their lock, and looked at again once it is held: a retry that was faster
--- keeps its job. What had ended by some moment was made before it, so the walk over the primary key stops there. The log
--- of a job's attempts and refusals goes with it; its entry in the ledger stays, for purge_ledger.
--- The key of a purged job is free again: enqueueing it once more makes a new job.
+-- Purges finished jobs. Safe because it locks them and checks again under the lock, so a job that is retried meanwhile stays. A
+-- job that had ended by a moment was created before it, so the walk over the primary key stops there. The job's attempts and
+-- rejections are deleted with it; its ledger entry stays, for purge_ledger. Its idempotency key can be used again.
 CREATE OR REPLACE FUNCTION faultline.purge_jobs(
     keep_succeeded interval, keep_failed interval, after_id uuid DEFAULT NULL, batch_size integer DEFAULT 500,
     dry_run boolean DEFAULT false)
-RETURNS TABLE (succeeded integer, failed integer, last_id uuid) -- last_id: where to go on; null at the end
+RETURNS TABLE (succeeded integer, failed integer, last_id uuid) -- last_id: where to continue; null at the end
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -70,12 +69,12 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Safe because an entry outlives its job, whatever is asked for: without it a succeeded job would look like one that
--- never took effect. And a late commit for a job that is gone is refused with or without the entry: unknown_job.
--- Refusals that were recorded when their job was gone already are removed here, since no job takes them along.
+-- Purges ledger entries of purged jobs. Safe because an entry stays while its job exists: without it a succeeded job would look
+-- as if it never took effect. A late commit for a purged job is refused without the entry too (unknown_job). Rejections that
+-- were recorded after their job was purged are deleted here.
 CREATE OR REPLACE FUNCTION faultline.purge_ledger(
     keep interval, after_id uuid DEFAULT NULL, batch_size integer DEFAULT 500, dry_run boolean DEFAULT false)
-RETURNS TABLE (entries integer, last_id uuid) -- last_id: where to go on; null at the end
+RETURNS TABLE (entries integer, last_id uuid) -- last_id: where to continue; null at the end
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -109,10 +108,10 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Safe at any time: the oldest rows go, in the order of their ids, and nothing waits for another's lock.
+-- Purges the oldest rows of the audit log, in the order of their ids.
 CREATE OR REPLACE FUNCTION faultline.purge_audit(
     keep interval, after_id bigint DEFAULT NULL, batch_size integer DEFAULT 500, dry_run boolean DEFAULT false)
-RETURNS TABLE (entries integer, last_id bigint) -- last_id: where to go on; null at the end
+RETURNS TABLE (entries integer, last_id bigint) -- last_id: where to continue; null at the end
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -124,7 +123,7 @@ BEGIN
     last_id := CASE WHEN cardinality(page) = batch_size THEN page[batch_size] END;
     page := ARRAY(SELECT a.id FROM faultline.audit_log AS a WHERE a.id = ANY (page) AND a.at < oldest ORDER BY a.id);
     IF cardinality(page) < batch_size THEN
-        last_id := NULL; -- ids follow time: what comes after is kept
+        last_id := NULL; -- later ids are newer, and kept
     END IF;
     entries := cardinality(page);
     IF NOT dry_run AND entries > 0 THEN
@@ -137,7 +136,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- What was purged by an operator's hand. The leading reconciler purges all the time, and says that it does: retention.
+-- Writes an operator's purge to the audit log. The leading reconciler purges all the time, and sets its own actor: retention.
 CREATE OR REPLACE FUNCTION faultline.audit_purge(what text, removed bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

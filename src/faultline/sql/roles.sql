@@ -1,11 +1,11 @@
--- The roles, none of which can log in, and who owns what is here. What each may do is in grants.sql.
+-- Creates the roles, none of which can log in, and makes faultline_owner the owner of the schema. grants.sql has their rights.
 --
--- faultline_owner owns the schema and everything in it, so that no account of any process owns a table or a trigger: an
--- owner can switch a trigger off, and go round the fence. Its members, and superusers, are who may migrate. The other four
--- are for the accounts of your processes: GRANT faultline_worker TO my_worker;
+-- faultline_owner owns the schema and everything in it, so that no account of a process owns a table or a trigger: an owner can
+-- disable a trigger, and so bypass the fence. Its members, and superusers, may migrate. The other four roles are for the
+-- accounts of your processes: GRANT faultline_worker TO my_worker;
 --
--- `faultline migrate --roles` applies both files; they are safe to repeat. Roles belong to the whole cluster: databases
--- that share one share them, and a member of faultline_owner owns Faultline in each.
+-- `faultline migrate --roles` applies both files; they are safe to repeat. Roles belong to the whole cluster: all of its
+-- databases share them, and a member of faultline_owner owns Faultline in each.
 
 DO $$
 DECLARE
@@ -19,7 +19,7 @@ BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', name);
         EXCEPTION
             WHEN duplicate_object OR unique_violation THEN
-                NULL; -- another migrator was faster
+                NULL; -- another migrator created it meanwhile
             WHEN insufficient_privilege THEN
                 RAISE EXCEPTION 'account % may not create the role %', account, name USING
                     ERRCODE = 'insufficient_privilege', HINT = format(
@@ -29,7 +29,7 @@ BEGIN
         END;
     END LOOP;
 
-    -- To give something away one must be able to become its new owner. Who created the role may grant it to itself.
+    -- ALTER … OWNER needs the right to SET ROLE to the new owner. The account that created the role may grant it to itself.
     IF NOT pg_has_role('faultline_owner', CASE WHEN current_setting('server_version_num')::integer >= 160000
                                                THEN 'SET' ELSE 'MEMBER' END) THEN
         BEGIN
@@ -37,14 +37,14 @@ BEGIN
         EXCEPTION WHEN insufficient_privilege THEN
             RAISE EXCEPTION 'account % is not a member of faultline_owner', account USING
                 ERRCODE = 'insufficient_privilege',
-                HINT = format('as a superuser, or whoever created that role, run: GRANT faultline_owner TO %s; '
+                HINT = format('as a superuser, or the account that created that role, run: GRANT faultline_owner TO %s; '
                               'then migrate again', account);
         END;
     END IF;
 END $$;
 
--- Whether this data directory was laid down from a base backup (epoch.sql) can be seen in one file's time. Where this account
--- may not pass that right on, as on a managed service, that one question stays unanswered.
+-- epoch.sql reads from the time of one file whether this data directory comes from a base backup. On a managed service this
+-- account may not grant that right, and restored_from stays unknown.
 DO $$
 BEGIN
     GRANT EXECUTE ON FUNCTION pg_catalog.pg_stat_file(text, boolean) TO faultline_owner;
@@ -52,7 +52,7 @@ EXCEPTION WHEN insufficient_privilege THEN
     NULL;
 END $$;
 
--- What is not faultline_owner's yet is given to it. Indexes, row types and the sequences of columns go with their table.
+-- Gives faultline_owner everything that it does not own yet. Indexes, row types and columns' sequences follow their table.
 DO $$
 DECLARE
     tables    text[];
@@ -61,7 +61,7 @@ DECLARE
     patience  text := current_setting('lock_timeout');
     deadline  timestamptz := clock_timestamp() + coalesce(nullif(patience, '0'), '10s')::interval;
 BEGIN
-    SELECT array_agg(format('faultline.%I', relname) ORDER BY relname <> 'workers', relname) INTO tables -- as heartbeats do
+    SELECT array_agg(format('faultline.%I', relname) ORDER BY relname <> 'workers', relname) INTO tables -- workers first, as heartbeats do
     FROM pg_class WHERE relnamespace = to_regnamespace('faultline') AND relkind = 'r' AND relowner <> 'faultline_owner'::regrole;
     SELECT array_agg(DISTINCT pg_get_userbyid(o.owner)) INTO theirs
     FROM (SELECT nspowner FROM pg_namespace WHERE nspname = 'faultline'
@@ -75,8 +75,8 @@ BEGIN
                           '--roles as %1$s', theirs[1]);
     END IF;
 
-    -- It takes the tables out of everyone's hands for a moment. All are locked together or none: whoever holds one and
-    -- waits for another will meet one that does the reverse, and everyone who comes after waits behind.
+    -- All tables are locked, or none: a session that held one and waited for another would deadlock with jobs' transactions,
+    -- and every later statement would wait behind it.
     WHILE tables IS NOT NULL LOOP
         BEGIN
             PERFORM set_config('lock_timeout', '100ms', true);
@@ -86,7 +86,7 @@ BEGIN
             IF clock_timestamp() > deadline THEN
                 RAISE;
             END IF;
-            PERFORM pg_sleep(0.02 + 0.08 * random()); -- to let others pass
+            PERFORM pg_sleep(0.02 + 0.08 * random()); -- lets waiting sessions continue
         END;
     END LOOP;
     PERFORM set_config('lock_timeout', patience, true);

@@ -1,5 +1,5 @@
--- The tables of Faultline, as they stand. Upgrades run migrations/; a test proves both equal.
--- What may happen to these rows is said in protocol.sql (the verbs) and guards.sql (the refusals).
+-- The tables of Faultline. A database gets them by migrations/; a test proves that both lead to the same schema.
+-- protocol.sql has the functions that change these rows, guards.sql refuses illegal changes.
 
 CREATE SCHEMA faultline;
 
@@ -15,10 +15,10 @@ $$;
 CREATE FUNCTION faultline.uuid7() RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT faultline.uuid7(t.moment) FROM (SELECT clock_timestamp() AS moment) AS t $$;
 
--- The bytes that this value takes as text: exact as long as the text is safe to build, else a bound above the limit below.
--- Small values can have huge texts: 1e131000 is stored in 8 bytes, and written with 131,001 digits. A number takes 12 bytes
--- or more inside of a value, and its text 147,460 at most (131,072 digits, a point, 16,383 more), so few bytes are enough to
--- say that the text is safe to build. Where they are not, the numbers are measured without writing them out.
+-- The length of this value as text in bytes: exact if the text is safe to build, else an upper bound above the limit below.
+-- Small values can have huge texts: 1e131000 is stored in 8 bytes and has 131,001 digits. A number takes at least 12 bytes in a
+-- value and at most 147,460 as text (131,072 digits, a point, 16,383 more), so the text of a value of few bytes is safe to
+-- build. For larger values the numbers are measured without writing them out.
 CREATE FUNCTION faultline.json_text_bound(value jsonb) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -40,21 +40,21 @@ BEGIN
     RETURN CASE WHEN bound <= 134217728 THEN octet_length(value::text) ELSE bound END;
 END $$;
 
--- What a job is enqueued with never changes. Its rules belong to the types: those of the table are looked at anew
--- by every claim and every commit, and two regular expressions were a quarter of what these cost.
+-- Values that never change after the enqueue are checked by domains, once. PostgreSQL checks a table's constraints at every
+-- claim and every commit, and two regular expressions there were a quarter of their cost.
 CREATE DOMAIN faultline.task_name AS text CONSTRAINT task_is_a_name CHECK (VALUE ~ '^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$');
 CREATE DOMAIN faultline.queue_name AS text CONSTRAINT queue_is_a_name CHECK (VALUE ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$');
 CREATE DOMAIN faultline.idempotency_key AS text
     CONSTRAINT idempotency_key_is_1_to_255_characters CHECK (length(VALUE) BETWEEN 1 AND 255);
 CREATE DOMAIN faultline.payload AS jsonb
     CONSTRAINT payload_is_an_object CHECK (jsonb_typeof(VALUE) = 'object');
--- Its text is measured, because that is what clients are sent and what a dump writes. Up to 640 bytes no value can pass.
+-- The text is limited, because clients receive it and dumps contain it. A value of up to 640 bytes is always within the limit.
 ALTER DOMAIN faultline.payload ADD CONSTRAINT payload_is_at_most_8_mib CHECK (
     CASE WHEN pg_column_size('{}'::jsonb || VALUE) <= 640 THEN true
          ELSE faultline.json_text_bound(VALUE) <= 8388608 END) NOT VALID;
 CREATE DOMAIN faultline.trace_context AS text CONSTRAINT trace_context_is_at_most_1000_characters CHECK (length(VALUE) <= 1000);
 
--- One row per job: what is true of it now. Every time is the database's own.
+-- One row per job: its current state. Every time comes from the database's clock.
 CREATE TABLE faultline.jobs (
     id               uuid        PRIMARY KEY DEFAULT faultline.uuid7(),
     task             faultline.task_name NOT NULL,
@@ -67,7 +67,7 @@ CREATE TABLE faultline.jobs (
     failed_reason    text,
     next_run_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     attempts         integer     NOT NULL DEFAULT 0,
-    crashes          integer     NOT NULL DEFAULT 0, -- attempts among them whose worker was lost
+    crashes          integer     NOT NULL DEFAULT 0, -- attempts whose worker was lost
     fencing_token    bigint      NOT NULL DEFAULT 0,
     lease_id         uuid,
     lease_owner      text,
@@ -77,7 +77,7 @@ CREATE TABLE faultline.jobs (
     last_error       text,
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at      timestamptz,
-    trace_context    faultline.trace_context, -- where in a trace it was enqueued: traceparent, and tracestate behind a line break
+    trace_context    faultline.trace_context, -- of the enqueuer: traceparent, and after a line break tracestate
 
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
     CONSTRAINT max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
@@ -88,35 +88,35 @@ CREATE TABLE faultline.jobs (
         state <> 'running'
         OR (lease_id IS NOT NULL AND lease_owner IS NOT NULL AND lease_expires_at IS NOT NULL))
 ) WITH (
-    fillfactor = 50, -- room on its page for the row as a claim and a commit rewrite it
-    -- By default a fifth of the table may be dead first: of years of finished jobs, which all lie beside the few that wait.
+    fillfactor = 50, -- a claim and a commit write the row anew, and find room on the same page
+    -- The default waits until a fifth of the table is dead, which takes too long beside years of finished jobs.
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.02
 );
 
--- What a claim reads, in the order it takes them. Jobs for later sit behind the due ones and cost nothing.
+-- For claims, in the order of claiming. Jobs for later come after the due ones and cost nothing.
 CREATE INDEX jobs_due ON faultline.jobs (queue, priority, next_run_at, id) WHERE state = 'queued';
--- What the reconciler reads: the leases that run out first.
+-- For the reconciler: the leases that expire first.
 CREATE INDEX jobs_leased ON faultline.jobs (lease_expires_at) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_idempotency_key ON faultline.jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
--- What operators count and look for: the jobs that gave up, by queue. No commit writes to it.
+-- For operators: failed jobs by queue. No commit writes to it.
 CREATE INDEX jobs_failed ON faultline.jobs (queue, finished_at) WHERE state = 'failed';
--- Which states the jobs of a queue are in: for the estimates beyond what is counted. Kept up by ANALYZE alone.
+-- For estimated_jobs in counts.sql. Only ANALYZE maintains it.
 CREATE STATISTICS faultline.jobs_queue_state (mcv) ON queue, state FROM faultline.jobs;
 
--- Queued jobs that a worker deferred because it does not know their task, for the workers that do. Only defer_many writes
--- here; an entry whose job was claimed since says nothing any more.
+-- Queued jobs that a worker deferred because it does not know their task, for the workers that do. Only defer_many inserts
+-- rows; a row whose job was claimed since has no effect.
 CREATE TABLE faultline.deferred_jobs (
     job_id      uuid        PRIMARY KEY,
     task        text        NOT NULL,
     queue       text        NOT NULL,
-    due_at      timestamptz NOT NULL, -- when it was due before
-    worker      text        NOT NULL, -- the last one that did not know the task
+    due_at      timestamptz NOT NULL, -- its next_run_at before it was deferred
+    worker      text        NOT NULL, -- the last worker that did not know the task
     deferred_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX deferred_jobs_task ON faultline.deferred_jobs (task, queue, due_at, job_id);
 
--- One immutable row per job that took effect. Entering it is the commit.
--- The primary key alone already implies the pair; the pair is the rule as users know it.
+-- One immutable row per job that took effect. Inserting it is the commit.
+-- The primary key implies the UNIQUE pair; the pair is a second guard, and the rule as users know it.
 CREATE TABLE faultline.ledger (
     job_id        uuid        PRIMARY KEY,
     fencing_token bigint      NOT NULL,
@@ -127,16 +127,16 @@ CREATE TABLE faultline.ledger (
     UNIQUE (job_id, fencing_token)
 );
 
--- Transactions of jobs that have not been finished: a row queues the check of its transaction's COMMIT and is removed at once,
--- so that none is ever seen. Not logged, and empty after a crash, when there are no such transactions. See handler_transactions.sql.
+-- Open transactions of handlers: inserting a row queues the check at COMMIT, and the row is deleted at once, so that the table
+-- stays empty. Unlogged, because no transaction survives a crash. See handler_transactions.sql.
 CREATE UNLOGGED TABLE faultline.open_transactions (
     job_id        uuid    NOT NULL,
     fencing_token bigint  NOT NULL,
     lease_id      uuid    NOT NULL,
-    completes     boolean NOT NULL -- the job, and not only a step of it
-) WITH (vacuum_truncate = off); -- its few pages are written again and again
+    completes     boolean NOT NULL -- false: only a step of the job
+) WITH (vacuum_truncate = off); -- its few pages are reused all the time
 
--- Every stale write that was refused, and for how long two attempts were under way at once.
+-- Every refused stale write, and for how long two attempts ran at once.
 CREATE TABLE faultline.rejections (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id        uuid        NOT NULL,
@@ -149,8 +149,8 @@ CREATE TABLE faultline.rejections (
 );
 CREATE INDEX rejections_job ON faultline.rejections (job_id);
 
--- Attempts that did not end in the ledger. The happy path writes no row here: with the job's own row and the
--- ledger, a whole timeline can still be rebuilt.
+-- Attempts that did not end in the ledger. An attempt that commits writes no row here: the job's row and the ledger have
+-- what a timeline needs of it.
 CREATE TABLE faultline.attempts_log (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id        uuid        NOT NULL,
@@ -166,8 +166,8 @@ CREATE TABLE faultline.attempts_log (
 );
 CREATE INDEX attempts_log_job ON faultline.attempts_log (job_id);
 
--- One row per process incarnation. Its sessions hold the shared advisory lock (1717663084, lock_key):
--- when both are gone, so is the process.
+-- One row per start of a worker process. Its two sessions hold the shared advisory lock (1717663084, lock_key): when neither
+-- does, the process is dead.
 CREATE TABLE faultline.workers (
     id                text        PRIMARY KEY,
     lock_key          integer     GENERATED BY DEFAULT AS IDENTITY (CYCLE) UNIQUE,
@@ -180,24 +180,23 @@ CREATE TABLE faultline.workers (
     last_heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     draining          boolean     NOT NULL DEFAULT false,
     lost_at           timestamptz,
-    drain_requested_at timestamptz, -- an operator asked it to hand back its jobs and leave
-    blocked_since     timestamptz, -- its event loop has not turned since; NULL: it turns
-    blocked_job       uuid,        -- whose handler blocks the loop, if it is known
-    blocked_frame     text,        -- file, line and function where the loop is blocked
+    drain_requested_at timestamptz, -- an operator asked it to release its jobs and stop
+    blocked_since     timestamptz, -- its event loop is blocked since then; NULL: it runs
+    blocked_job       uuid,        -- the job whose handler blocks it, if known
+    blocked_frame     text,        -- file, line and function that block it
     blocked_stack     text,
     CONSTRAINT blocked_texts_are_within_limits CHECK (
         octet_length(blocked_frame) <= 4000 AND octet_length(blocked_stack) <= 40000),
     CONSTRAINT worker_id_is_1_to_200_characters CHECK (length(id) BETWEEN 1 AND 200)
 );
 
--- One row per history of this database, the newest being the one at work: which server it was on when tokens began to be
--- given out in this epoch, as far as that server let itself be seen. See epoch.sql.
+-- One row per epoch, the newest being the current one, with the server on which it began. See epoch.sql.
 CREATE TABLE faultline.epochs (
     epoch             bigint      PRIMARY KEY,
     system_identifier bigint,
     timeline          integer,
     restored_from     timestamptz,
-    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(), -- the run of it that was examined last
+    server_started_at timestamptz NOT NULL DEFAULT pg_postmaster_start_time(), -- the start of the server at the last examination
     cause             text        NOT NULL,
     began_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     database_oid      oid,
@@ -211,12 +210,12 @@ CREATE TABLE faultline.paused_queues (
     paused_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Who may talk to the HTTP API. A key itself is shown once, when it is made, and kept nowhere.
+-- Keys of the HTTP API. A key is shown once, when it is created, and is not stored.
 CREATE TABLE faultline.api_keys (
     id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name         text        NOT NULL,
-    prefix       text        NOT NULL UNIQUE, -- the part of the key that may be shown, by which it is found
-    key_hash     bytea       NOT NULL,        -- SHA-256: a key is random, so there is nothing to slow down a guess at
+    prefix       text        NOT NULL UNIQUE, -- the public part of the key, by which it is found
+    key_hash     bytea       NOT NULL,        -- SHA-256 is enough: a key is random, and too long to guess
     scopes       text[]      NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_used_at timestamptz,
@@ -226,13 +225,13 @@ CREATE TABLE faultline.api_keys (
     CONSTRAINT key_scopes_are_known CHECK (scopes <@ ARRAY['enqueue', 'read', 'operate'] AND cardinality(scopes) > 0)
 );
 
--- What operators did, and which keys were refused: added to, never changed, removed by retention alone. See audit.sql.
+-- Operators' actions and refused keys: rows are added, never changed, and purged by retention. See audit.sql.
 CREATE TABLE faultline.audit_log (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     actor_kind text        NOT NULL, -- key, command line, role, …
-    actor      text        NOT NULL, -- whom the caller acts for, by its own word
-    role       text        NOT NULL, -- the account of the session, by PostgreSQL's
+    actor      text        NOT NULL, -- for whom the caller acts, as it says itself
+    role       text        NOT NULL, -- the account of the session, verified by PostgreSQL
     address    text,
     action     text        NOT NULL,
     object     text,
@@ -253,9 +252,8 @@ CREATE TABLE faultline.migrations (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- What clients can store has a limit in every column. One constraint for each table: PostgreSQL prepares each of them anew for
--- every statement. A character takes 4 bytes at most. NOT VALID: rows from before these limits stay as they are, and
--- `faultline verify` finds them.
+-- Limits on every text that clients can store. One constraint per table, because PostgreSQL prepares each constraint anew for
+-- every statement. A character takes at most 4 bytes. NOT VALID: older rows stay as they are, and `faultline verify` finds them.
 ALTER TABLE faultline.jobs ADD CONSTRAINT texts_are_within_limits CHECK (
     octet_length(lease_owner) <= 800 AND octet_length(failed_reason) <= 400
     AND octet_length(last_error) <= 42000) NOT VALID;

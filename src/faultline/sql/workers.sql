@@ -1,10 +1,11 @@
--- Workers: how they are notified, the registry of them, requests to drain, and what they report.
--- Nothing here guards a job. The registry only lets the reconciler notice a dead worker before its leases run out.
+-- Workers: notifications, the registry, drain requests, and what workers report.
+-- None of this protects a job. With the registry, the reconciler notices a dead worker before its leases expire.
 
 -- ── Notifications ──────────────────────────────────────────────────────────────────────────────────────────────────
 
--- A notification wakes a worker and carries no meaning: losing one costs a poll. It takes a lock shared by the whole
--- cluster at COMMIT and cannot be prepared, so it can be switched off: SET faultline.notify = 'off'.
+-- Notifies idle workers of a queue. Losing a notification costs one poll interval. NOTIFY takes a lock of the whole cluster at
+-- COMMIT and does not work in prepared transactions, so it can be switched off: SET faultline.notify = 'off'. It is skipped
+-- while the server's notification queue is half full, because a full queue would make the caller's COMMIT fail.
 CREATE OR REPLACE FUNCTION faultline.wake(queue text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -15,13 +16,13 @@ END $$;
 
 -- ── The registry ───────────────────────────────────────────────────────────────────────────────────────────────────
 
--- The session that registers holds the worker's shared advisory lock before its row can be seen, so a registered worker
--- without the lock is one whose sessions have ended. Behind a pooler there are no sessions of its own: holds_locks is
--- then false, and only the lease tells. Called again after every reconnect, and by the heartbeat of a worker whose row was
--- purged, under the lock_key that its sessions hold. Nothing is heard of a worker that is cut off, and its leases are to
--- run out, so that it stops by its own clock before others have its jobs: its lock outlasts them.
--- The lock is tried and not waited for. Any account may take advisory locks, whatever rights it has: where one holds the
--- key, or waits for it, the worker draws another one, and no session can hold them all.
+-- Registers a worker. The session takes the worker's shared advisory lock before its row can be seen, so a registered worker
+-- without the lock is one whose sessions have ended. Behind a pooler a worker has no sessions of its own: holds_locks is then
+-- false, and only its leases show that it died. A worker calls this again after every reconnect, and when its heartbeat finds
+-- that its row was purged, with the lock_key that its sessions hold. A worker that is cut off must stop by its own clock before
+-- other workers get its jobs. Therefore tcp_user_timeout keeps its lock for longer than its leases last.
+-- The lock is tried, not waited for: any account may take advisory locks. If the key is taken, the worker draws another one,
+-- and no session can hold them all.
 CREATE OR REPLACE FUNCTION faultline.register_worker(
     worker text, host text, pid integer, queues text[], holds_locks boolean, lock_key integer DEFAULT NULL)
 RETURNS integer -- its lock_key
@@ -48,7 +49,7 @@ BEGIN
         END LOOP;
         RAISE EXCEPTION 'another session holds the advisory lock that worker % needs', quote_literal(worker)
             USING ERRCODE = 'lock_not_available',
-            HINT = 'Find it: SELECT pid FROM pg_locks WHERE locktype = ''advisory'' AND classid = 1717663084.';
+            HINT = 'End the session: SELECT pid FROM pg_locks WHERE locktype = ''advisory'' AND classid = 1717663084.';
     END IF;
     RETURN key;
 END $$;
@@ -58,8 +59,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM faultline.workers WHERE id = worker
 $$;
 
--- Workers whose two sessions are both gone. Only those that registered with this very run of the server: a restart ends
--- every session at once, and says nothing about the processes behind them.
+-- Workers whose two sessions have both ended. Only those that registered since the server started: a restart ends every
+-- session, and says nothing about the clients' processes.
 CREATE OR REPLACE FUNCTION faultline.vanished_workers() RETURNS TABLE (worker text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT w.id FROM faultline.workers AS w
@@ -70,8 +71,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
             AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
 
--- Close the book on workers that have nothing left to give back; forget those lost, or silent, for a day. It waits for no
--- row: one that a heartbeat or an operator has just now is left for the next time.
+-- Marks these workers as lost if they hold no jobs, and deletes workers that were lost or silent for a day. Locked rows are
+-- skipped and left for the next call.
 CREATE OR REPLACE FUNCTION faultline.bury_workers(workers text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -87,8 +88,8 @@ BEGIN
         ORDER BY o.id FOR UPDATE SKIP LOCKED));
 END $$;
 
--- What the database believes this worker to hold; after a lost answer to a claim it may be more than the worker knows of.
--- A function, because a worker may read no payload but of a job that is claimed.
+-- The leases that this worker has in the database. If the answer to a claim was lost, the worker does not know all of them.
+-- A function, because workers may read the payloads of claimed jobs only.
 CREATE OR REPLACE FUNCTION faultline.leases_of(worker text)
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, task text, queue text, payload jsonb, attempts integer,
                max_attempts integer, crashes integer, priority integer, next_run_at timestamptz, trace_context text)
@@ -100,17 +101,16 @@ $$;
 
 -- ── Drain ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- An operator's verb: ask these workers to hand back what they cannot finish, and to leave; NULL asks all that are not
--- known to be lost. They learn of it from their next heartbeat, behind a pooler too: the notification only makes that
--- one come sooner. A lost worker that was named is asked as well, for the case that it comes back. Asking twice changes
--- nothing. A worker that restarts is another worker, which nobody has asked.
+-- Asks these workers to drain: to release the jobs that they cannot finish, and to stop. NULL asks all workers that are not
+-- lost. Each receives it with its next heartbeat, also behind a pooler; the notification makes that heartbeat come sooner. A
+-- lost worker is asked if it is named, in case that it returns. Asking twice changes nothing. A restarted worker is a new one.
 CREATE OR REPLACE FUNCTION faultline.request_drain(workers text[] DEFAULT NULL)
 RETURNS TABLE (worker text, requested_at timestamptz, is_lost boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-        WITH meant AS MATERIALIZED ( -- in one order: two operators may ask at the same time
+        WITH meant AS MATERIALIZED ( -- in one order: two operators may call it at once
             SELECT w.id FROM faultline.workers AS w
             WHERE CASE WHEN request_drain.workers IS NULL THEN w.lost_at IS NULL ELSE w.id = ANY (request_drain.workers) END
             ORDER BY w.id FOR NO KEY UPDATE),
@@ -118,7 +118,7 @@ BEGIN
             UPDATE faultline.workers AS w SET drain_requested_at = coalesce(w.drain_requested_at, clock_timestamp())
             FROM meant AS m WHERE w.id = m.id
             RETURNING w.id, w.drain_requested_at, w.lost_at IS NOT NULL AS is_lost),
-        woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue can have such a name
+        woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue has such a name
         SELECT a.id, a.drain_requested_at, a.is_lost FROM asked AS a, (SELECT count(*) FROM woken) AS all_woken ORDER BY a.id;
     PERFORM faultline.write_audit('drain', coalesce('worker ' || array_to_string(request_drain.workers, ', '), 'all workers'),
                                   CASE WHEN FOUND THEN 'done' ELSE 'unchanged' END);
@@ -131,8 +131,8 @@ $$;
 
 -- ── Reports ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- A worker reports that its event loop is blocked, and where; with a NULL duration, that the loop turns again. It never
--- waits: the heartbeat's session calls it.
+-- Records that the worker's event loop is blocked, and where; with a NULL duration, that it runs again. It never waits for a
+-- lock, because the heartbeat's session calls it.
 CREATE OR REPLACE FUNCTION faultline.report_blocked(
     worker text, duration interval, job_id uuid DEFAULT NULL, frame text DEFAULT NULL, stack text DEFAULT NULL) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -144,7 +144,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED)
 $$;
 
--- Safe to record late, or never: it is a record, not a guard. Called after the refused transaction was rolled back.
+-- Records a refused write, after its transaction was rolled back. Safe to call late, or never: nothing depends on it.
 CREATE OR REPLACE FUNCTION faultline.record_rejection(job_id uuid, stale_token bigint, worker text, reason text)
 RETURNS interval
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -154,7 +154,7 @@ DECLARE
     overlap interval := '0';
 BEGIN
     SELECT * INTO job FROM faultline.jobs WHERE id = record_rejection.job_id;
-    IF job.fencing_token > stale_token THEN -- the other attempt began at claimed_at, and ran until it ended or still runs
+    IF job.fencing_token > stale_token THEN -- the newer attempt began at claimed_at, and ended at finished_at or still runs
         overlap := greatest('0', coalesce(job.finished_at, clock_timestamp()) - job.claimed_at);
     END IF;
     INSERT INTO faultline.rejections (job_id, worker, stale_token, current_token, reason, overlap)

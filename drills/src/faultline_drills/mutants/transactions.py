@@ -62,8 +62,8 @@ TRANSACTION_MUTANTS = (
         _HALF_WAY,
         (
             "    IF writer <> pg_current_xact_id()::xid THEN\n"
-            "        PERFORM faultline.refuse_half_way('was to be",
-            "    IF false THEN\n        PERFORM faultline.refuse_half_way('was to be",
+            "        PERFORM faultline.refuse_half_way('enters",
+            "    IF false THEN\n        PERFORM faultline.refuse_half_way('enters",
         ),
         path=HANDLER_TRANSACTIONS,
     ),

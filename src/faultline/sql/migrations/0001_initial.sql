@@ -13,7 +13,7 @@ LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS microseconds) AS moment
 $$;
 
--- One row per job: what is true of it now. Every time is the database's own.
+-- One row per job: its current state. Every time comes from the database's clock.
 CREATE TABLE faultline.jobs (
     id               uuid        PRIMARY KEY DEFAULT faultline.uuid7(),
     task             text        NOT NULL,
@@ -26,7 +26,7 @@ CREATE TABLE faultline.jobs (
     failed_reason    text,
     next_run_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     attempts         integer     NOT NULL DEFAULT 0,
-    crashes          integer     NOT NULL DEFAULT 0, -- attempts among them whose worker was lost
+    crashes          integer     NOT NULL DEFAULT 0, -- attempts whose worker was lost
     fencing_token    bigint      NOT NULL DEFAULT 0,
     lease_id         uuid,
     lease_owner      text,
@@ -52,14 +52,14 @@ CREATE TABLE faultline.jobs (
         OR (lease_id IS NOT NULL AND lease_owner IS NOT NULL AND lease_expires_at IS NOT NULL))
 );
 
--- What a claim reads, in the order it takes them. Jobs for later sit behind the due ones and cost nothing.
+-- For claims, in the order of claiming. Jobs for later come after the due ones and cost nothing.
 CREATE INDEX jobs_due ON faultline.jobs (queue, priority, next_run_at, id) WHERE state = 'queued';
--- What the reconciler reads: the leases that run out first.
+-- For the reconciler: the leases that expire first.
 CREATE INDEX jobs_leased ON faultline.jobs (lease_expires_at) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_idempotency_key ON faultline.jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- One immutable row per job that took effect. Entering it is the commit.
--- The primary key alone already implies the pair; the pair is the rule as users know it.
+-- One immutable row per job that took effect. Inserting it is the commit.
+-- The primary key implies the UNIQUE pair; the pair is a second guard, and the rule as users know it.
 CREATE TABLE faultline.ledger (
     job_id        uuid        PRIMARY KEY,
     fencing_token bigint      NOT NULL,
@@ -70,7 +70,7 @@ CREATE TABLE faultline.ledger (
     UNIQUE (job_id, fencing_token)
 );
 
--- Every stale write that was refused, and for how long two attempts were under way at once.
+-- Every refused stale write, and for how long two attempts ran at once.
 CREATE TABLE faultline.rejections (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id        uuid        NOT NULL,
@@ -83,8 +83,8 @@ CREATE TABLE faultline.rejections (
 );
 CREATE INDEX rejections_job ON faultline.rejections (job_id);
 
--- Attempts that did not end in the ledger. The happy path writes no row here: with the job's own row and the
--- ledger, a whole timeline can still be rebuilt.
+-- Attempts that did not end in the ledger. An attempt that commits writes no row here: the job's row and the ledger have
+-- what a timeline needs of it.
 CREATE TABLE faultline.attempts_log (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id        uuid        NOT NULL,
@@ -100,8 +100,8 @@ CREATE TABLE faultline.attempts_log (
 );
 CREATE INDEX attempts_log_job ON faultline.attempts_log (job_id);
 
--- One row per process incarnation. Its sessions hold the shared advisory lock (1717663084, lock_key):
--- when both are gone, so is the process.
+-- One row per start of a worker process. Its two sessions hold the shared advisory lock (1717663084, lock_key): when neither
+-- does, the process is dead.
 CREATE TABLE faultline.workers (
     id                text        PRIMARY KEY,
     lock_key          integer     GENERATED ALWAYS AS IDENTITY (CYCLE) UNIQUE,

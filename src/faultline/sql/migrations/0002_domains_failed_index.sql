@@ -1,4 +1,4 @@
--- Rules about what never changes move from the table to its types, where they are looked at once.
+-- Rules about values that never change move from the table to domains, which check them once.
 CREATE DOMAIN faultline.task_name AS text CONSTRAINT task_is_a_name CHECK (VALUE ~ '^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$');
 CREATE DOMAIN faultline.queue_name AS text CONSTRAINT queue_is_a_name CHECK (VALUE ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$');
 CREATE DOMAIN faultline.idempotency_key AS text
@@ -19,7 +19,7 @@ ALTER TABLE faultline.jobs SET (
 CREATE INDEX jobs_failed ON faultline.jobs (queue, finished_at) WHERE state = 'failed';
 CREATE STATISTICS faultline.jobs_queue_state (mcv) ON queue, state FROM faultline.jobs;
 
--- A function of the moment, which PostgreSQL can inline: a batch makes thousands.
+-- A function of the moment, which PostgreSQL can inline: a batch needs thousands of ids.
 CREATE FUNCTION faultline.uuid7(moment timestamptz) RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
     SELECT encode(
@@ -30,5 +30,5 @@ $$;
 CREATE OR REPLACE FUNCTION faultline.uuid7() RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT faultline.uuid7(t.moment) FROM (SELECT clock_timestamp() AS moment) AS t $$;
 
--- It takes and returns more than it did; protocol.sql has the new one.
+-- Its arguments and columns have changed; protocol.sql has the new one.
 DROP FUNCTION IF EXISTS faultline.claim(text, text[], integer, interval);

@@ -1,4 +1,4 @@
--- Where in a trace a job was enqueued.
+-- The trace context of the enqueuer.
 CREATE DOMAIN faultline.trace_context AS text CONSTRAINT trace_context_is_at_most_1000_characters CHECK (length(VALUE) <= 1000);
 ALTER TABLE faultline.jobs ADD COLUMN trace_context faultline.trace_context;
 
@@ -9,7 +9,7 @@ CREATE TABLE faultline.paused_queues (
     paused_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Who may talk to the HTTP API.
+-- Keys of the HTTP API.
 CREATE TABLE faultline.api_keys (
     id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name         text        NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE faultline.api_keys (
     CONSTRAINT key_scopes_are_known CHECK (scopes <@ ARRAY['enqueue', 'read', 'operate'] AND cardinality(scopes) > 0)
 );
 
--- They take or return more than they did; enqueue.sql, protocol.sql and intervals.sql have the new ones.
+-- Their arguments or columns have changed; enqueue.sql, protocol.sql and intervals.sql have the new ones.
 DROP FUNCTION IF EXISTS faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer);
 DROP FUNCTION IF EXISTS faultline.enqueue_many(text, jsonb[], text, integer, timestamptz, text[], integer);
 DROP FUNCTION IF EXISTS faultline.claim(text, text[], integer, interval, jsonb);

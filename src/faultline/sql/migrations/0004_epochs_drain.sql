@@ -1,4 +1,4 @@
--- One row per history of this database: which server it was on when tokens began to be given out in this epoch.
+-- One row per epoch, with the server on which it began.
 CREATE TABLE faultline.epochs (
     epoch             bigint      PRIMARY KEY,
     system_identifier bigint,
@@ -10,5 +10,5 @@ CREATE TABLE faultline.epochs (
     CONSTRAINT epoch_fits_in_31_bits CHECK (epoch BETWEEN 0 AND 2147483647)
 );
 
--- An operator asked it to hand back its jobs and leave.
+-- When an operator asked the worker to drain.
 ALTER TABLE faultline.workers ADD COLUMN drain_requested_at timestamptz;

@@ -1,21 +1,17 @@
--- Transactions of handlers: what PostgreSQL checks when they commit.
--- Transactions of jobs that have not been finished: a row queues the check of its transaction's COMMIT and is removed at once,
--- so that none is ever seen. Not logged, and empty after a crash, when there are no such transactions. See handler_transactions.sql.
+-- Open transactions of handlers: inserting a row queues the check at COMMIT, and the row is deleted at once, so that the table
+-- stays empty. Unlogged, because no transaction survives a crash. See handler_transactions.sql.
 CREATE UNLOGGED TABLE faultline.open_transactions (
     job_id        uuid    NOT NULL,
     fencing_token bigint  NOT NULL,
     lease_id      uuid    NOT NULL,
-    completes     boolean NOT NULL -- the job, and not only a step of it
-) WITH (vacuum_truncate = off); -- its few pages are written again and again
+    completes     boolean NOT NULL -- false: only a step of the job
+) WITH (vacuum_truncate = off); -- its few pages are reused all the time
 
--- Jobs: limits on what may be stored.
+-- Limits on what clients can store.
 
-DROP FUNCTION IF EXISTS faultline.check_retention(integer, interval[]); -- removed_before() has taken its place
+DROP FUNCTION IF EXISTS faultline.check_retention(integer, interval[]); -- replaced by removed_before()
 
--- The bytes that this value takes as text: exact as long as the text is safe to build, else a bound above the limit below.
--- Small values can have huge texts: 1e131000 is stored in 8 bytes, and written with 131,001 digits. A number takes 12 bytes
--- or more inside of a value, and its text 147,460 at most (131,072 digits, a point, 16,383 more), so few bytes are enough to
--- say that the text is safe to build. Where they are not, the numbers are measured without writing them out.
+-- See schema.sql for the reasons.
 CREATE FUNCTION faultline.json_text_bound(value jsonb) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -37,15 +33,12 @@ BEGIN
     RETURN CASE WHEN bound <= 134217728 THEN octet_length(value::text) ELSE bound END;
 END $$;
 
--- Its text is measured, because that is what clients are sent and what a dump writes. Up to 640 bytes no value can pass.
 ALTER DOMAIN faultline.payload DROP CONSTRAINT payload_is_at_most_8_mib;
 ALTER DOMAIN faultline.payload ADD CONSTRAINT payload_is_at_most_8_mib CHECK (
     CASE WHEN pg_column_size('{}'::jsonb || VALUE) <= 640 THEN true
          ELSE faultline.json_text_bound(VALUE) <= 8388608 END) NOT VALID;
 
--- What clients can store has a limit in every column. One constraint for each table: PostgreSQL prepares each of them anew for
--- every statement. A character takes 4 bytes at most. NOT VALID: rows from before these limits stay as they are, and
--- `faultline verify` finds them.
+-- NOT VALID: older rows stay as they are, and `faultline verify` finds them.
 ALTER TABLE faultline.jobs ADD CONSTRAINT texts_are_within_limits CHECK (
     octet_length(lease_owner) <= 800 AND octet_length(failed_reason) <= 400
     AND octet_length(last_error) <= 42000) NOT VALID;
@@ -63,7 +56,7 @@ ALTER TABLE faultline.paused_queues ADD CONSTRAINT texts_are_within_limits CHECK
 ALTER TABLE faultline.api_keys ADD CONSTRAINT texts_are_within_limits CHECK (
     octet_length(prefix) <= 32 AND cardinality(scopes) <= 3) NOT VALID;
 
--- Jobs: how they wait.
+-- Deferred jobs, and the new default of max_attempts.
 ALTER TABLE faultline.jobs ALTER COLUMN max_attempts SET DEFAULT 10;
 CREATE TABLE faultline.deferred_jobs (
     job_id      uuid        PRIMARY KEY,
@@ -74,18 +67,18 @@ CREATE TABLE faultline.deferred_jobs (
     deferred_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX deferred_jobs_task ON faultline.deferred_jobs (task, queue, due_at, job_id);
--- It takes more than it did; protocol.sql has the new one.
+-- Its arguments have changed; protocol.sql has the new one.
 DROP FUNCTION IF EXISTS faultline.claim(text, text[], integer, interval, jsonb);
 
--- Epochs: the identity of the database.
+-- The identity of the database in its epochs.
 
 ALTER TABLE faultline.epochs ADD COLUMN database_oid oid;
--- Where it is at work now, as far as anyone can tell: what was copied before this upgrade is not noticed by its oid.
+-- This database is taken for the original: a copy made before this upgrade is not recognised by its oid.
 UPDATE faultline.epochs SET database_oid = (SELECT oid FROM pg_database WHERE datname = current_database())
 WHERE epoch = (SELECT max(epoch) FROM faultline.epochs);
-DROP FUNCTION IF EXISTS faultline.server_identity(), faultline.epoch_status(); -- their answers have another column
+DROP FUNCTION IF EXISTS faultline.server_identity(), faultline.epoch_status(); -- they return one column more
 
--- Workers: the registry.
+-- Blocked event loops in the registry of workers.
 ALTER TABLE faultline.workers
     ADD COLUMN blocked_since timestamptz,
     ADD COLUMN blocked_job uuid,
@@ -94,18 +87,16 @@ ALTER TABLE faultline.workers
     ADD CONSTRAINT blocked_texts_are_within_limits CHECK (
         octet_length(blocked_frame) <= 4000 AND octet_length(blocked_stack) <= 40000);
 
-ALTER TABLE faultline.workers ALTER COLUMN lock_key SET GENERATED BY DEFAULT; -- a worker may come back under the key that it holds
-DROP FUNCTION IF EXISTS faultline.register_worker(text, text, integer, text[], boolean); -- it has one argument more
+ALTER TABLE faultline.workers ALTER COLUMN lock_key SET GENERATED BY DEFAULT; -- a worker may register again with the key that it holds
+DROP FUNCTION IF EXISTS faultline.register_worker(text, text, integer, text[], boolean); -- it takes one argument more
 
--- Operators: the audit log.
-
--- What operators did, and which keys were refused: added to, never changed, removed by retention alone. See audit.sql.
+-- Operators' actions and refused keys: rows are added, never changed, and purged by retention. See audit.sql.
 CREATE TABLE faultline.audit_log (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     actor_kind text        NOT NULL, -- key, command line, role, …
-    actor      text        NOT NULL, -- whom the caller acts for, by its own word
-    role       text        NOT NULL, -- the account of the session, by PostgreSQL's
+    actor      text        NOT NULL, -- for whom the caller acts, as it says itself
+    role       text        NOT NULL, -- the account of the session, verified by PostgreSQL
     address    text,
     action     text        NOT NULL,
     object     text,
