@@ -1,6 +1,6 @@
 """Grafana dashboards as code; `python -m monitoring.dashboards` writes the JSON."""
 
-from monitoring.dashboards.board import Dashboard
+from monitoring.dashboards.dashboard import Dashboard
 from monitoring.dashboards.database import DATABASE
 from monitoring.dashboards.leases import LEASES
 from monitoring.dashboards.overview import OVERVIEW

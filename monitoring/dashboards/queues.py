@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitoring.dashboards.board import Dashboard, Row, Variable
+from monitoring.dashboards.dashboard import Dashboard, Row, Variable
 from monitoring.dashboards.panel import Panel, Query, graph
 
 _QUEUE = "queue=~'$queue'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monitoring.dashboards.board import Dashboard, Row, Variable
+from monitoring.dashboards.dashboard import Dashboard, Row, Variable
 from monitoring.dashboards.panel import Query, graph, table
 
 _MATCHING = "{instance=~'$instance'}"

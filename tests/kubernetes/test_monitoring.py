@@ -18,8 +18,8 @@ from k8s import rules
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import ROOT, Object
 from tests.kubernetes.reading import read
-from tests.monitoring.shipped import Expression
-from tests.monitoring.tools import found, promtool
+from tests.monitoring.monitoring_files import Expression
+from tests.monitoring.tools import find_program, promtool
 
 MONITORED = ["chart:everything", "chart:queues", "overlays/production"]
 SCALED = ["chart:everything", "chart:queues", "overlays/production"]
@@ -210,7 +210,7 @@ def test_keda_asks_for_the_queues_that_the_worker_claims_from() -> None:
 
 def test_prometheus_answers_keda_with_one_number(tmp_path: Path) -> None:
     """What waits and runs, 0 for a queue that is empty, nothing where nobody leads."""
-    found("promtool")
+    find_program("promtool")
     asked = [
         t["metadata"]["query"]
         for _, t in triggers("chart:queues")
@@ -253,7 +253,7 @@ def test_prometheus_answers_keda_with_one_number(tmp_path: Path) -> None:
         yaml.safe_dump({"rule_files": ["rules.yml"], "tests": tests})
     )
     done = subprocess.run(
-        [found("promtool"), "test", "rules", "test.yml"],
+        [find_program("promtool"), "test", "rules", "test.yml"],
         cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

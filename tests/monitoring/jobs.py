@@ -1,4 +1,4 @@
-"""The application that is watched: jobs of every fate."""
+"""The monitored application: jobs that succeed, are retried, fail and are taken over."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from faultline import Faultline, Job, RetryPolicy
 
 app = Faultline()
 
-_MINE = "SELECT FROM faultline.jobs WHERE id = %s AND fencing_token = %s"
+_STILL_HELD = "SELECT FROM faultline.jobs WHERE id = %s AND fencing_token = %s"
 
-SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.1)
+RETRY_AT_ONCE = RetryPolicy(base_seconds=0.05, cap_seconds=0.1)
 
 
-@app.task(queue="steady", retry=SOON)
+@app.task(queue="steady", retry=RETRY_AT_ONCE)
 async def tick(job: Job) -> None:
-    """Sees to it that there is always something to count."""
+    """Enqueue itself and other jobs, so that every metric keeps changing."""
     await asyncio.sleep(0.05)
     await tick.enqueue_async()
-    await rest.enqueue_async(idempotency_key="made once, and then found")
-    await stumble.enqueue_async()
+    await do_nothing.enqueue_async(idempotency_key="the same job every time")
+    await fail.enqueue_async()
 
 
-@app.task(queue="steady", retry=SOON)
-async def rest(job: Job) -> None:
+@app.task(queue="steady", retry=RETRY_AT_ONCE)
+async def do_nothing(job: Job) -> None:
     pass
 
 
-@app.task(queue="shaky", max_attempts=2, retry=SOON)
-async def stumble(job: Job) -> None:
-    raise RuntimeError("as it was asked to")
+@app.task(queue="shaky", max_attempts=2, retry=RETRY_AT_ONCE)
+async def fail(job: Job) -> None:
+    raise RuntimeError("this task always fails")
 
 
-@app.task(queue="contested", retry=SOON)
-def outlive(job: Job) -> None:
-    """The first attempt goes on until another one has taken its job; it is refused when it returns."""
+@app.task(queue="contested", retry=RETRY_AT_ONCE)
+def outlive_lease(job: Job) -> None:
+    """Run the first attempt until another worker has claimed the job; its commit is refused."""
     if job.attempt == 1:
         with psycopg.connect(app.database_url, autocommit=True) as conn:
-            while conn.execute(_MINE, [job.id, job.token]).fetchone() is not None:
+            while conn.execute(_STILL_HELD, [job.id, job.token]).fetchone() is not None:
                 time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A Prometheus of the test's own, with the shipped configuration: other targets, and less patience."""
+"""A Prometheus for one test: the configuration of monitoring/, with other targets and intervals."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 
 from tests.metrics.scraping import free_port
-from tests.monitoring.shipped import MONITORING
-from tests.monitoring.tools import found
+from tests.monitoring.monitoring_files import MONITORING
+from tests.monitoring.tools import find_program
 
-BOUND_SECONDS = 40.0
-LOOK_SECONDS = 0.1
-OFTEN = "300ms"  # to scrape, and to run the rules
+TIMEOUT_SECONDS = 40.0
+POLL_SECONDS = 0.1
+INTERVAL = "300ms"  # between scrapes, and between evaluations of the rules
 
 
 class Prometheus:
@@ -30,34 +30,34 @@ class Prometheus:
         self._log = log
 
     def get(self, path: str, **parameters: str | float) -> Any:
-        """The `data` of its answer; anything but success is a failure of the test."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=BOUND_SECONDS)
+        """Return the `data` of the response; fail the test unless the request succeeded."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_SECONDS)
         with contextlib.closing(connection):
             connection.request("GET", f"{path}?{urllib.parse.urlencode(parameters)}")
-            answer = connection.getresponse()
-            said = answer.read().decode()
-        assert answer.status == 200, f"{parameters}: {said}"
-        document = json.loads(said)
-        assert document["status"] == "success", said
-        assert not document.get("warnings"), said
+            response = connection.getresponse()
+            body = response.read().decode()
+        assert response.status == 200, f"{parameters}: {body}"
+        document = json.loads(body)
+        assert document["status"] == "success", body
+        assert not document.get("warnings"), body
         return document["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The series of the answer, as they are now."""
+        """Return the current series of an expression."""
         return list(self.get("/api/v1/query", query=expression)["result"])
 
     def query_range(self, expression: str) -> list[Any]:
-        """The same over the last seconds, as a graph asks."""
+        """Return the series of the last ten seconds, as a graph needs them."""
         now = time.time()
-        asked = {"query": expression, "start": now - 10, "end": now, "step": 1}
-        return list(self.get("/api/v1/query_range", **asked)["result"])
+        parameters = {"query": expression, "start": now - 10, "end": now, "step": 1}
+        return list(self.get("/api/v1/query_range", **parameters)["result"])
 
     def wait_for(self, expression: str) -> None:
-        """Until it has an answer."""
+        """Wait until the expression has a result."""
         self._wait(lambda: bool(self.query(expression)), expression)
 
     def evaluated_rules(self) -> list[Any]:
-        """Every rule, once each has been run for the first time."""
+        """Return all rules after each was evaluated once."""
 
         def rules() -> list[Any]:
             groups = self.get("/api/v1/rules")["groups"]
@@ -74,27 +74,26 @@ class Prometheus:
                 return False
             return True
 
-        self._wait(is_ready, "an answer")
+        self._wait(is_ready, "response")
 
-    def _wait(self, holds: Any, what: str) -> None:
-        deadline = time.monotonic() + BOUND_SECONDS
-        while not holds():
+    def _wait(self, condition: Any, what: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not condition():
             assert self._process.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline, f"no {what}: {self._log.read_text()[-2000:]}"
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 @contextlib.contextmanager
 def scraping(targets: Mapping[str, Sequence[str]], home: Path) -> Iterator[Prometheus]:
-    """`targets` says where each job of the shipped configuration is; jobs that it leaves out are not
-    scraped."""
+    """Run a Prometheus that scrapes `targets`, which maps jobs of monitoring/prometheus.yml to addresses."""
     config = home / "prometheus.yml"
-    config.write_text(json.dumps(_configuration(targets)))  # is YAML too
+    config.write_text(json.dumps(_configuration(targets)))  # JSON is valid YAML
     port = free_port()
     with (home / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                found("prometheus"),
+                find_program("prometheus"),
                 f"--config.file={config}",
                 f"--storage.tsdb.path={home / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",
@@ -109,17 +108,17 @@ def scraping(targets: Mapping[str, Sequence[str]], home: Path) -> Iterator[Prome
         prometheus.wait_until_ready()
         yield prometheus
     finally:
-        process.kill()  # there is nothing in it that anybody wants to keep
-        process.wait(BOUND_SECONDS)
+        process.kill()  # its data is not needed
+        process.wait(TIMEOUT_SECONDS)
 
 
 def _configuration(targets: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    shipped = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-    shipped["global"] = {"scrape_interval": OFTEN, "evaluation_interval": OFTEN}
-    shipped["rule_files"] = [str(MONITORING / name) for name in shipped["rule_files"]]
-    jobs = [job for job in shipped["scrape_configs"] if job["job_name"] in targets]
+    document = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    document["global"] = {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL}
+    document["rule_files"] = [str(MONITORING / name) for name in document["rule_files"]]
+    jobs = [job for job in document["scrape_configs"] if job["job_name"] in targets]
     assert len(jobs) == len(targets)
     for job in jobs:
         job["static_configs"] = [{"targets": list(targets[job["job_name"]])}]
-    shipped["scrape_configs"] = jobs
-    return dict(shipped)
+    document["scrape_configs"] = jobs
+    return dict(document)

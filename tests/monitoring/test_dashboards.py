@@ -1,4 +1,4 @@
-"""The dashboards are those of the code, fit on the screen, and ask questions that Prometheus understands."""
+"""Dashboard files match their code, have a valid layout, and use valid PromQL."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from click.testing import CliRunner
 
 from monitoring.dashboards import __main__ as program
 from monitoring.dashboards.panel import COLUMNS
-from tests.monitoring.shipped import GRAFANA, VARIABLES, dashboard_expressions, dashboards
+from tests.monitoring.monitoring_files import GRAFANA, VARIABLES, dashboard_expressions, dashboards
 from tests.monitoring.tools import promtool
 
 DASHBOARDS = dashboards()
 
 
-def test_the_files_are_what_the_command_writes(
+def test_the_dashboard_files_are_up_to_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "GRAFANA", tmp_path)
@@ -28,7 +28,7 @@ def test_the_files_are_what_the_command_writes(
     assert written == {path.name: path.read_text() for path in GRAFANA.glob("*.json")}
 
 
-def test_the_command_tells_a_file_that_was_changed_by_hand_and_one_that_is_left_over(
+def test_the_check_reports_changed_and_leftover_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "GRAFANA", tmp_path)
@@ -48,7 +48,7 @@ def test_the_command_tells_a_file_that_was_changed_by_hand_and_one_that_is_left_
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_no_panel_lies_on_another_or_beyond_the_edge(name: str) -> None:
+def test_no_panel_overlaps_another_or_exceeds_the_grid(name: str) -> None:
     places = [panel["gridPos"] for panel in DASHBOARDS[name]["panels"]]
     taken = [
         (x, y)
@@ -61,7 +61,7 @@ def test_no_panel_lies_on_another_or_beyond_the_edge(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_every_panel_says_what_it_shows(name: str) -> None:
+def test_every_panel_has_a_title_a_description_and_queries(name: str) -> None:
     panels = DASHBOARDS[name]["panels"]
     numbers = [panel["id"] for panel in panels]
     assert len(numbers) == len(set(numbers))
@@ -72,13 +72,13 @@ def test_every_panel_says_what_it_shows(name: str) -> None:
             assert panel["targets"]
 
 
-def test_a_dashboard_has_an_address_of_its_own() -> None:
-    addresses = [dashboard["uid"] for dashboard in DASHBOARDS.values()]
-    assert len(addresses) == len(set(addresses)) == 5
+def test_every_dashboard_has_a_unique_uid() -> None:
+    uids = [dashboard["uid"] for dashboard in DASHBOARDS.values()]
+    assert len(uids) == len(set(uids)) == 5
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_every_choice_is_offered_and_used(name: str) -> None:
+def test_every_variable_is_defined_and_used(name: str) -> None:
     offered = {f"${variable['name']}" for variable in DASHBOARDS[name]["templating"]["list"]}
     asked = json.dumps([panel.get("targets") for panel in DASHBOARDS[name]["panels"]])
     used = set(re.findall(r"\$\w+", asked)) - {"$__rate_interval"}
@@ -86,12 +86,14 @@ def test_every_choice_is_offered_and_used(name: str) -> None:
     assert offered - {"$datasource"} == used
 
 
-def test_promtool_understands_every_expression(tmp_path: Path) -> None:
-    """Each as a rule of its own: that is the parser of Prometheus itself."""
+def test_every_expression_is_valid_promql(tmp_path: Path) -> None:
+    """Each expression becomes a rule, which promtool checks with the parser of Prometheus."""
     rules: list[dict[str, Any]] = [
-        {"record": f"question:{number}", "expr": expression.filled_in}
+        {"record": f"expression:{number}", "expr": expression.filled_in}
         for number, expression in zip(itertools.count(), dashboard_expressions(), strict=False)
     ]
-    path = tmp_path / "questions.yml"
-    path.write_text(json.dumps({"groups": [{"name": "questions", "rules": rules}]}))  # is YAML too
+    path = tmp_path / "expressions.yml"
+    path.write_text(
+        json.dumps({"groups": [{"name": "expressions", "rules": rules}]})
+    )  # JSON is valid YAML
     assert f"{len(rules)} rules found" in promtool("check", "rules", str(path))

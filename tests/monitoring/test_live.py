@@ -1,4 +1,4 @@
-"""A live Prometheus scrapes live processes, runs the shipped rules, and answers every question of ours."""
+"""A live Prometheus scrapes live processes, and evaluates the rules and dashboards."""
 
 from __future__ import annotations
 
@@ -13,58 +13,60 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.monitoring.crew import Member, member
-from tests.monitoring.jobs import outlive, tick
+from tests.monitoring.jobs import outlive_lease, tick
+from tests.monitoring.monitoring_files import all_expressions, dashboard_expressions
+from tests.monitoring.processes import MonitoredProcess, monitored_process
 from tests.monitoring.prometheus import Prometheus, scraping
-from tests.monitoring.shipped import all_expressions, dashboard_expressions
-from tests.monitoring.tools import found
+from tests.monitoring.tools import find_program
 
-BOUND_SECONDS = 30.0
-LOOK_SECONDS = 0.02
-# The first lease and no other, and again and again: a heartbeat may have been on its way.
+TIMEOUT_SECONDS = 30.0
+POLL_SECONDS = 0.02
+# Only the first lease, and repeatedly, because a heartbeat may renew it at the same time.
 EXPIRE = (
     "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
     " WHERE id = %s AND fencing_token = 1"
 )
 
-Start = Callable[..., Member]
-Watch = Callable[..., Prometheus]
+Start = Callable[..., MonitoredProcess]
+StartPrometheus = Callable[..., Prometheus]
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    found("prometheus")
+    find_program("prometheus")
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def start(stack: ExitStack, database_url: str, tmp_path: Path) -> Start:
-    def start(name: str, *command: str) -> Member:
-        return stack.enter_context(member(database_url, tmp_path / f"{name}.log", *command))
+    def start(name: str, *command: str) -> MonitoredProcess:
+        return stack.enter_context(
+            monitored_process(database_url, tmp_path / f"{name}.log", *command)
+        )
 
     return start
 
 
 @pytest.fixture
-def watch(stack: ExitStack, tmp_path: Path) -> Watch:
-    def watch(**jobs: list[Member]) -> Prometheus:
+def start_prometheus(stack: ExitStack, tmp_path: Path) -> StartPrometheus:
+    def start_prometheus(**jobs: list[MonitoredProcess]) -> Prometheus:
         targets = {f"faultline-{name}": [m.address for m in jobs[name]] for name in jobs}
         return stack.enter_context(scraping(targets, tmp_path))
 
-    return watch
+    return start_prometheus
 
 
-def test_a_live_prometheus_answers_every_question(
-    start: Start, watch: Watch, conn: psycopg.Connection[Any]
+def test_every_rule_and_panel_gets_data_from_live_processes(
+    start: Start, start_prometheus: StartPrometheus, conn: psycopg.Connection[Any]
 ) -> None:
     tick.enqueue(conn=conn)
-    prometheus = watch(
+    prometheus = start_prometheus(
         api=[start("api", "api", "--open-metrics", "--port")],
         worker=[start("worker", "worker", "--queues", "steady,shaky", "--metrics-port")],
         reconciler=[start("reconciler", "reconciler", "--metrics-port")],
     )
-    for happened in (
+    for expression in (
         "count(up == 1) == 3",
         "faultline_reconciler_leading == 1",
         "faultline_http_requests_total > 0",
@@ -74,15 +76,15 @@ def test_a_live_prometheus_answers_every_question(
         "instance:faultline_coordination_overhead:ratio_rate5m > 0",
         "ALERTS{alertname='FaultlineDeadJobsRising', queue='shaky', alertstate='firing'}",
     ):
-        prometheus.wait_for(happened)
+        prometheus.wait_for(expression)
 
-    for expression in all_expressions():
-        prometheus.query(expression.filled_in)
-    for expression in dashboard_expressions():
-        prometheus.query_range(expression.filled_in)
+    for each in all_expressions():
+        prometheus.query(each.filled_in)
+    for each in dashboard_expressions():
+        prometheus.query_range(each.filled_in)
 
-    # Not all at one moment: after a scrape that came too late a process has no series until the next.
-    for selector in {each for expression in all_expressions() for each in expression.selectors}:
+    # One after another: after a late scrape a process has no series until the next scrape.
+    for selector in {name for each in all_expressions() for name in each.selectors}:
         prometheus.wait_for(selector)
 
     rules = prometheus.evaluated_rules()
@@ -90,20 +92,20 @@ def test_a_live_prometheus_answers_every_question(
     assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
 
 
-def test_a_refused_write_lost_workers_and_a_lost_reconciler_are_noticed(
-    start: Start, watch: Watch, conn: psycopg.Connection[Any]
+def test_alerts_notice_a_refused_write_lost_workers_and_a_lost_reconciler(
+    start: Start, start_prometheus: StartPrometheus, conn: psycopg.Connection[Any]
 ) -> None:
     lease = ("--lease-seconds", "600", "--heartbeat-seconds", "0.2")
     worker = ("worker", "--queues", "contested", *lease, "--no-reconciler")
     late = start("late", *worker, "--no-self-fencing", "--metrics-port")
     reconciler = start("reconciler", "reconciler", "--metrics-port")
-    job = outlive.enqueue(conn=conn).job_id
+    job = outlive_lease.enqueue(conn=conn).job_id
     wait_until(conn, job, "state = 'running'")
     other = start("other", *worker, "--metrics-port")
-    prometheus = watch(worker=[late, other], reconciler=[reconciler])
-    # An increase is seen from a 0 on: the one who will be refused has to have shown it.
+    prometheus = start_prometheus(worker=[late, other], reconciler=[reconciler])
+    # An increase is only seen after a scraped 0, so the worker that will be refused must report one first.
     prometheus.wait_for("count(faultline_stale_write_rejected_total{reason='token_mismatch'}) == 2")
-    # And what is lost is counted from when the leader has first counted anything.
+    # Lost workers are counted only after the leader's first count.
     prometheus.wait_for("faultline_workers{status='alive'} == 2")
 
     late.send(signal.SIGSTOP)
@@ -115,7 +117,7 @@ def test_a_refused_write_lost_workers_and_a_lost_reconciler_are_noticed(
         "ALERTS{alertname='FaultlineStaleWriteRefused', reason='token_mismatch', alertstate='firing'}"
     )
 
-    # These two wait for minutes before they fire: that they have begun to is what can be seen.
+    # These two alerts fire after minutes; the test only waits until they are pending.
     prometheus.wait_for("faultline_workers{status='alive'} == 2")
     prometheus.wait_for("absent(ALERTS{alertname=~'FaultlineNoWorkers|FaultlineReconcilerAbsent'})")
     late.kill()
@@ -132,10 +134,10 @@ def test_a_refused_write_lost_workers_and_a_lost_reconciler_are_noticed(
 def wait_until(
     conn: psycopg.Connection[Any], job: UUID, condition: str, *, meanwhile: str | None = None
 ) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     query = f"SELECT FROM faultline.jobs WHERE id = %s AND {condition}"
     while conn.execute(query.encode(), [job]).fetchone() is None:
         if meanwhile is not None:
             conn.execute(meanwhile.encode(), [job])
         assert time.monotonic() < deadline, f"never {condition}"
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)

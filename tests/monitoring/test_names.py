@@ -1,4 +1,4 @@
-"""Every metric and every label that is asked for, or written about, is one that Faultline exports."""
+"""Every metric and label in rules, dashboards and docs is one that Faultline exports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faultline.metrics.catalogue import CATALOGUE, Kind
-from tests.monitoring.shipped import (
+from tests.monitoring.monitoring_files import (
     ROOT,
     Expression,
     all_expressions,
@@ -18,11 +18,11 @@ from tests.monitoring.shipped import (
 
 METRICS = {metric.name: metric for metric in CATALOGUE}
 RECORDINGS = recordings()
-TARGET_LABELS = {"job", "instance"}  # which Prometheus adds to whatever it scrapes
+TARGET_LABELS = {"job", "instance"}  # which Prometheus adds to every series
 EXPRESSIONS = all_expressions()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
-# Names in the documentation that begin alike, and are no metrics.
+# Names in the documentation with the same prefix that are not metrics.
 OTHER_NAMES = {
     *(
         "faultline_producer",
@@ -39,7 +39,7 @@ _NAME = re.compile(r"\bfaultline_[a-z0-9_]+")
 
 
 def exported(name: str) -> str | None:
-    """The metric of the catalogue that a series belongs to."""
+    """Return the catalogue's metric of a series, or None."""
     if name in METRICS:
         return name
     family = re.sub(r"_(bucket|sum|count)$", "", name)
@@ -48,7 +48,7 @@ def exported(name: str) -> str | None:
 
 
 def labels_of(name: str) -> set[str]:
-    """The labels that a series, exported or recorded, may have."""
+    """Return the labels that an exported or recorded series may have."""
     if name in RECORDINGS:
         return RECORDINGS[name].kept_labels
     family = exported(name)
@@ -62,23 +62,23 @@ def test_an_expression_names_metrics_that_exist(expression: Expression) -> None:
     unknown = {name for name in expression.metrics if name not in RECORDINGS and not exported(name)}
     assert not unknown
     builtin = re.search(r"\bup\{|\bALERTS\{", expression.text)
-    assert expression.metrics or builtin, "it asks for nothing of ours"
+    assert expression.metrics or builtin, "it uses no metric of Faultline"
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=str)
-def test_an_expression_asks_for_labels_that_its_metrics_have(expression: Expression) -> None:
+def test_an_expression_uses_labels_that_its_metrics_have(expression: Expression) -> None:
     for metric, label, value in expression.matchers:
         assert label in labels_of(metric), (metric, label)
         known = METRICS[exported(metric) or ""].values if exported(metric) else {}
         if value is not None and label in known:
             assert value in known[label], (metric, label, value)
     if expression.metrics:
-        there = set().union(*(labels_of(metric) for metric in expression.metrics))
-        assert expression.kept_labels <= there
-        assert expression.shown_labels <= there
+        available = set().union(*(labels_of(metric) for metric in expression.metrics))
+        assert expression.kept_labels <= available
+        assert expression.shown_labels <= available
 
 
-def test_the_choices_of_the_dashboards_are_labels_of_metrics() -> None:
+def test_the_variables_of_the_dashboards_are_labels_of_metrics() -> None:
     for metric, label in variable_sources():
         assert label in labels_of(metric)
 
@@ -89,7 +89,6 @@ def test_the_documentation_names_metrics_that_exist(page: Path) -> None:
     assert {name for name in named if not exported(name)} == set()
 
 
-def test_every_metric_is_shown_or_watched() -> None:
-    """What nobody looks at would be counted for nothing."""
-    asked = {exported(name) for expression in EXPRESSIONS for name in expression.metrics}
-    assert set(METRICS) - asked == set()
+def test_every_metric_is_used_in_a_rule_or_dashboard() -> None:
+    used = {exported(name) for expression in EXPRESSIONS for name in expression.metrics}
+    assert set(METRICS) - used == set()

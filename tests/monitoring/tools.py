@@ -1,4 +1,4 @@
-"""Debian's promtool and prometheus, where they are installed."""
+"""Finds and runs promtool and prometheus."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import subprocess
 
 import pytest
 
-BOUND_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
-def found(program: str) -> str:
-    """Its path; a machine without it skips the test, and says why."""
+def find_program(program: str) -> str:
+    """Return the program's path; skip the test if it is not installed."""
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"{program} is not installed (Debian: apt-get install prometheus)")
@@ -19,13 +19,13 @@ def found(program: str) -> str:
 
 
 def promtool(*arguments: str) -> str:
-    """What it says; a complaint of its own is the failure."""
+    """Run promtool and return its output; fail the test if it reports an error."""
     done = subprocess.run(
-        [found("promtool"), *arguments],
+        [find_program("promtool"), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=BOUND_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout

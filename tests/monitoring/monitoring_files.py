@@ -1,4 +1,4 @@
-"""What monitoring/ ships that asks Prometheus for something, read back from the files themselves."""
+"""Reads the expressions of the dashboards and rules from the files of monitoring/."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = MONITORING / "rules"
 GRAFANA = MONITORING / "grafana"
 RUNBOOKS = ROOT / "docs" / "alerts.md"
 
-# What Grafana puts in before it asks.
+# Grafana replaces these before it sends a query.
 VARIABLES = {"$__rate_interval": "5m", "$queue": ".*", "$instance": ".*"}
 
 _STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -30,7 +30,7 @@ _SHOWN_LABEL = re.compile(r"\{\{(\w+)\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A question to Prometheus, and where it is asked."""
+    """A PromQL expression, and where it is used."""
 
     where: str
     text: str
@@ -41,7 +41,7 @@ class Expression:
 
     @property
     def filled_in(self) -> str:
-        """As Prometheus gets it."""
+        """The expression with Grafana's variables replaced."""
         text = self.text
         for name, value in VARIABLES.items():
             text = text.replace(name, value)
@@ -53,19 +53,19 @@ class Expression:
 
     @property
     def selectors(self) -> set[str]:
-        """Each series it names, with the labels it asks for."""
+        """The selectors of the expression: metrics with their label matchers."""
         return {found.group() for found in _SELECTOR.finditer(self.filled_in)}
 
     @property
     def matchers(self) -> Iterator[tuple[str, str, str | None]]:
-        """Each metric with each label that is asked of it, and the value if it must be that very one."""
+        """Yield each metric, each label matched on it, and the value if the match is exact."""
         for metric, matchers in _SELECTOR.findall(self.text):
             for label, operator, value in _MATCHER.findall(matchers):
                 yield metric, label, value.strip("'\"") if operator in ("=", "!=") else None
 
     @property
     def kept_labels(self) -> set[str]:
-        """Labels that are left in the answer, as far as it says so."""
+        """The labels of the result, as named by `by` clauses."""
         return {
             label.strip() for kept in _KEPT_LABELS.findall(self.text) for label in kept.split(",")
         }
@@ -86,11 +86,11 @@ def dashboard_expressions() -> list[Expression]:
     return [
         expression
         for name, dashboard in dashboards().items()
-        for expression in _asked_by(name, dashboard)
+        for expression in _expressions_of(name, dashboard)
     ]
 
 
-def _asked_by(name: str, dashboard: dict[str, Any]) -> Iterator[Expression]:
+def _expressions_of(name: str, dashboard: dict[str, Any]) -> Iterator[Expression]:
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             where = f"{name}: {panel['title']} {target['refId']}"
@@ -102,7 +102,7 @@ def _asked_by(name: str, dashboard: dict[str, Any]) -> Iterator[Expression]:
 
 
 def variable_sources() -> Iterator[tuple[str, str]]:
-    """The metric and the label whose values each choice at the top of a dashboard offers."""
+    """Yield the metric and the label of each variable of a dashboard."""
     for dashboard in dashboards().values():
         for variable in dashboard["templating"]["list"]:
             if variable["type"] == "query":
@@ -131,8 +131,8 @@ def recordings() -> dict[str, Expression]:
 
 
 def rule_expressions() -> list[Expression]:
-    asked = [Expression(rule["alert"], rule["expr"]) for rule in alerts()]
-    return [*recordings().values(), *asked]
+    expressions = [Expression(rule["alert"], rule["expr"]) for rule in alerts()]
+    return [*recordings().values(), *expressions]
 
 
 def all_expressions() -> list[Expression]:
@@ -147,5 +147,5 @@ def headings() -> list[str]:
 
 
 def anchor(heading: str) -> str:
-    """The part after the # by which a heading is reached, as forges make it."""
+    """Return a heading's anchor as code forges generate it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Live `faultline` processes with metrics, gone when the test ends."""
+"""Live `faultline` processes with metrics, killed when the test ends."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.metrics.scraping import free_port
-from tests.monitoring.shipped import ROOT
+from tests.monitoring.monitoring_files import ROOT
 
-BOUND_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
-class Member(NamedTuple):
+class MonitoredProcess(NamedTuple):
     process: subprocess.Popen[bytes]
-    address: str  # of its metrics
+    address: str  # host and port of its metrics
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(BOUND_SECONDS)
+        self.process.wait(TIMEOUT_SECONDS)
 
 
 @contextmanager
-def member(url: str, log: Path, *command: str) -> Iterator[Member]:
-    """A command whose last option is the port of its metrics."""
+def monitored_process(url: str, log: Path, *command: str) -> Iterator[MonitoredProcess]:
+    """Run a command; `command` ends with the option for the port of the metrics."""
     port = free_port()
     program = [sys.executable, "-m", "faultline", "--app", "tests.monitoring.jobs:app"]
     with log.open("wb") as out:
@@ -43,7 +43,7 @@ def member(url: str, log: Path, *command: str) -> Iterator[Member]:
             stdout=out,
             stderr=subprocess.STDOUT,
         )
-    started = Member(process, f"127.0.0.1:{port}")
+    started = MonitoredProcess(process, f"127.0.0.1:{port}")
     try:
         yield started
     finally:
