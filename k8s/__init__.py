@@ -1,1 +1,1 @@
-"""Faultline on Kubernetes: kustomize, a Helm chart, and what writes the parts that are said elsewhere."""
+"""Faultline on Kubernetes: kustomize, a Helm chart, and generators of copied parts."""

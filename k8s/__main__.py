@@ -1,4 +1,4 @@
-"""`make k8s`: write what k8s/ and its documentation repeat, rules of monitoring/ and the chart's values."""
+"""`make k8s`: writes the copies of the alert rules and the table of chart values."""
 
 from __future__ import annotations
 

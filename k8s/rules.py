@@ -1,4 +1,4 @@
-"""The rules of monitoring/ as Kubernetes is given them: by the chart, and as PrometheusRules by kustomize."""
+"""Copies the rules of monitoring/ into the chart and into PrometheusRules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ spec:
 
 
 def embedded() -> dict[Path, str]:
-    """Each file that repeats the rules, with what belongs into it."""
+    """Each file that repeats the rules, with its content."""
     files = {}
     for name in NAMES:
         rules = (SOURCES / f"{name}.yml").read_text()

@@ -1,4 +1,4 @@
-"""The table of the chart's values in docs/kubernetes.md, from values.yaml and the comments in it."""
+"""Builds the table of chart values in docs/kubernetes.md from values.yaml."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Value(NamedTuple):
 
 
 def values(text: str) -> list[Value]:
-    """Every value in the order of the file. One whose comment is of its parts has none of its own."""
+    """Every value in the order of the file; a group without a comment is left out."""
     return _walk(yaml.compose(text), text.splitlines(), ())
 
 
@@ -63,7 +63,7 @@ def table(text: str) -> str:
 
 
 def document() -> str:
-    """docs/kubernetes.md with the table as it should be."""
+    """docs/kubernetes.md with the current table."""
     text = DOCUMENT.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

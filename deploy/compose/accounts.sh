@@ -1,7 +1,7 @@
 #!/bin/sh
-# The login accounts of Faultline's processes, each with the roles that it needs and no more. The image of PostgreSQL
+# Creates the login accounts of Faultline's processes, each with only the roles that it needs. The image of PostgreSQL
 # runs this once, as the superuser, when its data directory is new. An account's name and password are taken from the
-# very URL that its process connects by, so there is one place to change them.
+# URL of its process, so there is one place to change them.
 set -eu
 
 secrets=${FAULTLINE_SECRETS_FOLDER:-/run/secrets}
@@ -11,8 +11,8 @@ as_superuser() {
         --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" "$@"
 }
 
-# read_login SECRET: into ACCOUNT and PASSWORD. They go to psql through the environment, since arguments can be read by
-# others; so a URL is plain, and nothing in it is percent-encoded.
+# read_login SECRET sets ACCOUNT and PASSWORD. psql gets them through the environment, since other accounts can read
+# arguments. A URL must not contain percent-encoding.
 read_login() {
     login=$(cat "$secrets/$1")
     login=${login#postgresql://}
@@ -49,12 +49,12 @@ SQL
     done
 }
 
-# All of them before anything is made: a data directory that is half made is not tried again.
+# Check all secrets first: the image does not run this again on a half-initialised data directory.
 for secret in migrator_url api_url worker_url reconciler_url inspector_url operator_url; do
     read_login "$secret"
 done
 
-# The roles are there before `faultline migrate --roles` says what they may do, so that it needs no right to make any.
+# The roles exist before `faultline migrate --roles` grants them rights, so that it needs no right to create roles.
 as_superuser <<'SQL'
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
 CREATE ROLE faultline_owner NOLOGIN;
@@ -63,13 +63,13 @@ CREATE ROLE faultline_worker NOLOGIN;
 CREATE ROLE faultline_inspector NOLOGIN;
 CREATE ROLE faultline_operator NOLOGIN;
 GRANT CREATE ON DATABASE :"DBNAME" TO faultline_owner;
--- By it a data directory that was laid down from a backup is told from the one that it was taken of.
+-- To detect a data directory that was restored from a base backup.
 GRANT EXECUTE ON FUNCTION pg_catalog.pg_stat_file(text, boolean) TO faultline_owner;
 SQL
 
 account migrator_url faultline_owner
-account api_url faultline_producer faultline_inspector faultline_operator # for keys to enqueue, read and operate
+account api_url faultline_producer faultline_inspector faultline_operator # for keys that enqueue, read and operate
 account worker_url faultline_worker
 account reconciler_url faultline_worker
 account inspector_url faultline_inspector
-account operator_url faultline_operator faultline_producer # an account makes no key that may do more than itself
+account operator_url faultline_operator faultline_producer # an account can create only keys with its own rights

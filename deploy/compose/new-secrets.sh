@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes a folder of secrets for compose.yaml, with passwords that nobody has seen, and prints the line that .env needs:
+# Creates a folder of secrets for compose.yaml, with random passwords, and prints the line for .env:
 # new-secrets.sh FOLDER >> .env
 set -eu
 
 folder=${1:?"usage: new-secrets.sh FOLDER"}
 database=${2:-postgres:5432/faultline}
 
-mkdir -m 700 "$folder" # and never into one that exists: its database knows the old passwords
+mkdir -m 700 "$folder" # never an existing folder: its database has the old passwords
 folder=$(cd "$folder" && pwd)
 
 password() {
@@ -19,6 +19,6 @@ for name in migrator api worker reconciler inspector operator; do
     printf 'postgresql://%s:%s@%s\n' "$name" "$(password)" "$database" >"$folder/${name}_url"
 done
 
-# The folder is closed to everybody else here. The files are not: the processes in the containers are other accounts.
+# Only you can open the folder. The files are readable: processes in the containers run under other accounts.
 chmod 444 "$folder"/*
 echo "FAULTLINE_SECRETS=$folder"

@@ -1,5 +1,5 @@
--- The accounts of Faultline's processes, each with the roles that it needs and no more. PostgreSQL's image runs this once. The
--- roles are there before `faultline migrate --roles` says what they may do, so that it needs no right to make any.
+-- The accounts of Faultline's processes, each with only the roles that it needs. PostgreSQL's image runs this once. The
+-- roles exist before `faultline migrate --roles` grants them rights, so that it needs no right to create roles.
 CREATE ROLE faultline_owner NOLOGIN;
 CREATE ROLE faultline_producer NOLOGIN;
 CREATE ROLE faultline_worker NOLOGIN;

@@ -1,4 +1,4 @@
-"""An application to try Faultline with: faultline enqueue hello --payload '{"name": "you"}'"""
+"""A sample application: faultline enqueue hello --payload '{"name": "you"}'"""
 
 import faultline
 

@@ -1,6 +1,6 @@
-{{- /* What every container has in common: its image, the URL of its database as a file, and where it may write. */ -}}
+{{- /* Parts of every container: image, database URL as a file, writable volumes. */ -}}
 
-{{- /* How a PodMonitor presents the token of workers and reconcilers; nothing if there is none. */ -}}
+{{- /* The authorization of a PodMonitor by the metrics token; empty if there is none. */ -}}
 {{- define "faultline.metricsAuthorization" -}}
 {{- with .Values.monitoring.metricsToken }}
 {{- if .secretName }}
@@ -16,13 +16,13 @@ authorization:
 {{- define "faultline.containerSettings" -}}
 image: {{ include "faultline.image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-# Not the image's entrypoint: whatever it is, signals go to Faultline itself.
+# Not the image's entrypoint, so that signals reach Faultline itself.
 command: [faultline]
 securityContext:
   {{- toYaml .root.Values.containerSecurityContext | nindent 2 }}
 {{- end -}}
 
-{{- /* Of (dict "root" $ "app" true "health" true "retention" true "metrics" true). */ -}}
+{{- /* Argument: (dict "root" $ "app" true "health" true "retention" true "metrics" true). */ -}}
 {{- define "faultline.environment" -}}
 - name: DATABASE_URL_FILE
   value: /run/secrets/faultline/database-url
@@ -60,7 +60,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* Of (dict "root" $ "health" true "metrics" true). */ -}}
+{{- /* Argument: (dict "root" $ "health" true "metrics" true). */ -}}
 {{- define "faultline.mounts" -}}
 - name: database-url
   mountPath: /run/secrets/faultline
@@ -83,7 +83,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{- /* Of (dict "root" $ "secret" .Values.database.secrets.worker "health" true "metrics" true). */ -}}
+{{- /* Argument: (dict "root" $ "secret" .Values.database.secrets.worker "health" true "metrics" true). */ -}}
 {{- define "faultline.volumes" -}}
 - name: database-url
   secret:

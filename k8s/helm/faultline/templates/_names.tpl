@@ -1,4 +1,4 @@
-{{- /* What things are called. A release named "faultline" makes faultline-api and so on; "shop" makes shop-faultline-api. */ -}}
+{{- /* Names of objects. A release named "faultline" creates faultline-api and so on; "shop" creates shop-faultline-api. */ -}}
 
 {{- define "faultline.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -19,7 +19,7 @@
 {{- default (include "faultline.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{- /* Labels that pods are selected by: they cannot be changed later. Of what: (dict "root" $ "component" "api") */ -}}
+{{- /* Labels that select pods; they cannot be changed later. Argument: (dict "root" $ "component" "api") */ -}}
 {{- define "faultline.selector" -}}
 app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}

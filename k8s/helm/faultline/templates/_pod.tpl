@@ -1,4 +1,4 @@
-{{- /* What every pod has in common. */ -}}
+{{- /* Parts of every pod. */ -}}
 
 {{- define "faultline.podMetadata" -}}
 labels:
@@ -13,13 +13,13 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{- /* Of (dict "root" $ "component" … "worker" … "serviceAccount" … "nodeSelector" … "tolerations" …). */ -}}
+{{- /* Argument: (dict "root" $ "component" … "worker" … "serviceAccount" … "nodeSelector" … "tolerations" …). */ -}}
 {{- define "faultline.podSettings" -}}
 serviceAccountName: {{ .serviceAccount }}
 automountServiceAccountToken: false
-# A Service named faultline-api would otherwise set FAULTLINE_API_PORT to tcp://…, which `faultline api` reads as its port.
+# Otherwise a Service named faultline-api would set FAULTLINE_API_PORT to tcp://…, which `faultline api` reads as its port.
 enableServiceLinks: false
-# The process is not number 1 then: a SIGTERM that comes while Python is still starting ends it instead of being ignored.
+# So the process is not PID 1: a SIGTERM while Python starts ends it instead of being ignored.
 shareProcessNamespace: true
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
@@ -48,7 +48,7 @@ topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: {{ . }}
     whenUnsatisfiable: {{ $about.root.Values.topologySpread.whenUnsatisfiable }}
-    # Old and new pods of a rollout are counted apart.
+    # Old and new pods of a rollout are counted separately.
     matchLabelKeys: [pod-template-hash]
     labelSelector:
       matchLabels:

@@ -1,4 +1,4 @@
-{{- /* A worker's settings as YAML: its own where it has them, else the usual ones. Of (dict "root" $ "own" $own).
+{{- /* A worker's settings as YAML: its own values over workerDefaults. Argument: (dict "root" $ "own" $own).
        Key by key rather than by a merge, for which 0, false and [] are as good as nothing. */ -}}
 
 {{- define "faultline.worker" -}}
