@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def played_otherwise(name: str, play: Play) -> DrillReport:
-    story = replace(find_scenario(name), play=play)
+    story = replace(find_scenario(name), run=play)
     return until_shown(lambda: run_drill(story, DrillSettings(jobs=6)))
 
 
@@ -50,7 +50,7 @@ def test_a_loss_is_excused_by_what_the_lost_server_had_and_by_nothing_else() -> 
     story = find_scenario("asynchronous_failover")
 
     def forget_what_was_lost(drill: DrillContext) -> None:
-        story.play(drill)
+        story.run(drill)
         found = drill.lost_states.pop()
         some = replace(found, jobs=frozenset(sorted(found.jobs)[1:]), commits=frozenset())
         drill.lost_states.append(some)

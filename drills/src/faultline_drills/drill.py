@@ -35,7 +35,7 @@ class DrillReport:
     is_replay: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """For scripts, and for a file that `faultline drill replay` can run again."""
+        """The report as JSON values; `faultline drill replay` reads the saved file."""
         recovered = self.recovery_seconds
         figures = {
             f"p{share}": round(quantile(recovered, share / 100), 3)
@@ -60,10 +60,10 @@ class DrillReport:
         }
 
     def save(self, folder: Path) -> Path:
-        """The report and, beside it, the history; the path of the report."""
+        """Write the report, and the history beside it; the path of the report."""
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"{self.scenario}-{self.settings.subject}-{self.settings.seed}"
-        stem += "-again" if self.is_replay else ""  # what is replayed stays as it was found
+        stem += "-again" if self.is_replay else ""  # the file that is replayed is not overwritten
         self.history.write(folder / f"{stem}.history.jsonl")
         report = folder / f"{stem}.json"
         report.write_text(json.dumps(self.facts(), indent=2) + "\n")
@@ -78,9 +78,9 @@ def run_drill(
     on_fault: Callable[[str], None] = lambda line: None,
     is_replay: bool = False,
 ) -> DrillReport:
-    """Play the scenario on a database of its own: on the server at `server_url`, else on a new one.
+    """Run the scenario on a new database, on the server at `server_url` or on a new server.
 
-    A scenario that breaks the server itself always gets one of its own.
+    A scenario that breaks its server always gets a new one.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -88,14 +88,14 @@ def run_drill(
         if server_url is None or scenario.own_server:
             make_server = scenario.make_server or temporary_server
             server = stack.enter_context(make_server(settings=scenario.server_settings))
-            url = new_database(server.url)  # it may be lost before the end
+            url = new_database(server.url)  # not dropped: the server may be lost before the end
         else:
             url = stack.enter_context(scratch_database(server_url))
         install(settings.subject, url)
         drill = DrillContext(url, settings, server=server, stack=stack, notify=on_fault)
         install_tables(drill.conn)
         version = str(drill.query("SHOW server_version")[0][0])
-        missing = _play(scenario, drill)
+        missing = _run(scenario, drill)
         drill.history.mark_unknown()
         tally = drill.tally()
         missing += [f"{name}: none" for name in scenario.shows if not tally.get(name)]
@@ -119,16 +119,18 @@ def run_drill(
     )
 
 
-def _play(scenario: Scenario, drill: DrillContext) -> list[str]:
-    """What did not take place. A story that cannot be told has shown nothing; jobs that never end
-    afterwards, with healthy workers there to run them, are a promise broken."""
+def _run(scenario: Scenario, drill: DrillContext) -> list[str]:
+    """Run the scenario and finish its jobs; why nothing was shown, if the scenario could not run.
+
+    Jobs that healthy workers do not finish afterwards break an expectation.
+    """
     try:
-        scenario.play(drill)
-        told: list[str] = []
+        scenario.run(drill)
+        not_shown: list[str] = []
     except DrillNotRun as problem:
-        told = [str(problem)]
+        not_shown = [str(problem)]
     try:
         drill.finish_jobs()
     except DrillNotRun as problem:
         drill.expect(False, str(problem))
-    return told
+    return not_shown

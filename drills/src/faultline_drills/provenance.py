@@ -1,4 +1,4 @@
-"""Where a file comes from: the command, the commit, the seed, the machine, the versions."""
+"""The provenance of a report: command, commit, seed, machine, versions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _GIT_SECONDS = 10.0
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
     command: str
-    commit: str | None  # None when Faultline does not run from a checkout of its own
-    seed: int | None  # None where chance plays no part
+    commit: str | None  # None outside of a git checkout of Faultline
+    seed: int | None  # None if nothing is random
     machine: str
     cores: int
     postgres: str
@@ -35,7 +35,7 @@ class Provenance:
 
     @property
     def line(self) -> str:
-        """For the foot of a plot."""
+        """One line, for the bottom of a plot."""
         seed = "no seed" if self.seed is None else f"seed {self.seed}"
         return (
             f"{self.command} · commit {self.commit or 'unknown'} · {seed} · {self.cores} cores,"
@@ -63,12 +63,12 @@ def server_version(url: str) -> str:
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:
-    """The facts of a provenance for a page that people read."""
+    """The provenance in words, for a page."""
     seed = facts["seed"]
     return {
         "made by": f"`{facts['command']}`",
         "commit": facts["commit"] or "unknown",
-        "seed": "none: nothing is drawn" if seed is None else str(seed),
+        "seed": "none: nothing is random" if seed is None else str(seed),
         "machine": f"{facts['cores']} cores, {facts['machine']}",
         "versions": f"Faultline {facts['faultline']}, PostgreSQL {facts['postgres']},"
         f" Python {facts['python']}",
@@ -77,14 +77,14 @@ def in_words(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_list(facts: Mapping[str, Any]) -> str:
-    """The same in Markdown."""
+    """The provenance in words, as a Markdown list."""
     return "\n".join(f"- {name}: {value}" for name, value in in_words(facts).items())
 
 
 def commit_of(package: Path) -> str | None:
-    """The commit that this package is at, "+" if it was changed since; None if nobody can say.
+    """The commit of this package, with "+" if it was changed since; None if unknown.
 
-    An installed package may lie in somebody else's checkout, whose commit says nothing about it.
+    A package that is installed inside another project's checkout has no known commit.
     """
     git = shutil.which("git")
     if git is None:

@@ -1,4 +1,4 @@
-"""A scenario: one story of a failure, what it must bring about to show anything, and how to find them all."""
+"""Scenarios: the type, the decorator that registers one, and the list of all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faultline.embedded import Server
     from faultline_drills.context import DrillContext
 
-Play = Callable[["DrillContext"], None]
+RunScenario = Callable[["DrillContext"], None]
 MakeServer = Callable[..., AbstractContextManager["Server"]]
 
 
@@ -26,7 +26,7 @@ class DrillSettings:
     seed: int = 1
     jobs: int = 12
     workers: int = 2
-    fault_rate: float = 0.5  # the share of jobs that are struck, where a scenario strikes by chance
+    fault_rate: float = 0.5  # the share of jobs with a fault, in scenarios that draw them
     lease_seconds: float = 1.0
     timeout_seconds: float = 60.0
     subject: Subject = Subject.FAULTLINE
@@ -35,27 +35,25 @@ class DrillSettings:
         if self.jobs < 1 or self.workers < 1:
             raise InvalidInput("a drill needs at least one job and one worker")
         if not 0 < self.fault_rate <= 1:
-            raise InvalidInput("--fault-rate is a share: more than 0, at most 1 (0.1 for 10 %)")
+            raise InvalidInput("--fault-rate must be above 0 and at most 1 (0.1 for 10 %)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     name: str
-    story: str
-    play: Play
-    shows: tuple[str, ...]  # counts that must not be 0 afterwards, or nothing was shown
-    breaks_naive: bool  # whether the control, without its fence, must be found invalid
-    own_server: (
-        bool  # it restarts, starves or misdirects a server: never one that somebody else uses
-    )
+    description: str
+    run: RunScenario
+    shows: tuple[str, ...]  # counts that must be above 0, or the verdict is unknown
+    breaks_naive: bool  # whether the verdict on the control must be invalid
+    own_server: bool  # it breaks its server, and so never runs on an existing one
     server_settings: Mapping[str, str] = field(default_factory=dict)
-    make_server: MakeServer | None = None  # called with `settings`; None: an ordinary one
-    lacking: Callable[[], str | None] = lambda: None  # what this machine would have to have
+    make_server: MakeServer | None = None  # called with `settings`; None: temporary_server
+    lacking: Callable[[], str | None] = lambda: None  # what this machine lacks; None: nothing
 
     @property
     def title(self) -> str:
-        """The first sentence of the story."""
-        return " ".join(self.story.split("\n\n")[0].split())
+        """The first paragraph of the description, in one line."""
+        return " ".join(self.description.split("\n\n")[0].split())
 
 
 _found: dict[str, Scenario] = {}
@@ -69,18 +67,18 @@ def scenario(
     server_settings: Mapping[str, str] | None = None,
     make_server: MakeServer | None = None,
     lacking: Callable[[], str | None] = lambda: None,
-) -> Callable[[Play], Play]:
-    """Make a function the play of a scenario of its name; the docstring of its module is the story."""
+) -> Callable[[RunScenario], RunScenario]:
+    """Register a function as a scenario of its name; its docstring, or its module's, describes it."""
 
-    def register(play: Play) -> Play:
-        module = inspect.getmodule(play)
-        name = play.__name__
+    def register(run: RunScenario) -> RunScenario:
+        module = inspect.getmodule(run)
+        name = run.__name__
         if name in _found:
             raise ValueError(f"two scenarios are named {name}")
         _found[name] = Scenario(
             name=name,
-            story=inspect.cleandoc(play.__doc__ or (module.__doc__ if module else None) or ""),
-            play=play,
+            description=inspect.cleandoc(run.__doc__ or (module.__doc__ if module else None) or ""),
+            run=run,
             shows=shows,
             breaks_naive=breaks_naive,
             own_server=own_server or bool(server_settings) or make_server is not None,
@@ -88,13 +86,13 @@ def scenario(
             make_server=make_server,
             lacking=lacking,
         )
-        return play
+        return run
 
     return register
 
 
 def all_scenarios() -> dict[str, Scenario]:
-    """Every story in `faultline_drills.scenarios`, by name."""
+    """Every scenario in `faultline_drills.scenarios`, by name."""
     package = importlib.import_module("faultline_drills.scenarios")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")

@@ -1,4 +1,4 @@
-"""A crowd: many callers who do something at the same moment, each in a session of its own."""
+"""Sessions that run their statements at the same moment, each in its own thread."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class ConcurrentSessions:
-    """Gathered once, for as often as it is needed: new connections per storm would slow down all else."""
+    """Connected once and reused: a storm of new connections would slow down everything else."""
 
     def __init__(self, url: str, size: int, stack: ExitStack, *, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
         self._threads = stack.enter_context(ThreadPoolExecutor(size))
         self._connections: list[Connection] = []
         for _ in range(size):
-            conn = connect(url, application_name="faultline drill crowd")
+            conn = connect(url, application_name="faultline drill session")
             stack.callback(conn.close)
             self._connections.append(conn)
 
@@ -30,14 +30,14 @@ class ConcurrentSessions:
         return len(self._connections)
 
     def run_together(self, acts: Sequence[Callable[[Connection], T]]) -> list[T]:
-        """One act for each of them, begun together; what they return, in their order.
+        """Run one act per session, all started together; their results, in order.
 
-        What one of them raises is raised here, after all have ended.
+        An error of one act is raised after all have ended.
         """
-        gate = threading.Barrier(len(self), timeout=self._timeout_seconds)
+        barrier = threading.Barrier(len(self), timeout=self._timeout_seconds)
 
         def call(act: Callable[[Connection], T], conn: Connection) -> T:
-            gate.wait()
+            barrier.wait()
             return act(conn)
 
         pairs = zip(acts, self._connections, strict=True)
@@ -47,7 +47,7 @@ class ConcurrentSessions:
 
 
 def run_concurrently(drill: DrillContext, acts: Sequence[Callable[[Connection], T]]) -> list[T]:
-    """By a crowd that gathers for this and goes."""
+    """Run the acts together on new sessions, which are closed afterwards."""
     with ExitStack() as stack:
         limit = drill.settings.timeout_seconds
         return ConcurrentSessions(drill.url, len(acts), stack, timeout_seconds=limit).run_together(

@@ -1,4 +1,4 @@
-"""A careful producer: submits under a key, and again under the same key when no answer came."""
+"""A producer that repeats a submission under the same key when it gets no answer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class Producer:
-    """Has a session of its own, and puts every submission into the history. For one thread."""
+    """Uses one session in one thread, and records every submission in the history."""
 
     def __init__(self, name: str, url: str, history: History) -> None:
         self.name = name
-        self.unanswered = 0  # submissions of unknown outcome, each sent again afterwards
+        self.unanswered = 0  # submissions of unknown outcome, each of them repeated
         self._url = url
         self._history = history
         self._conn: Connection | None = None
@@ -38,10 +38,10 @@ class Producer:
         stop: threading.Event | None = None,
         **arguments: Any,
     ) -> UUID | None:
-        """The job's id once the database has acknowledged it; None when told to stop before that."""
+        """The job's id once it is acknowledged; None if `stop` is set before that."""
         deadline = time.monotonic() + timeout_seconds
         backoff = Backoff(longest=_LONGEST_PAUSE_SECONDS)
-        asked_to_stop = stop or threading.Event()
+        stopped = stop or threading.Event()
         while True:
             operation = self._history.invoke(self.name, Verb.SUBMIT, key=key)
             try:
@@ -52,7 +52,7 @@ class Producer:
                     raise
                 self.close()
                 self.unanswered += 1
-                if asked_to_stop.wait(backoff.next_pause()):
+                if stopped.wait(backoff.next_pause()):
                     return None
                 continue
             self._history.end(operation, Phase.OK, job=str(job_id), key=key)
@@ -73,7 +73,7 @@ class Producer:
 
 
 class PooledProducer(Producer):
-    """Enqueues as an application does: on the library's own connections, within its limit."""
+    """Enqueues like an application: on the library's pool, within its time limit."""
 
     def __init__(self, name: str, url: str, history: History, *, timeout_seconds: float) -> None:
         super().__init__(name, url, history)
@@ -93,7 +93,7 @@ class PooledProducer(Producer):
             raise
 
     def close(self) -> None:
-        """Between two tries the pool is kept, as an application keeps it."""
+        """Keep the pool between two tries, as an application does."""
 
     def end(self) -> None:
         self._app.close()

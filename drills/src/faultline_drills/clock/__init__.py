@@ -1,4 +1,4 @@
-"""A wall clock that is wrong, in one process."""
+"""Wrong wall clocks for single processes, by a preloaded library."""
 
 from faultline_drills.clock.shift import lacking, shifted
 

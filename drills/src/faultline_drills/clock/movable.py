@@ -1,4 +1,4 @@
-"""A wall clock that jumps while its process runs."""
+"""A wall clock that can be moved while processes use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BYTES = 8
 
 
 class MovableClock:
-    """For every process that is started with its environment, at once and from then on."""
+    """Moves the clock of every process that was started with its `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self.shift_seconds = 0
@@ -19,7 +19,7 @@ class MovableClock:
         self.environment = {**shifted(0, folder), "FAULTLINE_DRILL_CLOCK_FILE": str(self._file)}
 
     def move(self, seconds: int) -> None:
-        """Off by this much from the true time, whatever it was before."""
-        with self._file.open("r+b") as shared:  # the same file: processes have it mapped
+        """Set the clock this many seconds off the true time."""
+        with self._file.open("r+b") as shared:  # in place: processes have the file mapped
             shared.write(seconds.to_bytes(_BYTES, "little", signed=True))
         self.shift_seconds = seconds

@@ -1,4 +1,4 @@
-"""Shifts the wall clock of a process, by a small library that is loaded before all others."""
+"""Shifts the wall clock of a process with a small LD_PRELOAD library."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _COMPILE_SECONDS = 60
 
 
 def lacking() -> str | None:
-    """What this machine would have to have; None when it can."""
+    """What this machine lacks for it; None if nothing."""
     if not sys.platform.startswith("linux"):
-        return "needs Linux, where a library can be loaded before all others"
+        return "needs Linux, for LD_PRELOAD"
     return None if shutil.which(_COMPILER) else "needs a C compiler (cc)"
 
 
 def shifted(seconds: int, folder: Path) -> dict[str, str]:
-    """The environment of a process whose wall clock is off by this much; built in `folder`."""
+    """Build the library in `folder`; the environment of a process with a shifted clock."""
     source = folder / "shift.c"
     library = folder / "shift.so"
     source.write_text(resources.files("faultline_drills.clock").joinpath("shift.c").read_text())

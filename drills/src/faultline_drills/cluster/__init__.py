@@ -1,4 +1,4 @@
-"""Several PostgreSQL servers for a drill, and the part of whoever looks after them."""
+"""A primary and its standbys for a drill, which acts as the HA manager."""
 
 from faultline_drills.cluster.cluster import Cluster, multi_host_url
 from faultline_drills.cluster.epochs import expect_epochs

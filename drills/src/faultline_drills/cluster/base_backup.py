@@ -1,4 +1,4 @@
-"""A base backup: a copy of a running server's whole data directory, to lay down somewhere else."""
+"""Base backups: copies of a running server's data directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECOVERY = "recovery.signal"
 
 
 def base_backup(source: Server, into: Path) -> None:
-    """With the log that makes it consistent, so that it needs nothing else to be started."""
+    """Copy the data directory with the WAL that makes it consistent."""
     into.mkdir(mode=0o700)
     chown_to_server_account(into)
     run_program(
@@ -26,7 +26,7 @@ def base_backup(source: Server, into: Path) -> None:
 
 
 def start_as(signal_name: str, data_dir: Path, **settings: str) -> None:
-    """What it is to be when it is next started, and what it has to know for that."""
+    """Set the mode of its next start (standby, recovery), and the settings for that."""
     signal_file = data_dir / signal_name
     signal_file.touch(mode=0o600)
     chown_to_server_account(signal_file)

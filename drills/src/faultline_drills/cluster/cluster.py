@@ -1,8 +1,8 @@
-"""A primary and its standbys, with the drill in the part of the HA manager.
+"""A primary and its standbys; the drill acts as the HA manager.
 
-Faultline has no failover of its own: whoever runs PostgreSQL has an HA manager that decides when a
-primary is lost and which standby takes its place. Here the drill decides, well or badly as the story
-wants it, and clients find the primary by a connection string that names every server.
+Faultline has no failover of its own: an HA manager decides when a primary is lost and which standby is
+promoted. Here the scenario decides, well or badly, and clients find the primary by a connection string
+that names every server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from faultline_drills.context import DrillContext
 
 
 class Cluster:
-    """Around the server that the drill was given, which is the first primary."""
+    """Its first primary is the server of the drill."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Cluster:
         standbys: int = 1,
         settings: Mapping[str, str] = MEMBER_SETTINGS,
     ) -> None:
-        """`settings` are those of the first primary, and of whoever is to take its place."""
+        """`settings` are those of the first primary, and of its successors."""
         self._drill = drill
         self._settings = settings
         self._database = str(conninfo.conninfo_to_dict(drill.url)["dbname"])
@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Names every server; a session is opened on the one that takes writes."""
+        """Names every server; libpq opens a session on the one that takes writes."""
         return multi_host_url([member.url for member in self.members])
 
     def add_standby(self) -> ClusterMember:
@@ -55,10 +55,9 @@ class Cluster:
         return standby
 
     def replace(self, lost: ClusterMember) -> ClusterMember:
-        """A machine with nothing on it but a copy of the primary, at the address of the one that is lost:
-        its standby, by the same name."""
+        """Start a new standby with the name and the port of the lost server."""
         port = lost.port
-        lost.server.stop(mode="immediate")  # what was on it is gone
+        lost.server.stop(mode="immediate")  # its data is not used again
         standby = self._copy(lost.name, port=port)
         self.members[self.members.index(lost)] = standby
         return standby
@@ -77,7 +76,7 @@ class Cluster:
     def acknowledge_after(
         self, standbys: Sequence[ClusterMember], *, level: str = "remote_apply"
     ) -> None:
-        """From now on the primary answers a COMMIT when one of these has it as well."""
+        """Let the primary acknowledge a COMMIT only when one of these standbys has it too."""
         names = ", ".join(f'"{standby.name}"' for standby in standbys)
         self.primary.set("synchronous_commit", level)
         self.primary.set("synchronous_standby_names", f"ANY 1 ({names})")
@@ -90,31 +89,31 @@ class Cluster:
             ),
             "synchronous replication",
         )
-        # The sender of the log has read the setting; who makes a COMMIT wait is told of it by the
-        # checkpointer, which reads it before it does anything that is asked of it.
+        # The WAL sender has read the setting. Backends wait for a standby once the checkpointer has read
+        # it too, which it does before it performs a requested checkpoint.
         self.primary.checkpoint()
 
     def wait_until_shipped(self, standby: ClusterMember) -> None:
-        """Until it has replayed all that the primary has written by now."""
+        """Wait until the standby has replayed all WAL that the primary has flushed by now."""
         written = int(self.primary.ask("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn"))
         standby.wait_until(
             lambda: int(standby.ask("SELECT pg_last_wal_replay_lsn() - '0/0'::pg_lsn")) >= written,
-            "replication of all that was written",
+            "the replay of all WAL",
         )
 
     def lose_primary(self) -> ClusterMember:
-        """Its machine is gone, with all that was on it; which server that was."""
+        """Power off the primary for good; the lost server."""
         lost = self.primary
         lost.power_off()
         self._drill.inject("power_cut", lost.name)
         return lost
 
     def freeze_primary(self) -> ClusterMember:
-        """It answers nothing any more, and nothing says that it is gone; which server that was."""
+        """Stop every process of the primary, so that nothing is answered; the frozen server."""
         frozen = self.primary
         frozen.freeze()
         self._drill.inject("freeze", frozen.name)
-        self._drill.stack.callback(frozen.power_off)  # a stopped process handles no other signal
+        self._drill.stack.callback(frozen.power_off)  # a stopped process would not handle SIGTERM
         return frozen
 
     def promote(self, standby: ClusterMember) -> None:

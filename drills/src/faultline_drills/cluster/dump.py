@@ -1,4 +1,4 @@
-"""A dump: the roles and one database of a running server as SQL, to be carried out by another one."""
+"""Dumps: the roles and one database of a running server as SQL, restored into another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from faultline.postgres.sessions import connect
 from faultline_drills.cluster.member import ClusterMember
 from faultline_drills.cluster.programs import run_program
 
-# Transactions of another server: their numbers mean nothing here, and those of this one begin anew.
-_TELL_APART = """
+# Transaction ids of the source, made negative: those of the new server start again.
+_NEGATE_TRANSACTIONS = """
     UPDATE drill.transitions SET transaction = -transaction;
     UPDATE drill.effects SET transaction = -transaction;
     UPDATE drill.committed_steps SET transaction = -transaction;
@@ -38,7 +38,7 @@ class Dump:
         )
 
     def restore(self, server: Server) -> ClusterMember:
-        """Into a cluster that has nothing yet, and has the source's password afterwards."""
+        """Restore into an empty server, which gets the source's password."""
         server.start()
         version = server.version
         run_program("psql", "--quiet", url=server.url, version=version, reads=self.roles)
@@ -52,5 +52,5 @@ class Dump:
         options = ("--quiet", "--set", "ON_ERROR_STOP=1")
         run_program("psql", *options, url=restored.url, version=version, reads=self.database)
         with connect(restored.url, application_name="faultline drill") as conn:
-            conn.execute(_TELL_APART)
+            conn.execute(_NEGATE_TRANSACTIONS)
         return restored

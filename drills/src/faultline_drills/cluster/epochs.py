@@ -1,4 +1,4 @@
-"""What a story promises of epochs: each history has its own, and its claims carry it."""
+"""Expectations about epochs: one per promotion or restore, carried by every token."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from faultline_drills.context import DrillContext
 
 
 def expect_epochs(drill: DrillContext, count: int) -> None:
-    """That there have been so many, the newest of which tokens were given out in."""
+    """Expect so many epochs, and a newest token of the newest epoch."""
     epochs = [
         epoch for (epoch,) in drill.query("SELECT epoch FROM faultline.epochs ORDER BY epoch")
     ]
-    drill.expect(len(epochs) == count, f"{count} histories have {len(epochs)} epochs: {epochs}")
+    drill.expect(len(epochs) == count, f"expected {count} epochs, found {len(epochs)}: {epochs}")
     newest = drill.count("SELECT coalesce(max(fencing_token), 0) FROM faultline.jobs")
     drill.expect(
         newest >> COUNTER_BITS == epochs[-1],
-        f"the newest token {newest} is not of epoch {epochs[-1]}",
+        f"the newest token {newest} does not belong to epoch {epochs[-1]}",
     )

@@ -1,8 +1,7 @@
-"""One server of a cluster, and what can be asked of it from outside."""
+"""One server of a cluster: queries, replication, promotion, loss."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, LiteralString
 
@@ -15,9 +14,9 @@ from faultline_drills.cluster.power import freeze, power_off
 from faultline_drills.context import DrillNotRun
 from faultline_drills.recording.database_state import DatabaseState
 from faultline_drills.recording.tables import read_database_state
-from faultline_drills.waiting import POLL_SECONDS
+from faultline_drills.waiting import wait_until
 
-_PATIENCE_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 _RECEIVERS: LiteralString = "SELECT count(*) FROM pg_stat_wal_receiver"
 _STREAMS: LiteralString = _RECEIVERS + " WHERE status = 'streaming'"
 _HAS_REPLAYED: LiteralString = (
@@ -33,7 +32,7 @@ class ClusterMember:
 
     @property
     def url(self) -> str:
-        """To this server and no other, whatever part it plays."""
+        """To this server only, whether primary or standby."""
         return conninfo.make_conninfo(
             self.server.url, dbname=self.database, target_session_attrs="any"
         )
@@ -43,20 +42,16 @@ class ClusterMember:
         return int(conninfo.conninfo_to_dict(self.server.url)["port"] or 0)
 
     def ask(self, query: LiteralString) -> Any:
-        """The one value that the query returns, in a session of its own."""
+        """The one value that the query returns, in a new session."""
         with connect(self.url, application_name="faultline drill") as conn:
             row = conn.execute(query).fetchone()
         return row[0] if row else None
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not condition():
-            if time.monotonic() > deadline:
-                raise DrillNotRun(f"{self.name}: {what} did not happen")
-            time.sleep(POLL_SECONDS)
+        if not wait_until(condition, timeout_seconds=_TIMEOUT_SECONDS):
+            raise DrillNotRun(f"{self.name}: {what} did not happen")
 
     def read_state(self) -> DatabaseState:
-        """What it holds."""
         with connect(self.url, application_name="faultline drill") as conn:
             return read_database_state(conn)
 
@@ -64,16 +59,16 @@ class ClusterMember:
 
     @property
     def received(self) -> int:
-        """How far it has got in its primary's log, in bytes: of two standbys the one to promote."""
+        """The WAL received, in bytes: of two standbys, the one with more is promoted."""
         return int(self.ask("SELECT pg_last_wal_receive_lsn() - '0/0'::pg_lsn"))
 
     @property
     def timeline(self) -> int:
-        """Of the log that it writes."""
+        """The timeline of the WAL that it writes."""
         return int(self.ask("SELECT pg_walfile_name(pg_current_wal_lsn())")[:8], 16)
 
     def follow(self, leader: ClusterMember | None) -> None:
-        """Take the log from `leader` from now on; None: from nobody, as when the network is cut."""
+        """Stream WAL from `leader`; from no server if None, as in a network partition."""
         source = "" if leader is None else _as_source(leader, follower=self.name)
         if self.server.running:
             self.set("primary_conninfo", source)
@@ -81,10 +76,10 @@ class ClusterMember:
             start_as(STANDBY, self.server.data_dir, primary_conninfo=source)
             self.server.start()
         if leader is None:
-            self.wait_until(lambda: self.ask(_RECEIVERS) == 0, "the end of replication")
-            self.wait_until(lambda: bool(self.ask(_HAS_REPLAYED)), "the end of replay")
+            self.wait_until(lambda: self.ask(_RECEIVERS) == 0, "the end of WAL streaming")
+            self.wait_until(lambda: bool(self.ask(_HAS_REPLAYED)), "the replay of all received WAL")
         else:
-            self.wait_until(lambda: self.ask(_STREAMS) == 1, "replication")
+            self.wait_until(lambda: self.ask(_STREAMS) == 1, "WAL streaming")
 
     def promote(self) -> None:
         if not self.ask("SELECT pg_promote(true, 30)"):
@@ -93,7 +88,7 @@ class ClusterMember:
     # ── as any server ────────────────────────────────────────────────────────────────────────────
 
     def set(self, name: str, value: str) -> None:
-        """For good, and at once: it is not in the way of what other members are set to."""
+        """ALTER SYSTEM on this server alone, with a reload."""
         change = sql.SQL("ALTER SYSTEM SET {} = {}").format(
             sql.Identifier(name), sql.Literal(value)
         )
@@ -112,9 +107,9 @@ class ClusterMember:
         freeze(self.server)
 
     def read_from_disk(self) -> DatabaseState:
-        """What a server that is gone had on its disk: it is started where nobody looks for it."""
+        """Start a lost server on another port, and read the state that its disk holds."""
         last_port = self.server.data_dir / "postmaster.opts"
-        last_port.unlink(missing_ok=True)  # so that it gets another one
+        last_port.unlink(missing_ok=True)  # so that it gets another port
         self.server.start()
         try:
             return self.read_state()

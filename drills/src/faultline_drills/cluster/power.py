@@ -1,4 +1,4 @@
-"""Ends or freezes every process of one server at once, as the loss of a machine would."""
+"""Kills or stops every process of one server at once, like the loss of its machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from faultline.embedded.server import Server
 
 
 def power_off(server: Server) -> None:
-    """SIGKILL to the main process alone would leave its backends working for a while, and a primary that
-    was replaced could still acknowledge a commit."""
+    """SIGKILL every process of the server.
+
+    Killing the postmaster alone would leave its backends running for a while, and a replaced primary
+    could still acknowledge a commit.
+    """
     pid = server.pid
     if pid is None:
         return
-    os.kill(pid, signal.SIGSTOP)  # it must not start another one, nor see any of them die
+    os.kill(pid, signal.SIGSTOP)  # so that it neither starts a process nor notices a death
     for child in _children(pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -25,11 +28,11 @@ def power_off(server: Server) -> None:
 
 
 def freeze(server: Server) -> None:
-    """Stop every process; the kernel goes on accepting connections and acknowledging what is sent."""
+    """SIGSTOP every process; the kernel still accepts connections and acknowledges data."""
     pid = server.pid
     if pid is None:
         return
-    os.kill(pid, signal.SIGSTOP)  # first: it starts no other process meanwhile
+    os.kill(pid, signal.SIGSTOP)  # first, so that it starts no other process
     for child in _children(pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGSTOP)
@@ -46,7 +49,9 @@ def _children(pid: int) -> list[int]:
 
 def _parent(process: Path) -> int | None:
     try:
-        _, _, rest = (process / "stat").read_text().rpartition(")")  # a name may hold anything
+        _, _, rest = (
+            (process / "stat").read_text().rpartition(")")
+        )  # the name may contain parentheses
         return int(rest.split()[1])
     except OSError:
         return None  # it has ended

@@ -1,4 +1,4 @@
-"""PostgreSQL's own programs for copying a server, run as the server's account."""
+"""Runs pg_basebackup, pg_dump, pg_dumpall and psql as the server's account."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEEDED = ("pg_basebackup", "pg_dump", "pg_dumpall", "psql")
 
 
 def lacking() -> str | None:
-    """What is not there to copy a server with, if anything."""
+    """The missing programs; None if all are installed."""
     binaries = find_binaries()
     missing = [name for name in _NEEDED if not (binaries / name).is_file()]
     if not missing:
@@ -27,7 +27,7 @@ def lacking() -> str | None:
 def run_program(
     name: str, *arguments: str, url: str, version: str | None, reads: str | None = None
 ) -> str:
-    """What it wrote to its output; the password travels in its environment, where `ps` does not look."""
+    """Run it, and return its output; the password is in its environment, hidden from `ps`."""
     parts = conninfo.conninfo_to_dict(url)
     password = str(parts.pop("password", ""))
     options = child_options()

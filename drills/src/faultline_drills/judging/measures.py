@@ -1,4 +1,4 @@
-"""Figures from a drill: how long a job that lost its worker waited, and how sure a rate is. Pure."""
+"""Figures from a drill: recovery times, losses, and confidence intervals. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Z_95 = 1.959964  # two-sided 95 %
 
 
 def recoveries(history: History) -> list[float]:
-    """For every attempt whose worker was lost: seconds from then to the job's next claim."""
+    """For each attempt of a lost worker: seconds from its loss to the job's next claim."""
     claims: dict[str | None, list[float]] = defaultdict(list)
     for claim in history.operations(Verb.CLAIM):
         if claim.outcome is Phase.OK:
@@ -31,9 +31,9 @@ def recoveries(history: History) -> list[float]:
     return waits
 
 
-def losses(history: History, abandoned: Iterable[LostState]) -> dict[str, int]:
-    """What somebody was told is done, and was lost with a server, since no other had it."""
-    lost = list(abandoned)
+def losses(history: History, lost_states: Iterable[LostState]) -> dict[str, int]:
+    """Counts of acknowledged operations that were lost with a server."""
+    lost = list(lost_states)
     submits = {each.job for each in history.operations(Verb.SUBMIT) if each.outcome is Phase.OK}
     commits = {
         (each.job, each.token)
@@ -48,23 +48,23 @@ def losses(history: History, abandoned: Iterable[LostState]) -> dict[str, int]:
 
 
 def longest_silence(history: History) -> float:
-    """The longest time, in seconds, from one commit that somebody was told of to the next."""
-    told = [
+    """The longest time in seconds between two consecutive acknowledged commits."""
+    ends = [
         each.ended
         for each in history.operations(Verb.ATTEMPT)
         if each.outcome is Phase.OK and each.ended is not None
     ]
-    return max((later - earlier for earlier, later in pairwise(sorted(told))), default=0.0)
+    return max((later - earlier for earlier, later in pairwise(sorted(ends))), default=0.0)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The nearest rank: a value that was measured, never one in between."""
+    """The quantile by nearest rank: always a measured value."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def wilson_interval(hits: int, n: int) -> tuple[float, float]:
-    """Where the true rate lies with 95 % confidence; also meaningful for 0 hits, unlike the usual one."""
+    """The 95 % Wilson interval of a rate, which is meaningful for 0 hits too."""
     if n == 0:
         return 0.0, 1.0
     rate, z2 = hits / n, _Z_95**2

@@ -1,7 +1,7 @@
-"""The fourteen rules that every drill is held to. Pure, and each linear in the history.
+"""The fourteen rules that every drill must keep. No I/O; each is linear in the history.
 
-Each rule yields what violates it, in a sentence, and is told how much it had to look at: a rule that
-looked at nothing has shown nothing.
+A rule yields 1 for everything that it examines, and a sentence for every violation. A rule that
+examined nothing has shown nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def no_acknowledged_submit_is_lost(record: DrillRecord) -> Iterator[str | int]:
         if each.outcome is Phase.OK:
             yield 1
             if each.job not in record.jobs and each.job not in record.lost_jobs:
-                yield f"{each.process} was told that job {each.job} is queued; there is no such job"
+                yield f"{each.process}: the enqueue of job {each.job} was acknowledged; there is no such job"
 
 
 def at_most_one_effect(record: DrillRecord) -> Iterator[str | int]:
@@ -62,11 +62,11 @@ def effects_carry_the_current_token(record: DrillRecord) -> Iterator[str | int]:
         steps = record.transitions_of.get(effect.job, [])
         own = [step for step in steps if step.transaction == effect.transaction]
         limit = own[0].order if own else effect.order
-        standing = [step for step in steps if step.order < limit]
-        current = standing[-1] if standing else None
+        earlier = [step for step in steps if step.order < limit]
+        current = earlier[-1] if earlier else None
         if current is None or current.after != "running" or current.token != effect.token:
             seen = f"{current.after} under token {current.token}" if current else "unknown"
-            yield f"job {effect.job}: an effect under token {effect.token} while the job was {seen}"
+            yield f"job {effect.job}: effect under token {effect.token} while the job was {seen}"
 
 
 def tokens_are_issued_once(record: DrillRecord) -> Iterator[str | int]:
@@ -77,15 +77,15 @@ def tokens_are_issued_once(record: DrillRecord) -> Iterator[str | int]:
         yield 1
         first = holders.setdefault((claim.job, claim.token), claim.process)
         if first != claim.process:
-            yield f"job {claim.job}: token {claim.token} was given to {first} and to {claim.process}"
+            yield f"job {claim.job}: token {claim.token} was issued to {first} and to {claim.process}"
     for each in record.attempts:
         if each.outcome is not Phase.OK or each.job is None or each.token is None:
             continue
         holder = holders.get((each.job, each.token), each.process)
         if holder != each.process:
             yield (
-                f"job {each.job}: {each.process} says to have committed under token {each.token},"
-                f" which was given to {holder}"
+                f"job {each.job}: {each.process} reported a commit under token {each.token},"
+                f" which was issued to {holder}"
             )
     for job, steps in record.transitions_of.items():
         highest = 0
@@ -99,40 +99,40 @@ def tokens_are_issued_once(record: DrillRecord) -> Iterator[str | int]:
             lowest, highest = gone.get(job, (token + 1, 0))
             yield 1
             if lowest <= token <= highest:
-                yield f"job {job}: token {token}, as on a server that was lost, which went up to {highest}"
+                yield f"job {job}: token {token} was issued again; a lost server had issued up to {highest}"
 
 
 def commit_rights_do_not_overlap(record: DrillRecord) -> Iterator[str | int]:
-    """A right ends with its lease or with the job's next move, and neither returns nor is doubled.
+    """The right to commit under a token ends with its lease or the job's next transition, for good.
 
-    No clock decides but in one place: an entry into the ledger that was begun when its lease had run
-    out. The fence looks at the clock after that, so it cannot have found the lease alive, however long
-    it took to write things down; unless the clock was set back meanwhile, which shows in the trail.
+    One check uses the clock: an INSERT into the ledger that began after its lease had expired. The fence
+    reads the clock later than that, so it must have found the lease expired, unless the clock was set
+    back meanwhile, which shows in the transitions.
     """
     for job, steps in record.transitions_of.items():
         ended: set[tuple[int, object]] = set()
         for before, step in pairwise(steps):
             right, last = (step.token, step.lease), (before.token, before.lease)
             if step.after == "running" and right in ended:
-                yield f"job {job}: the right under token {step.token} came back after it had ended"
+                yield f"job {job}: the right to commit under token {step.token} returned after its end"
             if before.after == "running" and (step.after != "running" or right != last):
                 ended.add(last)
                 if step.after == "running":
                     yield (
-                        f"job {job}: token {step.token} was given out while token {before.token}"
+                        f"job {job}: token {step.token} was issued while token {before.token}"
                         " could still commit"
                     )
             if step.after == "running":
                 yield 1
-            if step.after == "succeeded" != before.after and _was_begun_too_late(before, step):
-                yield f"job {job}: committed under token {step.token}, begun after its lease had run out"
+            if step.after == "succeeded" != before.after and _began_after_expiry(before, step):
+                yield f"job {job}: committed under token {step.token}, begun after its lease had expired"
 
 
-def _was_begun_too_late(before: Transition, step: Transition) -> bool:
-    expires, entered = before.lease_expires_at, step.ledger_insert_at
-    if expires is None or entered is None:
+def _began_after_expiry(before: Transition, step: Transition) -> bool:
+    expires, began = before.lease_expires_at, step.ledger_insert_at
+    if expires is None or began is None:
         return False
-    return expires <= entered <= step.at
+    return expires <= began <= step.at
 
 
 def terminal_states_are_final(record: DrillRecord) -> Iterator[str | int]:
@@ -143,17 +143,17 @@ def terminal_states_are_final(record: DrillRecord) -> Iterator[str | int]:
                 continue
             yield 1
             if before.after == "succeeded" and step.after != "succeeded":
-                yield f"job {job} had succeeded and became {step.after}"
+                yield f"job {job} changed from succeeded to {step.after}"
             elif before.after == "failed" and step.after not in ("failed", "queued"):
-                yield f"job {job} had failed and became {step.after} without a retry"
+                yield f"job {job} changed from failed to {step.after} without a retry"
             elif (before.after, step.after) == ("failed", "queued"):
                 queued_again += 1
                 if step.attempts:
-                    yield f"job {job} was queued again by a retry that left it its spent attempts"
+                    yield f"job {job} was retried and kept its used attempts"
         if queued_again > record.retries[job]:
             yield (
-                f"job {job} had failed and was queued again {queued_again} times;"
-                f" operators may have done that {record.retries[job]} times"
+                f"job {job} was queued again {queued_again} times after it had failed;"
+                f" operators retried it at most {record.retries[job]} times"
             )
 
 
@@ -168,12 +168,12 @@ def reported_commits_are_in_the_ledger(record: DrillRecord) -> Iterator[str | in
         is_there = reported in record.ledger or reported in record.lost_commits
         if each.outcome is Phase.OK and not is_there:
             yield (
-                f"{each.process} was told that job {each.job} is committed under token {each.token};"
-                " the ledger has no such entry"
+                f"{each.process}: the commit of job {each.job} under token {each.token} was"
+                " acknowledged; the ledger has no such entry"
             )
     for job, token in record.ledger:
         if (job, token) not in may_have_committed:
-            yield f"the ledger has job {job} under token {token}, which nobody says to have committed"
+            yield f"the ledger has job {job} under token {token}; no process can have committed it"
 
 
 def failed_attempts_left_nothing(record: DrillRecord) -> Iterator[str | int]:
@@ -182,28 +182,28 @@ def failed_attempts_left_nothing(record: DrillRecord) -> Iterator[str | int]:
             continue
         yield 1
         if (each.job, each.token) in record.ledger:
-            yield f"{each.process} was refused job {each.job} under token {each.token}; it is in the ledger"
+            yield f"{each.process}: job {each.job} under token {each.token} was refused; it is in the ledger"
         elif (each.job, each.token) in record.effects_of:
-            yield f"{each.process} was refused job {each.job} under token {each.token}; its effect is there"
+            yield f"{each.process}: job {each.job} under token {each.token} was refused; its effect exists"
     keys = {job.key for job in record.state.jobs if job.key is not None}
     queued = {each.detail.get("key") for each in record.submits if each.outcome is not Phase.FAIL}
     for each in record.submits:
         key = each.detail.get("key")
         if each.outcome is Phase.FAIL and key is not None and key in keys and key not in queued:
-            yield f"{each.process} was refused key {key}; there is a job for it"
+            yield f"{each.process}: the submission under key {key} was refused; its job exists"
 
 
 def unknown_outcomes_are_all_or_nothing(record: DrillRecord) -> Iterator[str | int]:
-    """All of an attempt's writes and its ledger entry are there, or none is."""
+    """Either all of an attempt's writes and its ledger entry exist, or none."""
     for each in record.attempts:
         if each.outcome is Phase.INFO:
             yield 1
     for (job, token), effects in record.effects_of.items():
         fact = record.jobs.get(job)
         if (job, token) not in record.ledger:
-            yield f"job {job}: {len(effects)} rows of an effect under token {token} that never committed"
+            yield f"job {job}: {len(effects)} effect rows under token {token}, which never committed"
         elif fact is not None and len({effect.part for effect in effects}) != fact.parts:
-            yield f"job {job}: {len(effects)} of {fact.parts} rows of its effect under token {token}"
+            yield f"job {job}: {len(effects)} of {fact.parts} effect rows under token {token}"
     for job, token in record.ledger:
         fact = record.jobs.get(job)
         if fact is not None and fact.parts and (job, token) not in record.effects_of:
@@ -217,8 +217,8 @@ def every_job_ends(record: DrillRecord) -> Iterator[str | int]:
         if job.state not in _TERMINAL:
             yield f"job {job.id} is still {job.state}"
         elif (job.state == "succeeded") != (job.id in succeeded):
-            there = "is" if job.id in succeeded else "is not"
-            yield f"job {job.id} has {job.state} and {there} in the ledger"
+            where = "in" if job.id in succeeded else "not in"
+            yield f"job {job.id} is {job.state} and {where} the ledger"
 
 
 def attempts_stay_within_their_limit(record: DrillRecord) -> Iterator[str | int]:
@@ -231,7 +231,7 @@ def attempts_stay_within_their_limit(record: DrillRecord) -> Iterator[str | int]
         for before, step in pairwise(steps):
             is_claim = (before.after, step.after) == ("queued", "running")
             if is_claim and step.attempts != before.attempts + 1:
-                yield f"job {job}: claimed, and the attempts went from {before.attempts} to {step.attempts}"
+                yield f"job {job}: a claim changed its attempts from {before.attempts} to {step.attempts}"
 
 
 def one_job_per_key(record: DrillRecord) -> Iterator[str | int]:
@@ -240,12 +240,12 @@ def one_job_per_key(record: DrillRecord) -> Iterator[str | int]:
         yield 1
         if count > 1:
             yield f"key {key} has {count} jobs"
-    told: dict[str, set[str | None]] = defaultdict(set)
+    answers: dict[str, set[str | None]] = defaultdict(set)
     for each in record.submits:
-        is_known = each.job not in record.lost_jobs  # else it has rightly been made anew
+        is_known = each.job not in record.lost_jobs  # a lost job is rightly enqueued again
         if each.outcome is Phase.OK and "key" in each.detail and is_known:
-            told[each.detail["key"]].add(each.job)
-    for key, jobs in told.items():
+            answers[each.detail["key"]].add(each.job)
+    for key, jobs in answers.items():
         if len(jobs) > 1:
             yield f"key {key} was answered with {len(jobs)} different jobs"
 
@@ -256,15 +256,16 @@ def external_tokens_never_decrease(record: DrillRecord) -> Iterator[str | int]:
     callers: dict[tuple[str, int], str] = {}
     for call in sorted(record.state.external_calls, key=lambda call: call.order):
         if call.key != keys.setdefault(call.job, call.key):
-            yield f"job {call.job} went outside under two keys: {keys[call.job]} and {call.key}"
+            yield f"job {call.job}: external calls under two keys: {keys[call.job]} and {call.key}"
         if call.caller != callers.setdefault((call.job, call.token), call.caller):
-            yield f"job {call.job}: the outside saw token {call.token} in the hands of two processes"
+            yield f"job {call.job}: two processes made external calls under token {call.token}"
         if not call.accepted:
             continue
         yield 1
         if call.token < highest.get(call.job, 0):
             yield (
-                f"job {call.job}: the outside took token {call.token} after token {highest[call.job]}"
+                f"job {call.job}: the external store accepted token {call.token} after"
+                f" token {highest[call.job]}"
             )
         highest[call.job] = max(call.token, highest.get(call.job, 0))
 
@@ -272,18 +273,18 @@ def external_tokens_never_decrease(record: DrillRecord) -> Iterator[str | int]:
 def transitions_are_legal(record: DrillRecord) -> Iterator[str | int]:
     for job, steps in record.transitions_of.items():
         yield 1
-        standing: str | None = None
+        state: str | None = None
         token = 0
         for step in steps:
-            if step.before != standing:
-                yield f"job {job} was {standing}, and the next step begins at {step.before}"
+            if step.before != state:
+                yield f"job {job} was {state}, but its next transition starts from {step.before}"
             if (step.before, step.after) not in _LEGAL:
-                yield f"job {job} went from {step.before} to {step.after}"
+                yield f"job {job} changed from {step.before} to {step.after}"
             if step.token < token:
-                yield f"job {job}: the token went from {token} to {step.token}"
+                yield f"job {job}: the token fell from {token} to {step.token}"
             if step.token > token and (step.before, step.after) != ("queued", "running"):
-                yield f"job {job}: token {step.token} was given out without a claim"
-            standing, token = step.after, step.token
+                yield f"job {job}: token {step.token} was issued without a claim"
+            state, token = step.after, step.token
 
 
 RULES: dict[str, Rule] = {

@@ -1,6 +1,6 @@
-"""Lateness: a worker that stops in the middle of its jobs, and comes back when others have them.
+"""A worker that stalls (SIGSTOP) during its jobs, and resumes after others took them over.
 
-Self-fencing is off in it: only the database stands between its late writes and everybody else's.
+It runs without self-fencing, so that only PostgreSQL can refuse its late writes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from faultline_drills.processes.observed_process import ObservedProcess
 
 
 def stalled_worker(drill: DrillContext, *options: str, **given: Any) -> ObservedProcess:
-    """Start a worker that takes every job, and wait until a plan has stopped it."""
+    """Start a worker that claims every job, and wait until a job's plan has stopped it."""
     jobs = str(max(1, drill.unfinished()))
     options = ("--no-self-fencing", "--concurrency", jobs, *options)
     late = drill.worker(*options, name="late", **given)
@@ -22,12 +22,14 @@ def stalled_worker(drill: DrillContext, *options: str, **given: Any) -> Observed
 
 
 def resume_until_done(drill: DrillContext, late: ObservedProcess, *, attempts: int) -> None:
-    """Let it go on until that many of its attempts are over. Its jobs carry the same plan, so it stops
-    itself again until each has had its turn."""
+    """Resume the worker until so many of its attempts have ended.
+
+    Every job's plan stops the worker again, so it is resumed once per job.
+    """
 
     def is_over() -> bool:
         if late.is_stopped:
             late.resume()
         return len(late.events_named("worker_exit")) >= attempts
 
-    drill.wait_until(is_over, "the late worker's end", by=late)
+    drill.wait_until(is_over, "the end of the stalled worker's attempts", by=late)

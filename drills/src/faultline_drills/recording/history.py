@@ -1,7 +1,7 @@
-"""What those who took part in a drill saw: operations with a beginning and, perhaps, an end. Pure.
+"""The history of a drill: the operations of each process, with their outcome.
 
-An operation ends `ok` (it happened), `fail` (it did not) or `info` (nobody can say: its worker was
-killed, or the answer was lost). The checker compares what was seen with what the database holds.
+An operation ends `ok` (it happened), `fail` (it did not) or `info` (unknown: the process was killed, or
+the answer was lost). The checker compares the history with what the database holds.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Phase(StrEnum):
 
 class Verb(StrEnum):
     SUBMIT = "submit"  # a producer enqueues
-    CLAIM = "claim"  # a worker is given a job, under a token
-    ATTEMPT = "attempt"  # a worker tries to make the job take effect under that token
+    CLAIM = "claim"  # a worker claims a job, under a token
+    ATTEMPT = "attempt"  # a worker runs the job and tries to commit it under that token
     CANCEL = "cancel"
     RETRY = "retry"
-    RECONCILE = "reconcile"  # a reconciler gives a job back
-    FAULT = "fault"  # the nemesis struck; not an operation, and never judged
+    RECONCILE = "reconcile"  # a reconciler requeues a job
+    FAULT = "fault"  # an injected fault; not an operation, and not judged
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    at: float  # seconds since the drill began, by the steady clock of the process that records
+    at: float  # seconds since the drill began, by the monotonic clock of the recording process
     process: str
     phase: Phase
     verb: Verb
-    operation: int  # the same number for the invocation and its end
+    operation: int  # the same for the invocation and its end
     job: str | None = None
     token: int | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Operation:
 
 
 class History:
-    """Entries in the order in which they were recorded; any thread may add one."""
+    """Entries in the order of recording; thread-safe."""
 
     def __init__(self, entries: Iterable[HistoryEntry] = ()) -> None:
         self._entries: list[HistoryEntry] = list(entries)
@@ -106,7 +106,7 @@ class History:
         token: int | None = None,
         **detail: Any,
     ) -> None:
-        """What became of it. The first end counts: a second one is news about something else."""
+        """Record the outcome; a second end of the same operation is ignored."""
         with self._lock:
             begun = self._open.pop(operation, None)
             if begun is None:
@@ -127,22 +127,22 @@ class History:
     def record(
         self, process: str, verb: Verb, *, job: str | None, token: int | None, **detail: Any
     ) -> None:
-        """Something whose beginning nobody recorded, and which has happened."""
+        """Record an operation that has succeeded, without its beginning."""
         self.end(self.invoke(process, verb, job=job, token=token, **detail), Phase.OK, **detail)
 
     def mark_unknown(self, process: str | None = None) -> None:
-        """Nobody will ever tell how these operations ended."""
+        """Give all open operations of the process, or of all processes, an unknown outcome."""
         with self._lock:
-            lost = [
+            unended = [
                 n for n, entry in self._open.items() if process is None or entry.process == process
             ]
-        for number in lost:
+        for number in unended:
             self.end(number, Phase.INFO)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────
 
     def operations(self, *verbs: Verb) -> list[Operation]:
-        """What was begun, with its end; an operation without an end is of unknown outcome."""
+        """The operations with their outcome; one without an end has an unknown outcome."""
         begun: dict[int, HistoryEntry] = {}
         ends: dict[int, HistoryEntry] = {}
         for entry in self.entries:

@@ -1,12 +1,11 @@
-"""The drill's own records in the database under test: effects, and every step that a job's row takes.
+"""The drill's tables in the database under test: effects, and every change of a job's row.
 
-Effects and steps draw their order from one sequence, so that no clock decides which came first. A
-job's steps are in order because whoever takes one holds the row.
+Effects and transitions draw their order from one sequence, so no clock decides which came first. A
+job's transitions are in order because each transaction locks the row.
 
-A fenced step leaves nothing in the trail, since it does not change the job's row: its place in the
-order is drawn once more as its transaction commits, when everything that it was fenced by must still
-stand. And a commit's beginning is put down before the fence can have looked at the clock, so that no
-allowance has to be made for the time that it takes to write.
+A fenced step does not change the job's row, so its order number is drawn again by a deferred trigger
+when its transaction commits. The start of each INSERT into the ledger is recorded before the fence reads
+the clock, so the rule about late commits needs no tolerance.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ _LEDGER = "SELECT job_id::text, fencing_token FROM faultline.ledger"
 
 
 def install_tables(conn: Connection) -> None:
-    """Into a scratch database that has Faultline's schema."""
+    """Create the tables in a scratch database that has Faultline's schema."""
     conn.execute(TABLES)
 
 
@@ -108,7 +107,7 @@ def read_database_state(
         return conn.execute(query).fetchall()
 
     with conn.transaction():
-        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # all of it at one moment
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # one snapshot
         return DatabaseState(
             jobs=tuple(JobFact(*row) for row in rows(_JOBS)),
             ledger=tuple(LedgerFact(*row) for row in rows(_LEDGER)),

@@ -22,7 +22,7 @@ from faultline.statements import protocol, transactions
 from faultline.statements.statement import Statement
 from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
-from faultline_drills.workload.tasks import bend, pay
+from faultline_drills.workload.tasks import end_transaction, pay
 
 _LONG = 600.0
 _WRITE = "write"
@@ -46,7 +46,7 @@ def handler_ends_its_transaction(drill: DrillContext) -> None:
     run(drill.conn, protocol.release(claim))
     for number, statement in enumerate(_BENT):
         drill.inject("ended_transaction", statement.partition(";")[0].casefold().replace(" ", "_"))
-        drill.submit(bend, number=number, statement=statement)
+        drill.submit(end_transaction, number=number, statement=statement)
     drill.started_worker()
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
 

@@ -109,7 +109,7 @@ def database_host_partitioned(drill: DrillContext) -> None:
     workers = [_posted(drill, f"worker-{n + 1}", "--concurrency", "2").worker for n in range(2)]
     for worker in workers:
         _wait_for_start(drill, worker)
-    for how in (Cut.BOTH_WAYS, Cut.TURNING_AWAY):
+    for how in (Cut.BOTH_WAYS, Cut.REFUSING):
         have_claimed = _more(workers, "lease_acquired", 2)
         have_fenced_themselves = _more(workers, "lease_lost", 2, cause="deadline")
         for number in range(4):

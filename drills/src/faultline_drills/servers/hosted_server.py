@@ -1,4 +1,4 @@
-"""A PostgreSQL on a host of its own, which other hosts reach by its address."""
+"""A PostgreSQL server on a simulated host, reached by the other hosts over the network."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _ACCESS = ("local all all", "host all all 127.0.0.1/32", f"host all all {PREFIX}
 
 
 class HostedServer(Server):
-    """Listens on its host's address, with a password as always. Whoever runs the drill is on no host of
-    the network, and comes by a socket in the file system: that way is never cut."""
+    """Listens on its host's address and on a Unix socket.
+
+    The drill itself is on no host of the network; it uses the socket, which no partition cuts.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class HostedServer(Server):
         return conninfo.make_conninfo(super().url, host=str(self._sockets))
 
     def url_from_hosts(self, database_url: str, **more: str) -> str:
-        """The same database, from another host; `more` is what a user would put into the URL."""
+        """The URL of this database for another host; `more` are further URL parameters."""
         return conninfo.make_conninfo(database_url, host=self.host.address, **more)
 
     def start(self, timeout_seconds: float = 30) -> None:
@@ -57,7 +59,7 @@ class HostedServer(Server):
 
 @contextlib.contextmanager
 def server_on_a_host(*, settings: Mapping[str, str] | None = None) -> Iterator[HostedServer]:
-    """A network with a database host on it, for as long as the `with` block lasts."""
+    """A host network with a database server on it, for the length of the `with` block."""
     with (
         host_network() as hosts,
         tempfile.TemporaryDirectory(prefix="faultline-hosts-", dir="/tmp") as folder,

@@ -1,9 +1,8 @@
-"""Several hosts on one machine: network namespaces with addresses of their own, cut off and healed.
+"""Simulated hosts: network namespaces on one machine that can be partitioned and healed.
 
-A namespace belongs to the threads and processes that are in it, and is never given a name: when the last
-of them has ended, whatever ended it, the kernel takes it away with its interfaces and its rules. There is
-nothing that a crash could leave behind. The addresses are of a range kept for documentation, no host has
-a way out, and nothing is changed in the network that the machine itself uses.
+The namespaces have no names, so the kernel removes each one, with its interfaces and rules, when its
+last thread or process ends: a crash leaves nothing behind. The addresses are reserved for documentation,
+no host has a route out, and the machine's own network is not changed.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ _MOST_HOSTS = 250
 
 
 class Cut(Enum):
-    """How the packets between two hosts are lost, as rules of the one that is cut off."""
+    """How packets between two hosts are lost, as iptables rules of the host that is cut off."""
 
     BOTH_WAYS = (("INPUT", "-j", "DROP"), ("OUTPUT", "-j", "DROP"))
-    # What it sends arrives; no answer, not even an ACK, comes back.
+    # What the host sends arrives; it receives nothing, not even an ACK.
     REPLIES_LOST = (("INPUT", "-j", "DROP"),)
-    # By a firewall that says so: its connections are reset, and no new one is let through.
+    # A firewall resets the host's outgoing connections and refuses new ones.
     REFUSED = (("OUTPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"),)
-    # By one of its own, which says so to whoever comes.
-    TURNING_AWAY = (("INPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"),)
+    # A firewall on the host resets incoming connections.
+    REFUSING = (("INPUT", "-p", "tcp", "-j", "REJECT", "--reject-with", "tcp-reset"),)
 
 
 class HostFailed(FaultlineError):
-    """A host could not be made, or not be cut off."""
+    """A host could not be created or partitioned."""
 
     code = "host_failed"
 
 
 def lacking() -> str | None:
-    """What this machine would have to have."""
+    """What this machine lacks for it; None if nothing."""
     if not sys.platform.startswith("linux"):
         return "needs Linux, for network namespaces"
     if os.geteuid() != 0:
@@ -61,29 +60,29 @@ def lacking() -> str | None:
         if shutil.which(program, path=_FOLDERS) is None:
             return f"needs {program}: apt-get install {package}"
     try:
-        with host_network() as tried:  # in a container even root may not
+        with host_network() as tried:  # a container may forbid it even to root
             tried.host("tried").cut_off(Cut.BOTH_WAYS)
     except HostFailed as problem:
-        return f"needs the right to make network namespaces and rules in them: {problem}"
+        return f"needs permission to create network namespaces and iptables rules: {problem}"
     return None
 
 
 class Host:
-    """A thread in a network namespace; what it starts is in there too."""
+    """A thread in a network namespace; processes that it starts are in the namespace too."""
 
     def __init__(self, name: str, address: str = "") -> None:
         self.name = name
         self.address = address
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"host {name}")
         try:
-            self.number = self.run(_leave_the_network)
+            self.number = self.run(_unshare_network)
             self.command("ip", "link", "set", "lo", "up")
         except BaseException:
             self.end()
             raise
 
     def run(self, act: Callable[[], T]) -> T:
-        """What `act` connects to, listens on or starts, it does from this host."""
+        """Call `act` in the host's thread: its sockets and processes belong to this host."""
         return self._thread.submit(act).result()
 
     def command(self, program: str, *arguments: str) -> None:
@@ -102,7 +101,7 @@ class Host:
             raise HostFailed(f"{program} {' '.join(arguments)}: {said}")
 
     def cut_off(self, how: Cut, *, peer: Host | None = None) -> None:
-        """From one other host, or from all of them; connections that there are are not told."""
+        """Cut it off from one host, or from all; open connections are not closed."""
         for chain, *rule in how.value:
             side = "-s" if chain == "INPUT" else "-d"
             whom = f"{PREFIX}.0/24" if peer is None else peer.address
@@ -112,7 +111,7 @@ class Host:
         self.command("iptables", "-F")
 
     def unplug(self) -> None:
-        """As a host that loses its power does to everybody else: nothing of it is heard again."""
+        """Take the interface down: to the other hosts, this one has lost its power."""
         self.command("ip", "link", "set", _INTERFACE, "down")
 
     def plug_in(self) -> None:
@@ -139,7 +138,7 @@ class HostNetwork:
     def host(self, name: str) -> Host:
         port = next(self._ports)
         if port > _MOST_HOSTS:
-            raise HostFailed("the switch has no port left")
+            raise HostFailed("the network has no address left")
         host = Host(name, f"{PREFIX}.{port}")
         self._hosts.append(host)
         cable = ("type", "veth", "peer", "name", _INTERFACE, "netns", str(host.number))
@@ -163,8 +162,8 @@ def host_network() -> Iterator[HostNetwork]:
         made.end()
 
 
-def _leave_the_network() -> int:
-    """Put this thread into a namespace of its own; the number by which the kernel knows the thread."""
+def _unshare_network() -> int:
+    """Move this thread into a new network namespace; the thread's id in the kernel."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         raise HostFailed(f"unshare: {os.strerror(ctypes.get_errno())}")

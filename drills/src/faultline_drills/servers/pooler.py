@@ -1,4 +1,4 @@
-"""A PgBouncer of the drill's own in front of a PostgreSQL: started, paused, killed, and started again."""
+"""A PgBouncer in front of a PostgreSQL server: started, paused, redirected, killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from faultline.errors import FaultlineError
 TRANSACTION, SESSION = "transaction", "session"
 _PROGRAM_FOLDERS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 _START_SECONDS = 30.0
-# What was measured with these is in docs/networks.md. Everything else is PgBouncer's default.
+# docs/networks.md has measurements with these; all other settings are PgBouncer's defaults.
 _DEFAULTS = {
     "auth_type": "scram-sha-256",
     "default_pool_size": "20",
@@ -41,7 +41,7 @@ class PoolerFailed(FaultlineError):
 
 
 def lacking() -> str | None:
-    """What this machine would have to have."""
+    """What this machine lacks for it; None if nothing."""
     if _program() is None:
         return "needs PgBouncer: apt-get install pgbouncer (its service is not used)"
     return None
@@ -52,8 +52,10 @@ def _program() -> str | None:
 
 
 class Pooler:
-    """One PgBouncer on a port of its own, as an account without privileges, for every database of the
-    server. Its port stays the same when it is started again."""
+    """One PgBouncer for every database of a server, run by an unprivileged account.
+
+    It keeps its port when it is started again.
+    """
 
     def __init__(
         self, server_url: str, home: Path, *, mode: str, settings: Mapping[str, str] | None = None
@@ -67,7 +69,7 @@ class Pooler:
         self._write(home)
 
     def url(self, database_url: str) -> str:
-        """The same database, by way of the pooler."""
+        """The URL of this database through the pooler."""
         return conninfo.make_conninfo(database_url, host="127.0.0.1", port=self._port)
 
     @property
@@ -79,29 +81,29 @@ class Pooler:
     def start(self) -> None:
         program = _program()
         if program is None:
-            raise PoolerFailed("there is no PgBouncer here", hint=lacking())
+            raise PoolerFailed("PgBouncer is not installed", hint=lacking())
         deadline = time.monotonic() + _START_SECONDS
-        while (said := self._launch(program, deadline)) is not None:
-            # Somebody may have been given the port for a moment while nobody listened on it.
-            if "in use" not in said or time.monotonic() > deadline:
-                raise PoolerFailed(f"PgBouncer did not start; it said:\n{said}")
+        while (output := self._launch(program, deadline)) is not None:
+            # Another process may have used the port for a moment while PgBouncer was down.
+            if "in use" not in output or time.monotonic() > deadline:
+                raise PoolerFailed(f"PgBouncer did not start; its output:\n{output}")
             time.sleep(POLL_SECONDS * 10)
 
     def kill(self) -> None:
-        """As a crash: nobody is told, and every connection through it ends."""
+        """SIGKILL: every connection through it ends."""
         self._signal(signal.SIGKILL)  # ends a frozen one too
         if self._process is not None:
             self._process.wait(10)
 
     def freeze(self) -> None:
-        """Nothing passes any more, and nobody's connection is lost."""
+        """SIGSTOP: nothing passes, and no connection is closed."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def redirect(self, server_url: str) -> None:
-        """At another server with the same accounts, from now on: whoever looks after both tells it so."""
+        """Connect to another server with the same accounts from now on, by RELOAD."""
         self._server = conninfo.conninfo_to_dict(server_url)
         self._write(self._config.parent)
         self.tell("RELOAD")
@@ -139,7 +141,7 @@ class Pooler:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(number)  # nothing is sent to one that has ended
+            self._process.send_signal(number)  # does nothing after its end
 
     def _write(self, home: Path) -> None:
         user, password = self._server.get("user"), self._server.get("password", "")
@@ -166,7 +168,7 @@ class Pooler:
 def pooler_to(
     server_url: str, *, mode: str = TRANSACTION, settings: Mapping[str, str] | None = None
 ) -> Iterator[Pooler]:
-    """A PgBouncer that exists inside the `with` block, and leaves neither process nor file."""
+    """A PgBouncer for the length of the `with` block; leaves neither process nor file."""
     with tempfile.TemporaryDirectory(prefix="faultline-pgbouncer-", dir="/tmp") as home:
         pooler = Pooler(server_url, Path(home), mode=mode, settings=settings)
         try:

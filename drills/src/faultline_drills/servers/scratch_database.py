@@ -1,4 +1,4 @@
-"""A database to break: made for one drill on somebody's server, and gone afterwards."""
+"""Scratch databases: created for one drill on a given server, and dropped afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEMAS = ("faultline", "drill", "race", "recovery")
 
 
 def new_database(server_url: str, *, prefix: str = "faultline_drill") -> str:
-    """The URL of a new, empty database that nobody will drop: for a server that is to go with it."""
+    """Create an empty database that is not dropped, on a server that is removed as a whole."""
     name = f"{prefix}_{secrets.token_hex(6)}"
     _administer(server_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     return conninfo.make_conninfo(server_url, dbname=name)
@@ -26,8 +26,8 @@ def new_database(server_url: str, *, prefix: str = "faultline_drill") -> str:
 def scratch_database(server_url: str, *, prefix: str = "faultline_drill") -> Iterator[str]:
     """The URL of a new, empty database on the server at `server_url`.
 
-    An account that may not create databases gets schemas of the drill's own in the database that it
-    named, which are dropped afterwards; unless Faultline is installed there, which is somebody's queue.
+    An account without CREATEDB uses the database that it named: the drill's schemas are created there
+    and dropped afterwards. A database that already has one of these schemas is refused.
     """
     try:
         url = new_database(server_url, prefix=prefix)
@@ -50,8 +50,8 @@ def _own_schemas(url: str) -> Iterator[None]:
         taken = sorted(name for (name,) in conn.execute(query, [list(_SCHEMAS)]))
     if taken:
         raise InvalidInput(
-            "this account may not create databases, and a drill needs one of its own: the database"
-            f" that was named already has the schema {' and '.join(taken)}",
+            "this account may not create databases, and the database that it named already has the"
+            f" schema {' and '.join(taken)}, which a drill would drop",
             hint="ALTER ROLE … CREATEDB, name an empty database, or leave the URL out",
         )
     try:

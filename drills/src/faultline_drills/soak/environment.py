@@ -1,4 +1,4 @@
-"""What a soak stands on: a server with a standby and a movable clock, ways to it, and what may strike."""
+"""The environment of a soak: server, standby, movable clock, networks, pooler, faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NETWORKS = 2
 _SERVER_SETTINGS = {
     **MEMBER_SETTINGS,
     "max_connections": str(MAX_CONNECTIONS),
-    # A clock that jumps by an hour does not make a standby silent.
+    # Else a clock that jumps by an hour would end replication.
     "wal_sender_timeout": "0",
     "wal_receiver_timeout": "0",
 }
@@ -34,14 +34,14 @@ _SERVER_SETTINGS = {
 class SoakEnvironment:
     drill: DrillContext
     networks: list[ProxiedNetwork]
-    faults: list[NemesisFault]  # all that were chosen, and can be done here
+    faults: list[NemesisFault]  # those that were chosen and can be injected here
     cluster: Cluster | None
     clock: MovableClock | None
     pooler: Pooler | None
 
     @property
     def urls(self) -> list[str]:
-        """Every way to the database; the last one is by way of the pooler, where there is one."""
+        """One URL per network, and one through the pooler if there is one."""
         urls = [network.url for network in self.networks]
         if self.pooler is not None:
             urls.append(self.pooler.url(_primary_url(self.drill, self.cluster)))
@@ -51,7 +51,7 @@ class SoakEnvironment:
 def shared_environment(
     settings: SoakSettings, server_url: str, stack: ExitStack, notify: Notify
 ) -> SoakEnvironment:
-    """A database on a server that others use, which is not harmed."""
+    """A database on an existing server, which is not harmed."""
     url = stack.enter_context(scratch_database(server_url))
     drill = _make_context(settings, url, None, stack, notify)
     return SoakEnvironment(
@@ -65,10 +65,10 @@ def shared_environment(
 
 
 def own_environment(settings: SoakSettings, stack: ExitStack, notify: Notify) -> SoakEnvironment:
-    """A server of the soak's own, with all that can be had on this machine."""
+    """A new server, with a clock, standby and pooler if this machine has the programs."""
     server = stack.enter_context(temporary_server(settings=_SERVER_SETTINGS))
     moved = _movable_clock(server)
-    url = new_database(server.url)  # it may be lost before the end
+    url = new_database(server.url)  # not dropped: the server may be lost before the end
     drill = _make_context(settings, url, server, stack, notify)
     pair = _pair(settings, drill)
     targets = [url] if pair is None else [member.url for member in pair.members]
@@ -101,7 +101,7 @@ def _make_context(
 
 
 def _movable_clock(server: Server) -> MovableClock | None:
-    """Start the server anew with a clock that can be moved, where that is possible."""
+    """Restart the server with a movable clock, if this machine can compile one."""
     if clock.lacking() is not None:
         return None
     moved = MovableClock(server.data_dir.parent)
@@ -112,7 +112,7 @@ def _movable_clock(server: Server) -> MovableClock | None:
 
 
 def _pair(settings: SoakSettings, drill: DrillContext) -> Cluster | None:
-    """A primary, and a standby that has all that is acknowledged, if one of them may be lost."""
+    """A primary with a synchronous standby, if failovers are to be injected."""
     if (settings.faults and "failover" not in settings.faults) or cluster.lacking() is not None:
         return None
     pair = Cluster(drill, settings=_SERVER_SETTINGS)

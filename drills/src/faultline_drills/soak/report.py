@@ -1,4 +1,4 @@
-"""What came out of a soak, with everything that is needed to look into it."""
+"""The report of a soak, with its settings, findings and history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SoakReport:
         }
 
     def save(self, folder: Path) -> Path:
-        """The report and, beside it, the history; the path of the report."""
+        """Write the report, and the history beside it; the path of the report."""
         folder.mkdir(parents=True, exist_ok=True)
         stem = f"soak-{self.settings.subject}-{self.settings.seed}"
         self.history.write(folder / f"{stem}.history.jsonl")

@@ -1,4 +1,4 @@
-"""How long a soak lasts, how much is at work in it, and what may strike."""
+"""Settings of a soak: its length, its processes, and its faults."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class SoakSettings:
     subject: Subject = Subject.FAULTLINE
     lease_seconds: float = 1.0
     jobs_per_second: float = 20.0  # of all producers together
-    # What a soak keeps in memory grows with its jobs: a long one submits them at a slower pace.
+    # The history in memory grows with each job, so a long soak submits more slowly.
     most_jobs: int = 20_000
-    longest_pause_seconds: float = 1.5  # between two blows
-    faults: tuple[str, ...] = ()  # their kinds; all that can be done here when none is named
+    longest_pause_seconds: float = 1.5  # between two faults
+    faults: tuple[str, ...] = ()  # kinds; all that are available if empty
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.workers < 1 or self.producers < 1 or self.reconcilers < 0:
-            raise InvalidInput("a soak needs time, and at least one worker and one producer")
+            raise InvalidInput("a soak needs a duration above 0, a worker and a producer")
         if self.jobs_per_second <= 0 or self.most_jobs < 1:
-            raise InvalidInput("a soak needs jobs: --jobs-per-second is more than 0")
+            raise InvalidInput("a soak needs jobs: --jobs-per-second must be above 0")
         if unknown := sorted(set(self.faults) - set(FAULTS)):
             raise InvalidInput(
                 f"there is no fault {unknown[0]!r}", hint=f"one of: {', '.join(FAULTS)}"
@@ -39,7 +39,7 @@ class SoakSettings:
 
     @property
     def command(self) -> str:
-        """What does the same again, but for what is as it is by default."""
+        """The command that repeats this soak, without options that have their default."""
         words = f"faultline drill soak --minutes {self.seconds / 60:g} --seed {self.seed}"
         words += f" --subject {self.subject}" if self.subject is not Subject.FAULTLINE else ""
         return words + "".join(f" --fault {kind}" for kind in self.faults)

@@ -1,4 +1,4 @@
-"""What producers submit during a soak: every kind of job, some of it twice under the same key."""
+"""The producers of a soak: jobs of every kind, some submitted twice under one key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultline_drills.clients.producer import Producer
 from faultline_drills.context import DrillContext
 from faultline_drills.workload.tasks import note, pay, pay_by_hand, step_and_pay
 
-_LARGEST_BACKLOG = 500  # then producers wait: a soak is about faults, not about a flood
+_LARGEST_BACKLOG = 500  # unfinished jobs; then producers pause
 _REPEATED_SHARE = 0.1
 _REMEMBERED = 100
 
@@ -47,7 +47,7 @@ class Traffic:
             thread.join(timeout_seconds)
 
     def check_backlog(self) -> None:
-        """Called now and then by whoever tends the soak."""
+        """Pause the producers while too many jobs are unfinished."""
         if self._drill.unfinished() > _LARGEST_BACKLOG:
             self._backlogged.set()
         else:

@@ -1,4 +1,4 @@
-"""What is put to the test: Faultline, and the same queue without its fence."""
+"""The subjects of a drill: Faultline, and the control, the same queue without its fence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def install(subject: Subject, url: str) -> None:
 
 
 def weaken(url: str) -> None:
-    """Take the fence away; also after something has put it back. Repeatable."""
+    """Remove the fence, also after a migration has put it back. Idempotent."""
     sql = resources.files("faultline_drills.subjects").joinpath("naive.sql").read_text()
     with connect(url) as conn, conn.transaction():
         conn.execute(sql)

@@ -1,8 +1,8 @@
-"""A system outside of PostgreSQL, for drills: it remembers the highest token per job and who had it.
+"""A store outside of PostgreSQL that compares fencing tokens, for drills.
 
-It refuses a lower one, and the same one from somebody else. Faultline cannot fence what it does not
-own. An outside store that compares tokens can, and this one shows it: a late worker's call arrives,
-and is turned away. One JSON object per line, one line back.
+It remembers the highest token per job and the process that used it, and refuses a lower token, or the
+same one from another process. Faultline cannot fence a system that it does not own, but such a store can
+refuse a stale worker's call by itself. Calls are JSON objects, one per line, each with one line in reply.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ExternalStore:
         self._calls: list[ExternalCall] = []
         self._highest: dict[str, tuple[int, str]] = {}
         self._lock = threading.Lock()
-        self._server = _make_server(self._take)
+        self._server = _make_server(self._accept)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
@@ -42,7 +42,7 @@ class ExternalStore:
         self._server.shutdown()
         self._server.server_close()
 
-    def _take(self, job: str, token: int, key: str, caller: str) -> bool:
+    def _accept(self, job: str, token: int, key: str, caller: str) -> bool:
         with self._lock:
             highest, holder = self._highest.get(job, (0, ""))
             accepted = token > highest or (token, caller) == (highest, holder)
@@ -54,24 +54,24 @@ class ExternalStore:
             return accepted
 
 
-def _make_server(take: Any) -> socketserver.ThreadingTCPServer:
-    class Handler(socketserver.StreamRequestHandler):
+def _make_server(accept: Any) -> socketserver.ThreadingTCPServer:
+    class StoreHandler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            with contextlib.suppress(OSError, ValueError):  # a caller that dies in the middle
+            with contextlib.suppress(OSError, ValueError):  # the caller may be killed
                 for line in self.rfile:
                     call = json.loads(line)
-                    answer = {"accepted": take(**call)}
+                    answer = {"accepted": accept(**call)}
                     self.wfile.write(json.dumps(answer).encode() + b"\n")
 
-    class Server(socketserver.ThreadingTCPServer):
+    class StoreServer(socketserver.ThreadingTCPServer):
         daemon_threads = True
         allow_reuse_address = True
 
-    return Server(("127.0.0.1", 0), Handler)
+    return StoreServer(("127.0.0.1", 0), StoreHandler)
 
 
 async def call_external_store(address: str, *, job: str, token: int, key: str) -> bool:
-    """What a handler does: whether the outside took the call."""
+    """Call the store from a handler; whether it accepted the call."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:

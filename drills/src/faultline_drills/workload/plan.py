@@ -32,11 +32,11 @@ BLOCK_VARIABLE = "FAULTLINE_DRILL_BLOCK_SECONDS"
 
 
 class PlannedFailure(Exception):
-    """The plan said `raise`."""
+    """The plan says `raise` or `falter`."""
 
 
 def act(plan: Mapping[str, str] | None, token: int, point: str) -> None:
-    """Do what the plan says for this token at this point, if it says anything."""
+    """Perform the act that the plan has for this token and point, if any."""
     what, _, where = (plan or {}).get(str(token), "").partition("@")
     if not what or where != point:
         return
@@ -44,7 +44,7 @@ def act(plan: Mapping[str, str] | None, token: int, point: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)  # every thread: heartbeats, sentinel, all of it
+            os.kill(os.getpid(), signal.SIGSTOP)  # stops every thread, heartbeats included
         case "exit":
             os._exit(17)
         case "abort":
@@ -55,32 +55,32 @@ def act(plan: Mapping[str, str] | None, token: int, point: str) -> None:
             ctypes.string_at(0)
         case "raise":
             raise PlannedFailure(f"attempt under token {token}, at {point}")
-        case "falter":  # stand still, and fail on waking up
+        case "falter":  # stop, and fail when resumed
             os.kill(os.getpid(), signal.SIGSTOP)
-            raise PlannedFailure(f"attempt under token {token}, late, at {point}")
+            raise PlannedFailure(f"attempt under token {token}, resumed late, at {point}")
         case "block":
-            time.sleep(float(os.environ.get(BLOCK_VARIABLE, "2")))  # the event loop stands still
+            time.sleep(float(os.environ.get(BLOCK_VARIABLE, "2")))  # blocks the event loop
         case "hang":
-            pass  # only a coroutine can wait without holding up the others: see _hang_if_told
+            pass  # a coroutine waits instead: see _hang_if_planned
         case "spin":
-            os.write(2, b'{"event": "endless_loop"}\n')  # from here on it cannot say anything
+            os.write(2, b'{"event": "endless_loop"}\n')  # the loop below logs nothing
             while True:
                 pass
         case "oom":
             _exhaust_memory()
         case _:
-            raise ValueError(f"a plan cannot say {what!r}")
+            raise ValueError(f"a plan has no act {what!r}")
 
 
 def _leave_no_core() -> None:
-    """A crash on purpose is no news: nobody needs an image of it on the disk."""
+    """Write no core dump for a crash that is caused on purpose."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _exhaust_memory() -> None:
-    """Ask for ever more, under a limit that keeps the machine out of it, as the kernel's killer would."""
+    """Allocate up to a limit that protects the machine, then end by SIGKILL like an OOM kill."""
     import resource
 
     has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -94,11 +94,11 @@ def _exhaust_memory() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _hang_if_told(plan: Mapping[str, str] | None, token: int, point: str) -> None:
+async def _hang_if_planned(plan: Mapping[str, str] | None, token: int, point: str) -> None:
     if (plan or {}).get(str(token)) == f"hang@{point}":
         await asyncio.Event().wait()
 
 
 async def reach_point(plan: Mapping[str, str] | None, token: int, point: str) -> None:
     act(plan, token, point)
-    await _hang_if_told(plan, token, point)
+    await _hang_if_planned(plan, token, point)

@@ -1,4 +1,4 @@
-"""Another service on the same database: its application has one task, which the workload's has not."""
+"""A second application on the same database, with one task that the first one lacks."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ async def pay(
     plan: dict[str, str] | None = None,
     outside: bool = False,
 ) -> None:
-    """Write `parts` rows and succeed, in one transaction of Faultline's own."""
+    """Write `parts` rows and succeed, in one `job.transaction()`."""
     await reach_point(plan, job.token, "start")
     if work_seconds:
         await asyncio.sleep(work_seconds)
@@ -51,7 +51,7 @@ async def pay(
 
 @app.task(name="drill.pay_or_die", max_attempts=2, retry=SOON)
 async def pay_or_die(job: Job, number: int, plan: dict[str, str] | None = None) -> None:
-    """A payment with few chances: what is dead can be retried."""
+    """A payment with two attempts, for jobs that are to fail for good."""
     await pay.handler(job, number, plan=plan)
 
 
@@ -63,8 +63,10 @@ async def pay_by_hand(
     work_seconds: float = 0.0,
     plan: dict[str, str] | None = None,
 ) -> None:
-    """The same in a transaction that the handler owns, with the fenced commit as its last statement:
-    nothing holds the job before that, so it can be taken over in the middle."""
+    """The same in the handler's own transaction, with `job.commit` as its last statement.
+
+    Nothing locks the job before that, so another worker can take it over meanwhile.
+    """
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
         await reach_point(plan, job.token, "start")
         if work_seconds:
@@ -83,7 +85,7 @@ async def pay_by_hand(
 async def pay_by_copy(
     job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
 ) -> None:
-    """The same in one COPY, whose middle is `half`."""
+    """The same with one COPY; `half` is in the middle of it."""
     rows = "COPY drill.effects (job_id, token, part) FROM STDIN"
     async with job.transaction() as conn, conn.cursor().copy(rows) as copy:
         for part in range(1, parts + 1):
@@ -105,9 +107,9 @@ async def step_and_pay(
             await _write(conn, job, part)
 
 
-@app.task(name="drill.bend", max_attempts=20, retry=SOON)
-async def bend(job: Job, number: int, statement: str, parts: int = 1) -> None:
-    """Ends its transaction itself at its first attempt, past the library, and swallows every error."""
+@app.task(name="drill.end_transaction", max_attempts=20, retry=SOON)
+async def end_transaction(job: Job, number: int, statement: str, parts: int = 1) -> None:
+    """In the first attempt, run `statement` inside the transaction, and ignore every error."""
     if job.attempt == 1:
         with contextlib.suppress(Exception):
             async with job.transaction() as conn:
@@ -121,7 +123,7 @@ async def bend(job: Job, number: int, statement: str, parts: int = 1) -> None:
 
 @app.task(name="drill.note", max_attempts=20, retry=SOON)
 async def note(job: Job, number: int, plan: dict[str, str] | None = None) -> None:
-    """Nothing of its own to write: it ends in a batch with others."""
+    """Write nothing; the worker commits the job in a batch with others."""
     await reach_point(plan, job.token, "start")
 
 
@@ -129,7 +131,7 @@ async def note(job: Job, number: int, plan: dict[str, str] | None = None) -> Non
 async def time_out(
     job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
 ) -> None:
-    """Has half a second; a plan that says `hang` makes it run out of that."""
+    """A payment with a timeout of half a second; a plan with `hang` exceeds it."""
     await reach_point(plan, job.token, "start")
     async with job.transaction() as conn:
         await _write(conn, job, 1)
@@ -137,7 +139,7 @@ async def time_out(
 
 @app.task(name="drill.poison", max_attempts=3, retry=SOON)
 async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
-    """Ends its worker, or itself, at every attempt."""
+    """Crash the worker at every attempt."""
     act({str(job.token): f"{how}@start"}, job.token, "start")
     async with job.transaction() as conn:
         await _write(conn, job, 1)
@@ -145,20 +147,20 @@ async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
 
 @app.task(name="drill.poison_apart", max_attempts=2, retry=SOON, process=True, timeout_seconds=1.0)
 def poison_apart(job: Job, number: int, how: str, parts: int = 1) -> None:
-    """The same in a process of its own, where even an endless loop can be ended."""
+    """Crash at every attempt in a child process, which the worker can kill."""
     act({str(job.token): f"{how}@start"}, job.token, "start")
     _pay_plainly(job)
 
 
 @app.task(name="drill.pay_apart", max_attempts=20, retry=SOON, process=True)
 def pay_apart(job: Job, number: int, parts: int = 1) -> None:
-    """A payment in a process of its own, which is kept for the next one."""
+    """A payment in a child process, which is reused for the next one."""
     _pay_plainly(job)
 
 
 @app.task(name="drill.pay_in_long_statement", max_attempts=20, retry=SOON)
 async def pay_in_long_statement(job: Job, number: int) -> None:
-    """The first attempt waits in a statement of its own until the server ends it."""
+    """In the first attempt, wait in a long statement until the server ends it."""
     async with job.transaction() as conn:
         await _write(conn, job, 1)
         if job.token == 1:
@@ -172,7 +174,7 @@ def pay_in_long_statement_apart(job: Job, number: int) -> None:
 
 @app.task(name="drill.pay_in_outage", max_attempts=20, retry=SOON)
 def pay_in_outage(job: Job, number: int, waits: bool = True) -> None:
-    """The first attempt opens its transaction after the worker has lost the database."""
+    """In the first attempt, open the transaction after the worker lost the database."""
     for _ in range(_OUTAGE_POLLS if waits else 0):
         if _notices_outage(job):
             break
@@ -196,7 +198,7 @@ def pay_in_outage_apart(job: Job, number: int, waits: bool = True) -> None:
 
 
 def _notices_outage(job: Job) -> bool:
-    """Heartbeats renew a lease long before half of it is over, unless they do not get through."""
+    """Whether heartbeats fail: else a lease is renewed long before half of it is over."""
     return job.token > 1 or job.lease_remaining < job._lease.lease_seconds / 2
 
 
