@@ -67,7 +67,7 @@ def measure(url: str, way: Callable[[Claim], Any], count: int) -> float:
             [count],
         )
         take = protocol.claim(
-            "bench", ["default"], batch_size=count, lease_seconds=_LEASE_SECONDS, past=None
+            "bench", ["default"], batch_size=count, lease_seconds=_LEASE_SECONDS, resume_after=None
         )
         claims = run(conn, take)
         before = processor_microseconds(conn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import faultline
-from faultline.model import RetryPolicy
+from faultline.retry_policy import RetryPolicy
 
 NAME = "benchmarks.scaling.application:app"
 FLAKY_SHARE = 10  # one job in so many fails at its first attempt

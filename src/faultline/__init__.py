@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         UnknownTask,
     )
     from faultline.job import Job
-    from faultline.model import Enqueued, JobRecord, JobState, RetryPolicy, StaleReason
+    from faultline.model import Enqueued, JobRecord, JobState, StaleReason
+    from faultline.retry_policy import RetryPolicy
     from faultline.statements.queues import QueueCount, Standing
     from faultline.task import Task
 
@@ -49,7 +50,7 @@ _HOMES = {
     "PayloadTooLarge": "faultline.errors",
     "QueueCount": "faultline.statements.queues",
     "Reject": "faultline.errors",
-    "RetryPolicy": "faultline.model",
+    "RetryPolicy": "faultline.retry_policy",
     "SchemaMismatch": "faultline.errors",
     "StaleLease": "faultline.errors",
     "StaleReason": "faultline.model",

@@ -22,15 +22,14 @@ from faultline.errors import (
     UnknownJob,
     UnknownTask,
 )
+from faultline.fenced_block import PrepareTransaction
 from faultline.hooks import H, Hooks
-from faultline.job import PrepareTransaction
 from faultline.model import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     JobRecord,
     JobState,
-    RetryPolicy,
 )
 from faultline.postgres import address, driver
 from faultline.postgres.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
@@ -51,11 +50,12 @@ from faultline.postgres.sessions import (
     run,
     run_async,
 )
+from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
 from faultline.statements import audit, jobs, protocol, queues
 from faultline.statements.queues import QueueCount
 from faultline.statements.session_settings import CONTROL
 from faultline.statements.statement import Statement
-from faultline.task import DEFAULT_RETRY, Handler, Task, TaskOptions
+from faultline.task import Handler, Task, TaskOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from faultline import interrupts
+from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
 from faultline.model import CommitPhase
@@ -28,7 +29,9 @@ from faultline.postgres.handler_connection import (
 )
 from faultline.postgres.sessions import (
     AsyncConnection,
+    AsyncPool,
     Connection,
+    Pool,
     has_limits,
     is_standby,
     is_standby_async,
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
     from faultline.job import Job
 
 
+# Called with the job and the connection of a block that has just opened.
+PrepareTransaction = Callable[["Job", Any], Awaitable[None] | None]
+
+
 class FencedBlock:
     """A transaction that holds the job from its first statement to its COMMIT.
 
@@ -56,12 +63,20 @@ class FencedBlock:
     def __init__(
         self,
         job: Job,
+        transactions: AttemptTransactions,
         *,
+        pool: Callable[[], Pool],
+        async_pool: AsyncPool | None,
+        prepare: PrepareTransaction | None,
         completes_job: bool,
         conn: Connection | AsyncConnection | None,
         isolation: IsolationLevel | None,
     ) -> None:
         self._job = job
+        self._transactions = transactions
+        self._pool = pool
+        self._async_pool = async_pool
+        self._prepare_hook = prepare
         self._completes_job = completes_job
         self._conn = conn
         self._isolation = isolation
@@ -97,24 +112,24 @@ class FencedBlock:
 
     @contextlib.contextmanager
     def _pooled(self) -> Iterator[Connection]:
-        job = self._job
-        if job._async_pool is not None:
+        attempt = self._transactions
+        if self._async_pool is not None:
             raise InvalidInput("this handler is async: use `async with`")
-        with interrupts.held() as hold, job._block(completes=self._completes_job):
-            pool = job._pool()
+        with interrupts.held() as hold, attempt.block(completes=self._completes_job):
+            pool = self._pool()
             with driver_errors():
                 conn = pool.getconn()
             tx = None
             try:
-                job._track(conn)
-                with job._sever_on_stale(conn), job._controlling(conn):
+                attempt.track(conn)
+                with attempt.sever_on_stale(conn), attempt.bounded(conn):
                     run_together(conn, *self._opening(conn))
                 tx = lend(conn)
                 with hold.released():
                     self._prepare(tx)
                     yield tx
                 end(tx)
-                with job._committing(conn, self._how), job._controlling(conn):
+                with attempt.committing(conn, self._how), attempt.bounded(conn):
                     run_together(conn, *self._closing(conn))
                 self._finish()
             except BaseException as error:
@@ -124,42 +139,42 @@ class FencedBlock:
                     if lost is not error and isinstance(error, Exception):
                         raise lost from error
                     raise
-                with contextlib.suppress(DriverError), answered_within(conn, job._limit):
+                with contextlib.suppress(DriverError), answered_within(conn, attempt.limit_seconds):
                     conn.rollback()
                 if was_unanswered(error) or (_met_read_only(tx, error) and is_standby(conn)):
-                    job._is_blameless = True
+                    attempt.server_failed = True
                     conn.close()
                     pool.distrust()
                 if not self._is_rollback_request(error):
                     raise
             finally:
-                job._untrack(conn)
+                attempt.untrack(conn)
                 if leaves_statements(tx):
                     conn.close()
                 elif leaves_locks(tx) and not conn.closed:
-                    with contextlib.suppress(FaultlineError), job._controlling(conn):
+                    with contextlib.suppress(FaultlineError), attempt.bounded(conn):
                         run_together(conn, transactions.release_locks())
                 pool.putconn(conn)
 
     @contextlib.asynccontextmanager
     async def _pooled_async(self) -> AsyncIterator[AsyncConnection]:
-        job = self._job
-        pool = job._async_pool
+        attempt = self._transactions
+        pool = self._async_pool
         if pool is None:
             raise InvalidInput("this handler is a plain function: use `with`")
-        with job._block(completes=self._completes_job):
+        with attempt.block(completes=self._completes_job):
             with driver_errors():
                 conn = await pool.getconn()
             tx = None
             try:
-                job._track(conn)
-                with job._sever_on_stale(conn), job._controlling(conn):
+                attempt.track(conn)
+                with attempt.sever_on_stale(conn), attempt.bounded(conn):
                     await run_together_async(conn, *self._opening(conn))
                 tx = lend_async(conn)
                 await self._prepare_async(tx)
                 yield tx
                 await end_async(tx)
-                with job._committing(conn, self._how), job._controlling(conn):
+                with attempt.committing(conn, self._how), attempt.bounded(conn):
                     await run_together_async(conn, *self._closing(conn))
                 self._finish()
             except BaseException as error:
@@ -169,50 +184,50 @@ class FencedBlock:
                     if lost is not error and isinstance(error, Exception):
                         raise lost from error
                     raise
-                with contextlib.suppress(DriverError), answered_within(conn, job._limit):
+                with contextlib.suppress(DriverError), answered_within(conn, attempt.limit_seconds):
                     await conn.rollback()
                 if was_unanswered(error) or (
                     _met_read_only(tx, error) and await is_standby_async(conn)
                 ):
-                    job._is_blameless = True
+                    attempt.server_failed = True
                     await conn.close()
                     await pool.distrust()
                 if not self._is_rollback_request(error):
                     raise
             finally:
-                job._untrack(conn)
+                attempt.untrack(conn)
                 if leaves_statements(tx):
                     await conn.close()
                 elif leaves_locks(tx) and not conn.closed:
-                    with contextlib.suppress(FaultlineError), job._controlling(conn):
+                    with contextlib.suppress(FaultlineError), attempt.bounded(conn):
                         await run_together_async(conn, transactions.release_locks())
                 await pool.putconn(conn)
 
     def _prepare(self, tx: Connection) -> None:
-        if self._job._prepare is not None and self._job._prepare(self._job, tx) is not None:
+        if self._prepare_hook is not None and self._prepare_hook(self._job, tx) is not None:
             raise InvalidInput(
                 "prepare_transaction returned something, in a plain handler",
                 hint="an async function cannot be awaited there: use one that does its work at once",
             )
 
     async def _prepare_async(self, tx: AsyncConnection) -> None:
-        if self._job._prepare is not None:
-            awaited = self._job._prepare(self._job, tx)
+        if self._prepare_hook is not None:
+            awaited = self._prepare_hook(self._job, tx)
             if awaited is not None:
                 await awaited
 
     def _lost(self, error: BaseException, lost: NotCommitted | None) -> NotCommitted | None:
         """Remember what became of a block that did not commit, whatever the handler makes of it."""
         if lost is not None:
-            self._job._not_committed = lost
+            self._transactions.not_committed = lost
         elif self._completes_job and isinstance(error, NotCommitted):
-            self._job._not_committed = error
+            self._transactions.not_committed = error
         return lost
 
     def _opening(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         level = self._isolation
         begin = transactions.begin(None if level is None else level.name.replace("_", " "))
-        opening = self._job._open(completes=self._completes_job)
+        opening = self._transactions.open_statement(completes=self._completes_job)
         settings = settings_to_restore(conn)
         reset = (transactions.reset_session(settings),) if settings else ()
         if has_limits(conn):
@@ -241,19 +256,19 @@ class FencedBlock:
     def _borrowed(self, conn: Connection | AsyncConnection) -> Iterator[Connection]:
         if not isinstance(conn, driver.Connection):
             raise InvalidInput("this connection is async: use `async with`")
-        job = self._job
-        job._track(conn)
+        attempt = self._transactions
+        attempt.track(conn)
         is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
         try:
-            with job._block(completes=False), conn.transaction():
-                with job._sever_on_stale(conn):
+            with attempt.block(completes=False), conn.transaction():
+                with attempt.sever_on_stale(conn):
                     run(conn, self._first(is_outermost))
                 yield conn
                 if is_outermost:
-                    with job._sever_on_stale(conn):
+                    with attempt.sever_on_stale(conn):
                         run(conn, self._close())
         finally:
-            job._untrack(conn)
+            attempt.untrack(conn)
 
     @contextlib.asynccontextmanager
     async def _borrowed_async(
@@ -261,39 +276,40 @@ class FencedBlock:
     ) -> AsyncIterator[AsyncConnection]:
         if not isinstance(conn, driver.AsyncConnection):
             raise InvalidInput("this connection is not async: use `with`")
-        job = self._job
-        job._track(conn)
+        attempt = self._transactions
+        attempt.track(conn)
         is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
         try:
-            with job._block(completes=False):
+            with attempt.block(completes=False):
                 async with conn.transaction():
-                    with job._sever_on_stale(conn):
+                    with attempt.sever_on_stale(conn):
                         await run_async(conn, self._first(is_outermost))
                     yield conn
                     if is_outermost:
-                        with job._sever_on_stale(conn):
+                        with attempt.sever_on_stale(conn):
                             await run_async(conn, self._close())
         finally:
-            job._untrack(conn)
+            attempt.untrack(conn)
 
     def _first(self, is_outermost: bool) -> Statement[None]:
         """Inside a transaction of the user's the block is a savepoint, and the COMMIT is theirs."""
-        job = self._job
+        attempt = self._transactions
         if is_outermost:
-            return job._open(completes=False)
-        return protocol.assert_fence(job._claim, idle_seconds=job._lease.lease_seconds)
+            return attempt.open_statement(completes=False)
+        return protocol.assert_fence(attempt.claim, idle_seconds=attempt.lease.lease_seconds)
 
     def _close(self) -> Statement[None]:
-        job = self._job
+        attempt = self._transactions
         if not self._completes_job:
-            return transactions.close_transaction(job._claim)
-        text = None if job.result is None else encode_json(job.result, what="result")
-        job._phase = CommitPhase.FENCED
-        return transactions.close_transaction(job._claim, result=text)
+            return transactions.close_transaction(attempt.claim)
+        result = self._job.result
+        text = None if result is None else encode_json(result, what="result")
+        attempt.phase = CommitPhase.FENCED
+        return transactions.close_transaction(attempt.claim, result=text)
 
     def _finish(self) -> None:
         if self._completes_job:
-            self._job._phase = CommitPhase.COMMITTED
+            self._transactions.phase = CommitPhase.COMMITTED
             meter.current.committed(time.monotonic() - self._sent_at)
 
 

@@ -11,16 +11,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
 from faultline.errors import InvalidInput
+from faultline.fenced_block import PrepareTransaction
 from faultline.hooks import Hooks
-from faultline.job import Job, PrepareTransaction
+from faultline.job import Job
 from faultline.metrics import counted
-from faultline.model import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
-    Enqueued,
-    RetryPolicy,
-)
+from faultline.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, Enqueued
 from faultline.payload import (
     check_idempotency_key,
     check_max_attempts,
@@ -30,6 +25,7 @@ from faultline.payload import (
     decode_payload,
 )
 from faultline.postgres.sessions import AsyncConnection, Connection
+from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
 from faultline.statements import protocol, statement
 from faultline.tracing import Enqueueing, tracing
 
@@ -40,7 +36,6 @@ Handler = Callable[Concatenate[Job, P], R]
 
 RESERVED = frozenset({"idempotency_key", "run_at", "priority", "queue", "conn"})
 MAX_BATCH = 10_000
-DEFAULT_RETRY = RetryPolicy()
 
 
 class Executes(Protocol):

@@ -21,8 +21,8 @@ from faultline.interrupts import AttemptAborted
 from faultline.postgres.sessions import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.statements import protocol
 from faultline.steady import steady_now
+from faultline.workers.interruptible_call import InterruptibleCall
 from faultline.workers.leases import Lease
-from faultline.workers.threads import InterruptibleCall
 from tests.running import LIMIT_SECONDS, wait_until
 
 TRACED = (
@@ -42,7 +42,7 @@ def claimed_job(
 
     step.enqueue()
     (claim,) = app.execute(
-        protocol.claim("w", ["default"], batch_size=1, lease_seconds=3600, past=None)
+        protocol.claim("w", ["default"], batch_size=1, lease_seconds=3600, resume_after=None)
     )
     lease = Lease(claim, sent_at=steady_now(), lease_seconds=3600)
     return Job(claim, lease, pool, async_pool)

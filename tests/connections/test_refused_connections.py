@@ -7,11 +7,15 @@ import asyncio
 import psycopg
 import pytest
 
+from faultline.config import WorkerSettings
 from faultline.errors import ServerChanged
 from faultline.events import Event
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements.statement import Statement
+from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.leases import LeaseBook
 from faultline.workers.listener import Listener
+from faultline.workers.wakeup import Wakeup
 from tests.running import Connection, EventTap, background, value, wait_until
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
@@ -88,12 +92,12 @@ def test_a_link_that_was_cut_is_back_by_a_new_connection(
 def test_a_listener_that_was_refused_is_back_once_it_listens(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
-    def make_link(purpose: str, **options: object) -> ReconnectingSession:
+    def make_session(purpose: str, **options: object) -> ReconnectingSession:
         return ReconnectingSession(database_url, purpose=purpose, **options)  # type: ignore[arg-type]
 
     async def listen() -> None:
-        woken = asyncio.Event()
-        listener = Listener(make_link, ["default"], "me", wake=woken.set, called=woken.set)
+        heartbeat = Heartbeat(database_url, WorkerSettings(), LeaseBook())
+        listener = Listener(make_session, ["default"], "me", wakeup=Wakeup(), heartbeat=heartbeat)
         try:
             await listener.run()
         finally:

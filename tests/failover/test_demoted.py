@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 from faultline import DatabaseUnavailable, Faultline, FaultlineError, Job
+from faultline.attempt_transactions import AttemptTransactions
 from faultline.model import Claim
 from faultline.postgres.sessions import connect, make_async_pool, make_pool, run
 from faultline.statements.protocol import claim
@@ -42,7 +43,7 @@ def claimed(primary: ClusterMember) -> Claim:
         enqueue(conn)
         (found,) = run(
             conn,
-            claim("me", ["default"], batch_size=1, lease_seconds=LEASE_SECONDS, past=None),
+            claim("me", ["default"], batch_size=1, lease_seconds=LEASE_SECONDS, resume_after=None),
         )
     return found
 
@@ -58,15 +59,18 @@ def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
     with make_pool(url, max_size=2, application_name="test") as pool:
         pool.putconn(pool.getconn())  # opened while it was the primary
         pooled.redirect(standby.url)
-        job = Job(claimed, lease_of(claimed), lambda: pool, None)
+        lease = lease_of(claimed)
+        transactions = AttemptTransactions(claimed, lease)
+        job = Job(claimed, lease, lambda: pool, None, transactions=transactions)
         with pytest.raises(FaultlineError), job.transaction():
             raise AssertionError("the block was opened on a standby")
-        assert job._is_blameless
+        assert transactions.server_failed
         pooled.redirect(primary.url)
-        again = Job(claimed, lease_of(claimed), lambda: pool, None)
+        transactions = AttemptTransactions(claimed, lease)
+        again = Job(claimed, lease, lambda: pool, None, transactions=transactions)
         with again.transaction():
             pass
-        assert not again._is_blameless
+        assert not transactions.server_failed
 
 
 def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
@@ -77,11 +81,13 @@ def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
         async with make_async_pool(url, max_size=2, application_name="test") as pool:
             await pool.putconn(await pool.getconn())
             pooled.redirect(standby.url)
-            job = Job(claimed, lease_of(claimed), _no_pool, pool)
+            lease = lease_of(claimed)
+            transactions = AttemptTransactions(claimed, lease)
+            job = Job(claimed, lease, _no_pool, pool, transactions=transactions)
             with pytest.raises(FaultlineError):
                 async with job.transaction():
                     raise AssertionError("the block was opened on a standby")
-            assert job._is_blameless
+            assert transactions.server_failed
             pooled.redirect(primary.url)
             async with Job(claimed, lease_of(claimed), _no_pool, pool).transaction():
                 pass

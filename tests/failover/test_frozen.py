@@ -16,6 +16,7 @@ import pytest
 from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
+from faultline.config import WorkerSettings
 from faultline.postgres.bounded import Patience, ReplyTimeout, was_unanswered
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import make_pool, open_session, run
@@ -25,8 +26,10 @@ from faultline.statements.workers import call_of
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.workers import listener as listener_module
-from faultline.workers.leases import Lease
+from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.listener import Listener
+from faultline.workers.wakeup import Wakeup
 from faultline_drills.cluster import multi_host_url
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
@@ -275,6 +278,17 @@ def stored_state(conn: Connection, job_id: UUID) -> tuple[str, int]:
     return state, attempts
 
 
+class _CountingHeartbeat(Heartbeat):
+    """Sets an event instead of renewing leases."""
+
+    def __init__(self, calls: threading.Event) -> None:
+        super().__init__("", WorkerSettings(), LeaseBook())
+        self._called = calls
+
+    def beat_now(self) -> None:
+        self._called.set()
+
+
 def test_a_listener_leaves_a_frozen_server_and_hears_again(
     freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,10 +296,12 @@ def test_a_listener_leaves_a_frozen_server_and_hears_again(
     monkeypatch.setattr(listener_module, "_ROUND_SECONDS", 0.1)
     calls = threading.Event()
 
-    def make_link(purpose: str, **options: Any) -> ReconnectingSession:
+    def make_session(purpose: str, **options: Any) -> ReconnectingSession:
         return ReconnectingSession(both, purpose=purpose, answer_seconds=2.0, **options)
 
-    listener = Listener(make_link, ["default"], "me", wake=lambda: None, called=calls.set)
+    listener = Listener(
+        make_session, ["default"], "me", wakeup=Wakeup(), heartbeat=_CountingHeartbeat(calls)
+    )
 
     def is_called() -> bool:
         conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, call_of("me")])

@@ -13,7 +13,7 @@ import pytest
 from faultline.errors import InvalidSettings
 from faultline.health import file
 from faultline.health.pulse import Pulse, first_report
-from faultline.workers.roster import Roster
+from faultline.workers.supervisor_health import Roster
 from tests.health.conftest import Probe, probe
 from tests.health.test_verdict import WELL, crew
 

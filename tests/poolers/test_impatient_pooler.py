@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from faultline import Faultline, Job, JobState
-from faultline.model import RetryPolicy
 from faultline.reconciler import Reconciler
+from faultline.retry_policy import RetryPolicy
 from faultline_drills.servers.pooler import TRANSACTION, pooler_to
 from tests.running import EventTap, ended, wait_until, working
 

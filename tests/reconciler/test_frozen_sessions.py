@@ -19,6 +19,7 @@ from faultline.statements import protocol
 from faultline.workers import Worker
 from faultline.workers.committer import Committer
 from faultline.workers.leases import LeaseBook
+from faultline.workers.wakeup import Wakeup
 from tests.running import (
     LIMIT_SECONDS,
     Connection,
@@ -28,7 +29,7 @@ from tests.running import (
     wait_until,
     working,
 )
-from tests.workers.test_outcomes import claimed, make_settlement
+from tests.workers.test_outcomes import claimed, make_outcomes
 
 AS_A_WORKER = "options=-c%20role%3Dfaultline_worker"
 
@@ -151,17 +152,17 @@ def test_a_commit_in_a_batch_gives_up_on_a_session_that_outlasts_its_lease(
 
     async def commit() -> None:
         link = ReconnectingSession(database_url, purpose="committer")
-        committer = Committer(link, batch_size=10, on_flushed=lambda: None)
+        committer = Committer(link, batch_size=10, wakeup=Wakeup())
         service = asyncio.create_task(committer.run())
         book = LeaseBook()
         book.add(lease)
-        settlement = make_settlement(database_url, book, committer)
-        await settlement.commit(lease, None)
+        outcomes = make_outcomes(database_url, book, committer)
+        await outcomes.commit(lease, None)
         await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
         assert len(book) == 0
         service.cancel()
         await asyncio.gather(service, return_exceptions=True)
-        await settlement.close()
+        await outcomes.close()
         await committer.close()
 
     with psycopg.connect(database_url) as holder:

@@ -8,8 +8,8 @@ from faultline import Faultline, Job
 from faultline.config import WorkerSettings
 from faultline.model import Claim
 from faultline.workers import Worker
+from faultline.workers.claim_ahead import ClaimAhead
 from faultline.workers.claim_cursor import ClaimCursor
-from faultline.workers.pace import Pace
 from tests.running import LIMIT_SECONDS, Connection, background, count, value, wait_until
 
 
@@ -17,50 +17,46 @@ def claim_of(queue: str, priority: int, due_at: str, job_id: str = "j") -> Claim
     return Claim(job_id, 1, "l", "task", queue, "{}", 1, 5, 0, priority, due_at)
 
 
-# ── the pace ─────────────────────────────────────────────────────────────────────────────────────
+# ── how many are claimed ahead ───────────────────────────────────────────────────────────────────
 
 
-def paced(jobs: int, seconds: float, *, rounds: int = 20) -> int:
-    """What a worker claims ahead that ends so many jobs in so many seconds, again and again."""
-    pace, now = Pace(most_ahead=500), 0.0
-    pace.jobs_ahead(now)
-    for _ in range(rounds):
-        for _ in range(jobs):
-            pace.job_ended()
+def claimed_ahead(jobs: int, seconds: float, *, rounds: int = 20) -> int:
+    """The number that a worker claims ahead if it ends `jobs` attempts in each `seconds`."""
+    ahead, now = ClaimAhead(limit=500), 0.0
+    ahead.jobs(now, ended=0)
+    for number in range(1, rounds + 1):
         now += seconds
-        ahead = pace.jobs_ahead(now)
-    return ahead
+        wanted = ahead.jobs(now, ended=number * jobs)
+    return wanted
 
 
 def test_a_worker_that_has_done_nothing_yet_claims_nothing_ahead() -> None:
-    assert Pace(most_ahead=500).jobs_ahead(1000.0) == 0
+    assert ClaimAhead(limit=500).jobs(1000.0, ended=0) == 0
 
 
 def test_long_jobs_are_not_claimed_ahead() -> None:
-    assert paced(10, 1.0) == 0
+    assert claimed_ahead(10, 1.0) == 0
 
 
 def test_short_jobs_are_claimed_ahead_but_not_without_end() -> None:
-    assert 0 < paced(10, 0.01) <= 50
-    assert paced(1_000, 0.01) == 500
+    assert 0 < claimed_ahead(10, 0.01) <= 50
+    assert claimed_ahead(1_000, 0.01) == 500
 
 
 def test_a_worker_that_slows_down_claims_nothing_ahead_at_once() -> None:
-    pace, now = Pace(most_ahead=500), 0.0
-    for _ in range(20):
-        for _ in range(100):
-            pace.job_ended()
+    ahead, now = ClaimAhead(limit=500), 0.0
+    for number in range(1, 21):
         now += 0.01
-        assert pace.jobs_ahead(now) >= 0
-    assert pace.jobs_ahead(now) > 0
-    assert pace.jobs_ahead(now + 1.0) == 0
+        assert ahead.jobs(now, ended=100 * number) >= 0
+    assert ahead.jobs(now, ended=2_000) > 0
+    assert ahead.jobs(now + 1.0, ended=2_000) == 0
 
 
-# ── the bookmark ─────────────────────────────────────────────────────────────────────────────────
+# ── the claim cursor ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_claim_looks_at_everything() -> None:
-    assert ClaimCursor().past(0.0) is None
+    assert ClaimCursor().resume_after(0.0) is None
 
 
 def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -> None:
@@ -71,22 +67,24 @@ def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -
         claim_of("bills", 0, "2026-01-03", "c"),
     ]
     mark.advance(claims, was_full=True, began=0.0, ended=0.001)
-    assert mark.past(0.1) == ('{"mail":{"5":["2026-01-02","b"]},"bills":{"0":["2026-01-03","c"]}}')
+    assert mark.resume_after(0.1) == (
+        '{"mail":{"5":["2026-01-02","b"]},"bills":{"0":["2026-01-03","c"]}}'
+    )
 
 
 def test_now_and_then_a_claim_looks_at_everything_again() -> None:
     mark = ClaimCursor()
     mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=0.0)
-    assert mark.past(0.2) is not None
+    assert mark.resume_after(0.2) is not None
     mark.advance([claim_of("mail", 5, "e")], was_full=False, began=0.2, ended=0.201)
-    assert mark.past(0.3) is None
+    assert mark.resume_after(0.3) is None
 
 
 def test_the_dearer_a_full_look_the_more_seldom() -> None:
     mark = ClaimCursor()
     mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=1.0)
-    assert mark.past(20.0) is not None
-    assert mark.past(21.5) is None
+    assert mark.resume_after(20.0) is not None
+    assert mark.resume_after(21.5) is None
 
 
 # ── the worker ───────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +100,7 @@ def test_what_was_claimed_ahead_of_a_slow_job_is_handed_back(
     @app.task()
     async def short(job: Job) -> None:
         # Which job takes long is known when the worker has claimed ahead, however fast it is.
-        if not slow and (waiting := worker._hands.waiting) > 0:
+        if not slow and (waiting := worker._slots.waiting) > 0:
             slow.append(waiting)
             await asyncio.wait_for(gate.wait(), LIMIT_SECONDS)
 
@@ -131,8 +129,8 @@ def test_a_worker_that_stops_hands_back_what_it_had_claimed_ahead(
         nonlocal runs
         runs += 1
         await asyncio.sleep(0.002)
-        if runs >= 200 and worker._hands.waiting > 0 and not stopped:
-            stopped.append(worker._hands.waiting)
+        if runs >= 200 and worker._slots.waiting > 0 and not stopped:
+            stopped.append(worker._slots.waiting)
             worker.stop()
 
     stopped: list[int] = []  # how many waited for a slot then

@@ -16,6 +16,7 @@ from faultline.statements import protocol
 from faultline.statements.protocol import CommitVerdict
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease
+from faultline.workers.wakeup import Wakeup
 from tests.running import (
     LIMIT_SECONDS,
     Connection,
@@ -41,10 +42,11 @@ def claimed(conn: Connection, how_many: int) -> list[Claim]:
     return run(conn, statement)
 
 
-class Answers:
+class Answers(Wakeup):
     """The verdicts as they come in, and how many flushes it took."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.verdicts: dict[UUID, CommitVerdict | Exception] = {}
         self.flushes = 0
 
@@ -56,7 +58,7 @@ class Answers:
         assert lease.claim.job_id not in self.verdicts, "a second verdict"
         self.verdicts[lease.claim.job_id] = verdict
 
-    def flushed(self) -> None:
+    def set(self) -> None:
         self.flushes += 1
 
     def outcomes(self) -> set[CommitOutcome]:
@@ -74,7 +76,7 @@ def commit_all(
 
     async def main() -> None:
         link = ReconnectingSession(database_url, purpose="committer")
-        committer = Committer(link, batch_size=batch, on_flushed=answers.flushed)
+        committer = Committer(link, batch_size=batch, wakeup=answers)
         for claim, result in zip(claims, results or [None] * len(claims), strict=True):
             committer.submit(answers.entry(claim, result))
         assert committer.pending == len(claims)
@@ -131,13 +133,14 @@ def test_a_row_that_is_locked_is_committed_once_it_is_free_and_holds_up_no_other
     claims = claimed(conn, 3)
     answers, two = Answers(), asyncio.Event()
 
-    def flushed() -> None:
-        if len(answers.verdicts) == 2:
-            two.set()
+    class Flushed(Wakeup):
+        def set(self) -> None:
+            if len(answers.verdicts) == 2:
+                two.set()
 
     async def main() -> None:
         link = ReconnectingSession(database_url, purpose="committer")
-        committer = Committer(link, batch_size=batch, on_flushed=flushed)
+        committer = Committer(link, batch_size=batch, wakeup=Flushed())
         service = asyncio.create_task(committer.run())
         with psycopg.connect(database_url) as holder:
             holder.execute(

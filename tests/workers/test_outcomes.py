@@ -11,24 +11,26 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.steady import steady_now
+from faultline.workers.background import BackgroundTasks
 from faultline.workers.committer import Committer
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.wakeup import Wakeup
 from tests.running import Connection, EventTap, count
 
 
-def make_settlement(url: str, book: LeaseBook, committer: Committer | None = None) -> Outcomes:
-    def make_link(purpose: str, *, on_connect: Any = None) -> ReconnectingSession:
+def make_outcomes(url: str, book: LeaseBook, committer: Committer | None = None) -> Outcomes:
+    def make_session(purpose: str, *, on_connect: Any = None) -> ReconnectingSession:
         return ReconnectingSession(url, purpose=purpose, on_connect=on_connect)
 
     return Outcomes(
         "worker",
         book=book,
         committer=committer,  # type: ignore[arg-type]
-        make_link=make_link,
-        spawn=lambda work: None,
+        make_session=make_session,
+        background=BackgroundTasks(Wakeup()),
         retry_seconds=lambda claim: 0.0,
-        wake_in=lambda seconds: None,
+        wakeup=Wakeup(),
     )
 
 
@@ -36,11 +38,11 @@ def settle(url: str, lease: Lease, act: Callable[[Outcomes], Coroutine[Any, Any,
     async def run_it() -> None:
         book = LeaseBook()
         book.add(lease)
-        settlement = make_settlement(url, book)
+        outcomes = make_outcomes(url, book)
         try:
-            await act(settlement)
+            await act(outcomes)
         finally:
-            await settlement.close()
+            await outcomes.close()
         assert len(book) == 0
 
     asyncio.run(run_it())

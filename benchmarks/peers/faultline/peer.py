@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import faultline
-from faultline.model import RetryPolicy
 from faultline.postgres.migrate import migrate
+from faultline.retry_policy import RetryPolicy
 from faultline.statements import workers
 
 sys.path.append(str(Path(__file__).parents[1]))

@@ -35,8 +35,8 @@ from faultline.reconciler import Reconciler
 from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush
 from faultline.workers import Worker, stacks
-from faultline.workers.roster import Roster
 from faultline.workers.supervisor import DRAINED, DRAINED_STUCK, Supervisor
+from faultline.workers.supervisor_health import Roster
 
 DEFAULTS = WorkerSettings()
 _CLOSING_SECONDS = 5.0

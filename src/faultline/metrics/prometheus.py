@@ -49,7 +49,9 @@ class PrometheusMeter(Meter):
         self._queues, self._routes = BoundedNames(), BoundedNames()
         series = self._series = Series(files)
         self.registry = registry_of(series.registry.collect, parts)
-        series.gauge("faultline_build_info", version("faultline-queue"), platform.python_version()).set(1)
+        series.gauge(
+            "faultline_build_info", version("faultline-queue"), platform.python_version()
+        ).set(1)
         # What a worker's loop tells, and counts in its next round; by queue.
         self._executions: defaultdict[str, list[float]] = defaultdict(list)
         self._successes: defaultdict[str, tuple[list[str], list[float]]] = defaultdict(_two_lists)

@@ -127,7 +127,7 @@ def claim(
     *,
     batch_size: int,
     lease_seconds: float,
-    past: str | None = None,
+    resume_after: str | None = None,
     tasks: str | None = None,
 ) -> Statement[list[Claim]]:
     """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`). `tasks`
@@ -136,7 +136,7 @@ def claim(
         "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
         " max_attempts, crashes, priority, next_run_at::text, trace_context"
         " FROM faultline.claim(%s, %s, %s, %s, %s::jsonb, %s::text[])",
-        (worker, list(queues), batch_size, _seconds(lease_seconds), past, tasks),
+        (worker, list(queues), batch_size, _seconds(lease_seconds), resume_after, tasks),
         _claims,
     )
 

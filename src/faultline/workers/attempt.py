@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import HandlerExit
 from faultline.handler_errors import tame
 from faultline.job import Job
@@ -19,9 +20,9 @@ from faultline.task import Task
 from faultline.workers import stacks
 from faultline.workers.children import ChildCall
 from faultline.workers.handler_resources import HandlerResources
+from faultline.workers.interruptible_call import InterruptibleCall
 from faultline.workers.leases import Lease
 from faultline.workers.stacks import Stack
-from faultline.workers.threads import InterruptibleCall
 
 _GRACE_SECONDS = 1.0
 _CUT_SECONDS = 0.02
@@ -61,7 +62,7 @@ class Interruptible(Protocol):
 
 
 class Attempt:
-    """Runs in the task of its own that the executor gave it, as the handler does if it is async.
+    """Runs in the task of its own that the worker gave it, as the handler does if it is async.
 
     A handler that does not end when it is told to is abandoned: `on_abandoned` is called once, and the
     attempt is over, though `run` returns only when the handler does.
@@ -77,28 +78,28 @@ class Attempt:
         "_timeout_at",
         "_timer",
         "arguments",
-        "claim",
         "is_abandoned",
         "job",
         "lease",
         "task",
+        "transactions",
     )
 
     def __init__(
         self,
-        claim: Claim,
         task: Task[Any, Any],
         job: Job,
         lease: Lease,
+        transactions: AttemptTransactions,
         *,
         arguments: dict[str, Any],
         loop: asyncio.AbstractEventLoop,
         on_abandoned: Callable[[Attempt, AbortCause], None],
     ) -> None:
-        self.claim = claim
         self.task = task
         self.job = job
         self.lease = lease
+        self.transactions = transactions
         self.arguments = arguments
         self.is_abandoned = False
         self._loop = loop
@@ -109,6 +110,10 @@ class Attempt:
         self._task: asyncio.Task[Any] | None = None  # while the handler runs in it
         self._call: Interruptible | None = None
         self._timeout_at: float | None = None  # of the handler, while it runs
+
+    @property
+    def claim(self) -> Claim:
+        return self.lease.claim
 
     @property
     def is_running(self) -> bool:
@@ -147,13 +152,16 @@ class Attempt:
         """
         if self._abort_cause is not None:
             return
-        if self.job._phase is not CommitPhase.UNCOMMITTED and cause is AbortCause.LEASE_LOST:
+        if (
+            self.transactions.phase is not CommitPhase.UNCOMMITTED
+            and cause is AbortCause.LEASE_LOST
+        ):
             return
-        if self.job._phase is CommitPhase.FENCED and self._commits_moment is None:
+        if self.transactions.phase is CommitPhase.FENCED and self._commits_moment is None:
             self._loop.call_soon_threadsafe(self._wait_for_commit, cause)
             return
         self._abort_cause = cause
-        self.job._cut_connections()
+        self.transactions.sever_all()
         if self._call is not None:
             self._call.interrupt()
         self._loop.call_soon_threadsafe(self._abort_on_loop, cause)
@@ -168,7 +176,9 @@ class Attempt:
         if self._call is None:
             # One that waits for a connection of its own sees that it was cut, first: cancelled there,
             # the driver would ask the server to cancel too, and a server out of reach takes its time.
-            self._loop.call_later(_CUT_SECONDS if self.job._connections else 0, self._cancel)
+            self._loop.call_later(
+                _CUT_SECONDS if self.transactions.has_connections else 0, self._cancel
+            )
         self._set_timer(_GRACE_SECONDS, self._abandon, cause)
 
     def _cancel(self) -> None:
@@ -186,7 +196,7 @@ class Attempt:
 
     # ── the handler ──────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, tools: HandlerResources) -> Ending:
+    async def run(self, resources: HandlerResources) -> Ending:
         """Run the handler to one of its three ends; never raises what the handler raised."""
         if self._commits_moment is not None:  # it was for the try before this one
             self._commits_moment.cancel()
@@ -194,7 +204,7 @@ class Attempt:
         if self._abort_cause is not None:
             return Aborted(self._abort_cause)  # between two tries of the same attempt
         task, options = self.task, self.task.options
-        in_child = options.process or (self.claim.is_suspect and task.is_importable)
+        in_child = options.process or (self.lease.claim.is_suspect and task.is_importable)
         current = self._task = asyncio.current_task()
         try:
             if task.is_async and not in_child:
@@ -203,9 +213,11 @@ class Attempt:
                     self._set_timer(options.timeout_seconds, self.abort, AbortCause.TIMEOUT)
                 value = await task.attempt_async(self.job, **self.arguments)
             else:
-                value = await self._run_in_thread(self._make_call(tools, in_child), tools.threads)
+                value = await self._run_in_thread(
+                    self._make_call(resources, in_child), resources.threads
+                )
         except asyncio.CancelledError:
-            if tools.is_closing:
+            if resources.is_closing:
                 raise  # the worker itself is being torn down
             return self._ended_by(HandlerExit("the handler cancelled itself"))
         except BaseException as error:  # SystemExit and its kind would end the whole process
@@ -215,16 +227,16 @@ class Attempt:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            while not tools.is_closing and current is not None and current.cancelling():
+            while not resources.is_closing and current is not None and current.cancelling():
                 current.uncancel()  # it was meant for the handler, and that has ended
         return Returned(value)
 
     def _ended_by(self, error: Exception) -> Ending:
         return Raised(error) if self._abort_cause is None else Aborted(self._abort_cause)
 
-    def _make_call(self, tools: HandlerResources, in_child: bool) -> Interruptible:
+    def _make_call(self, resources: HandlerResources, in_child: bool) -> Interruptible:
         if in_child:
-            return ChildCall(tools.children, self.task, self.job, self.lease)
+            return ChildCall(resources.children, self.task, self.transactions, self.lease)
         return InterruptibleCall(self.task.attempt, self.job, **self.arguments)
 
     async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:

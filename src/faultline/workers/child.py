@@ -14,11 +14,17 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from faultline.errors import DatabaseUnavailable, InvalidInput, Reject, StaleLease
+from faultline.attempt_transactions import AttemptTransactions
+from faultline.errors import (
+    DatabaseUnavailable,
+    InvalidInput,
+    NotCommitted,
+    Reject,
+    StaleLease,
+)
 from faultline.handler_errors import name_of, tame, text_of, traceback_of
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
@@ -91,44 +97,38 @@ class MirroredLease:
         return 0.0 if self.is_lost else float(self._deadline.value) - steady_now()
 
 
-class ChildJob(Job):
+class ReportingTransactions(AttemptTransactions):
     """Tells the worker about each phase before entering it, so that it knows what a death may mean."""
 
     def __init__(
-        self,
-        claim: Claim,
-        lease: MirroredLease,
-        pool: Callable[[], Pool],
-        async_pool: AsyncPool | None,
-        pipe: Pipe,
+        self, claim: Claim, lease: MirroredLease, trace: AttemptTrace | None, pipe: Pipe
     ) -> None:
+        super().__init__(claim, lease, trace)
         self._pipe = pipe
-        self._has_server_failed = False
-        super().__init__(claim, lease, pool, async_pool)
 
     @property
-    def _phase(self) -> CommitPhase:
-        return self._current_phase
+    def phase(self) -> CommitPhase:
+        return self._phase
 
-    @_phase.setter
-    def _phase(self, phase: CommitPhase) -> None:
-        self._current_phase = phase
+    @phase.setter
+    def phase(self, phase: CommitPhase) -> None:
+        self._phase = phase
         if phase is not CommitPhase.UNCOMMITTED:
             self._pipe.send(phase)
 
     @property
-    def _is_blameless(self) -> bool:
-        return self._has_server_failed
+    def server_failed(self) -> bool:
+        return self._server_failed
 
-    @_is_blameless.setter
-    def _is_blameless(self, is_blameless: bool) -> None:
-        self._has_server_failed = is_blameless
-        if is_blameless:
+    @server_failed.setter
+    def server_failed(self, server_failed: bool) -> None:
+        self._server_failed = server_failed
+        if server_failed:
             self._pipe.send(ServerFailed())
 
 
-class Desk:
-    """What handlers in this process are given, made when it is first needed."""
+class ChildResources:
+    """The pool, the trace and the job of the handlers in this process, made when first needed."""
 
     def __init__(self, url: str, pipe: Pipe, deadline: Any) -> None:
         self._url = url
@@ -136,19 +136,27 @@ class Desk:
         self._deadline = deadline
         self._pool: Pool | None = None
         self._trace: AttemptTrace | None = None
-        self._job: ChildJob | None = None
+        self._transactions: AttemptTransactions | None = None  # of the last job
 
     @property
     def refusal(self) -> StaleLease | None:
         """What the database refused of the last job."""
-        return None if self._job is None else self._job._refusal
+        return None if self._transactions is None else self._transactions.refusal
+
+    @property
+    def not_committed(self) -> NotCommitted | None:
+        """The transaction of the last job that should have committed it, and did not."""
+        last = self._transactions
+        if last is None or last.phase is not CommitPhase.UNCOMMITTED:
+            return None
+        return last.not_committed
 
     def leave(self, place: Place) -> None:
         """End the sessions with a server that the worker has left. From any thread."""
         if self._pool is not None:
             self._pool.distrust()
-        if self._job is not None:
-            self._job._cut_from(place)
+        if self._transactions is not None:
+            self._transactions.sever_from(place)
 
     def trace(self, request: Request) -> None:
         """Go on with the trace of the attempt, before the handler's time begins."""
@@ -162,43 +170,47 @@ class Desk:
             self._pool.open()
         return self._pool
 
-    def job(self, request: Request, task: Task[Any, Any], async_pool: AsyncPool | None) -> ChildJob:
-        lease = MirroredLease(self._deadline, request.lease_seconds)
-        job = ChildJob(request.claim, lease, self.pool, async_pool, self._pipe)
-        job._trace = self._trace
-        self._job = job
-        job._prepare = task.prepare_transaction
-        return job
+    def job(self, request: Request, task: Task[Any, Any], async_pool: AsyncPool | None) -> Job:
+        claim, lease = request.claim, MirroredLease(self._deadline, request.lease_seconds)
+        self._transactions = ReportingTransactions(claim, lease, self._trace, self._pipe)
+        return Job(
+            claim,
+            lease,
+            self.pool,
+            async_pool,
+            transactions=self._transactions,
+            prepare=task.prepare_transaction,
+        )
 
-    async def run_async(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
+    async def run_async(self, request: Request, task: Task[Any, Any]) -> Any:
         pool = make_async_pool(self._url, max_size=2, application_name=_NAME)
         async with pool:
             job = self.job(request, task, pool)
             arguments = task.arguments(request.claim.payload_json)
-            return job, await task.attempt_async(job, **arguments)
+            return await task.attempt_async(job, **arguments)
 
-    def run(self, request: Request, task: Task[Any, Any]) -> tuple[ChildJob, Any]:
+    def run(self, request: Request, task: Task[Any, Any]) -> Any:
         if task.is_async:
             return asyncio.run(self.run_async(request, task))
         job = self.job(request, task, None)
-        return job, task.attempt(job, **task.arguments(request.claim.payload_json))
+        return task.attempt(job, **task.arguments(request.claim.payload_json))
 
 
 def main(pipe: Pipe, left_servers: Pipe, deadline: Any, url: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    desk = Desk(url, pipe, deadline)
-    threading.Thread(target=_leave_servers, args=(left_servers, desk), daemon=True).start()
+    resources = ChildResources(url, pipe, deadline)
+    threading.Thread(target=_leave_servers, args=(left_servers, resources), daemon=True).start()
     while True:
         try:
             request: Request = pipe.recv()
         except EOFError:
             flush()
             return
-        desk.trace(request)
+        resources.trace(request)
         pipe.send(Begun())
-        pipe.send(_answer(request, desk))
+        pipe.send(_answer(request, resources))
 
 
 @harmless
@@ -209,11 +221,11 @@ def _traced_as(request: Request) -> Spans | None:
     return tracing.look()
 
 
-def _leave_servers(left_servers: Pipe, desk: Desk) -> None:
+def _leave_servers(left_servers: Pipe, resources: ChildResources) -> None:
     """The handler may wait for a frozen server, so that its own thread cannot listen."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            desk.leave(left_servers.recv())
+            resources.leave(left_servers.recv())
 
 
 def _end_with_parent() -> None:
@@ -224,21 +236,21 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _answer(request: Request, desk: Desk) -> Success | Failure:
+def _answer(request: Request, resources: ChildResources) -> Success | Failure:
     try:
         task = find_task(request.module, request.qualname)
         if task is None:
             name = f"{request.module}.{request.qualname}"
             return Failure("missing", f"a new process finds no task {name}")
-        job, value = desk.run(request, task)
+        value = resources.run(request, task)
     except BaseException as error:
-        return _failure(error, tame(error), desk.refusal)
-    if (refusal := job._refusal) is not None:  # swallowed, but not forgotten
+        return _failure(error, tame(error), resources.refusal)
+    if (refusal := resources.refusal) is not None:  # the handler swallowed it
         return Failure(
             "stale", str(refusal), reason=refusal.reason, current_token=refusal.current_token
         )
-    if job._not_committed is not None and job._phase is CommitPhase.UNCOMMITTED:
-        return Failure("error", f"NotCommitted: {job._not_committed}")
+    if (lost := resources.not_committed) is not None:
+        return Failure("error", f"NotCommitted: {lost}")
     try:
         return Success(encode_json(value, what="the result"))
     except InvalidInput as error:

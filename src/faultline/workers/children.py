@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
-from faultline.job import Job
 from faultline.model import CommitPhase
 from faultline.postgres.sessions import Place
 from faultline.task import Task
@@ -145,9 +145,15 @@ class Children:
 class ChildCall:
     """One handler in a child process, run from a thread that waits for it. Ended by a kill."""
 
-    def __init__(self, children: Children, task: Task[Any, Any], job: Job, lease: Lease) -> None:
+    def __init__(
+        self,
+        children: Children,
+        task: Task[Any, Any],
+        transactions: AttemptTransactions,
+        lease: Lease,
+    ) -> None:
         self._children = children
-        self._job = job
+        self._transactions = transactions
         self._lease = lease
         self._request = _request(task, lease)
         self._lock = threading.Lock()
@@ -183,8 +189,9 @@ class ChildCall:
             else:
                 self._children.lose(child)
         if isinstance(answer, Failure) and answer.kind == "stale":
-            self._job._refusal = StaleLease(answer.reason, current_token=answer.current_token)
-            raise self._job._refusal
+            refusal = StaleLease(answer.reason, current_token=answer.current_token)
+            self._transactions.refusal = refusal
+            raise refusal
         return _unpack(answer)
 
     def _listen(self, pipe: Pipe) -> Success | Failure:
@@ -193,9 +200,9 @@ class ChildCall:
                 case Begun():
                     self.on_begin()
                 case CommitPhase():
-                    self._job._phase = message
+                    self._transactions.phase = message
                 case ServerFailed():
-                    self._job._is_blameless = True
+                    self._transactions.server_failed = True
                 case Success() | Failure():
                     return message
                 case _:

@@ -24,14 +24,14 @@ class ClaimCursor:
         self._last: dict[tuple[str, int], Claim] = {}
         self._full_look_at = 0.0
 
-    def past(self, now: float) -> str | None:
+    def resume_after(self, now: float) -> str | None:
         """For `protocol.claim`; None when it is time for a full look."""
         if not self._last or now >= self._full_look_at:
             return None
-        past: dict[str, dict[str, list[str]]] = {}
+        lanes: dict[str, dict[str, list[str]]] = {}
         for (queue, priority), claim in self._last.items():
-            past.setdefault(queue, {})[str(priority)] = [claim.due_at, claim.id]
-        return orjson.dumps(past).decode()
+            lanes.setdefault(queue, {})[str(priority)] = [claim.due_at, claim.id]
+        return orjson.dumps(lanes).decode()
 
     def advance(
         self, claims: Sequence[Claim], *, was_full: bool, began: float, ended: float

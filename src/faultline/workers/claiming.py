@@ -1,100 +1,183 @@
-"""Claims jobs for one worker, and enters the leases in its book."""
+"""The claim loop: asks PostgreSQL for jobs while slots are free, and fills the slots with them."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
+from faultline.errors import FaultlineError
 from faultline.events import Event, log
 from faultline.metrics import meter
 from faultline.model import Claim
-from faultline.postgres.reconnecting import ReconnectingSession
+from faultline.postgres.driver import DriverError
+from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.tracing import tracing
+from faultline.workers.background import BackgroundTasks
+from faultline.workers.bounded_calls import NoReply
+from faultline.workers.claim_ahead import ClaimAhead
 from faultline.workers.claim_cursor import ClaimCursor
+from faultline.workers.control_session import ControlSession
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
-from faultline.workers.takeovers import Takeovers
-from faultline.workers.unknown_tasks import UnknownTasks
+from faultline.workers.readiness import Readiness
+from faultline.workers.slots import Slots
+from faultline.workers.takeover_metrics import TakeoverMetrics
+from faultline.workers.wakeup import Wakeup
+
+_BATCH_SIZE = 500
 
 
 class Claiming:
+    """Claims jobs for one worker, enters their leases in its book and adds them to its slots."""
+
     def __init__(
         self,
         app: Faultline,
         settings: WorkerSettings,
         *,
+        control: ControlSession,
+        slots: Slots,
+        outcomes: Outcomes,
         book: LeaseBook,
         heartbeat: Heartbeat,
-        settlement: Outcomes,
-        takeovers: Takeovers,
-        unknown_tasks: UnknownTasks,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        background: BackgroundTasks,
+        wakeup: Wakeup,
+        stopping: asyncio.Event,
+        make_session: Callable[..., ReconnectingSession],
     ) -> None:
         self._app = app
         self._settings = settings
+        self._control = control
+        self._slots = slots
+        self._outcomes = outcomes
         self._book = book
         self._heartbeat = heartbeat
-        self._settlement = settlement
-        self._takeovers = takeovers
-        self._unknown_tasks = unknown_tasks
-        self._spawn = spawn
-        self._bookmark = ClaimCursor()
-        self.is_deferring = (
-            False  # jobs of unknown tasks are on their way back: claim no more of them
+        self._background = background
+        self._wakeup = wakeup
+        self._stopping = stopping
+        self._takeovers = TakeoverMetrics(make_session(purpose="takeovers"), background)
+        self._ahead = ClaimAhead(limit=settings.claim_ahead)
+        self._cursor = ClaimCursor()
+        self._is_deferring = (
+            False  # jobs of unknown tasks are being deferred: claim no more of them
         )
+        self.readiness = Readiness(heartbeat, patience_seconds=settings.lease_seconds)
 
-    async def claim(self, link: ReconnectingSession, wanted: int) -> list[Lease]:
+    async def close(self) -> None:
+        await self._takeovers.close()
+
+    async def run(self, services: Sequence[asyncio.Task[None]]) -> None:
+        """Claim until the worker is told to stop; raise the error of a service that ended."""
+        limit = self._settings.max_jobs
+        while not self._stopping.is_set():
+            for service in services:
+                if service.done():
+                    service.result()
+            self._wakeup.clear()
+            self._flush_metrics()
+            self._slots.release_overdue()
+            wanted = self._wanted()
+            if wanted > 0:
+                try:
+                    leases = await self._claim(wanted)
+                except NoReply:
+                    return
+                except (FaultlineError, DriverError) as error:
+                    if not is_transient(error):
+                        raise
+                    await self._control.pause(error, stop=self._stopping)
+                    continue
+                self._slots.add(leases)
+                if len(leases) == wanted:
+                    continue
+                self._flush_metrics()
+            if limit and self._slots.started >= limit and not self._slots.running:
+                return
+            poll_seconds = self._settings.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spread
+            await self._wakeup.wait(poll_seconds)
+
+    def _wanted(self) -> int:
+        """How many jobs to claim now: for the free slots, and for those that will soon be free."""
+        settings, slots = self._settings, self._slots
+        if self._is_deferring:
+            return 0  # the next claim could be of the same unknown tasks
+        if self._outcomes.pending_commits > 2 * settings.commit_batch:
+            return 0  # the database is slower than the handlers: do not collect more leases
+        ahead = self._ahead.jobs(steady_now(), ended=slots.ended)
+        waiting = slots.waiting
+        if waiting > ahead // 2:
+            return 0  # enough for now; a larger claim costs each job less
+        wanted = slots.free + ahead - waiting
+        if settings.max_jobs:
+            wanted = min(wanted, settings.max_jobs - slots.started - waiting)
+        return min(wanted, _BATCH_SIZE)
+
+    async def _claim(self, wanted: int) -> list[Lease]:
+        is_answered = False
+        self.readiness.claim_begins()
+        try:
+            leases = await self._claim_batch(wanted)
+            is_answered = True
+        finally:
+            self.readiness.claim_ends(is_answered=is_answered)
+        return leases
+
+    async def _claim_batch(self, wanted: int) -> list[Lease]:
         """The claimed jobs that this worker can run. The others are deferred in the background."""
-        settings = self._settings
+        settings, unknown_tasks = self._settings, self._outcomes.unknown_tasks
         sent_at = steady_now()
         spans = tracing.look()
         began_ns = 0 if spans is None else time.time_ns()
-        past = self._bookmark.past(sent_at)
+        resume_after = self._cursor.resume_after(sent_at)
         statement = protocol.claim(
             settings.worker_id,
             settings.queues,
             batch_size=wanted,
             lease_seconds=settings.lease_seconds,
-            past=past,
-            tasks=self._unknown_tasks.runnable(self._app.tasks, sent_at),
+            resume_after=resume_after,
+            tasks=unknown_tasks.runnable(self._app.tasks, sent_at),
         )
-        claims = await link.run(statement)
+        claims = await self._control.run(statement)
         answered_at = steady_now()
-        self._bookmark.advance(
+        self._cursor.advance(
             claims,
-            was_full=past is None or len(claims) < wanted,
+            was_full=resume_after is None or len(claims) < wanted,
             began=sent_at,
             ended=answered_at,
         )
         meter.current.claimed(claims, answered_at - sent_at)
         if meter.current.is_on:
-            self._takeovers.look_among(claims)
-        leases = [self._take(claim, sent_at) for claim in claims]
+            self._takeovers.count(claims)
+        leases = [self._hold(claim, sent_at) for claim in claims]
         if spans is not None and claims:
             traces = spans.claimed(claims, settings.worker_id, began_ns) or ()
             for lease, trace in zip(leases, traces, strict=False):
                 lease.trace = trace
+        return self._defer_unknown(leases)
+
+    def _defer_unknown(self, leases: list[Lease]) -> list[Lease]:
         known = self._app.tasks
         unknown = [lease for lease in leases if lease.claim.task not in known]
-        if unknown:
-            self.is_deferring = True
-            self._spawn(self._defer(unknown))
-            leases = [lease for lease in leases if lease.claim.task in known]
-        return leases
+        if not unknown:
+            return leases
+        self._is_deferring = True
+        self._background.spawn(self._defer(unknown))
+        return [lease for lease in leases if lease.claim.task in known]
 
     async def _defer(self, leases: list[Lease]) -> None:
         try:
-            await self._settlement.defer(leases)
+            await self._outcomes.defer(leases)
         finally:
-            self.is_deferring = False
+            self._is_deferring = False
 
-    def _take(self, claim: Claim, sent_at: float) -> Lease:
+    def _hold(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)
         lease = Lease(claim, sent_at=sent_at, lease_seconds=self._settings.lease_seconds)
         own = None if task is None else task.options.lease_seconds
@@ -105,5 +188,8 @@ class Claiming:
         if lease.lease_seconds != self._settings.lease_seconds:
             self._heartbeat.beat_now()
         if log.is_verbose:
-            self._settlement.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
+            self._outcomes.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
         return lease
+
+    def _flush_metrics(self) -> None:
+        meter.current.flush(steady_now(), running=self._slots.running)

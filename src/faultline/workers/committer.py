@@ -23,6 +23,7 @@ from faultline.statements.protocol import CommitVerdict
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 from faultline.workers.leases import Lease
+from faultline.workers.wakeup import Wakeup
 
 _LOCKED_PAUSE_SECONDS = 0.02
 # After which, and then every so often, the entry's owner is asked whether to wait for its row any longer.
@@ -42,12 +43,10 @@ class Entry(NamedTuple):
 
 
 class Committer:
-    def __init__(
-        self, link: ReconnectingSession, *, batch_size: int, on_flushed: Callable[[], None]
-    ) -> None:
-        self._link = link
+    def __init__(self, session: ReconnectingSession, *, batch_size: int, wakeup: Wakeup) -> None:
+        self._session = session
         self._batch_size = batch_size
-        self._on_flushed = on_flushed
+        self._wakeup = wakeup
         self._waiting: deque[Entry] = deque()
         self._look_at: dict[Lease, float] = {}  # of entries whose row is locked
         self._in_flight = 0
@@ -69,7 +68,7 @@ class Committer:
         await self._idle.wait()
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._session.close()
 
     async def run(self) -> None:
         while True:
@@ -82,7 +81,7 @@ class Committer:
                 locked = await self._still_waiting(batch, await self._commit(batch))
                 self._in_flight = 0
                 if len(locked) < len(batch):
-                    self._on_flushed()
+                    self._wakeup.set()
                 if locked:
                     self._waiting.extend(locked)  # behind the others: they can be committed
                     await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
@@ -115,13 +114,13 @@ class Committer:
             )
             try:
                 sent_at = steady_now()
-                verdicts = await self._link.run(statement)
+                verdicts = await self._session.run(statement)
                 meter.current.committed(steady_now() - sent_at)
                 break
             except (DriverError, FaultlineError) as error:
                 raise_if_cancelled(error)
                 if is_transient(error):
-                    await self._link.pause(error)
+                    await self._session.pause(error)
                 elif len(batch) > 1:  # one of them is to blame: let it stand alone
                     return [late for entry in batch for late in await self._commit([entry])]
                 else:

@@ -56,7 +56,7 @@ class Heartbeat:
         self._book = book
         self._on_drain = on_drain
         self._may_renew = may_renew
-        self._errands: deque[Callable[[Connection], None]] = deque()
+        self._calls: deque[Callable[[Connection], None]] = deque()
         self._is_drain_heard = False
         self.due_at: float | None = None  # None while it talks to the database
         self.answered_at: float | None = None  # the last time that all of it was
@@ -95,12 +95,12 @@ class Heartbeat:
         """Renew at once, for a lease that is not of the usual length, or to hear what is new."""
         self._wake.set()
 
-    def ask(self, errand: Callable[[Connection], None]) -> None:
-        """Have this done with the heartbeat's session, in its thread, at once. From any thread.
+    def run_soon(self, call: Callable[[Connection], None]) -> None:
+        """Run a call at once in the heartbeat's thread, on its session. May be called from any thread.
 
-        It is done again when the connection breaks meanwhile.
+        The call is repeated if the connection breaks meanwhile.
         """
-        self._errands.append(errand)
+        self._calls.append(call)
         self._wake.set()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
@@ -149,7 +149,7 @@ class Heartbeat:
     def _beat(self) -> None:
         conn = self._connection()
         sent_at, renewed = steady_now(), 0
-        self._run_errands(conn)
+        self._run_calls(conn)
         held = [lease for lease in self._book if self._may_renew(lease)]
         leases = sorted(held, key=attrgetter("lease_seconds"))
         if not leases:
@@ -165,14 +165,14 @@ class Heartbeat:
             next_in=self._settings.heartbeat_seconds,
         )
 
-    def _run_errands(self, conn: Connection) -> None:
-        while self._errands:
-            errand = self._errands.popleft()
+    def _run_calls(self, conn: Connection) -> None:
+        while self._calls:
+            call = self._calls.popleft()
             try:
-                errand(conn)
+                call(conn)
             except (FaultlineError, DriverError) as error:
                 if conn.closed:
-                    self._errands.appendleft(errand)
+                    self._calls.appendleft(call)
                     raise
                 said = " ".join(str(error).split())
                 emit(Event.DEGRADED, reason=f"the heartbeat could not report: {said}")

@@ -12,6 +12,8 @@ from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, run_async
 from faultline.statements.protocol import CHANNEL
 from faultline.statements.session_settings import Session
 from faultline.statements.workers import call_of, is_drain_requested
+from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.wakeup import Wakeup
 
 # Between two questions whether the server is still there, and still the primary: a notification is
 # never sent on a standby, and a frozen server sends nothing.
@@ -23,43 +25,43 @@ class Listener:
 
     def __init__(
         self,
-        make_link: Callable[..., ReconnectingSession],
+        make_session: Callable[..., ReconnectingSession],
         queues: Collection[str],
         worker_id: str,
         *,
-        wake: Callable[[], None],
-        called: Callable[[], None],
+        wakeup: Wakeup,
+        heartbeat: Heartbeat,
     ) -> None:
-        self._link = make_link("listener", on_connect=self._listen)
+        self._session = make_session(purpose="listener", on_connect=self._listen)
         self._queues = frozenset(queues)
         self._worker_id = worker_id
         self._call = call_of(worker_id)
-        self._wake = wake
-        self._called = called
+        self._wakeup = wakeup
+        self._heartbeat = heartbeat
         self._is_deaf = False
 
     async def run(self) -> None:
         while True:
             try:
-                conn = await self._link.connection()
-                self._link.answered()
+                conn = await self._session.connection()
+                self._session.answered()
                 if self._is_deaf:
                     break
                 async for notification in conn.notifies(timeout=_ROUND_SECONDS):
                     if notification.payload in self._queues:
-                        self._wake()
+                        self._wakeup.set()
                     elif notification.payload == self._call:
-                        self._called()
+                        self._heartbeat.beat_now()
                 if await run_async(conn, IN_RECOVERY):
                     raise DatabaseUnavailable("the server was demoted: it is a standby now")
             except (FaultlineError, DriverError) as error:
                 raise_if_cancelled(error)
                 if not is_transient(error):
                     raise
-                await self._link.drop()
-                await self._link.pause(error)
+                await self._session.drop()
+                await self._session.pause(error)
         # Of no use any more, and in a pooler's session mode it would keep a connection of the server's.
-        await self._link.close()
+        await self._session.close()
 
     async def _listen(self, conn: AsyncConnection, session: Session) -> None:
         if session.is_pooled:
@@ -67,9 +69,9 @@ class Listener:
             emit(Event.DEGRADED, reason="a pooler is in between: polling instead of LISTEN")
             return
         await conn.execute(f"LISTEN {CHANNEL}")
-        self._wake()  # whatever was notified while nobody listened
+        self._wakeup.set()  # whatever was notified while nobody listened
         if await run_async(conn, is_drain_requested(self._worker_id)):
-            self._called()
+            self._heartbeat.beat_now()
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._session.close()

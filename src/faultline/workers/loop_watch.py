@@ -26,7 +26,8 @@ from faultline.events import Event, emit
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.sessions import Connection, run
-from faultline.statements import protocol, statement, workers
+from faultline.statements import protocol, workers
+from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers import stacks
 from faultline.workers.attempt import AbortCause, Attempt
@@ -37,7 +38,7 @@ from faultline.workers.stacks import Stack
 _LONGEST_LOOK_SECONDS = 0.5
 # A loop that stands still for so long when the time to drain is over counts as blocked.
 _STOP_SECONDS = 1.0
-_SETTLE_SECONDS = 2.0
+_WRITE_SECONDS = 2.0
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
 
 
@@ -53,9 +54,8 @@ class LoopWatch:
     def __init__(
         self,
         settings: WorkerSettings,
-        *,
         book: LeaseBook,
-        attempts: Callable[[], Collection[Attempt]],
+        attempts: Collection[Attempt],
         retry_seconds: Callable[[Claim], float],
         end_process: Callable[[], object] | None = None,
     ) -> None:
@@ -142,20 +142,20 @@ class LoopWatch:
             stack=None if stack is None else stack.text,
             released=len(withdrawn),
         )
-        self._ask(lambda conn: self._release(conn, withdrawn))
-        self._ask(self._report)
+        self._run_in_heartbeat(lambda conn: self._release(conn, withdrawn))
+        self._run_in_heartbeat(self._report)
 
     def _resumed(self, now: float) -> None:
         blockage, self._blockage = self._blockage, None
         if blockage is not None:
             seconds = round(now - blockage.since, 3)
             emit(Event.LOOP_RESUMED, worker=self._settings.worker_id, blocked_seconds=seconds)
-            self._ask(self._report)
+            self._run_in_heartbeat(self._report)
 
     def _blocking_attempt(self) -> Attempt | None:
         with contextlib.suppress(RuntimeError):  # the set changed while it was read: the loop turns
             current = asyncio.current_task(self._loop)
-            for attempt in self._attempts():
+            for attempt in self._attempts:
                 if current is not None and attempt.handler_task is current:
                     return attempt
         return None
@@ -163,7 +163,7 @@ class LoopWatch:
     def _time_out(self, blockage: Blockage, now: float) -> None:
         """What the loop's own timers would do. A handler in a thread can be ended from here."""
         try:
-            due = [each for each in tuple(self._attempts()) if each.is_overdue(now)]
+            due = [each for each in tuple(self._attempts) if each.is_overdue(now)]
         except RuntimeError:  # the set changed while it was read: the loop turns
             return
         for attempt in due:
@@ -185,16 +185,18 @@ class LoopWatch:
             frame=None if stack is None else stack.frame,
             stack=None if stack is None else stack.text,
         )
-        is_settled = threading.Event()
-        self._ask(lambda conn: self._settle(conn, timed_out, stack, is_settled))
-        is_settled.wait(_SETTLE_SECONDS)
+        is_written = threading.Event()
+        self._run_in_heartbeat(
+            lambda conn: self._write_outcomes(conn, timed_out, stack, is_written)
+        )
+        is_written.wait(_WRITE_SECONDS)
         self._end_process()
 
     # ── in the heartbeat's thread, which has a session ───────────────────────────────────────────
 
-    def _ask(self, errand: Callable[[Connection], None]) -> None:
+    def _run_in_heartbeat(self, call: Callable[[Connection], None]) -> None:
         if self._heartbeat is not None:
-            self._heartbeat.ask(errand)
+            self._heartbeat.run_soon(call)
 
     def _release(self, conn: Connection, leases: Collection[Lease]) -> None:
         for lease in leases:
@@ -222,18 +224,18 @@ class LoopWatch:
             )
         run(conn, statement)
 
-    def _settle(
+    def _write_outcomes(
         self,
         conn: Connection,
         timed_out: Attempt | None,
         stack: Stack | None,
-        is_settled: threading.Event,
+        is_written: threading.Event,
     ) -> None:
         """Fail the attempt that timed out, and release those that only waited for the loop.
 
         What a handler in a thread has is left to recovery: it still runs.
         """
-        give_up_at = steady_now() + _SETTLE_SECONDS
+        give_up_at = steady_now() + _WRITE_SECONDS
         for lease in self._book:
             if steady_now() > give_up_at:
                 break
@@ -247,10 +249,10 @@ class LoopWatch:
                 _persist(conn, statement)
             elif lease.needs_loop:
                 self._release(conn, [lease])
-        is_settled.set()
+        is_written.set()
 
 
-def _persist(conn: Connection, statement: statement.Statement[Any]) -> bool:
+def _persist(conn: Connection, statement: Statement[Any]) -> bool:
     """Whether it was done. A row that is locked, or a lease that was lost, is left to recovery."""
     try:
         with conn.transaction():

@@ -21,9 +21,11 @@ from faultline.statements.protocol import CommitVerdict, FailVerdict
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
+from faultline.workers.background import BackgroundTasks
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.unknown_tasks import UnknownTasks
+from faultline.workers.wakeup import Wakeup
 
 T = TypeVar("T")
 
@@ -35,22 +37,29 @@ class Outcomes:
         *,
         book: LeaseBook,
         committer: Committer,
-        make_link: Callable[..., ReconnectingSession],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        make_session: Callable[..., ReconnectingSession],
+        background: BackgroundTasks,
         retry_seconds: Callable[[Claim], float],
-        wake_in: Callable[[float], None],
-        unknown_tasks: UnknownTasks | None = None,
+        wakeup: Wakeup,
     ) -> None:
         self._worker_id = worker_id
         self._book = book
         self._committer = committer
-        self._make_link = make_link
-        self._spawn = spawn
+        self._make_session = make_session
+        self._background = background
         self._retry_seconds = retry_seconds
-        self._wake_in = wake_in
-        self._unknown_tasks = unknown_tasks or UnknownTasks()
+        self._wakeup = wakeup
+        self.unknown_tasks = UnknownTasks()
         # Everything that is not the happy path. One job's locked row must not hold up the others'.
-        self._slow_path = make_link("desk", on_connect=_be_impatient)
+        self._slow_path = make_session(purpose="outcomes", on_connect=_limit_lock_waits)
+
+    @property
+    def pending_commits(self) -> int:
+        return self._committer.pending
+
+    async def commits_written(self) -> None:
+        """Wait until every result has its verdict."""
+        await self._committer.drained()
 
     async def close(self) -> None:
         await self._slow_path.close()
@@ -80,10 +89,10 @@ class Outcomes:
 
     def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
         if isinstance(verdict, Exception):
-            self._spawn(self._later(lease, self.fail(lease, verdict)))
+            self._background.spawn(self._later(lease, self.fail(lease, verdict)))
         elif verdict.outcome is CommitOutcome.STALE:
             error = StaleLease(verdict.reason or "unknown", current_token=verdict.current_token)
-            self._spawn(self._later(lease, self.stale(lease, error)))
+            self._background.spawn(self._later(lease, self.stale(lease, error)))
         else:
             self.committed(lease)
 
@@ -143,20 +152,20 @@ class Outcomes:
             self.committed(lease)
             return
         # Of its own: it may have to wait for the row.
-        link = self._make_link("resolve", on_connect=_be_impatient)
+        session = self._make_session(purpose="resolve", on_connect=_limit_lock_waits)
         cause = error or NotCommitted("the handler rolled back the transaction that it had fenced")
         try:
             if is_charged:
-                await self._fail(lease, cause, reason=None, link=link)
+                await self._fail(lease, cause, reason=None, session=session)
             else:
-                await self._release_after_outage(lease, cause, link=link)
+                await self._release_after_outage(lease, cause, session=session)
         except StaleLease as stale:
-            if await self._persist(link, in_ledger, lease):
+            if await self._persist(session, in_ledger, lease):
                 self.committed(lease)
             else:
                 await self.stale(lease, stale)
         finally:
-            await link.close()
+            await session.close()
 
     # ── anything else ────────────────────────────────────────────────────────────────────────────
 
@@ -164,12 +173,12 @@ class Outcomes:
         """Record the failure; the job runs again later unless it is out of attempts, or `reason` says
         that trying again is of no use."""
         try:
-            await self._fail(lease, error, reason=reason, link=self._slow_path)
+            await self._fail(lease, error, reason=reason, session=self._slow_path)
         except StaleLease as stale:
             await self.stale(lease, stale)
 
     async def _fail(
-        self, lease: Lease, error: Exception, *, reason: str | None, link: ReconnectingSession
+        self, lease: Lease, error: Exception, *, reason: str | None, session: ReconnectingSession
     ) -> None:
         if lease.trace is not None:
             lease.trace.failed(error)
@@ -177,7 +186,7 @@ class Outcomes:
         statement = protocol.fail(
             lease.claim, error=describe(error), retry_seconds=delay, reason=reason
         )
-        verdict = await self._persist(link, statement, lease)
+        verdict = await self._persist(session, statement, lease)
         if verdict is not None:
             self._say_failed(lease, error, verdict, delay)
         self.finish(lease, exit_reason="failed")
@@ -191,7 +200,7 @@ class Outcomes:
             self.say(
                 Event.JOB_RETRY_SCHEDULED, lease, error=summary(error), retry_in_seconds=seconds
             )
-            self._wake_in(delay)
+            self._wakeup.set_in(delay)
         else:
             meter.current.failed(lease.claim.queue, verdict.failed_reason)
             self.say(Event.JOB_DEAD, lease, error=summary(error), reason=verdict.failed_reason)
@@ -202,29 +211,29 @@ class Outcomes:
             self.finish(lease, exit_reason="released")
             return
         try:
-            await self._release(lease, link=self._slow_path)
+            await self._release(lease, session=self._slow_path)
         except StaleLease as stale:
             await self.stale(lease, stale)
 
-    async def _release(self, lease: Lease, *, link: ReconnectingSession) -> None:
-        if await self._persist(link, protocol.release(lease.claim), lease):
+    async def _release(self, lease: Lease, *, session: ReconnectingSession) -> None:
+        if await self._persist(session, protocol.release(lease.claim), lease):
             self.say(Event.JOB_RELEASED, lease)
         self.finish(lease, exit_reason="released")
 
     async def release_after_outage(self, lease: Lease, error: Exception) -> None:
         """Release a job whose server failed; charge it if that happened too often."""
         try:
-            await self._release_after_outage(lease, error, link=self._slow_path)
+            await self._release_after_outage(lease, error, session=self._slow_path)
         except StaleLease as stale:
             await self.stale(lease, stale)
 
     async def _release_after_outage(
-        self, lease: Lease, error: Exception, *, link: ReconnectingSession
+        self, lease: Lease, error: Exception, *, session: ReconnectingSession
     ) -> None:
         statement = protocol.release_after_outage(lease.claim, error=describe(error))
-        is_released = await self._persist(link, statement, lease)
+        is_released = await self._persist(session, statement, lease)
         if is_released is False:
-            await self._fail(lease, error, reason=None, link=link)
+            await self._fail(lease, error, reason=None, session=session)
             return
         if is_released:
             self.say(Event.JOB_RELEASED, lease, error=summary(error))
@@ -232,7 +241,7 @@ class Outcomes:
 
     def task_is_missing(self, task: str) -> None:
         """A child process did not find it: its code is newer, or older, than this worker's."""
-        self._unknown_tasks.missing(task, steady_now())
+        self.unknown_tasks.missing(task, steady_now())
 
     async def defer(self, leases: Sequence[Lease]) -> None:
         """Give back jobs whose task this worker does not know, in one round trip for each task."""
@@ -249,7 +258,7 @@ class Outcomes:
 
     async def _defer(self, task: str, leases: list[Lease]) -> None:
         now = steady_now()
-        delay = self._unknown_tasks.delay_seconds(task, now)
+        delay = self.unknown_tasks.delay_seconds(task, now)
         reason = f"worker {self._worker_id} does not know task {task}"
         statement = protocol.defer_many(
             [lease.claim for lease in leases], retry_seconds=delay, reason=reason
@@ -257,7 +266,7 @@ class Outcomes:
         deferred = await self._persist(self._slow_path, statement, leases[0])
         for queue, number in Counter(lease.claim.queue for lease in leases).items():
             meter.current.deferred(queue, number)
-        if told := self._unknown_tasks.to_say(task, len(deferred or leases), now):
+        if told := self.unknown_tasks.to_say(task, len(deferred or leases), now):
             emit(
                 Event.JOBS_DEFERRED,
                 task=task,
@@ -323,7 +332,7 @@ class Outcomes:
     # ── shared by all ends ───────────────────────────────────────────────────────────────────────
 
     async def _persist(
-        self, link: ReconnectingSession, statement: Statement[T], lease: Lease
+        self, session: ReconnectingSession, statement: Statement[T], lease: Lease
     ) -> T | None:
         """Run it, through outages as long as a lease may last; None when it turns out that an earlier
         try, whose answer was lost, had done it, when the database stays away, or when a prepared
@@ -332,7 +341,7 @@ class Outcomes:
         tried_before = False
         while True:
             try:
-                return await link.run(statement)
+                return await session.run(statement)
             except StaleLease as stale:
                 if tried_before and stale.reason == StaleReason.NOT_RUNNING:
                     return None
@@ -344,7 +353,7 @@ class Outcomes:
                     return None
                 tried_before = True
                 if not isinstance(error, LockNotAvailable):
-                    await link.pause(error)
+                    await session.pause(error)
                 elif await self._is_held_by_prepared(lease):
                     return None
 
@@ -385,6 +394,6 @@ class Outcomes:
             lease.trace.note(event, fields)
 
 
-async def _be_impatient(conn: AsyncConnection, session: Session) -> None:
+async def _limit_lock_waits(conn: AsyncConnection, session: Session) -> None:
     if not session.is_pooled:
         await conn.execute("SET lock_timeout = '1s'")

@@ -30,12 +30,12 @@ class Registration:
     """Renewed by every new connection of the worker's control session."""
 
     def __init__(
-        self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, talks: BoundedCalls
+        self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, calls: BoundedCalls
     ) -> None:
         self._settings = settings
         self._book = book
         self._heartbeat = heartbeat
-        self._talks = talks
+        self._calls = calls
 
     async def renew(self, conn: AsyncConnection, session: Session) -> None:
         settings = self._settings
@@ -95,17 +95,17 @@ class Registration:
                 reason=f"{' and '.join(weak)} off: a crash of the server may lose committed jobs",
             )
 
-    async def mark_draining(self, link: ReconnectingSession) -> None:
-        """Also registers anew where the link is: what an unanswered claim has taken is handed back."""
-        await self._if_possible(link, workers.drain_worker(self._settings.worker_id))
+    async def mark_draining(self, session: ReconnectingSession) -> None:
+        """Also registers anew where the session leads: what an unanswered claim has taken is handed back."""
+        await self._if_possible(session, workers.drain_worker(self._settings.worker_id))
 
-    async def remove(self, link: ReconnectingSession) -> None:
-        await self._if_possible(link, workers.deregister_worker(self._settings.worker_id))
+    async def remove(self, session: ReconnectingSession) -> None:
+        await self._if_possible(session, workers.deregister_worker(self._settings.worker_id))
 
-    async def _if_possible(self, link: ReconnectingSession, statement: Statement[None]) -> None:
+    async def _if_possible(self, session: ReconnectingSession, statement: Statement[None]) -> None:
         """Nice to have: with the database away, the reconciler will find out by itself."""
         try:
-            await self._talks.within(_GOODBYE_SECONDS, link.run(statement))
+            await self._calls.within(_GOODBYE_SECONDS, session.run(statement))
         except (FaultlineError, DriverError) as error:
             if not is_transient(error):
                 raise

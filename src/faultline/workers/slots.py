@@ -1,45 +1,44 @@
-"""What a worker has in its hands: jobs that wait for a slot, jobs that run, and ends being written down."""
+"""Execution slots of one worker: leases that wait for a slot, and attempts that run in one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from faultline.metrics import meter
 from faultline.steady import steady_now
+from faultline.workers.background import BackgroundTasks, report_error
+from faultline.workers.execution import Execution
 from faultline.workers.leases import Lease
+from faultline.workers.outcomes import Outcomes
+from faultline.workers.wakeup import Wakeup
 
-Work = Callable[[Lease], Coroutine[Any, Any, None]]
-
-# What was claimed ahead and has not been started by then is handed back, for others to run.
-_PATIENCE_SECONDS = 0.5
+# A lease that was claimed ahead and has waited this long is released, so that idle workers can claim it.
+_MAX_WAIT_SECONDS = 0.5
 
 
 class Slots:
-    """`run` makes an attempt of a lease and `release` hands it back; `on_ended` is told of each attempt's
-    end, and `wake` of everything that ends."""
+    """Runs at most `limit` attempts at once and buffers leases that were claimed ahead."""
 
     def __init__(
         self,
-        slots: int,
-        *,
-        run: Work,
-        release: Work,
-        on_ended: Callable[[], None],
-        wake: Callable[[], None],
+        limit: int,
+        execution: Execution,
+        outcomes: Outcomes,
+        background: BackgroundTasks,
+        wakeup: Wakeup,
     ) -> None:
-        self._slots = slots
-        self._run = run
-        self._release = release
-        self._on_ended = on_ended
-        self._wake = wake
-        self._backlog: deque[Lease] = deque()  # claimed ahead, waiting for a slot
+        self._limit = limit
+        self._execution = execution
+        self._outcomes = outcomes
+        self._background = background
+        self._wakeup = wakeup
+        self._buffered: deque[Lease] = deque()
         self._running: set[asyncio.Task[None]] = set()
-        self._chores: set[asyncio.Task[None]] = set()  # ends that are being written down
-        self.are_closed = False
-        self.started = 0
+        self._is_closed = False
+        self.started = 0  # attempts since the worker began
+        self.ended = 0
 
     @property
     def running(self) -> int:
@@ -47,77 +46,65 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        return len(self._backlog)
+        return len(self._buffered)
 
-    def take(self, leases: Sequence[Lease]) -> None:
-        """Start them as slots are free, or hand them back if they came too late."""
-        self._backlog.extend(leases)
-        if self.are_closed:
-            self.hand_back()
-        self._fill_slots()
+    @property
+    def free(self) -> int:
+        return self._limit - len(self._running)
+
+    def add(self, leases: Sequence[Lease]) -> None:
+        """Start attempts while slots are free; release the leases if the worker is stopping."""
+        self._buffered.extend(leases)
+        if self._is_closed:
+            self._release_buffered()
+        self._fill()
 
     def close(self) -> None:
-        """Nothing is started from now on, and what waits is handed back."""
-        self.are_closed = True
-        self.hand_back()
+        """Start nothing from now on, and release the buffered leases."""
+        self._is_closed = True
+        self._release_buffered()
 
-    def hand_back_overdue(self) -> None:
-        """The jobs have become slower than those before them: another worker may be free."""
-        if self._backlog and steady_now() > self._backlog[0].taken_at + _PATIENCE_SECONDS:
-            self.hand_back()
+    def release_overdue(self) -> None:
+        """Release buffered leases that waited too long: attempts have become slower than before."""
+        if self._buffered and steady_now() > self._buffered[0].taken_at + _MAX_WAIT_SECONDS:
+            self._release_buffered()
 
-    def hand_back(self) -> None:
-        while self._backlog:
-            self.do(self._release(self._backlog.popleft()))
-
-    def do(self, chore: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(chore)
-        self._chores.add(task)
-        task.add_done_callback(self._done)
-
-    async def finish(self, timeout_seconds: float, *, unless: asyncio.Event | None = None) -> None:
-        """Wait until nothing is under way any more, or the time is up, or `unless` is set."""
+    async def wait_idle(
+        self, timeout_seconds: float, *, unless: asyncio.Event | None = None
+    ) -> None:
+        """Wait for the attempts and the background tasks, up to the timeout or until `unless` is set."""
         interruption = asyncio.create_task((unless or asyncio.Event()).wait())
         deadline = steady_now() + timeout_seconds
         while (left := deadline - steady_now()) > 0 and not interruption.done():
-            under_way = self._running | self._chores
-            if not under_way:
+            pending = self._running | self._background.pending
+            if not pending:
                 break
             meter.current.flush(steady_now(), running=self.running)
             await asyncio.wait(
-                {*under_way, interruption}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                {*pending, interruption}, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
         interruption.cancel()
 
-    def drop(self) -> None:
-        """End whatever is still under way."""
-        for task in (*self._running, *self._chores):
+    def cancel_all(self) -> None:
+        for task in (*self._running, *self._background.pending):
             task.cancel()
 
-    def _fill_slots(self) -> None:
-        backlog, running, slots = self._backlog, self._running, self._slots
-        while backlog and len(running) < slots:
+    def _release_buffered(self) -> None:
+        while self._buffered:
+            self._background.spawn(self._outcomes.release(self._buffered.popleft()))
+
+    def _fill(self) -> None:
+        buffered, running, limit = self._buffered, self._running, self._limit
+        while buffered and len(running) < limit:
             self.started += 1
-            task = asyncio.create_task(self._run(backlog.popleft()))
+            task = asyncio.create_task(self._execution.run(buffered.popleft()))
             running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._attempt_ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _attempt_ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._on_ended()
-        if self._backlog:
-            self._fill_slots()
-        self._wake()
-        _see(task)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._chores.discard(task)
-        self._wake()
-        _see(task)
-
-
-def _see(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        asyncio.get_running_loop().call_exception_handler(
-            {"message": "an attempt ended in an error of the worker's own", "exception": error}
-        )
+        self.ended += 1
+        if self._buffered:
+            self._fill()
+        self._wakeup.set()
+        report_error(task)

@@ -14,7 +14,7 @@ from faultline.events import Event, emit
 from faultline.health.report import Child
 from faultline.postgres.reconnecting import Backoff
 from faultline.steady import steady_now
-from faultline.workers.roster import Roster
+from faultline.workers.supervisor_health import Roster
 
 # How a supervised worker says that an operator asked it to leave: it is not to be started again. The
 # second one left a handler behind that could not be ended.

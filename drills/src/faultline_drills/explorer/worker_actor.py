@@ -7,28 +7,34 @@ them wait for an event loop: each round trip blocks the actor's thread.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import psycopg
 
+from faultline.attempt_transactions import AttemptTransactions
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.job import Job
 from faultline.model import Claim
 from faultline.postgres.errors import is_connection_lost
+from faultline.postgres.outage import Outage
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.attempt import Attempt, Raised, Returned
+from faultline.workers.background import BackgroundTasks
 from faultline.workers.committer import Committer
 from faultline.workers.execution import Execution
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.server_failure import ServerFailure
+from faultline.workers.wakeup import Wakeup
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
 from faultline_drills.recording.history import Phase, Verb
@@ -97,6 +103,25 @@ class _RecordingOutcomes(Outcomes):
         super().finish(lease, exit_reason=exit_reason)
 
 
+class _NoWakeup(Wakeup):
+    """No claim loop waits here: the program says when an actor claims."""
+
+    def set_in(self, seconds: float) -> None:
+        pass
+
+
+class _RunAtOnce(BackgroundTasks):
+    """Runs a background task in the actor's thread instead of beside it."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        run_to_completion(coroutine)
+
+
+class _Held(NamedTuple):
+    lease: Lease
+    transactions: AttemptTransactions
+
+
 class WorkerActor:
     def __init__(
         self, execution: ProgramExecution, name: str, actions: Callable[[WorkerActor], None]
@@ -104,23 +129,31 @@ class WorkerActor:
         self.name = name
         self.execution = execution
         self.book = LeaseBook()
+        self._held: dict[Job, _Held] = {}
         self._permit = execution.add(name, lambda: actions(self))
         self._session = execution.session(name)
         self._committer = Committer(
-            self._open_session("committer"), batch_size=100, on_flushed=lambda: None
+            self._open_session("committer"), batch_size=100, wakeup=_NoWakeup()
         )
         self._outcomes = _RecordingOutcomes(
             name,
             book=self.book,
             committer=self._committer,
-            make_link=self._open_session,
-            spawn=run_to_completion,
+            make_session=self._open_session,
+            background=_RunAtOnce(_NoWakeup()),
             retry_seconds=lambda claim: 0.0,
-            wake_in=lambda seconds: None,
+            wakeup=_NoWakeup(),
         )
         unused = cast(Any, None)
         self._execution = Execution(
-            unused, self._outcomes, unused, self_fencing=False, spawn=run_to_completion
+            unused,
+            self._outcomes,
+            unused,
+            attempts=set(),
+            background=_RunAtOnce(_NoWakeup()),
+            stopping=asyncio.Event(),
+            server_failure=ServerFailure(Outage()),
+            self_fencing=False,
         )
 
     def _open_session(self, purpose: str, **_: Any) -> ReconnectingSession:
@@ -158,7 +191,10 @@ class WorkerActor:
         lease = Lease(claim, sent_at=steady_now(), lease_seconds=LEASE_SECONDS)
         self.book.add(lease)
         self._permit.token = claim.fencing_token
-        return Job(claim, lease, self._pool, None)
+        transactions = AttemptTransactions(claim, lease)
+        job = Job(claim, lease, self._pool, None, transactions=transactions)
+        self._held[job] = _Held(lease, transactions)
+        return job
 
     def _pool(self) -> Any:
         return SteppedSessionPool(self._session)
@@ -175,7 +211,7 @@ class WorkerActor:
         for job in jobs:
             attempt = self._attempt_of(job, handler)
             ending = run_to_completion(self._execution._run_handler(attempt))
-            run_to_completion(self._execution._settle(attempt, ending))
+            run_to_completion(self._execution._write_outcome(attempt, ending))
         self._flush()
         for job, number in numbers.items():
             self._end(job, number)
@@ -189,7 +225,14 @@ class WorkerActor:
             except (SimulatedFailure, FaultlineError, psycopg.OperationalError) as error:
                 return Raised(error)  # any other error is a bug of the explorer
 
-        parts = SimpleNamespace(job=job, claim=job._claim, lease=job._lease, run=run_handler)
+        held = self._held[job]
+        parts = SimpleNamespace(
+            job=job,
+            claim=held.lease.claim,
+            lease=held.lease,
+            transactions=held.transactions,
+            run=run_handler,
+        )
         return cast(Attempt, parts)
 
     def _flush(self) -> None:
@@ -204,12 +247,12 @@ class WorkerActor:
 
     def fail(self, job: Job, error: Exception) -> None:
         number = self._begin(job)
-        run_to_completion(self._outcomes.fail(cast(Lease, job._lease), error))
+        run_to_completion(self._outcomes.fail(self._held[job].lease, error))
         self._end(job, number)
 
     def release(self, job: Job) -> None:
         number = self._begin(job)
-        run_to_completion(self._outcomes.release(cast(Lease, job._lease)))
+        run_to_completion(self._outcomes.release(self._held[job].lease))
         self._end(job, number)
 
     def _begin(self, job: Job) -> int:
@@ -218,7 +261,7 @@ class WorkerActor:
         )
 
     def _end(self, job: Job, number: int) -> None:
-        exit_reason = self._outcomes.exit_reasons[job._claim]
+        exit_reason = self._outcomes.exit_reasons[self._held[job].lease.claim]
         self.execution.counts["stale_rejections"] += exit_reason == "stale"
         phase = Phase.OK if exit_reason == "success" else Phase.FAIL
         self.execution.history.end(number, phase, exit_reason=exit_reason)

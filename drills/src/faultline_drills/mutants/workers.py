@@ -36,7 +36,7 @@ WORKER_MUTANTS = (
         (
             Edit(
                 OUTCOMES,
-                "        is_released = await self._persist(link, statement, lease)\n",
+                "        is_released = await self._persist(session, statement, lease)\n",
                 "        is_released = statement is not None\n",
             ),
         ),
@@ -50,8 +50,8 @@ WORKER_MUTANTS = (
                 EXECUTION,
                 "        elif phase is CommitPhase.FENCED:\n",
                 "        elif phase is CommitPhase.FENCED and error is not None:\n"
-                "            attempt.job._phase = CommitPhase.UNCOMMITTED\n"
-                "            await self._settle(attempt, await attempt.run(self._tools))\n"
+                "            attempt.transactions.phase = CommitPhase.UNCOMMITTED\n"
+                "            await self._write_outcome(attempt, await attempt.run(self._resources))\n"
                 "        elif phase is CommitPhase.FENCED:\n",
             ),
         ),
@@ -98,8 +98,8 @@ WORKER_MUTANTS = (
         (
             Edit(
                 EXECUTION,
-                "            await settlement.stale(lease, error)\n",
-                "            settlement.committed(lease)\n",
+                "            await outcomes.stale(lease, error)\n",
+                "            outcomes.committed(lease)\n",
             ),
         ),
     ),

@@ -11,7 +11,7 @@ from typing import LiteralString
 import psycopg
 
 from faultline import Faultline, Job
-from faultline.model import RetryPolicy
+from faultline.retry_policy import RetryPolicy
 from faultline_drills.workload.external_store import ADDRESS_VARIABLE, call_external_store
 from faultline_drills.workload.plan import act, reach_point
 

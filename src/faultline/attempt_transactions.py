@@ -1,0 +1,190 @@
+"""The transactions of one attempt: how far they got, and which connections they use.
+
+The job's methods and blocks record here what PostgreSQL answered. The worker reads it after the handler
+has ended, and severs the connections when the attempt must end early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
+from faultline.model import Claim, CommitPhase
+from faultline.postgres.bounded import answered_within, half_of
+from faultline.postgres.driver import DriverError
+from faultline.postgres.errors import driver_errors
+from faultline.postgres.sessions import AsyncConnection, Connection, Place, place_of, sever
+from faultline.statements import transactions
+from faultline.statements.statement import Statement
+
+if TYPE_CHECKING:
+    from faultline.tracing.attempt import AttemptTrace
+
+
+class HeldLease(Protocol):
+    """The worker's view of a lease: how long the attempt may still rely on it."""
+
+    @property
+    def lease_seconds(self) -> float: ...
+    @property
+    def is_lost(self) -> bool: ...
+    def remaining_seconds(self) -> float: ...
+
+
+class AttemptTransactions:
+    """Shared by the handler's thread, which writes, and the worker's threads, which read and sever."""
+
+    def __init__(self, claim: Claim, lease: HeldLease, trace: AttemptTrace | None = None) -> None:
+        self.claim = claim
+        self.lease = lease
+        self._trace = trace
+        self._phase = CommitPhase.UNCOMMITTED
+        # A handler that swallows one of these two errors has still not succeeded.
+        self.refusal: StaleLease | None = None
+        self.not_committed: NotCommitted | None = None
+        # The server froze or was demoted under the attempt: the job is released, no attempt is charged.
+        self._server_failed = False
+        self._blocks: list[bool] = []  # the open blocks; True for one that completes the job
+        self._connections: set[Connection | AsyncConnection] = set()
+        self._is_severed = False  # the attempt must end: it gets no connection any more
+
+    @property
+    def phase(self) -> CommitPhase:
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: CommitPhase) -> None:
+        self._phase = phase
+
+    @property
+    def server_failed(self) -> bool:
+        return self._server_failed
+
+    @server_failed.setter
+    def server_failed(self, server_failed: bool) -> None:
+        self._server_failed = server_failed
+
+    @property
+    def limit_seconds(self) -> float:
+        """How long one of Faultline's own statements may take in a block."""
+        return half_of(self.lease.lease_seconds)
+
+    def open_statement(self, *, completes: bool) -> Statement[None]:
+        idle_seconds = self.lease.lease_seconds
+        return transactions.open_transaction(
+            self.claim, completes=completes, idle_seconds=idle_seconds
+        )
+
+    def forget(self) -> None:
+        """Reset before the handler runs again within the same attempt."""
+        self.phase = CommitPhase.UNCOMMITTED
+        self.not_committed = None
+
+    def require_commit(self, what: str) -> None:
+        """From here on a plain return of the handler is a failure: a transaction must commit the job."""
+        self.not_committed = NotCommitted(
+            f"the handler called {what} and returned, but its transaction was not committed",
+            hint="let errors pass, or catch them inside: with tx.transaction(): …",
+        )
+
+    # ── around statements ────────────────────────────────────────────────────────────────────────
+
+    def committing(
+        self, conn: Connection | AsyncConnection, how: str
+    ) -> contextlib.AbstractContextManager[None]:
+        """Around the statement that commits: sever on a refusal, and trace it if jobs are traced."""
+        guard = self.sever_on_stale(conn, on_any_error=how == "entry")
+        return guard if self._trace is None else self._trace.committing(guard, how)
+
+    @contextlib.contextmanager
+    def sever_on_stale(
+        self, conn: Connection | AsyncConnection, *, on_any_error: bool = False
+    ) -> Iterator[None]:
+        """Record a refusal and close the connection.
+
+        A handler that swallows the error could otherwise roll back to a savepoint and commit the rest.
+        """
+        try:
+            yield
+        except StaleLease as error:
+            self.refusal = error
+            sever(conn)
+            raise
+        except NotCommitted as error:
+            self.not_committed = error
+            self.phase = CommitPhase.UNCOMMITTED
+            sever(conn)
+            raise
+        except (
+            FenceNotHeld
+        ):  # raised outside of savepoints only: the transaction can only roll back
+            raise
+        except (FaultlineError, DriverError):
+            if on_any_error:
+                sever(conn)
+            raise
+
+    @contextlib.contextmanager
+    def bounded(self, conn: Connection | AsyncConnection) -> Iterator[None]:
+        """Around the statements that open and close a block: a time limit, and Faultline's errors."""
+        with driver_errors(keep_conflicts=True), answered_within(conn, self.limit_seconds):
+            yield
+
+    # ── blocks ───────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def block(self, *, completes: bool) -> Iterator[None]:
+        """Refuse a block that completes the job beside any other; steps may overlap.
+
+        No lock guards the list, because an interrupt could leave it locked. Of two blocks that begin at
+        once, each sees the other.
+        """
+        if completes:
+            self.require_commit("job.transaction()")
+        self._blocks.append(completes)
+        try:
+            if len(self._blocks) > 1 and any(self._blocks):
+                raise _overlapping_block("job.transaction()" if completes else "job.fenced()")
+            yield
+        finally:
+            self._blocks.remove(completes)
+
+    def require_no_block(self, what: str) -> None:
+        if self._blocks:
+            raise _overlapping_block(what)
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_connections(self) -> bool:
+        return bool(self._connections)
+
+    def track(self, conn: Connection | AsyncConnection) -> None:
+        """Remember a connection that the attempt uses, so that the worker can sever it."""
+        self._connections.add(conn)
+        if self._is_severed:
+            sever(conn)
+
+    def untrack(self, conn: Connection | AsyncConnection) -> None:
+        self._connections.discard(conn)
+
+    def sever_from(self, place: Place) -> None:
+        """Close the attempt's connections to a server that the worker has left."""
+        for conn in tuple(self._connections):
+            if place_of(conn) == place:
+                sever(conn)
+
+    def sever_all(self) -> None:
+        """Close the attempt's connections, so that a thread that waits in one of them returns."""
+        self._is_severed = True
+        for conn in tuple(self._connections):
+            sever(conn)
+
+
+def _overlapping_block(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{what} while another block of this job is open: it would wait for itself",
+        hint="leave job.transaction() or job.fenced() first; only steps, job.fenced(), may overlap",
+    )

@@ -1,0 +1,93 @@
+"""The session of a worker that registers it and claims its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, TypeVar
+
+from faultline.postgres.reconnecting import ReconnectingSession
+from faultline.postgres.sessions import AsyncConnection, Place, place_of
+from faultline.statements.session_settings import Session
+from faultline.statements.statement import Statement
+from faultline.workers.attempt import Attempt
+from faultline.workers.bounded_calls import BoundedCalls, NoReply
+from faultline.workers.handler_resources import HandlerResources
+from faultline.workers.registration import Registration
+
+T = TypeVar("T")
+
+# For a claim that is under way when the worker is told to stop. Then it is left unanswered.
+_LAST_CALL_SECONDS = 1.0
+
+
+class ControlSession:
+    """Registers the worker with every new connection.
+
+    A call that the server does not answer to a stopping worker may have taken effect. Its session is set
+    aside, and the next one reads from the registry which leases the worker holds.
+    """
+
+    def __init__(
+        self,
+        make_session: Callable[..., ReconnectingSession],
+        registration: Registration,
+        calls: BoundedCalls,
+        *,
+        resources: HandlerResources,
+        attempts: Collection[Attempt],
+    ) -> None:
+        self._make_session = make_session
+        self._registration = registration
+        self._calls = calls
+        self._resources = resources
+        self._attempts = attempts
+        self._place: Place | None = None  # where the session leads, or led last
+        self._session = make_session(purpose="worker", on_connect=self._register)
+        self._unanswered: list[ReconnectingSession] = []
+
+    @property
+    def has_unanswered_calls(self) -> bool:
+        return bool(self._unanswered)
+
+    async def _register(self, conn: AsyncConnection, session: Session) -> None:
+        """Also end the handlers' sessions with the server that this session has left."""
+        await self._registration.renew(conn, session)
+        left, self._place = self._place, place_of(conn)
+        if left is not None and left != self._place:
+            await self._resources.leave(left)
+            for attempt in tuple(self._attempts):
+                attempt.transactions.sever_from(left)
+
+    async def connect(self) -> None:
+        await self._unless_stopped(self._session.connection())
+
+    async def run(self, statement: Statement[T]) -> T:
+        """Raises NoReply when the worker is told to stop and the server does not answer."""
+        return await self._unless_stopped(self._session.run(statement))
+
+    async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await self._calls.unless_stopped(call, grace_seconds=_LAST_CALL_SECONDS)
+        except NoReply:
+            self._unanswered.append(self._session)
+            self._session = self._make_session(purpose="worker", on_connect=self._register)
+            raise
+
+    async def pause(self, error: BaseException, **until: Any) -> None:
+        await self._session.pause(error, **until)
+
+    async def was_lost_since(self, moment: float) -> bool:
+        return await self._session.was_lost_since(moment)
+
+    async def mark_draining(self) -> None:
+        await self._registration.mark_draining(self._session)
+
+    async def deregister(self) -> None:
+        await self._registration.remove(self._session)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def close_unanswered(self) -> None:
+        for session in self._unanswered:
+            await session.close()
