@@ -1,4 +1,4 @@
-"""Claims about `faultline bench` as its users run it, for real, at a tiny budget."""
+"""`faultline bench` as users run it, with a small time budget."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from faultline_drills.servers.scratch_database import scratch_database
 
 RATES = {"bulk_enqueue", "single_enqueue", "drain", "drain_write"}
 TIMES = {"round_trip", "commit", "commit_unflushed", "start_latency", "commit_latency", "recovery"}
-LONG_ENOUGH_TO_MEDDLE = ("--seconds", "20", "--json")
+LONG_BENCH = ("--seconds", "20", "--json")
 
 
 class Account:
-    """An account of the test's own, no superuser: what it owns is what a bench has made."""
+    """An account without superuser rights: everything it owns was made by the bench."""
 
     def __init__(self, home_url: str, *, may_create_databases: bool) -> None:
         self._admin = psycopg.connect(home_url, autocommit=True)
@@ -45,14 +45,14 @@ class Account:
         return [name for (name,) in self._admin.execute(query, [self._name])]
 
     def schemas(self) -> list[str]:
-        """In the database that it was given."""
+        """The schemas that it owns in the given database."""
         query = "SELECT nspname FROM pg_namespace WHERE nspowner = %s::regrole"
         return [name for (name,) in self._admin.execute(query, [self._name])]
 
     def worker(self) -> int:
-        """The one process that is registered in the database in which its bench plays."""
-        [played_in] = self.databases()
-        url = conninfo.make_conninfo(self.url, dbname=played_in)
+        """The process id of the one worker that is registered in the bench's database."""
+        [database] = self.databases()
+        url = conninfo.make_conninfo(self.url, dbname=database)
         with psycopg.connect(url) as conn:
             [(pid,)] = conn.execute("SELECT pid FROM faultline.workers").fetchall()
         return int(pid)
@@ -84,7 +84,7 @@ def account(empty_database_url: str) -> Iterator[Account]:
 
 @contextmanager
 def bench(account: Account, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The program, started; ended if the test has not done so."""
+    """Start the bench, and kill it at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "faultline", "bench", *words],
         env=os.environ | {"DATABASE_URL": account.url},
@@ -99,14 +99,14 @@ def bench(account: Account, *words: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def halt_at(process: subprocess.Popen[str], step: str) -> None:
-    """It stands still until it is told to go on: on a busy machine it would be done before we are."""
+def stop_at(process: subprocess.Popen[str], step: str) -> None:
+    """Stop the bench at this step, so that it cannot finish before the test acts."""
     assert process.stderr is not None
-    assert any(step in line for line in process.stderr), f"it ended before {step!r}"
+    assert any(step in line for line in process.stderr), f"the bench ended before {step!r}"
     process.send_signal(signal.SIGSTOP)
 
 
-def is_there(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -114,52 +114,52 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def check(figures: dict[str, Any]) -> None:
-    assert set(figures) == RATES | TIMES
+def check(measurements: dict[str, Any]) -> None:
+    assert set(measurements) == RATES | TIMES
     for name in RATES:
-        measurement = figures[name]
+        measurement = measurements[name]
         assert measurement["n"] > 0
         assert len(measurement["repeats"]) == 3
         assert (
             0 < min(measurement["repeats"]) <= measurement["median"] <= max(measurement["repeats"])
         )
     for name in TIMES:
-        measurement = figures[name]
+        measurement = measurements[name]
         assert measurement["n"] >= len(measurement["repeats"]) > 0
         assert 0 < measurement["p50"] <= measurement["p99"] <= measurement["max"]
         assert min(measurement["repeats"]) <= measurement["p50"] <= max(measurement["repeats"])
 
 
-def test_every_figure_is_measured_and_nothing_is_left_behind(account: Account) -> None:
+def test_everything_is_measured_and_nothing_is_left_behind(account: Account) -> None:
     options = ["--seconds", "1", "--payload", "200", "--concurrency", "5"]
     with bench(account, *options, "--json") as process:
         out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    told = json.loads(out)
-    check(told["figures"])
-    assert told["provenance"]["command"] == (
+    report = json.loads(out)
+    check(report["figures"])
+    assert report["provenance"]["command"] == (
         "faultline bench --seconds 1 --workers 1 --concurrency 5 --payload 200 --seed 1"
     )
-    assert told["warnings"] == [] or told["server"]["fsync"] == "off"
-    assert len(told["interpretation"]) == 3
+    assert report["warnings"] == [] or report["server"]["fsync"] == "off"
+    assert len(report["interpretation"]) == 3
     assert [line.split(maxsplit=1)[1] for line in err.splitlines()] == list(STEPS)
     assert account.databases() == []
 
 
-def test_a_bench_that_is_interrupted_leaves_nothing_behind(account: Account) -> None:
-    with bench(account, *LONG_ENOUGH_TO_MEDDLE) as process:
-        halt_at(process, "start latency")
+def test_an_interrupted_bench_leaves_nothing_behind(account: Account) -> None:
+    with bench(account, *LONG_BENCH) as process:
+        stop_at(process, "start latency")
         worker = account.worker()
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
-    assert not is_there(worker)
+    assert not is_alive(worker)
     assert account.databases() == []
 
 
-def test_without_the_right_to_create_databases_a_bench_leaves_no_schema_behind(
+def test_without_the_right_to_create_databases_the_bench_drops_its_schemas(
     empty_database_url: str,
 ) -> None:
     with removed_later(Account(empty_database_url, may_create_databases=False)) as account:
@@ -171,11 +171,11 @@ def test_without_the_right_to_create_databases_a_bench_leaves_no_schema_behind(
         assert account.schemas() == []
 
 
-def test_a_worker_that_dies_ends_the_bench_in_words_and_leaves_nothing_behind(
+def test_a_dead_worker_ends_the_bench_with_an_error_and_nothing_is_left_behind(
     account: Account,
 ) -> None:
-    with bench(account, *LONG_ENOUGH_TO_MEDDLE) as process:
-        halt_at(process, "start latency")
+    with bench(account, *LONG_BENCH) as process:
+        stop_at(process, "start latency")
         os.kill(account.worker(), signal.SIGKILL)
         process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=60)

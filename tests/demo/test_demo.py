@@ -1,4 +1,4 @@
-"""Claims about `faultline demo` as its users run it."""
+"""`faultline demo` as users run it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_the_race_alone_leaves_no_files(server_url: str, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✓ exactly one payment" in done.stdout
     assert "✗ tries to commit under token 1: PostgreSQL refuses" in done.stdout
-    assert '{"event"' not in done.stdout  # that is for --log-only
+    assert '{"event"' not in done.stdout  # JSON is printed only with --log-only
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_in_which_no_fault_struck_does_not_call_anything_safe(
+def test_a_demo_without_injected_faults_is_not_called_safe(
     server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No lease runs out by itself: on a busy machine that would be a fault, too.
+    # Long leases: on a busy machine a short one could expire, which would count as a fault.
     lasting = functools.partial(CampaignSettings, lease_seconds=60.0)
     monkeypatch.setattr("faultline_drills.cli.demo.CampaignSettings", lasting)
     said = io.StringIO()

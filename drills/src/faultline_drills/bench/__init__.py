@@ -1,4 +1,4 @@
-"""How fast Faultline is on one PostgreSQL: a minute of measurements on a scratch database."""
+"""Measures the speed of Faultline on a PostgreSQL server, in about a minute."""
 
 from faultline_drills.bench.bench import STEPS, BenchReport, run_bench
 from faultline_drills.bench.bench_settings import BenchSettings

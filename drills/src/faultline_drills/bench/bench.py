@@ -1,4 +1,4 @@
-"""The whole bench: what is measured, in which order, and how the budget is shared."""
+"""Runs all measurements of the bench and divides the time budget among them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from faultline_drills.bench.server_baseline import (
 )
 from faultline_drills.recovery import measure_recovery
 
-# In a schema that a scratch database takes away even where it had to be made in somebody's database.
+# In the schema `drill`, which is dropped even if the account cannot create a database.
 _TABLES = """
     CREATE SCHEMA drill;
     CREATE TABLE drill.bench_commits (n int NOT NULL);
     CREATE TABLE drill.bench_effects (job_id uuid PRIMARY KEY);
 """
-# What each measurement may take of the budget; the rest is for what has to be started.
+# The share of the budget for each measurement; the rest is for starting processes.
 _SHARES = {
     "round trips": 0.02,
     "bare commits": 0.05,
@@ -43,8 +43,8 @@ _SHARES = {
     "bulk enqueues": 0.07,
 }
 STEPS = tuple(_SHARES)
-_RECOVERY_GUESS_SECONDS = 0.5
-_MOST_KILLS = 20
+_ESTIMATED_RECOVERY_SECONDS = 0.5
+_MAX_KILLS = 20
 
 OnStep = Callable[[str], None]
 
@@ -72,7 +72,7 @@ class BenchReport:
 
 
 def prepare(conn: Connection) -> None:
-    """Make the tables that the bench's own statements write to."""
+    """Create the bench's tables."""
     conn.execute(_TABLES)
 
 
@@ -106,7 +106,7 @@ def run_bench(
             )
             _check_effects(conn)
         recovery = _measure_recovery(url, begin("killing workers"), start_seconds)
-        # Last, because what they leave in the queue is never run.
+        # Last, because no worker runs the jobs that they enqueue.
         single = measure_single_enqueue(conn, settings, begin("single enqueues"))
         bulk = measure_bulk_enqueue(conn, settings, begin("bulk enqueues"))
     return BenchReport(
@@ -125,20 +125,20 @@ def run_bench(
 
 
 def _measure_recovery(url: str, budget_seconds: float, start_seconds: float) -> Times:
-    """Two workers are started first, and another one after each kill."""
+    """Measure as many kills as fit: two workers start first, and another one after each kill."""
     left = budget_seconds - 2 * start_seconds
-    kills = int(left / (start_seconds + _RECOVERY_GUESS_SECONDS))
-    report = measure_recovery(url, kills=min(max(kills, 1), _MOST_KILLS))
+    kills = int(left / (start_seconds + _ESTIMATED_RECOVERY_SECONDS))
+    report = measure_recovery(url, kills=min(max(kills, 1), _MAX_KILLS))
     samples = tuple((seconds,) for seconds in report.seconds)
     return Times("recovery", "SIGKILL → running elsewhere", samples)
 
 
 def _check_effects(conn: Connection) -> None:
-    """Every job that is in the ledger has written its row: what was counted is what took effect."""
+    """Check that every counted job has written its row."""
     [(effects, entries)] = conn.execute(
         "SELECT (SELECT count(*) FROM drill.bench_effects), count(*) FROM faultline.ledger AS l"
         " JOIN faultline.jobs AS j ON j.id = l.job_id WHERE j.task = %s",
         [write.name],
     ).fetchall()
     if effects != entries:
-        raise BenchNotRun(f"{entries:,} jobs are in the ledger, and {effects:,} wrote their row")
+        raise BenchNotRun(f"{entries:,} jobs are in the ledger, but {effects:,} wrote their row")

@@ -1,4 +1,4 @@
-"""What a bench is asked to do."""
+"""The settings of a bench."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_PAYLOAD_BYTES = 100_000  # a thousand of them are enqueued in one statement
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings:
-    seconds: float = 60.0  # for everything; each measurement has its share
+    seconds: float = 60.0  # for the whole bench
     workers: int = 1
     concurrency: int = WorkerSettings().concurrency
     payload_bytes: int = 0
-    seed: int = 1  # draws the payload, and the pauses between lone jobs
+    seed: int = 1  # of the payload and of the pauses between lone jobs
 
     def __post_init__(self) -> None:
         for name, value, low, high in (
@@ -40,11 +40,11 @@ class BenchSettings:
 
     @property
     def slots(self) -> int:
-        """How many jobs run at once."""
+        """The number of jobs that run at once."""
         return self.workers * self.concurrency
 
     def arguments(self) -> dict[str, str]:
-        """What each job carries. Drawn, because a repeated letter would be compressed away."""
+        """Each job's payload: random, because PostgreSQL would compress a repeated letter."""
         if not self.payload_bytes:
             return {}
         drawn = random.Random(self.seed).randbytes((self.payload_bytes + 1) // 2)  # noqa: S311

@@ -1,4 +1,4 @@
-"""The jobs that are measured: as little as a job can do, so that what is seen is the queue."""
+"""The tasks that are measured. They do as little as possible, so the queue dominates the time."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import time
 from faultline import Faultline, Job
 
 APP = "faultline_drills.bench.bench_tasks:app"
-WAITING_QUEUE = "bench_waiting"  # no worker looks at it
+WAITING_QUEUE = "bench_waiting"  # no worker claims from it
 
 app = Faultline()
 
 
 @app.task(name="bench.noop")
 async def noop(job: Job, filler: str = "") -> None:
-    """Returns at once; the worker commits it in a batch with others."""
+    """Return at once; the worker commits the job in a batch with others."""
 
 
 @app.task(name="bench.write")
 async def write(job: Job, filler: str = "") -> None:
-    """One row, in the transaction that also ends the job."""
+    """Write one row in the transaction that also commits the job."""
     async with job.transaction() as tx:
         await tx.execute("INSERT INTO drill.bench_effects (job_id) VALUES (%s)", [job.id])
 
 
 @app.task(name="bench.stamp")
 async def stamp(job: Job, filler: str = "") -> float:
-    """When it began, by the clock that every process of this machine shares."""
+    """Return the start time by the monotonic clock, which all processes of a machine share."""
     return time.monotonic()
 
 
 @app.task(name="bench.wait", queue=WAITING_QUEUE)
 async def wait(job: Job, filler: str = "") -> None:
-    """For the enqueueing alone: it is never run."""
+    """Measures enqueueing only: it is never run."""

@@ -1,4 +1,4 @@
-"""The worker processes that are measured: as a user starts them, with no more to say than they have."""
+"""The worker processes that are measured, started as a user starts them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SHOWN_LINES = 20
 
 
 class BenchNotRun(FaultlineError):
-    """The bench could not be brought to its end, so there are no figures."""
+    """The bench could not be completed, so there are no results."""
 
     code = "bench_not_run"
 
 
 class BenchWorkers:
-    """Each `faultline worker` is in a session of its own: Ctrl-C reaches the bench alone, which ends them.
+    """Starts each `faultline worker` in its own session, so that Ctrl-C reaches only the bench.
 
-    Not the drills' witness, which has every job told: that would be most of what a worker does. Nor
-    `--processes`: a supervisor that is killed could not take its children along.
+    The drills' `ObservedProcess` is not used: it makes a worker log every job, which would dominate
+    the measurement. Nor is `--processes`: a killed supervisor could not end its children.
     """
 
     def __init__(self, url: str, settings: BenchSettings) -> None:
@@ -40,7 +40,7 @@ class BenchWorkers:
         self._environment = environment_with(url)
         self._count = settings.workers
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed on leaving
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
 
     def __enter__(self) -> BenchWorkers:
         return self
@@ -51,7 +51,7 @@ class BenchWorkers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """At once, and with all that they started: nothing of theirs is kept."""
+        """Kill the workers with their child processes."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -59,7 +59,7 @@ class BenchWorkers:
         self._stderr.close()
 
     def start(self) -> float:
-        """Start them, and wait until all are there; how many seconds that took."""
+        """Start the workers, wait until all are registered, and return how long that took."""
         began = time.monotonic()
         for _ in range(self._count):
             self._processes.append(
@@ -75,7 +75,7 @@ class BenchWorkers:
         while self._output().count(b'"worker_started"') < self._count:
             self.require_alive()
             if time.monotonic() - began > START_SECONDS:
-                raise self.failed(f"the workers were not there within {START_SECONDS:g} s")
+                raise self.failed(f"the workers did not start within {START_SECONDS:g} s")
             time.sleep(_POLL_SECONDS)
         return time.monotonic() - began
 
@@ -85,9 +85,9 @@ class BenchWorkers:
                 raise self.failed(f"a worker ended with {process.returncode}")
 
     def failed(self, what: str) -> BenchNotRun:
-        """The error that says so, with the workers' last words."""
+        """The error with this message and the workers' last output."""
         lines = self._output().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
-        return BenchNotRun("\n".join([f"{what}; the workers said:", *(lines or ["nothing"])]))
+        return BenchNotRun("\n".join([f"{what}; output of the workers:", *(lines or ["none"])]))
 
     def _output(self) -> bytes:
         return os.pread(self._stderr.fileno(), os.fstat(self._stderr.fileno()).st_size, 0)

@@ -1,4 +1,4 @@
-"""How fast workers empty a queue, by what the database confirms."""
+"""Measures how fast workers drain a queue, by counting ledger entries."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from faultline_drills.bench.measurements import Rate
 from faultline_drills.bench.sampling import REPEATS
 
 _PILOT_JOBS = 100
-_FEWEST_JOBS, _MOST_JOBS = 50, 50_000
-_SHARE_OF_DRAINING = 0.6  # of a repeat's time: the jobs must be enqueued first
+_MIN_JOBS, _MAX_JOBS = 50, 50_000
+_SHARE_OF_DRAINING = 0.6  # of a repeat's time; the rest is for enqueueing
 _STALLED_SECONDS = 30.0
-_LOOK_SECONDS = 0.004
-_WATCHED_JOBS = 50  # counting reads the whole ledger: until these few are done, nobody counts
+_POLL_SECONDS = 0.004
+_WATCHED_JOBS = 50  # counting reads the whole ledger, so it waits until these jobs are done
 
 
 class DrainMeasurement:
-    """One kind of job, enqueued many at once for workers that are up and idle."""
+    """Enqueues many jobs of one task for idle workers."""
 
     def __init__(
         self, conn: Connection, workers: BenchWorkers, task: Task[Any, Any], settings: BenchSettings
@@ -36,21 +36,21 @@ class DrainMeasurement:
         repeat_seconds = budget_seconds / REPEATS
         rate = self._pilot(repeat_seconds / 4)
         fitting = round(rate * repeat_seconds * _SHARE_OF_DRAINING)
-        jobs = min(max(fitting, _FEWEST_JOBS), _MOST_JOBS)
+        jobs = min(max(fitting, _MIN_JOBS), _MAX_JOBS)
         rates = tuple(self._once(jobs) for _ in range(REPEATS))
         return Rate(name, title, jobs * REPEATS, rates)
 
-    def _pilot(self, enough_seconds: float) -> float:
-        """Jobs per second, from ever more of them until it took a while; it warms up everything, too."""
+    def _pilot(self, min_seconds: float) -> float:
+        """Jobs per second, from runs that grow until one takes long enough; also warms up."""
         jobs = _PILOT_JOBS
         while True:
             rate = self._once(jobs)
-            if jobs / rate > enough_seconds or jobs * 10 > _MOST_JOBS:
+            if jobs / rate > min_seconds or jobs * 10 > _MAX_JOBS:
                 return rate
             jobs *= 10
 
     def _once(self, jobs: int) -> float:
-        """Jobs per second, from the COMMIT that shows them all at once to the last one's ledger entry."""
+        """Jobs per second, from the COMMIT that enqueues them to the last ledger entry."""
         before = self._finished()
         ids: list[UUID] = []
         with self._conn.transaction():
@@ -67,11 +67,13 @@ class DrainMeasurement:
             if done >= jobs:
                 return jobs / (asked - began)
             if asked > deadline:
-                raise self._workers.failed(f"{done:,} of {jobs:,} jobs were done, then no more")
-            time.sleep(_LOOK_SECONDS)
+                raise self._workers.failed(
+                    f"{done:,} of {jobs:,} jobs were committed, then no more"
+                )
+            time.sleep(_POLL_SECONDS)
 
     def _wait_for(self, watched: list[UUID]) -> None:
-        """Until these are in the ledger: evenly spread over all, so they tell how far the workers are."""
+        """Wait until these jobs, evenly spread over all, are in the ledger."""
         query = "SELECT count(*) FROM faultline.ledger WHERE job_id = ANY (%s)"
         last, progress_at = 0, time.monotonic()
         while (done := self._count(query, [watched])) < len(watched):
@@ -80,9 +82,9 @@ class DrainMeasurement:
                 last, progress_at = done, time.monotonic()
             if time.monotonic() - progress_at > _STALLED_SECONDS:
                 raise self._workers.failed(
-                    f"{done / len(watched):.0%} of the jobs were done, then none"
+                    f"{done / len(watched):.0%} of the jobs were committed, then no more"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def _finished(self) -> int:
         return self._count("SELECT count(*) FROM faultline.ledger")

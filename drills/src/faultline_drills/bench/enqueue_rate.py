@@ -1,4 +1,4 @@
-"""How fast one process puts jobs into the queue, over one connection."""
+"""Measures how fast one process enqueues jobs over one connection."""
 
 from __future__ import annotations
 

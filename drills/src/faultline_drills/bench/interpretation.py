@@ -1,18 +1,18 @@
-"""What the figures mean: what a commit costs on this server, and what the workers wait for. Pure."""
+"""Explains the results: the cost of a commit, and what limits the workers. Pure."""
 
 from __future__ import annotations
 
 from faultline_drills.bench.measurements import Rate, Times
 
-# Of a worker's slots, on average: that many are in a commit when the commit is what holds it up. A job
-# has other round trips than that one, so it is never all of them.
-_MOSTLY_WAITING = 0.4
+# If at least this share of the slots is in a commit on average, commits limit the workers. It is never
+# all of them, because a job has other round trips too.
+_COMMIT_BOUND_SHARE = 0.4
 
 
 def interpret(
     round_trip: Times, commit: Times, unflushed: Times, drain: Rate, writes: Rate, *, slots: int
 ) -> list[str]:
-    """`slots` is how many jobs the workers run at once, and so how many can be in a commit."""
+    """Sentences for the report; `slots` is how many jobs the workers run at once."""
     disk = max(0.0, commit.p50 - unflushed.p50)
     sentences = [
         f"One commit takes {_ms(commit.p50)} here: {_ms(round_trip.p50)} to the server and back,"
@@ -20,7 +20,7 @@ def interpret(
         f" {1 / commit.p50:,.0f} of them a second."
     ]
     in_commit = writes.median * commit.p50 / slots
-    if in_commit < _MOSTLY_WAITING:
+    if in_commit < _COMMIT_BOUND_SHARE:
         sentences.append(
             f"CPU-bound: with {writes.median:,.0f} of them a second, jobs with a write spend"
             f" {in_commit:.0%} of their slots in that commit. The rest is mostly computing, by PostgreSQL"

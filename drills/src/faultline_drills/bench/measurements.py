@@ -1,4 +1,4 @@
-"""What was measured: rates and times, each over several repeats. Pure."""
+"""Measured rates and times, each over several repeats. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from faultline_drills.judging.measures import quantile
 
 @dataclass(frozen=True)
 class Rate:
-    """Jobs per second, once for each repeat."""
+    """Jobs per second, one value per repeat."""
 
     name: str
     title: str
-    n: int  # jobs, in all repeats together
+    n: int  # jobs in all repeats together
     repeats: tuple[float, ...]
 
     @property
@@ -34,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds, many for each repeat."""
+    """Seconds, many values per repeat."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ class Times:
 
     @property
     def repeats(self) -> tuple[float, ...]:
-        """The median of each."""
+        """The median of each repeat."""
         return tuple(statistics.median(repeat) for repeat in self.samples)
 
     @property

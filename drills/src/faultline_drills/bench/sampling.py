@@ -1,4 +1,4 @@
-"""Does something again and again until its share of the budget is spent, and keeps the times."""
+"""Repeats a measurement until its share of the time budget is spent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 REPEATS = 3
-_FEWEST = 5  # of each repeat, whatever the budget: a median of fewer says nothing
-_MOST = 20_000
-_WARM_UP = 6  # the driver prepares a statement at its sixth execution
+_MIN_SAMPLES = 5  # per repeat, whatever the budget
+_MAX_SAMPLES = 20_000
+_WARM_UP = 6  # executions: the driver prepares a statement at its sixth
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -20,14 +20,16 @@ def timed(act: Callable[[], object]) -> float:
 def sample_times(
     measure: Callable[[], float], *, budget_seconds: float
 ) -> tuple[tuple[float, ...], ...]:
-    """What `measure` returned, by repeat."""
+    """The results of `measure`, by repeat."""
     for _ in range(_WARM_UP):
         measure()
     repeats = []
     for _ in range(REPEATS):
         deadline = time.monotonic() + budget_seconds / REPEATS
         samples: list[float] = []
-        while len(samples) < _FEWEST or (time.monotonic() < deadline and len(samples) < _MOST):
+        while len(samples) < _MIN_SAMPLES or (
+            time.monotonic() < deadline and len(samples) < _MAX_SAMPLES
+        ):
             samples.append(measure())
         repeats.append(tuple(samples))
     return tuple(repeats)
@@ -36,7 +38,7 @@ def sample_times(
 def sample_rate(
     act: Callable[[], object], *, size: int, budget_seconds: float
 ) -> tuple[int, tuple[float, ...]]:
-    """How many things were done in all, `size` by each `act`, and how many a second by repeat."""
+    """The total number of items and the items per second of each repeat; `act` does `size` items."""
     act()
     total, rates = 0, []
     for _ in range(REPEATS):

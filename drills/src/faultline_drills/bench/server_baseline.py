@@ -1,4 +1,4 @@
-"""The server by itself: how it is set up, how far away it is, and what one commit costs there."""
+"""The server without Faultline: its durability settings, its round trip and its commit time."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class ServerFacts:
 
     @property
     def warnings(self) -> list[str]:
-        """What makes these figures those of a server that nobody should trust with jobs."""
-        said = {
+        """Settings with which the server can lose commits."""
+        texts = {
             "fsync": "fsync is OFF: no commit waits for the disk, and a crash may corrupt everything",
             "full_page_writes": "full_page_writes is OFF: a crash may leave half-written pages",
-            "synchronous_commit": "synchronous_commit is OFF: a crash may lose what was confirmed",
+            "synchronous_commit": "synchronous_commit is OFF: a crash may lose confirmed commits",
         }
-        return [words for name, words in said.items() if self.settings[name] == "off"]
+        return [text for name, text in texts.items() if self.settings[name] == "off"]
 
 
 def describe(conn: Connection) -> ServerFacts:
-    """As this account's sessions have it, workers included."""
+    """The settings of this account's sessions, workers included."""
     values = {
         name: str(conn.execute("SELECT current_setting(%s)", [name]).fetchall()[0][0])
         for name in _SETTINGS
@@ -44,7 +44,7 @@ def measure_round_trip(conn: Connection, budget_seconds: float) -> Times:
 
 
 def measure_commits(conn: Connection, budget_seconds: float) -> tuple[Times, Times]:
-    """A bare INSERT in autocommit, and the same without the wait for the disk (and for standbys)."""
+    """Measure one INSERT in autocommit, with and without waiting for the disk and standbys."""
 
     def insert() -> float:
         return timed(lambda: conn.execute("INSERT INTO drill.bench_commits (n) VALUES (1)"))
@@ -57,5 +57,5 @@ def measure_commits(conn: Connection, budget_seconds: float) -> tuple[Times, Tim
         conn.execute("RESET synchronous_commit")
     return (
         Times("commit", "one INSERT, committed", durable),
-        Times("commit_unflushed", "the same, disk not awaited", unflushed),
+        Times("commit_unflushed", "the same, not waiting for the disk", unflushed),
     )

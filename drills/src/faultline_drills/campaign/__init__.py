@@ -1,4 +1,4 @@
-"""A campaign: a share of many jobs is struck by real faults, and what became of them is counted."""
+"""A campaign: injects faults into a share of many jobs and counts the duplicates."""
 
 from faultline_drills.campaign.campaign import CampaignReport, CampaignSettings, run_campaign
 from faultline_drills.campaign.fault_plan import FaultKind

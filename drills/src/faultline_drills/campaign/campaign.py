@@ -1,4 +1,4 @@
-"""One campaign: many jobs, real workers, and a share of the jobs struck by a fault; then a count."""
+"""One campaign: real workers run many jobs, a share of which is hit by a fault."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from faultline_drills.servers.scratch_database import scratch_database
 from faultline_drills.subjects import Subject, install
 from faultline_drills.workload.tasks import pay, pay_by_hand
 
-# In a short campaign at 10 % this one strikes with each kind of fault; any other will do in a long one.
+# In a short campaign at 10 % this seed draws every kind of fault; long campaigns work with any seed.
 DEFAULT_SEED = 21
-CROWD_SIZE = 50
-_GATHERING_SECONDS = 30.0
-PARTS = 2  # rows of each job's effect: one row could not be half written
+CLIENTS = 50
+_BARRIER_SECONDS = 30.0
+PARTS = 2  # rows of each job's effect: two, so that it can be half written
 
 OnProgress = Callable[[int, str], None]
 
@@ -60,11 +60,13 @@ class CampaignSettings:
 
     def __post_init__(self) -> None:
         if self.workers < FEWEST_WORKERS:
-            raise InvalidInput(f"a campaign needs {FEWEST_WORKERS} workers or more")
+            raise InvalidInput(
+                f"a campaign needs {FEWEST_WORKERS} workers or more, not {self.workers}"
+            )
 
     @property
     def drill(self) -> DrillSettings:
-        """The same as the drill wants it; it refuses what makes no sense."""
+        """The same settings for `DrillContext`, which validates them."""
         return DrillSettings(
             seed=self.seed,
             jobs=self.jobs,
@@ -81,7 +83,7 @@ class CampaignReport:
     settings: CampaignSettings
     postgres: str
     planned: Mapping[FaultKind, int]
-    struck: Mapping[FaultKind, int]
+    injected: Mapping[FaultKind, int]
     duplicates: int  # jobs that took effect more than once
     judgement: Judgement
     tally: Mapping[str, int]
@@ -91,7 +93,7 @@ class CampaignReport:
 
     @property
     def violations(self) -> dict[str, int]:
-        """Pieces of evidence by broken rule; at most a few per rule are kept."""
+        """The number of findings per broken rule; the checker keeps only a few per rule."""
         if self.judgement.verdict is not Verdict.INVALID:
             return {}
         return dict(Counter(finding.rule for finding in self.judgement.findings))
@@ -111,9 +113,9 @@ class CampaignReport:
             "duplicates": self.duplicates,
             "duplicate_rate": rate_facts(self.duplicates, settings.jobs),
             "violations": self.violations,
-            "nothing_shown": self.nothing_shown,
+            "missing_events": self.missing_events,
             "faults_planned": {kind.value: count for kind, count in self.planned.items()},
-            "faults_injected": {kind.value: count for kind, count in self.struck.items()},
+            "faults_injected": {kind.value: count for kind, count in self.injected.items()},
             "tally": {name: count for name, count in self.tally.items() if count},
             "crash_recovery_seconds": time_facts(self.crash_seconds),
             "stale_takeover_seconds": time_facts(self.takeover_seconds),
@@ -121,30 +123,30 @@ class CampaignReport:
         }
 
     @property
-    def nothing_shown(self) -> list[str]:
-        """What this campaign was to bring about and did not: while there is any, it shows nothing."""
-        return shortfalls(self.settings.subject, self.planned, self.struck, self.tally)
+    def missing_events(self) -> list[str]:
+        """Events that the campaign must contain and lacks; if there are any, it shows nothing."""
+        return find_missing_events(self.settings.subject, self.planned, self.injected, self.tally)
 
 
-def to_be_shown(subject: Subject) -> list[str]:
+def required_events(subject: Subject) -> list[str]:
     needed = ["commits", "kills", "stops", "takeovers"]
     if subject is Subject.FAULTLINE:
-        needed.append("stale_rejections")  # without a fence there is nobody to refuse
+        needed.append("stale_rejections")  # without a fence no write is rejected
     return needed
 
 
-def shortfalls(
+def find_missing_events(
     subject: Subject,
     planned: Mapping[FaultKind, int],
-    struck: Mapping[FaultKind, int],
+    injected: Mapping[FaultKind, int],
     tally: Mapping[str, int],
 ) -> list[str]:
-    """What had to happen and did not."""
-    missing = [f"{name}: none" for name in to_be_shown(subject) if not tally.get(name)]
+    """Required events that did not happen, and planned faults that were never injected."""
+    missing = [f"{name}: none" for name in required_events(subject) if not tally.get(name)]
     return missing + [
-        f"{kind.value}: {count} planned, none struck"
+        f"{kind.value}: {count} planned, none injected"
         for kind, count in planned.items()
-        if count and not struck.get(kind)
+        if count and not injected.get(kind)
     ]
 
 
@@ -168,9 +170,9 @@ def run_campaign(
     server_url: str | None = None,
     on_progress: OnProgress = lambda done, injected: None,
 ) -> CampaignReport:
-    """Run it in a database of its own on the server at `server_url`, else on a server of its own.
+    """Run a campaign in a new database on the server at `server_url`, else on a temporary server.
 
-    `on_progress` is told how many jobs have ended, and what was just injected, if anything.
+    `on_progress` gets the number of ended jobs, and the fault that was just injected, if any.
     """
     began = time.monotonic()
     planned = plan_jobs(settings.seed, settings.jobs, settings.fault_rate)
@@ -195,23 +197,23 @@ def run_campaign(
         )
         install_tables(drill.conn)
         version = str(drill.query("SHOW server_version")[0][0])
-        crowd = ConcurrentSessions(url, CROWD_SIZE, stack, timeout_seconds=_GATHERING_SECONDS)
+        clients = ConcurrentSessions(url, CLIENTS, stack, timeout_seconds=_BARRIER_SECONDS)
         loop = ControlLoop(
             drill,
             planned,
-            crowd=crowd,
-            submit=partial(_submit, drill, crowd),
+            clients=clients,
+            submit=partial(_submit, drill, clients),
             on_progress=count,
         )
         loop.run()
         drill.finish_jobs()
         drill.history.mark_unknown()
-        faults, tally, world = count_by_kind(planned), drill.tally(), drill.read_state()
-        missing = shortfalls(settings.subject, faults, loop.struck, tally)
+        faults, tally, state = count_by_kind(planned), drill.tally(), drill.read_state()
+        missing = find_missing_events(settings.subject, faults, loop.injected, tally)
         judgement = judge(
             drill.history,
-            world,
-            shows=to_be_shown(settings.subject),
+            state,
+            shows=required_events(settings.subject),
             missing=missing,
             broken=drill.broken_expectations,
         )
@@ -219,12 +221,12 @@ def run_campaign(
         settings=settings,
         postgres=version,
         planned=faults,
-        struck=loop.struck,
-        duplicates=len(duplicated_jobs(world)),
+        injected=loop.injected,
+        duplicates=len(duplicated_jobs(state)),
         judgement=judgement,
         tally=tally,
         crash_seconds=tuple(crash_recoveries(drill.history, _of(loop.jobs, KILLS_BEFORE_COMMIT))),
-        takeover_seconds=tuple(takeovers_after_expiry(world, _of(loop.jobs, STALLS))),
+        takeover_seconds=tuple(takeovers_after_expiry(state, _of(loop.jobs, STALLS))),
         seconds=time.monotonic() - began,
     )
 
@@ -233,27 +235,27 @@ def _of(jobs: Mapping[UUID, PlannedJob], kinds: frozenset[FaultKind]) -> set[str
     return {str(job_id) for job_id, job in jobs.items() if job.fault in kinds}
 
 
-def _submit(drill: DrillContext, crowd: ConcurrentSessions, job: PlannedJob) -> UUID:
+def _submit(drill: DrillContext, clients: ConcurrentSessions, job: PlannedJob) -> UUID:
     if job.fault is FaultKind.DUPLICATE_SUBMISSION:
-        return _submit_by_all(drill, crowd, job)
-    # In the midst of a transaction that holds the job nobody could take it over: the burst strikes
-    # handlers that own their transaction.
+        return _submit_concurrently(drill, clients, job)
+    # Inside `job.transaction()` the job's row is locked, so no worker could take it over: in a timeout
+    # burst the handler opens its own transaction.
     task = pay_by_hand if job.fault is FaultKind.TIMEOUT_BURST else pay
     return drill.submit(task, number=job.number, parts=PARTS, plan=job.plan or None)
 
 
-def _submit_by_all(drill: DrillContext, crowd: ConcurrentSessions, job: PlannedJob) -> UUID:
-    """Everybody submits the same job under the same key, at once."""
+def _submit_concurrently(drill: DrillContext, clients: ConcurrentSessions, job: PlannedJob) -> UUID:
+    """Let all clients submit the same job under the same key at once."""
     key = f"campaign-{job.number}"
 
-    def ask(conn: Connection) -> tuple[UUID, bool]:
-        operation = drill.history.invoke("crowd", Verb.SUBMIT, key=key)
+    def submit(conn: Connection) -> tuple[UUID, bool]:
+        operation = drill.history.invoke("clients", Verb.SUBMIT, key=key)
         enqueued = pay.enqueue(number=job.number, parts=PARTS, idempotency_key=key, conn=conn)
         drill.history.end(operation, Phase.OK, job=str(enqueued.job_id), key=key)
         return enqueued.job_id, enqueued.existing
 
-    answers = crowd.run_together([ask] * CROWD_SIZE)
+    answers = clients.run_together([submit] * CLIENTS)
     new = sum(not existing for _, existing in answers)
-    drill.expect(new == 1, f"{new} of {CROWD_SIZE} submissions under {key} made a job")
-    drill.inject("duplicate_submission", at_job=job.number, clients=CROWD_SIZE)
+    drill.expect(new == 1, f"{new} of {CLIENTS} submissions under {key} created a job")
+    drill.inject("duplicate_submission", at_job=job.number, clients=CLIENTS)
     return answers[0][0]

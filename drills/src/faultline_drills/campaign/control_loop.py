@@ -1,9 +1,9 @@
-"""Keeps a campaign going: hands in jobs, replaces workers that were killed, wakes those that stand still
-once others have finished their job, and lets the crowd loose on jobs that have begun to fail.
+"""The control loop of a campaign: submits jobs, and replaces or resumes their workers.
 
-A job that will strike a worker is handed in only while two others stay up: one to take over, which
-after two strikes is done in a process of its own and takes a while, and one for the rest. So what is
-timed is the recovery, and not the start of a new worker.
+It replaces killed workers, resumes stopped ones after their job was finished elsewhere, and starts
+the retry storms. A job that will kill or stop workers is submitted only while two others stay up: one
+to take over (after two faults it runs the job in a child process, which takes a while) and one for the
+other jobs. So the measured time is that of the recovery, not of starting a worker.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _ENDED: LiteralString = "SELECT id FROM faultline.jobs WHERE state IN ('succeede
 _FAILING: LiteralString = (
     "SELECT job_id FROM faultline.attempts_log WHERE outcome = 'failed' AND job_id = ANY(%s)"
 )
-# Self-fencing is off for both subjects, so that nothing but the fence is compared. One job at a time,
-# so that a fault strikes the job that it was drawn for and no other.
+# Without self-fencing, so that only the fence in the database is compared. One job at a time, so that
+# a fault hits only the job it was planned for.
 WORKER_OPTIONS = ("--no-self-fencing", "--concurrency", "1")
-_RESERVE = 2
-FEWEST_WORKERS = 4  # one job may hold two of them
+_SPARE_WORKERS = 2
+FEWEST_WORKERS = 4  # one job may stop two of them
 
 
 @dataclass(frozen=True, slots=True)
 class StalledAttempt:
-    """An attempt whose worker stands still."""
+    """An attempt whose worker is stopped."""
 
     worker: ObservedProcess
     job: UUID
@@ -48,26 +48,32 @@ class StalledAttempt:
 
 
 class ControlLoop:
+    """Runs until every job has ended and every resumed worker has finished its attempt."""
+
     def __init__(
         self,
         drill: DrillContext,
         planned: Sequence[PlannedJob],
         *,
-        crowd: ConcurrentSessions,
+        clients: ConcurrentSessions,
         submit: Callable[[PlannedJob], UUID],
         on_progress: Callable[[int], None],
     ) -> None:
-        self.struck: Counter[FaultKind] = Counter()
-        self.jobs: dict[UUID, PlannedJob] = {}  # handed in so far
+        self.injected: Counter[FaultKind] = Counter()
+        self.jobs: dict[UUID, PlannedJob] = {}  # submitted so far
         self._drill = drill
         self._waiting = deque(planned)
-        self._crowd = crowd
+        self._clients = clients
         self._submit = submit
         self._on_progress = on_progress
         self._stalled: dict[str, StalledAttempt] = {}  # by worker
-        self._resumed: list[StalledAttempt] = []  # woken, and not yet heard to have come to an end
-        self._faults_ahead = 0  # workers that the jobs handed in so far have yet to strike
-        self._storms_ahead: list[UUID] = []  # jobs to storm as soon as they have failed once
+        self._resumed: list[
+            StalledAttempt
+        ] = []  # attempts of resumed workers that have not ended yet
+        self._faults_ahead = 0  # kills and stops that submitted jobs will still cause
+        self._storms_ahead: list[
+            UUID
+        ] = []  # jobs whose retry storm starts after their first failure
         kills = sum(job.fault in KILLS for job in planned)
         self._starts_left = drill.settings.workers + kills
         self._workers = ProcessGroup(
@@ -78,34 +84,37 @@ class ControlLoop:
         self._drill.wait_until(self._is_over, "the end of the campaign")
 
     def _is_over(self) -> bool:
-        """Look after everybody once; whether there is nothing more to wait for."""
+        """Run one pass of the loop; return whether the campaign is over."""
         self._submit_jobs()
         ended = {row[0] for row in self._drill.query(_ENDED)}
         self._workers.replace_ended()
         for worker in self._workers.members:
             self._check_worker(worker, ended)
-        self._resumed = [late for late in self._resumed if not _has_come_to_its_end(late)]
-        self._storm()
+        self._resumed = [late for late in self._resumed if not _has_ended(late)]
+        self._start_storms()
         self._on_progress(len(ended))
         is_done = not self._waiting and len(ended) >= len(self.jobs)
         return is_done and not (self._stalled or self._resumed or self._storms_ahead)
 
     def _submit_jobs(self) -> None:
         for _ in range(len(self._waiting)):
-            hits = self._waiting[0].workers_struck
-            if hits and self._available_workers() - self._faults_ahead - hits < _RESERVE:
+            affected = self._waiting[0].affected_workers
+            if (
+                affected
+                and self._available_workers() - self._faults_ahead - affected < _SPARE_WORKERS
+            ):
                 return
             job = self._waiting.popleft()
             job_id = self._submit(job)
             self.jobs[job_id] = job
-            self._faults_ahead += hits
+            self._faults_ahead += affected
             if job.fault is FaultKind.RETRY_STORM:
                 self._storms_ahead.append(job_id)
             elif job.fault is FaultKind.DUPLICATE_SUBMISSION:
-                self.struck[job.fault] += 1
+                self.injected[job.fault] += 1
 
     def _available_workers(self) -> int:
-        """Workers that are up, and that nothing holds."""
+        """The number of started workers that are not stopped."""
         return sum(
             worker.name not in self._stalled and bool(worker.events_named("worker_started"))
             for worker in self._workers.members
@@ -115,7 +124,7 @@ class ControlLoop:
 
     def _start(self) -> ObservedProcess:
         if not self._starts_left:
-            raise DrillNotRun("more workers ended than the plan can have struck")
+            raise DrillNotRun("more workers ended than the plan kills")
         self._starts_left -= 1
         return self._drill.worker(*WORKER_OPTIONS)
 
@@ -126,11 +135,14 @@ class ControlLoop:
                 self._resumed.append(stall)
                 worker.resume()
         elif worker.is_stopped:
-            self._note_stall(worker)
+            self._record_stall(worker)
 
     def _is_held_elsewhere(self, stall: StalledAttempt) -> bool:
-        """Whether a later attempt stands still with the job: then the earlier one comes back while the
-        job is running, only not for it. A fence that asked no more than that would let it through."""
+        """Whether the worker of a later attempt at the same job is stopped, too.
+
+        The earlier worker then resumes while the job is running under a newer token: a fence that
+        only checked for `running` would let its commit through.
+        """
         others = self._stalled.values()
         return any(each.job == stall.job and each.token > stall.token for each in others)
 
@@ -138,35 +150,35 @@ class ControlLoop:
         held = _last_lease(worker)
         planned = None if held is None else self.jobs.get(held[0])
         if planned is None or planned.fault not in KILLS:
-            raise DrillNotRun(f"a worker ended that nothing had struck; {worker.recent_output()}")
+            raise DrillNotRun(f"a worker ended without a planned fault; {worker.recent_output()}")
         self._faults_ahead -= 1
-        self.struck[planned.fault] += 1
+        self.injected[planned.fault] += 1
         self._drill.inject("kill", worker.name, at_job=planned.number, by=planned.fault.value)
 
-    def _note_stall(self, worker: ObservedProcess) -> None:
+    def _record_stall(self, worker: ObservedProcess) -> None:
         held = _last_lease(worker)
         planned = None if held is None else self.jobs.get(held[0])
         if held is None or planned is None or planned.fault not in STALLS:
-            return  # its last words are still on their way; the next look will find them
+            return  # its last events are not read yet; the next pass will see them
         self._stalled[worker.name] = StalledAttempt(worker, *held)
         self._faults_ahead -= 1
         if held[1] == 1:
-            self.struck[planned.fault] += 1
+            self.injected[planned.fault] += 1
         self._drill.inject("stop", worker.name, at_job=planned.number, by=planned.fault.value)
 
-    # ── the crowd ────────────────────────────────────────────────────────────────────────────────
+    # ── retry storms ─────────────────────────────────────────────────────────────────────────────
 
-    def _storm(self) -> None:
+    def _start_storms(self) -> None:
         if not self._storms_ahead:
             return
         failing = {row[0] for row in self._drill.query(_FAILING, [self._storms_ahead])}
         for job in failing:
             self._storms_ahead.remove(job)
             retry = partial(_retry, self._drill.history, job)
-            answers = Counter(self._crowd.run_together([retry] * len(self._crowd)))
-            self.struck[FaultKind.RETRY_STORM] += 1
-            said = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
-            self._drill.inject("retry_storm", at_job=self.jobs[job].number, answers=said)
+            answers = Counter(self._clients.run_together([retry] * len(self._clients)))
+            self.injected[FaultKind.RETRY_STORM] += 1
+            summary = ", ".join(f"{count} {answer}" for answer, count in sorted(answers.items()))
+            self._drill.inject("retry_storm", at_job=self.jobs[job].number, answers=summary)
 
 
 def _last_lease(worker: ObservedProcess) -> tuple[UUID, int] | None:
@@ -174,13 +186,13 @@ def _last_lease(worker: ObservedProcess) -> tuple[UUID, int] | None:
     return (UUID(claims[-1]["job_id"]), int(claims[-1]["token"])) if claims else None
 
 
-def _has_come_to_its_end(late: StalledAttempt) -> bool:
-    said = late.worker.events_named("worker_exit", job_id=str(late.job), token=late.token)
-    return bool(said) or not late.worker.is_alive
+def _has_ended(late: StalledAttempt) -> bool:
+    ended = late.worker.events_named("worker_exit", job_id=str(late.job), token=late.token)
+    return bool(ended) or not late.worker.is_alive
 
 
 def _retry(history: History, job: UUID, conn: Connection) -> str:
-    operation = history.invoke("crowd", Verb.RETRY, job=str(job))
+    operation = history.invoke("clients", Verb.RETRY, job=str(job))
     try:
         state = run(conn, protocol.retry(job))
     except (FaultlineError, psycopg.Error) as error:

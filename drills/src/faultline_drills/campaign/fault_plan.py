@@ -1,7 +1,7 @@
-"""Which jobs of a campaign are struck, and by what: decided by the seed alone. Pure.
+"""Plans which jobs of a campaign are hit by a fault, and by which one, from the seed alone. Pure.
 
-A job's fate is drawn from (seed, its number) and from nothing else, so both subjects meet the very
-same faults, and a longer campaign begins with the shorter one.
+The plan of a job depends only on the seed and the job's number, so both subjects get the same faults,
+and a longer campaign begins with the jobs of a shorter one.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ from types import MappingProxyType
 
 
 class FaultKind(StrEnum):
-    CRASH = "crash"  # killed when the job has just begun
-    PARTIAL_WRITE = "partial_write_and_crash"  # killed between the two rows of its effect
-    CRASH_AT_COMMIT = "crash_at_commit"  # killed when COMMIT is done, before it could tell anybody
-    STALE_TAKEOVER = "stale_lease_takeover"  # stopped past its lease, woken when the job is done
-    TIMEOUT_BURST = (
-        "timeout_burst"  # the lease runs out in mid-transaction, at two workers in a row
-    )
-    RETRY_STORM = "retry_storm"  # the job fails three times, and a crowd asks for a retry at once
-    DUPLICATE_SUBMISSION = "duplicate_submission"  # a crowd submits the same job at once
+    CRASH = "crash"  # the worker is killed when the job has just started
+    PARTIAL_WRITE = "partial_write_and_crash"  # killed between the two rows of the effect
+    CRASH_AT_COMMIT = "crash_at_commit"  # killed after COMMIT, before it reports
+    STALE_TAKEOVER = "stale_lease_takeover"  # stopped past its lease, resumed when the job is done
+    TIMEOUT_BURST = "timeout_burst"  # the lease expires in mid-transaction, on two workers in a row
+    RETRY_STORM = "retry_storm"  # the job fails three times, and clients retry it at once
+    DUPLICATE_SUBMISSION = "duplicate_submission"  # clients submit the same job at once
 
 
 KILLS = frozenset({FaultKind.CRASH, FaultKind.PARTIAL_WRITE, FaultKind.CRASH_AT_COMMIT})
 STALLS = frozenset({FaultKind.STALE_TAKEOVER, FaultKind.TIMEOUT_BURST})
-# After these kills the job has to be done again elsewhere.
+# After these kills another worker must run the job again.
 KILLS_BEFORE_COMMIT = KILLS - {FaultKind.CRASH_AT_COMMIT}
 
-# By fencing token: what the job's own payload makes it do to the worker that runs it.
+# By fencing token: the action in the job's payload that hits the worker running it.
 PLANS: Mapping[FaultKind, Mapping[str, str]] = MappingProxyType(
     {
         FaultKind.CRASH: {"1": "kill@start"},
@@ -55,16 +53,16 @@ class PlannedJob:
         return {} if self.fault is None else dict(PLANS[self.fault])
 
     @property
-    def workers_struck(self) -> int:
-        """How many workers it kills or stops."""
+    def affected_workers(self) -> int:
+        """The number of workers that the job kills or stops."""
         return sum(act.startswith(("kill", "stop")) for act in self.plan.values())
 
 
 def plan_job(seed: int, number: int, fault_rate: float) -> PlannedJob:
-    chance = random.Random(f"campaign {seed} job {number}")  # noqa: S311 - it must be repeatable
-    is_struck = chance.random() < fault_rate
+    chance = random.Random(f"campaign {seed} job {number}")  # noqa: S311 - reproducible
+    is_hit = chance.random() < fault_rate
     kind = chance.choice(list(FaultKind))
-    return PlannedJob(number, kind if is_struck else None)
+    return PlannedJob(number, kind if is_hit else None)
 
 
 def plan_jobs(seed: int, jobs: int, fault_rate: float) -> list[PlannedJob]:

@@ -1,4 +1,4 @@
-"""What is counted and timed in a campaign, from its history and from what the database holds. Pure."""
+"""Duplicates and recovery times of a campaign, from its history and its database. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultline_drills.recording.history import History, Phase, Verb
 
 
 def duplicated_jobs(state: DatabaseState) -> set[str]:
-    """Jobs that took effect more than once: a part of the effect is there twice, or under two tokens."""
+    """Jobs that took effect more than once: a part of the effect twice, or parts under two tokens."""
     parts: dict[str, Counter[int]] = defaultdict(Counter)
     tokens: dict[str, set[int]] = defaultdict(set)
     for effect in state.effects:
@@ -21,9 +21,10 @@ def duplicated_jobs(state: DatabaseState) -> set[str]:
 
 
 def crash_recoveries(history: History, jobs: Collection[str]) -> list[float]:
-    """Seconds from the end of the worker that held one of these jobs to the job's next claim.
+    """Seconds from the death of the worker that ran one of these jobs to the job's next claim.
 
-    Both are taken when they are heard of; a claim that is heard of first took no time.
+    Both times are those at which the drill noticed the event; if it noticed the claim first, the wait
+    counts as 0.
     """
     claimed_at = {(claim.job, claim.token): claim.began for claim in history.operations(Verb.CLAIM)}
     waits = []
@@ -38,8 +39,7 @@ def crash_recoveries(history: History, jobs: Collection[str]) -> list[float]:
 
 
 def takeovers_after_expiry(state: DatabaseState, jobs: Collection[str]) -> list[float]:
-    """Seconds from the moment a lease of one of these jobs ran out to the job's next claim, by the
-    database's clock."""
+    """Seconds from the expiry of a lease to the job's next claim, by the database's clock."""
     leases: dict[tuple[str, int], list[Transition]] = defaultdict(list)
     for step in sorted(state.transitions, key=lambda step: step.order):
         if step.job in jobs and step.after == "running":

@@ -1,4 +1,4 @@
-"""`faultline bench`: how fast Faultline is on your own PostgreSQL, as one table."""
+"""`faultline bench`: measures Faultline on your PostgreSQL and prints one table."""
 
 from __future__ import annotations
 
@@ -24,29 +24,32 @@ from faultline_drills.provenance import Provenance, provenance
 from faultline_drills.servers.scratch_database import scratch_database
 
 DEFAULTS = BenchSettings()
-_WIDTH_OF_A_PIPE = 200
-_SECTIONS = {"round_trip": "the server", "bulk_enqueue": "Faultline on it"}  # by its first row
+_PIPE_WIDTH = 200
+_SECTIONS = {
+    "round_trip": "the server",
+    "bulk_enqueue": "Faultline on it",
+}  # by the first row of each
 
 
 @click.command()
 @click.option(
     "--database-url",
     metavar="URL",
-    help="The server to measure, in a database of its own there.  [default: an embedded one]",
+    help="The server to measure, in a new database.  [default: an embedded server]",
 )
 @click.option(
     "--seconds",
     default=DEFAULTS.seconds,
     type=click.FloatRange(1, MAX_SECONDS),
     show_default=True,
-    help="About how long it may take in all.",
+    help="Approximate duration of the whole run.",
 )
 @click.option(
     "--workers",
     default=DEFAULTS.workers,
     type=click.IntRange(1, MAX_WORKERS),
     show_default=True,
-    help="Worker processes that drain and wait for jobs.",
+    help="Worker processes.",
 )
 @click.option(
     "-c",
@@ -54,7 +57,7 @@ _SECTIONS = {"round_trip": "the server", "bulk_enqueue": "Faultline on it"}  # b
     default=DEFAULTS.concurrency,
     type=click.IntRange(1, MAX_CONCURRENCY),
     show_default=True,
-    help="Of each of them.",
+    help="Jobs that each worker runs at once.",
 )
 @click.option(
     "--payload",
@@ -62,9 +65,11 @@ _SECTIONS = {"round_trip": "the server", "bulk_enqueue": "Faultline on it"}  # b
     type=click.IntRange(0, MAX_PAYLOAD_BYTES),
     metavar="BYTES",
     show_default=True,
-    help="What each job carries.",
+    help="Size of each job's payload.",
 )
-@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Draws payload and pauses.")
+@click.option(
+    "--seed", default=DEFAULTS.seed, show_default=True, help="Seed of payloads and pauses."
+)
 @json_option
 @click.pass_obj
 def bench(
@@ -77,11 +82,11 @@ def bench(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure your PostgreSQL with Faultline on it: enqueue, drain, latency, recovery.
+    """Measure Faultline's speed on your PostgreSQL.
 
-    Plays in a database of its own on the server that is given, else on a PostgreSQL that is started
-    for it, and leaves nothing behind. Run it from where your workers run, on a server with nothing
-    else to do.
+    It measures enqueueing, draining, latency and recovery in a new database on the given server, else
+    on a temporary one, and drops the database afterwards. Run it on the machine of your workers, while
+    the server is otherwise idle.
     """
     settings = BenchSettings(
         seconds=seconds,
@@ -92,7 +97,7 @@ def bench(
     )
     console = Console(highlight=False, stderr=as_json, soft_wrap=True)
     if not console.is_terminal:
-        console.width = _WIDTH_OF_A_PIPE
+        console.width = _PIPE_WIDTH
     with ExitStack() as stack:
         server = stack.enter_context(drill_server(database_url or context.given_url, console))
         url = stack.enter_context(scratch_database(server, prefix="faultline_bench"))
@@ -108,7 +113,7 @@ def bench(
 
 @contextmanager
 def _display(console: Console) -> Iterator[Callable[[str], None]]:
-    """A bar with what is being measured; where nobody looks, a line for each."""
+    """A progress bar with the current step; one line per step if the output is no terminal."""
     with progress_bar(console, "[dim]{task.description}[/]") as progress:
         task = progress.add_task("starting", total=len(STEPS))
         begun = 0
@@ -170,7 +175,7 @@ def _cells(measurement: Measurement) -> list[str]:
 
 
 def _ms(seconds: float) -> str:
-    """Milliseconds, with the digits that count."""
+    """Milliseconds with about three significant digits."""
     milliseconds = seconds * 1000
     digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2
     return f"{milliseconds:,.{digits}f}"

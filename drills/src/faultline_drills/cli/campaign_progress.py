@@ -1,5 +1,4 @@
-"""Races and campaigns on a terminal: where they run, a progress bar, a live line of what is injected, and
-a sentence about each."""
+"""Runs races and campaigns for the command line, with a progress bar and a summary of each."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def run_race_on(
 def run_campaigns(
     console: Console, campaigns: Sequence[CampaignSettings], server_url: str
 ) -> list[CampaignReport]:
-    """Run them one after another."""
+    """Run the campaigns one after another and print a line about each."""
     reports = []
     with Progress(
         BarColumn(bar_width=16),
@@ -56,11 +55,11 @@ def run_campaigns(
             report = run_campaign(settings, server_url, show)
             before += settings.jobs
             reports.append(report)
-            console.print(sentence(report))
+            console.print(summary_line(report))
     return reports
 
 
-def sentence(report: CampaignReport) -> str:
+def summary_line(report: CampaignReport) -> str:
     settings, tally = report.settings, report.tally
     if report.duplicates:
         style, mark = "red", "✗"
@@ -72,7 +71,7 @@ def sentence(report: CampaignReport) -> str:
     return (
         f"  [{style}]{mark} {NAMES[settings.subject]:<17} {outcome}[/]"
         f" [dim]· {settings.jobs} jobs, {settings.fault_rate:.0%} faults, seed {settings.seed}:"
-        f" {sum(report.struck.values())} faults struck, {tally.get('kills', 0)} kills,"
+        f" {sum(report.injected.values())} faults injected, {tally.get('kills', 0)} kills,"
         f" {tally.get('stops', 0)} stalls, {tally.get('takeovers', 0)} takeovers,"
         f" {tally.get('stale_rejections', 0)} late commits refused; {report.seconds:.0f} s[/]"
     )

@@ -1,4 +1,4 @@
-"""`faultline demo`: the stale-worker race, live, then both subjects under faults; with a verdict."""
+"""`faultline demo`: the stale-worker race, then both queues under faults, with a verdict."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _STEPS = {
     ("A", "stalled"): "A stalls; its lease is running out",
     ("B", "lease_acquired"): "B has taken over",
     ("B", "commit_ok"): "B has committed",
-    ("A", "woken"): "A is back",
+    ("A", "woken"): "A has resumed",
     ("A", "stale_write_blocked"): "A was refused",
 }
 _STYLES = {"✓": "green", "✗": "red", "‖": "yellow", "!": "yellow"}
-# What of the summary is printed; the file has the rest.
+# The fields of the summary that are printed; the file has all of them.
 _PRINTED = (
     "fault_rate",
     "faultline_duplicates",
@@ -57,20 +57,27 @@ _PRINTED = (
 
 @click.command()
 @click.option(
-    "--log-only", is_flag=True, help="Nothing but the structured log, one JSON object per line."
+    "--log-only",
+    is_flag=True,
+    help="Run only the race, and print only its log, one JSON object per line.",
 )
 @click.option(
-    "--lease-seconds", default=1.0, show_default=True, help="How long a lease lasts here."
+    "--lease-seconds", default=1.0, show_default=True, help="Duration of a lease in the race."
 )
-@click.option("--no-campaign", is_flag=True, help="The race alone.")
-@click.option("--jobs", default=DEFAULTS.jobs, show_default=True, help="Of each campaign.")
-@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Decides which are struck.")
+@click.option("--no-campaign", is_flag=True, help="Run only the race.")
+@click.option("--jobs", default=DEFAULTS.jobs, show_default=True, help="Jobs per campaign.")
+@click.option(
+    "--seed",
+    default=DEFAULTS.seed,
+    show_default=True,
+    help="Seed of the fault plan.",
+)
 @click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("reports", "latest"),
     show_default=True,
-    help="Where the summary and the plot go.",
+    help="Folder for the summary and the plot.",
 )
 @click.pass_obj
 def demo(
@@ -82,21 +89,24 @@ def demo(
     seed: int,
     save_to: Path,
 ) -> None:
-    """Two workers, one job: A stalls past its lease, B takes over, A comes back and is refused.
+    """See a stale worker being refused, then both queues under faults.
 
-    Then many jobs, of which one in ten is struck by a fault, on Faultline and on the same queue
-    without its fence: which jobs take effect more than once?
+    Two workers, one job: A stalls past its lease, B takes over, and A resumes and is refused.
 
-    Runs on a PostgreSQL of its own that is gone afterwards, or, with DATABASE_URL, in databases of
-    its own on that server. Exit code 0 only if every job took effect exactly once and the queue
-    without a fence was found out; 2 if the faults did not strike, so that nothing was shown.
+    Then two campaigns run the same jobs and faults, on Faultline and on the same queue without its
+    fence, and count the jobs that took effect more than once. One job in ten is hit by a fault.
+
+    The demo starts a temporary PostgreSQL. With DATABASE_URL it creates databases on that server and
+    drops them afterwards. The exit code is 0 if every job took effect exactly once on Faultline and
+    some jobs did not without the fence, 1 if a rule was broken, and 2 if the faults were not injected,
+    so that nothing is shown.
     """
     console = Console(highlight=False, soft_wrap=True)
     with ExitStack() as stack:
         if not log_only:
             console.print(
                 "[bold]The stale-worker race[/bold]: a worker stalls in the middle of a job, its lease"
-                " runs out,\na second worker takes over, and the first one comes back. What happens?\n"
+                " expires,\na second worker takes over, and the first one resumes. What happens?\n"
             )
         server_url = stack.enter_context(
             drill_server(context.given_url, None if log_only else console)
@@ -106,7 +116,7 @@ def demo(
         if log_only:
             print(json.dumps({"event": "verdict", "holds": report.holds, **report.checks}))
         else:
-            _explain(console, report)
+            _print_verdict(console, report)
         if log_only or no_campaign or not report.holds:
             sys.exit(0 if report.holds else 1)
         code = compare_subjects(console, server_url, jobs, seed, save_to)
@@ -114,16 +124,16 @@ def demo(
 
 
 def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, save_to: Path) -> int:
-    """Both subjects under the same faults; the exit code."""
+    """Run a campaign on each queue, print and save the results, and return the exit code."""
     settings = [
         CampaignSettings(jobs=jobs, seed=seed, fault_rate=FAULT_RATE, subject=subject)
         for subject in Subject
     ]
     console.print(
-        f"\n[bold]Under faults[/bold]: {jobs} jobs, {DEFAULTS.workers} workers, {FAULT_RATE:.0%} of"
-        " the jobs are struck: worker killed, killed between two\nwrites, killed at its commit, stalled"
-        " past its lease, retried by 50 at once, submitted by 50 at once.\nThe same faults for Faultline"
-        " and for the same queue without its fence.\n"
+        f"\n[bold]Under faults[/bold]: {jobs} jobs, {DEFAULTS.workers} workers, {FAULT_RATE:.0%} of the"
+        " jobs are hit by a fault: their worker is killed at the start,\nbetween two writes or at its"
+        " commit, or stalls past its lease, or 50 clients retry or submit them at once.\nFaultline and the"
+        " same queue without its fence get the same faults.\n"
     )
     groups = group_campaigns(run_campaigns(console, settings, server_url))
     conclusion = conclude(groups)
@@ -152,14 +162,14 @@ def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, sa
 
 
 def _in_lines(facts: dict[str, Any]) -> str:
-    """JSON with a line for each name."""
+    """JSON with one line per name."""
     lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
 @contextmanager
 def _display(console: Console, log_only: bool) -> Iterator[Callable[[RaceEvent], None]]:
-    """The race as it happens, in words or as a log; on a terminal with a progress bar below it."""
+    """Print the race's events as they happen, with a progress bar on a terminal."""
     with ExitStack() as stack:
         progress = None
         began: float | None = None
@@ -197,9 +207,9 @@ def _line(event: RaceEvent) -> str:
     return json.dumps({"event": event.event, "worker": event.worker, **event.fields})
 
 
-def _explain(console: Console, report: RaceReport) -> None:
+def _print_verdict(console: Console, report: RaceReport) -> None:
     console.print(
-        "\n  [dim]█ at work  ░ stalled  ▶ claim  ‖ stalls  ▷ is back  ✓ committed  ✗ refused[/dim]"
+        "\n  [dim]█ running  ░ stalled  ▶ claims  ‖ stalls  ▷ resumes  ✓ committed  ✗ refused[/dim]"
     )
     for lane in lanes(report.events):
         console.print(f"  {lane}", markup=False)
@@ -208,11 +218,11 @@ def _explain(console: Console, report: RaceReport) -> None:
         console.print(f"  [green]✓[/] {claim}" if holds else f"  [bold red]✗ {claim}[/]")
     if report.holds:
         console.print(
-            f"\nOne payment, not two: token {report.max_token} took effect, and what token 1 had"
-            " written in its transaction is gone.\n[dim]Self-fencing was off for this race: nothing"
-            " but the database stood between the late worker and a second payment.[/dim]"
+            f"\nOne payment, not two: token {report.max_token} took effect, and the payment written under"
+            " token 1 was rolled back.\n[dim]Self-fencing was off in this race: only PostgreSQL's fence"
+            " prevented a second payment.[/dim]"
         )
     else:
-        console.print("\n[bold red]The verdict does not hold.[/] The workers also said:")
+        console.print("\n[bold red]A claim does not hold.[/] Other output of the workers:")
         for line in report.stray_lines[-40:]:
             console.print(f"  {line}", markup=False)

@@ -94,7 +94,7 @@ def explore(
     run one at a time, in every order that a few preemptions allow.
 
     The exit code is 0 if no rule was broken, 1 if one was (a short interleaving that breaks it is
-    printed and saved), and 2 if the run shows nothing because no takeover, rejection, commit or lock
+    printed and saved), and 2 if the run shows nothing because no takeover, refusal, commit or lock
     wait happened.
     """
     console = table_console(stderr=as_json)
@@ -131,7 +131,7 @@ def explore(
 
 @contextmanager
 def logging_discarded() -> Iterator[None]:
-    """Discard the library's log: thousands of expected rejections would hide the result."""
+    """Discard the library's log: thousands of expected refusals would hide the result."""
     with Path(os.devnull).open("w") as nowhere:
         log.open(style="json", stream=nowhere)
         yield
@@ -161,7 +161,7 @@ def _display(
                 task,
                 description=f"{report.name:24}",
                 completed=sum(each.interleavings for each in done.values()),
-                found=f"{refused} rejections, {waits} lock waits",
+                found=f"{refused} refused, {waits} lock waits",
             )
 
         yield show

@@ -1,4 +1,4 @@
-"""`faultline drill report`: campaigns, scenarios and a race, written up with plots."""
+"""`faultline drill report`: runs campaigns, scenarios and a race, and writes a report with plots."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEFAULTS = CampaignSettings()
 
 @dataclass(frozen=True, kw_only=True)
 class ReportScope:
-    """How much is to be run."""
+    """The campaigns and scenarios to run."""
 
     repeats: int
     jobs: int
@@ -69,15 +69,17 @@ class ReportScope:
 
 @click.command()
 @click.option("--repeats", default=4, show_default=True, help="Campaigns per fault rate and queue.")
-@click.option("--jobs", default=200, show_default=True, help="Of each campaign.")
-@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Of the first repeat.")
-@click.option("--no-scenarios", is_flag=True, help="Campaigns only.")
-@click.option("--quick", is_flag=True, help="Short campaigns, no scenarios: about a minute.")
-@click.option("--gif", is_flag=True, help="Only draw the stale-worker race, into docs/gifs.")
+@click.option("--jobs", default=200, show_default=True, help="Jobs per campaign.")
+@click.option("--seed", default=DEFAULTS.seed, show_default=True, help="Seed of the first repeat.")
+@click.option("--no-scenarios", is_flag=True, help="Run campaigns only.")
+@click.option(
+    "--quick", is_flag=True, help="Run short campaigns and no scenarios, in about a minute."
+)
+@click.option("--gif", is_flag=True, help="Only run and draw the race, into docs/gifs.")
 @click.option(
     "--save-to",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the files go.  [default: reports/latest]",
+    help="Folder for the files.  [default: reports/latest]",
 )
 @click.pass_obj
 def report(
@@ -90,12 +92,15 @@ def report(
     gif: bool,
     save_to: Path | None,
 ) -> None:
-    """Strike 5, 10 and 20 % of the jobs, on Faultline and without its fence; play every scenario; and
-    write it up as JSON, Markdown and one page of HTML, with plots.
+    """Run campaigns and scenarios, and write a report.
 
-    Needs matplotlib: pip install 'faultline-drills[report]'. What other drills have left in the same folder
-    (mutants, explore, sweep, soak) becomes part of it. Exit code 0 when nothing is wrong, 1 when
-    something is, 2 when the faults did not strike, so that nothing was shown.
+    Campaigns inject faults into 5, 10 and 20 % of the jobs, on Faultline and on the same queue without
+    its fence. Then every scenario runs. The report is written as JSON, Markdown and HTML, with plots
+    (these need matplotlib: pip install 'faultline-drills[report]'). It includes the results of mutants,
+    explore, sweep and soak that are in the same folder.
+
+    The exit code is 0 if no rule was broken, 1 if one was, and 2 if the faults were not injected, so
+    that nothing is shown.
     """
     require_plots()
     console = Console(highlight=False, soft_wrap=True)
@@ -103,18 +108,18 @@ def report(
         repeats, jobs, no_scenarios = QUICK_REPEATS, QUICK_JOBS, True
     scope = ReportScope(repeats=repeats, jobs=jobs, seed=seed, with_scenarios=not no_scenarios)
     with drill_server(context.given_url, console) as url:
-        # At the beginning: the code may be changed while this runs, and what runs is what there was.
+        # Read now: the files may be edited while this runs, but the code that runs is loaded.
         command = "faultline drill report --gif" if gif else scope.command
         origin = provenance(command, seed=None if gif else seed, postgres=server_version(url))
         race = run_race_on(url, RaceSettings())
         if gif:
-            _say_written(console, _draw_race(race, origin, save_to or Path("docs", "gifs")))
+            _print_written(console, _draw_race(race, origin, save_to or Path("docs", "gifs")))
             sys.exit(0 if race.holds else 1)
         groups = group_campaigns(run_campaigns(console, scope.campaigns, url))
         rows = _run_scenarios(console, url, seed) if scope.with_scenarios else None
     folder = save_to or Path("reports", "latest")
     facts = report_data(groups, rows, race.checks, origin, read_other_reports(folder))
-    _say_written(console, _write(facts, groups, race, origin, folder))
+    _print_written(console, _write(facts, groups, race, origin, folder))
     console.print(headline(facts).replace("**", ""), markup=False)
     for reason in facts["why_not"]:
         console.print(f"[bold red]{facts['verdict']}[/]: {escape(reason)}")
@@ -178,5 +183,5 @@ def _write(
     return [*(folder / name for name in texts), *drawn]
 
 
-def _say_written(console: Console, paths: list[Path]) -> None:
+def _print_written(console: Console, paths: list[Path]) -> None:
     console.print(f"[dim]written: {', '.join(map(str, paths))}[/]")

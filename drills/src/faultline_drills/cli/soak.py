@@ -168,7 +168,7 @@ class _LiveDisplay:
         table.add_row("phase", now.phase)
         table.add_row("jobs", f"{now.submitted:,} enqueued, {now.committed:,} committed")
         table.add_row("takeovers", f"{now.takeovers:,}")
-        table.add_row("stale writes rejected", f"{now.stale_rejections:,}")
+        table.add_row("stale writes refused", f"{now.stale_rejections:,}")
         table.add_row("processes replaced", f"{now.replaced:,}")
         table.add_row("faults", _counted(now.faults) or "none yet")
         table.add_row("last fault", self._last_fault)

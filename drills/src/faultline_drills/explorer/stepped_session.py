@@ -199,7 +199,7 @@ _STEP_NAMES = {
     "cancel": "cancels",
     "retry": "retries",
     "enqueue": "enqueues",
-    "record_rejection": "records the rejection",
+    "record_rejection": "records the refusal",
     "vanished_workers": "reads the lost workers",
 }
 

@@ -1,7 +1,7 @@
-"""What both workers of the race run: a payment, with the stall or the crash that this one was told to have.
+"""The task of the stale-worker race: a payment, with a stall or crash chosen by the environment.
 
-The payment is written in a transaction that the handler owns, with the fenced commit as its last
-statement, so that a refusal has something to undo.
+The handler writes the payment in its own transaction, with the fenced commit as the last statement,
+so that a refused commit rolls the payment back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def charge(job: Job, account: str, amount: int) -> None:
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
         await open_barrier(conn, f"started-{job.token}")
         if behaviour == "stalls":
-            os.kill(os.getpid(), signal.SIGSTOP)  # every thread: heartbeats, sentinel, all of it
+            os.kill(os.getpid(), signal.SIGSTOP)  # stops every thread, including heartbeats
         elif behaviour == "waits":
             await wait_for_barrier(conn, "go")
         elif behaviour == "crashes_before_commit":
@@ -58,4 +58,4 @@ async def wait_for_barrier(
         if found.rowcount:
             return
         await asyncio.sleep(0.02)
-    raise TimeoutError(f"nobody opened the barrier {name!r} within {timeout_seconds:g} s")
+    raise TimeoutError(f"the barrier {name!r} was not opened within {timeout_seconds:g} s")

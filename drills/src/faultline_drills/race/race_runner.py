@@ -1,4 +1,4 @@
-"""Runs the race step by step, each step waiting for what the database says rather than for a time."""
+"""Runs the race step by step; each step waits for a state in the database, not for a time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TABLES = """
     CREATE TABLE race.payments (
         job_id uuid, token bigint, account text, amount int, paid_at timestamptz DEFAULT clock_timestamp());
 """
-# A's lease is the one that runs out; B keeps what it has taken over, however busy the machine is.
+# Only A's lease expires: B's outlasts the race, however busy the machine is.
 _LEASE_OF_B_SECONDS = 600.0
 
 
 class RaceBehaviour(StrEnum):
-    """What happens to worker A."""
+    """What worker A does in the middle of its job."""
 
     STALLS = "stalls"
     CRASHES_BEFORE_COMMIT = "crashes_before_commit"
@@ -37,7 +37,7 @@ class RaceBehaviour(StrEnum):
 
 
 class RaceNotRun(FaultlineError):
-    """The race could not be brought to its end, so it proves nothing."""
+    """The race could not be completed, so it proves nothing."""
 
     code = "race_not_run"
 
@@ -45,9 +45,9 @@ class RaceNotRun(FaultlineError):
 @dataclass(frozen=True, kw_only=True)
 class RaceSettings:
     lease_seconds: float = 1.0
-    stall_seconds: float = 0.0  # at least; A is woken when the others have done their part
+    stall_seconds: float = 0.0  # at least; A is resumed when B has done its part
     behaviour_of_a: RaceBehaviour = RaceBehaviour.STALLS
-    # B is held at a barrier until A is back and has been judged: the newer token has not committed.
+    # B waits at a barrier until A has resumed and was refused: the newer token has not committed yet.
     wake_before_commit: bool = False
     timeout_seconds: float = 40.0
 
@@ -66,14 +66,14 @@ class RaceReport:
 
     @property
     def checks(self) -> dict[str, bool]:
-        """What must be true after a race with a stale worker."""
+        """The claims that must hold after a race with a stale worker."""
         return {
             "exactly one ledger entry": self.ledger_count == 1,
             "written under exactly one token": self.min_token == self.max_token is not None,
-            "by a token of 2 or more: the job really was taken over": (self.min_token or 0) >= 2,
+            "by a token of 2 or more: the job was taken over": (self.min_token or 0) >= 2,
             "the job has succeeded": self.state == "succeeded",
             "exactly one payment": self.payments == 1,
-            "the late commit was refused, and that is on record": self.rejections == 1,
+            "the late commit was refused, and the refusal was recorded": self.rejections == 1,
         }
 
     @property
@@ -97,11 +97,11 @@ class _RaceRunner:
         self._began = time.monotonic()
         self._lock = threading.Lock()
 
-    def say(self, worker: str, event: str, fields: dict[str, object] | None = None) -> None:
+    def record(self, worker: str, event: str, fields: dict[str, object] | None = None) -> None:
         with self._lock:
-            seen = RaceEvent(time.monotonic() - self._began, worker, event, dict(fields or {}))
-            self.events.append(seen)
-            self._on_event(seen)
+            recorded = RaceEvent(time.monotonic() - self._began, worker, event, dict(fields or {}))
+            self.events.append(recorded)
+            self._on_event(recorded)
 
     def start(self, name: str, behaviour: str, *, lease_seconds: float) -> ObservedProcess:
         options = ["--max-jobs", "1", "--concurrency", "1", "--poll-seconds", "0.1"]
@@ -112,35 +112,35 @@ class _RaceRunner:
             url=self.url,
             options=options,
             environment={BEHAVIOUR_VARIABLE: behaviour},
-            on_event=self.say,
+            on_event=self.record,
         )
 
     def wait_until(
-        self, query: LiteralString, what: str, witness: ObservedProcess | None = None
+        self, query: LiteralString, what: str, process: ObservedProcess | None = None
     ) -> None:
         """Poll the database until `query` returns a row."""
-        self._wait_for(lambda: self.conn.execute(query).fetchone() is not None, what, witness)
+        self._wait_for(lambda: self.conn.execute(query).fetchone() is not None, what, process)
 
-    def wait_until_stopped(self, witness: ObservedProcess) -> None:
-        """It has opened its barrier before; a SIGCONT that came before its SIGSTOP would be lost."""
-        self._wait_for(lambda: witness.is_stopped, f"{witness.name}'s stall", witness)
+    def wait_until_stopped(self, process: ObservedProcess) -> None:
+        """A opens its barrier before it stops itself; a SIGCONT sent in between would be lost."""
+        self._wait_for(lambda: process.is_stopped, f"{process.name}'s stall", process)
 
-    def wait_until_said(self, witness: ObservedProcess, event: str) -> None:
+    def wait_for_event(self, process: ObservedProcess, event: str) -> None:
         self._wait_for(
-            lambda: bool(witness.events_named(event)), f"{witness.name}'s {event}", witness
+            lambda: bool(process.events_named(event)), f"{process.name}'s {event}", process
         )
 
     def _wait_for(
-        self, holds: Callable[[], bool], what: str, witness: ObservedProcess | None
+        self, holds: Callable[[], bool], what: str, process: ObservedProcess | None
     ) -> None:
         deadline = time.monotonic() + self.settings.timeout_seconds
         while not holds():
-            if witness is not None and not witness.is_alive:
-                witness.wait(self.settings.timeout_seconds)  # all that it said has been heard
-                if holds():  # it was on its way out when we looked
+            if process is not None and not process.is_alive:
+                process.wait(self.settings.timeout_seconds)  # until all of its output was read
+                if holds():  # it became true just before the process ended
                     return
-                said = "\n".join(witness.stray_lines[-20:]) or "nothing"
-                raise RaceNotRun(f"worker {witness.name} ended before {what}; it said: {said}")
+                output = "\n".join(process.stray_lines[-20:]) or "nothing"
+                raise RaceNotRun(f"worker {process.name} ended before {what}; its output: {output}")
             if time.monotonic() > deadline:
                 raise RaceNotRun(
                     f"{what} did not happen within {self.settings.timeout_seconds:g} s"
@@ -153,11 +153,11 @@ def run_race(
 ) -> RaceReport:
     """Race two real worker processes for one job in the (scratch) database at `url`."""
     with ExitStack() as stack:
-        conn = stack.enter_context(connect(url, application_name="faultline referee"))
+        conn = stack.enter_context(connect(url, application_name="faultline race"))
         conn.execute(_TABLES)
         race = _RaceRunner(url, settings, on_event, conn)
         job = charge.enqueue("alice", 100, conn=conn)
-        race.say("-", "job_enqueued", {"job_id": str(job.job_id)})
+        race.record("-", "job_enqueued", {"job_id": str(job.job_id)})
 
         a = race.start("A", settings.behaviour_of_a, lease_seconds=settings.lease_seconds)
         stack.callback(a.end)
@@ -165,7 +165,7 @@ def run_race(
         started = time.monotonic()
         if settings.behaviour_of_a is RaceBehaviour.STALLS:
             race.wait_until_stopped(a)
-            race.say("A", "stalled", {"signal": "SIGSTOP"})
+            race.record("A", "stalled", {"signal": "SIGSTOP"})
             behaviour = "waits" if settings.wake_before_commit else "steady"
             b = race.start("B", behaviour, lease_seconds=_LEASE_OF_B_SECONDS)
             stack.callback(b.end)
@@ -182,7 +182,7 @@ def _take_over(race: _RaceRunner, a: ObservedProcess, b: ObservedProcess, starte
     else:
         b.wait(limit)
     time.sleep(max(0.0, started + race.settings.stall_seconds - time.monotonic()))
-    race.say("A", "woken", {"signal": "SIGCONT"})
+    race.record("A", "woken", {"signal": "SIGCONT"})
     a.resume()
     a.wait(limit)
     if race.settings.wake_before_commit:
@@ -191,17 +191,17 @@ def _take_over(race: _RaceRunner, a: ObservedProcess, b: ObservedProcess, starte
 
 
 def _run_to_the_end(race: _RaceRunner, a: ObservedProcess, stack: ExitStack) -> None:
-    """A commits, or crashes on one side of its commit; after a crash B gets its chance to do harm."""
+    """Let A commit, or crash before or after its commit; after a crash start B."""
     a.wait(race.settings.timeout_seconds)
-    race.say("A", "gone", {"exit_code": a.exit_code})
+    race.record("A", "gone", {"exit_code": a.exit_code})
     if race.settings.behaviour_of_a is RaceBehaviour.STEADY:
         return
     b = race.start("B", "steady", lease_seconds=_LEASE_OF_B_SECONDS)
     stack.callback(b.end)
     if race.settings.behaviour_of_a is RaceBehaviour.CRASHES_AFTER_COMMIT:
-        # Heard of, and on record: by then it has looked for what A may have left.
-        race.wait_until_said(b, "worker_lost")
-        race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's burial", b)
+        # Once B has recorded the loss of A, it has also looked for jobs that A left behind.
+        race.wait_for_event(b, "worker_lost")
+        race.wait_until("SELECT FROM faultline.workers WHERE lost_at IS NOT NULL", "A's loss", b)
     race.wait_until("SELECT FROM faultline.jobs WHERE state = 'succeeded'", "the job's end", b)
 
 

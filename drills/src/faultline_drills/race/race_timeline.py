@@ -1,4 +1,4 @@
-"""A race as a person can read it: what happened when, and two lanes beside each other. Pure."""
+"""The race as text: its events in words, and one lane per worker. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LANE_WIDTH = 60
 
 @dataclass(frozen=True, slots=True)
 class RaceEvent:
-    """Something that happened: `at` seconds after the race began."""
+    """An event, `at` seconds after the race began."""
 
     at: float
-    worker: str  # "A", "B", or "-" for the referee
+    worker: str  # "A", "B", or "-" for the race itself
     event: str
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -28,12 +28,12 @@ class RaceMoment:
 
 
 def moments(events: Iterable[RaceEvent]) -> list[RaceMoment]:
-    """The events that tell the story, in words."""
-    told = (_tell(event) for event in sorted(events, key=lambda event: event.at))
-    return [moment for moment in told if moment is not None]
+    """The important events, in words."""
+    described = (_describe(event) for event in sorted(events, key=lambda event: event.at))
+    return [moment for moment in described if moment is not None]
 
 
-def _tell(event: RaceEvent) -> RaceMoment | None:
+def _describe(event: RaceEvent) -> RaceMoment | None:
     fields = event.fields
     match event.event:
         case "lease_acquired":
@@ -42,13 +42,13 @@ def _tell(event: RaceEvent) -> RaceMoment | None:
         case "stalled":
             mark, text = "‖", "stalls: every thread stopped, heartbeats included"
         case "woken":
-            mark, text = "▷", "comes back and carries on where it was"
+            mark, text = "▷", "resumes where it was stopped"
         case "gone":
-            mark, text = "✝", f"is gone (exit code {fields['exit_code']})"
+            mark, text = "✝", f"ended (exit code {fields['exit_code']})"
         case "lease_reaped":
-            mark, text = "↺", f"gives the lease back to the queue ({fields['cause']})"
+            mark, text = "↺", f"requeues the job ({fields['cause']})"
         case "lease_lost":
-            mark, text = "!", "learns that its lease is gone"
+            mark, text = "!", "learns that it lost its lease"
         case "commit_ok":
             mark, text = "✓", f"commits under token {fields['token']}"
         case "stale_write_blocked":
@@ -63,19 +63,19 @@ def _tell(event: RaceEvent) -> RaceMoment | None:
 
 
 def lanes(events: Sequence[RaceEvent], *, width: int = LANE_WIDTH) -> list[str]:
-    """One line per worker from its first claim to the end of the race: █ at work, ░ stalled."""
-    story = [moment for moment in moments(events) if moment.mark in "▶‖▷✓✗✝"]
-    if not story:
+    """One line per worker from its first claim to the end of the race: █ running, ░ stalled."""
+    shown = [moment for moment in moments(events) if moment.mark in "▶‖▷✓✗✝"]
+    if not shown:
         return []
-    start, end = story[0].at, max(story[-1].at, story[0].at + 0.001)
+    start, end = shown[0].at, max(shown[-1].at, shown[0].at + 0.001)
 
     def column(at: float) -> int:
         return round((at - start) / (end - start) * (width - 1))
 
     drawn = []
-    for worker in sorted({moment.worker for moment in story}):
+    for worker in sorted({moment.worker for moment in shown}):
         cells = [" "] * width
-        own = [moment for moment in story if moment.worker == worker]
+        own = [moment for moment in shown if moment.worker == worker]
         for moment, following in zip(own, [*own[1:], None], strict=True):
             until = column(following.at) if following else column(moment.at)
             fill = {"‖": "░", "✓": " ", "✗": " ", "✝": " "}.get(moment.mark, "█")

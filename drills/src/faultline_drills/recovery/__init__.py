@@ -1,4 +1,4 @@
-"""How long a job of a killed worker takes to run elsewhere, at default settings."""
+"""Measures how long a killed worker's job takes to run elsewhere, at default settings."""
 
 from faultline_drills.recovery.recovery_time import RecoveryReport, measure_recovery
 

@@ -1,4 +1,4 @@
-"""A job that says where it runs, and then runs until its worker is gone."""
+"""A task that records its process id and then runs until its worker ends."""
 
 from __future__ import annotations
 

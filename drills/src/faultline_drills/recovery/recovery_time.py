@@ -1,4 +1,4 @@
-"""Kills workers, and takes the time until what they were doing is being done elsewhere."""
+"""Kills workers and measures the time until their job runs on another worker."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def measure_recovery(
 
 
 def _start_worker(conn: Connection, url: str, stack: ExitStack, timeout_seconds: float) -> None:
-    """Start a worker with nothing but default settings, and wait until it is there."""
-    witness = ObservedProcess("worker", app="faultline_drills.recovery.endless_task:app", url=url)
-    stack.callback(witness.end)
+    """Start a worker with default settings, and wait until it is registered."""
+    worker = ObservedProcess("worker", app="faultline_drills.recovery.endless_task:app", url=url)
+    stack.callback(worker.end)
     deadline = time.monotonic() + timeout_seconds
     query = "SELECT FROM faultline.workers WHERE pid = %s AND last_heartbeat_at > started_at"
-    while conn.execute(query, [witness.pid]).fetchone() is None:
-        if not witness.is_alive or time.monotonic() > deadline:
-            said = "\n".join(witness.stray_lines[-20:]) or "nothing"
-            raise DrillNotRun(f"a worker did not start; it said: {said}")
+    while conn.execute(query, [worker.pid]).fetchone() is None:
+        if not worker.is_alive or time.monotonic() > deadline:
+            output = "\n".join(worker.stray_lines[-20:]) or "nothing"
+            raise DrillNotRun(f"a worker did not start; its output: {output}")
         time.sleep(_POLL_SECONDS)
 
 
 def _wait_for_start(conn: Connection, job_id: UUID, token: int, timeout_seconds: float) -> int:
-    """Wait until the job runs under this token; the process that runs it."""
+    """Wait until the job runs under this token; return the process id."""
     deadline = time.monotonic() + timeout_seconds
     query = "SELECT pid FROM recovery.starts WHERE job_id = %s AND token = %s"
     while (row := conn.execute(query, [job_id, token]).fetchone()) is None:

@@ -1,1 +1,1 @@
-"""From campaigns to files: a summary, a report as JSON, Markdown and HTML, plots, and a drawn race."""
+"""Reports on campaigns, scenarios and the race: JSON, Markdown, HTML, plots and an animation."""

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultline_drills.campaign.campaign import CampaignReport, rate_facts, shortfalls, time_facts
+from faultline_drills.campaign.campaign import (
+    CampaignReport,
+    find_missing_events,
+    rate_facts,
+    time_facts,
+)
 from faultline_drills.judging.checker import Verdict
 from faultline_drills.judging.measures import wilson_interval
 from faultline_drills.subjects import Subject
@@ -44,7 +49,7 @@ class CampaignGroup:
     @property
     def injected(self) -> Counter[str]:
         return _sum(
-            {kind.value: count for kind, count in each.struck.items()} for each in self.campaigns
+            {kind.value: count for kind, count in each.injected.items()} for each in self.campaigns
         )
 
     @property
@@ -56,11 +61,11 @@ class CampaignGroup:
         return [seconds for each in self.campaigns for seconds in each.takeover_seconds]
 
     @property
-    def nothing_shown(self) -> list[str]:
-        """What had to happen in one of these campaigns at least, and did not."""
+    def missing_events(self) -> list[str]:
+        """Required events that happened in none of these campaigns."""
         planned = sum((Counter(each.planned) for each in self.campaigns), Counter())
-        struck = sum((Counter(each.struck) for each in self.campaigns), Counter())
-        return shortfalls(self.subject, planned, struck, self.tally)
+        injected = sum((Counter(each.injected) for each in self.campaigns), Counter())
+        return find_missing_events(self.subject, planned, injected, self.tally)
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -79,7 +84,7 @@ class CampaignGroup:
 
 
 def group_campaigns(campaigns: Iterable[CampaignReport]) -> list[CampaignGroup]:
-    """By fault rate, then subject."""
+    """One group per fault rate and subject, in this order."""
     groups: dict[tuple[float, Subject], list[CampaignReport]] = {}
     for each in campaigns:
         groups.setdefault((each.settings.fault_rate, each.settings.subject), []).append(each)
@@ -92,7 +97,7 @@ def group_campaigns(campaigns: Iterable[CampaignReport]) -> list[CampaignGroup]:
 @dataclass(frozen=True)
 class Conclusion:
     verdict: Verdict
-    reasons: tuple[str, ...]  # why it is not `valid`
+    reasons: tuple[str, ...]  # why the verdict is not `valid`
 
     @property
     def is_safe(self) -> bool:
@@ -102,31 +107,31 @@ class Conclusion:
 def conclude(
     groups: Sequence[CampaignGroup],
     *,
-    also_wrong: Sequence[str] = (),
-    also_vacuous: Sequence[str] = (),
+    more_violations: Sequence[str] = (),
+    more_missing: Sequence[str] = (),
 ) -> Conclusion:
-    """Whether the campaigns, and what else was run, show what they are meant to show.
+    """The verdict on all campaigns, and on the other drills whose reasons are given.
 
-    Anything wrong with Faultline outweighs everything. Where nothing is wrong, it must have been
-    possible to see it: the faults struck, and the control, without its fence, was found out.
+    Any violation by Faultline makes it invalid. Without one, the run must have been able to show it:
+    every planned kind of fault was injected, and the control, without its fence, duplicated jobs.
     """
-    wrong, vacuous = list(also_wrong), list(also_vacuous)
+    violations, missing = list(more_violations), list(more_missing)
     for group in groups:
         where = f"{group.subject.value} at {group.fault_rate:.0%} faults"
-        vacuous += [f"{where}: {each}" for each in group.nothing_shown]
+        missing += [f"{where}: {each}" for each in group.missing_events]
         if group.subject is Subject.FAULTLINE:
             if group.duplicates:
-                wrong.append(f"{where}: {group.duplicates} jobs took effect more than once")
+                violations.append(f"{where}: {group.duplicates} jobs took effect more than once")
             if group.violations:
-                wrong.append(f"{where}: {group.violations} violations of the checker's rules")
+                violations.append(f"{where}: {group.violations} violations of the checker's rules")
     subjects = {group.subject for group in groups}
-    vacuous += [f"{each.value}: no campaign" for each in Subject if each not in subjects]
-    found_out = sum(group.duplicates for group in groups if group.subject is Subject.NAIVE)
-    if not found_out:
-        vacuous.append("the control, without its fence, was not found out")
-    if wrong:
-        return Conclusion(Verdict.INVALID, tuple(wrong + vacuous))
-    return Conclusion(Verdict.UNKNOWN if vacuous else Verdict.VALID, tuple(vacuous))
+    missing += [f"{each.value}: no campaign" for each in Subject if each not in subjects]
+    control_duplicates = sum(group.duplicates for group in groups if group.subject is Subject.NAIVE)
+    if not control_duplicates:
+        missing.append("the control, without its fence, duplicated no job")
+    if violations:
+        return Conclusion(Verdict.INVALID, tuple(violations + missing))
+    return Conclusion(Verdict.UNKNOWN if missing else Verdict.VALID, tuple(missing))
 
 
 def _sum(counts: Iterable[Any]) -> Counter[str]:

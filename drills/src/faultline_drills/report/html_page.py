@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing beside itself: styles and plots are in it. Pure."""
+"""The report as one self-contained HTML page with styles and plots. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ h1 { font-size: 1.9rem; margin: 0 0 .5rem; } h2 { font-size: 1.25rem; margin: 2.
 .about, dl, footer { color: var(--faint); font-size: .9rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }
 dd { margin: 0; overflow-wrap: break-word; min-width: 0; }
-/* On a narrow screen a table is pushed aside, like a plot: no word is broken to make it fit. */
+/* On a narrow screen a table scrolls sideways, like a plot: no word is broken. */
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; width: 100%; }
 th, td { text-align: left; padding: .34rem .7rem .34rem 0; border-bottom: 1px solid var(--line);
@@ -45,7 +45,7 @@ _MARKS = frozenset({"valid", "invalid", "unknown", "yes", "NO"})
 
 
 def as_html(facts: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
-    """`pictures` are SVG documents by caption; they become part of the page."""
+    """The report as HTML; `pictures` are SVG documents by caption, embedded in the page."""
     origin = "".join(
         f"<dt>{escape(name)}</dt><dd>{_inline(value)}</dd>"
         for name, value in in_words(facts).items()
@@ -92,7 +92,7 @@ def _kind(cells: Iterable[str]) -> str:
 
 def _figure(caption: str, svg: str) -> str:
     drawing = svg[svg.index("<svg") :]
-    # A page holds several drawings; matplotlib gives parts of each the same names.
+    # matplotlib uses the same element ids in every drawing, and a page has several.
     prefix = re.sub(r"\W+", "-", caption.lower())
     drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{prefix}-", drawing)
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
@@ -100,6 +100,6 @@ def _figure(caption: str, svg: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Markdown's `code` and **bold**, and nothing else."""
-    told = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
-    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", told)
+    """Render Markdown's `code` and **bold** only."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", marked)

@@ -10,7 +10,7 @@ from faultline_drills.report.tables import ReportTable, all_tables
 
 
 def as_markdown(facts: Mapping[str, Any], plots: Sequence[str]) -> str:
-    """`plots` are the names of pictures beside the file."""
+    """The report as Markdown; `plots` are the names of picture files in the same folder."""
     parts = [
         "# Faultline under faults",
         headline(facts),
@@ -25,7 +25,7 @@ def as_markdown(facts: Mapping[str, Any], plots: Sequence[str]) -> str:
 
 
 def headline(facts: Mapping[str, Any]) -> str:
-    """The verdict in a sentence, with the numbers it rests on."""
+    """The verdict in one sentence, with the numbers behind it."""
 
     def total(subject: str) -> tuple[int, int]:
         groups = [group for group in facts["groups"] if group["subject"] == subject]
@@ -49,5 +49,5 @@ def _as_markdown(table: ReportTable) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    told = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return f"| {' | '.join(told)} |"
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(escaped)} |"

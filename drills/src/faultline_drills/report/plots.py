@@ -1,4 +1,4 @@
-"""The plots of a report. matplotlib is needed for them and for nothing else."""
+"""The plots of a report: the only part that needs matplotlib."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def require_plots() -> None:
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Without pyplot, which would keep every figure and look for a screen."""
+    """A figure made without pyplot, which would keep every figure and look for a display."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,18 +55,18 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def annotate_origin(figure: Figure, note: str) -> None:
-    """What the picture was made by, at its foot."""
+    """Write where the picture comes from at its bottom."""
     text = "\n".join(textwrap.wrap(note, _NOTE_WIDTH))
     figure.text(0.02, 0.015, text, fontsize=6.5, color=FAINT, va="bottom")
 
 
 def save(figure: Figure, folder: Path, stem: str, note: str) -> list[Path]:
-    """As PNG and SVG."""
+    """Save the figure as PNG and SVG."""
     return [save_as(figure, folder / f"{stem}.{kind}", note) for kind in ("png", "svg")]
 
 
 def save_as(figure: Figure, path: Path, note: str) -> Path:
-    """Letters become shapes in a picture: what it was made by is in its metadata as well."""
+    """Save the figure, with its origin as searchable metadata too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"Description": note} | ({"Date": None} if path.suffix == ".svg" else {})
     figure.savefig(path, metadata=metadata)
@@ -74,7 +74,7 @@ def save_as(figure: Figure, path: Path, note: str) -> Path:
 
 
 def draw_duplicates(groups: Sequence[CampaignGroup], note: str) -> Figure:
-    """Jobs that took effect more than once, with the interval in which the true rate lies."""
+    """Bars of the share of jobs that took effect more than once, with 95 % intervals."""
     figure, axes = new_figure(7.6, 4.3)
     rates = sorted({group.fault_rate for group in groups})
     for group in groups:
@@ -102,7 +102,7 @@ def draw_duplicates(groups: Sequence[CampaignGroup], note: str) -> Figure:
             color=colour,
             fontweight="bold",
         )
-    axes.set_xticks(range(len(rates)), [f"{rate:.0%} of jobs struck" for rate in rates])
+    axes.set_xticks(range(len(rates)), [f"fault rate {rate:.0%}" for rate in rates])
     axes.set_xlim(-0.75, len(rates) - 0.25)
     axes.set_ylabel("% of jobs, with 95 % interval", color=INK)
     axes.set_ylim(0, 115 * max(max(group.interval[1] for group in groups), 0.001))
@@ -126,11 +126,11 @@ def _name_subjects(axes: Axes) -> None:
 
 
 def draw_recoveries(crash: Sequence[float], takeover: Sequence[float], note: str) -> Figure:
-    """How long jobs waited: every measured time as a dot, with the median and the 95th percentile."""
+    """Every measured recovery time as a dot, with the median and the 95th percentile."""
     figure, axes = new_figure(7.6, 3.0)
     rows = [
         ("worker killed:\ndeath to next claim", crash),
-        ("worker stalled:\nlease's end to next claim", takeover),
+        ("worker stalled:\nlease expiry to next claim", takeover),
     ]
     for row, (_, seconds) in enumerate(rows):
         if not seconds:
@@ -153,7 +153,7 @@ def draw_recoveries(crash: Sequence[float], takeover: Sequence[float], note: str
     axes.set_ylim(1.5, -0.7)
     axes.set_xlim(0, 1.12 * max([*crash, *takeover, 0.1]))
     axes.set_xlabel("seconds", color=INK)
-    axes.set_title("How long a job waits for another worker", loc="left", color=INK)
+    axes.set_title("Time until another worker claims the job", loc="left", color=INK)
     figure.subplots_adjust(left=0.2, right=0.97, top=0.88, bottom=0.3)
     annotate_origin(figure, note)
     return figure

@@ -1,4 +1,4 @@
-"""The stale-worker race as a picture: two lanes drawn from the events of a real run, moving or still."""
+"""Draws the stale-worker race of a real run: two lanes, as a picture or an animation."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 LANES = {"A": 1.0, "B": 0.0}
 _COLOURS = {"▶": "#3b6ea8", "‖": "#d0d7de", "▷": "#3b6ea8", "✓": "#1f7a5c", "✗": "#c2513b"}
 _GOOD, _BAD = _COLOURS["✓"], _COLOURS["✗"]
-_TOLD = frozenset(_COLOURS)
+_SHOWN_MARKS = frozenset(_COLOURS)
 _GLIDE_MS, _READING_MS, _LAST_MS = 90, 1250, 3200
 _GIF_COLOURS = 48
 
 
 class DrawnRace:
-    """What is drawn: the moments that tell the story, on an axis that begins with the first."""
+    """The important moments of a race, on a time axis that begins with the first."""
 
     def __init__(self, report: RaceReport) -> None:
-        told = [each for each in moments(report.events) if each.mark in _TOLD]
-        self.began = told[0].at if told else 0.0
-        self.story = told
-        self.length = max(told[-1].at - self.began, 0.1) if told else 1.0
+        shown = [each for each in moments(report.events) if each.mark in _SHOWN_MARKS]
+        self.began = shown[0].at if shown else 0.0
+        self.moments = shown
+        self.length = max(shown[-1].at - self.began, 0.1) if shown else 1.0
         self.verdict = _verdict(report)
         self.holds = report.holds
 
@@ -51,27 +51,26 @@ def _verdict(report: RaceReport) -> str:
 
 
 def draw_still(race: DrawnRace, note: str) -> Figure:
-    """The whole race at a glance."""
+    """The whole race in one picture."""
     figure = _draw(race, race.length, race.verdict, _GOOD if race.holds else _BAD)
     annotate_origin(figure, note)
     return figure
 
 
 def save_animation(race: DrawnRace, note: str, path: Path, *, glide_frames: int = 4) -> Path:
-    """The race as it happens: it halts at each moment, so that one can read what is going on, and
-    glides on to the next in a few frames."""
+    """Save an animation that pauses at each moment for reading and moves on in a few frames."""
     from PIL.Image import Dither
 
     frames: list[Image] = []
     durations: list[int] = []
     before, caption, colour = 0.0, "", INK
-    for moment in race.story:
+    for moment in race.moments:
         at = race.at(moment)
         for step in range(1, glide_frames):
             until = before + (at - before) * step / glide_frames
             frames.append(_image(_draw(race, until, caption, colour), note))
             durations.append(_GLIDE_MS)
-        caption, colour = f"{moment.worker} {_words(moment)}", _caption_colour(moment)
+        caption, colour = f"{moment.worker} {_caption(moment)}", _caption_colour(moment)
         frames.append(_image(_draw(race, at, caption, colour), note))
         durations.append(_READING_MS)
         before = at
@@ -101,8 +100,8 @@ def _image(figure: Figure, note: str) -> Image:
     return Image.open(held).convert("RGB")
 
 
-def _words(moment: RaceMoment) -> str:
-    """Short enough for one line below the lanes."""
+def _caption(moment: RaceMoment) -> str:
+    """The moment's text, short enough for one line below the lanes."""
     return moment.text.replace("tries to commit under token 1: PostgreSQL refuses", "is refused")
 
 
@@ -121,7 +120,7 @@ def _draw(race: DrawnRace, until: float, caption: str, caption_colour: str) -> F
     for y in LANES.values():
         axes.axhline(y, color="#eaeef2", linewidth=1, zorder=0)
     for worker in LANES:
-        own = [each for each in race.story if each.worker == worker and race.at(each) <= until]
+        own = [each for each in race.moments if each.worker == worker and race.at(each) <= until]
         _draw_bars(axes, race, worker, own, until)
         for moment in own:
             _draw_mark(axes, race, moment)
@@ -136,7 +135,7 @@ def _draw(race: DrawnRace, until: float, caption: str, caption_colour: str) -> F
 def _draw_bars(
     axes: Axes, race: DrawnRace, worker: str, own: Sequence[RaceMoment], until: float
 ) -> None:
-    """From one moment to the worker's next: at work, or standing still."""
+    """Draw a bar from each moment to the worker's next: running or stalled."""
     for moment, following in zip_longest(own, own[1:]):
         if moment.mark in "✓✗":
             continue
@@ -158,7 +157,7 @@ def _draw_bars(
             axes.text(
                 (begin + end) / 2,
                 y,
-                "stalled: no heartbeats, the lease runs out",
+                "stalled: no heartbeats, the lease expires",
                 ha="center",
                 va="center",
                 fontsize=9,
@@ -174,7 +173,7 @@ def _draw_mark(axes: Axes, race: DrawnRace, moment: RaceMoment) -> None:
         token = moment.text.rpartition(" ")[2]
         label, align, lift, weight = f"claim, token {token}", "left", 0.27, "bold"
     elif moment.mark == "▷":
-        label, align, lift, weight = "comes back", "right", 0.27, "normal"
+        label, align, lift, weight = "resumes", "right", 0.27, "normal"
     elif moment.mark == "✓":
         label, align, lift, weight = "✓ committed", "left", -0.04, "bold"
     elif moment.mark == "✗":

@@ -1,4 +1,4 @@
-"""Everything that a report tells, as plain facts: the Markdown and the page are made from these. Pure."""
+"""The contents of a report as plain data, from which Markdown and HTML are made. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from faultline_drills.report.summary import SELF_FENCING_NOTE
 from faultline_drills.subjects import Subject
 
 NOT_GUARANTEED = (
-    "Effects outside PostgreSQL (mails, API calls) are at-least-once: a job that is done again calls"
-    " again. `job.idempotency_key` and `job.token` are there for systems that accept them.",
-    "An asynchronous failover can lose commits that were acknowledged, ours like anybody's. Synchronous"
+    "Effects outside PostgreSQL (mails, API calls) happen at least once: a job that runs again calls"
+    " again. Pass `job.idempotency_key` or `job.token` to systems that accept them.",
+    "An asynchronous failover can lose acknowledged commits, those of Faultline included. Synchronous"
     " replication does not.",
-    "A Byzantine worker, one that forges the token and lease of another, is not kept out by the fence.",
-    "A superuser, `session_replication_role = replica` and disabled triggers go round everything.",
+    "The fence does not stop a Byzantine worker that forges another worker's token and lease id.",
+    "A superuser, `session_replication_role = replica` and disabled triggers bypass all guards.",
 )
-# What other drills leave beside the report, by the beginning of the file's name.
+# Files of other drills that become part of the report, by the beginning of their names.
 OTHER_DRILLS = ("explore", "sweep", "soak")
 
 
@@ -31,15 +31,15 @@ def report_data(
     scenarios: Sequence[ScenarioRow] | None,
     race: Mapping[str, bool],
     origin: Provenance,
-    others: Mapping[str, Any],
+    other_reports: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """`scenarios` is None where they were left out; `race` is what holds after the stale-worker race."""
+    """`scenarios` is None if none were run; `race` maps each claim about the race to whether it holds."""
     rows = scenarios or ()
     broken = [f"the race: {claim}: no" for claim, holds in race.items() if not holds]
     conclusion = conclude(
         groups,
-        also_wrong=broken + [each for row in rows for each in row.wrong],
-        also_vacuous=[each for row in rows for each in row.vacuous],
+        more_violations=broken + [each for row in rows for each in row.violations],
+        more_missing=[each for row in rows for each in row.missing],
     )
     ours = [group for group in groups if group.subject is Subject.FAULTLINE]
     return {
@@ -55,21 +55,21 @@ def report_data(
         "stale_takeover_seconds": time_facts([s for group in ours for s in group.takeover_seconds]),
         "race": dict(race),
         "scenarios": None if scenarios is None else [row.facts() for row in scenarios],
-        "other_drills": dict(others),
+        "other_drills": dict(other_reports),
         "not_guaranteed": list(NOT_GUARANTEED),
         "campaigns": [each.facts() for group in groups for each in group.campaigns],
     }
 
 
 def read_other_reports(folder: Path) -> dict[str, Any]:
-    """What other drills have written there: the kill matrix, and the summaries of long drills."""
+    """The kill matrix and the summaries of long drills that are in `folder`."""
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*.json")):
         if path.stem == "mutants" or path.stem.startswith(OTHER_DRILLS):
             try:
                 facts = json.loads(path.read_text())
             except ValueError:
-                continue  # half written: the drill is still running
+                continue  # incomplete: the drill is still running
             if isinstance(facts, dict):
                 found[path.stem] = facts
     return found

@@ -1,4 +1,4 @@
-"""Every scenario against Faultline, and against the control where that must be found out."""
+"""Runs every scenario on Faultline, and on the control where it must fail."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class ScenarioRow:
     scenario: str
     title: str
     faultline: str  # a verdict, or "not run"
-    naive: str | None  # None: the fence is not what this story is about
+    naive: str | None  # None: this scenario does not depend on the fence
     note: str
     seconds: float
 
     @property
-    def wrong(self) -> list[str]:
+    def violations(self) -> list[str]:
         return [f"{self.scenario}: {self.note}"] if self.faultline == Verdict.INVALID else []
 
     @property
-    def vacuous(self) -> list[str]:
-        """What it was to show and did not; a scenario that this machine cannot play is no reason."""
+    def missing(self) -> list[str]:
+        """What the scenario failed to show. One that cannot run on this machine is no reason."""
         reasons = []
         if self.faultline == Verdict.UNKNOWN:
             reasons.append(f"{self.scenario}: {self.note}")
         if self.naive not in (None, NOT_RUN, Verdict.INVALID):
-            reasons.append(f"{self.scenario}: the control was not found out")
+            reasons.append(f"{self.scenario}: the control broke no rule")
         return reasons
 
     def facts(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def run_scenarios(
     on_start: Callable[[str], None] = lambda name: None,
     on_row: Callable[[ScenarioRow], None] = lambda row: None,
 ) -> list[ScenarioRow]:
-    """`on_start` is told what is about to be played, `on_row` what became of it."""
+    """Run all scenarios; `on_start` gets the name of each before it runs, `on_row` its result."""
     rows = []
     for name, scenario in all_scenarios().items():
         on_start(name)
@@ -87,12 +87,12 @@ def _run_scenario(scenario: Scenario, server_url: str, seed: int) -> ScenarioRow
 def _verdict(
     scenario: Scenario, subject: Subject, server_url: str, seed: int
 ) -> tuple[str, str, float]:
-    """The verdict, the first finding or what was brought about, and the seconds it took."""
+    """The verdict, the first finding or the counted events, and the duration."""
     settings = DrillSettings(seed=seed, jobs=JOBS, subject=subject)
     try:
         report = run_drill(scenario, settings, server_url=server_url)
     except (FaultlineError, psycopg.Error) as error:
-        return Verdict.UNKNOWN.value, _short(f"could not be played to its end: {error}"), 0.0
+        return Verdict.UNKNOWN.value, _short(f"could not be completed: {error}"), 0.0
     judgement = report.judgement
     if judgement.findings:
         note = _short(f"{judgement.findings[0].rule}: {judgement.findings[0].evidence}")
@@ -103,6 +103,6 @@ def _verdict(
 
 
 def _short(text: str) -> str:
-    """Evidence may quote a whole traceback; the drill's own report has all of it."""
+    """One line of limited length; the drill's own report has the whole evidence."""
     line = " ".join(text.split())
     return line if len(line) <= _NOTE_LENGTH else line[: _NOTE_LENGTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""The benchmark's summary: a few numbers, computed from campaigns that were run. Pure."""
+"""The summary of campaigns as a few numbers (benchmark_summary.json). Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from faultline_drills.provenance import Provenance
 from faultline_drills.report.campaign_groups import CampaignGroup, Conclusion
 from faultline_drills.subjects import Subject
 
-SELF_FENCING_NOTE = (
-    "off in both subjects, so that nothing but the fence in the database is compared"
-)
+SELF_FENCING_NOTE = "off in both subjects, so that only the fence in the database is compared"
 
 
 def summarise(
     groups: Sequence[CampaignGroup], conclusion: Conclusion, origin: Provenance
 ) -> dict[str, Any]:
-    """One fault rate, both subjects."""
+    """Summarise campaigns of both subjects at one fault rate."""
     ours = [group for group in groups if group.subject is Subject.FAULTLINE]
     control = [group for group in groups if group.subject is Subject.NAIVE]
     campaigns = [campaign for group in groups for campaign in group.campaigns]

@@ -1,4 +1,4 @@
-"""The tables of a report: a title, a head and rows of text, for Markdown and for the page alike. Pure."""
+"""The tables of a report, rendered as Markdown and as HTML. Pure."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ def _duplicates(facts: Mapping[str, Any]) -> ReportTable:
             )
         )
     about = (
-        "The same seeds, faults, workers and checker for both. A duplicate is a job that took effect more"
-        " than once. The interval is Wilson's, 95 %. Violations are pieces of evidence of the checker's"
-        f" fourteen rules, of which it keeps a few per rule. Self-fencing is {facts['self_fencing']}."
+        "Both queues ran with the same seeds, faults, workers and checker. A duplicate is a job that took"
+        " effect more than once. The interval is the 95 % Wilson interval. Violations count findings of"
+        " the checker's fourteen rules, of which it keeps a few per rule. Self-fencing is"
+        f" {facts['self_fencing']}."
     )
     head = (
-        "faults",
+        "fault rate",
         "queue",
         "jobs",
-        "struck",
+        "faults",
         "duplicates",
         "rate",
         "interval",
@@ -76,7 +77,10 @@ def _duplicates(facts: Mapping[str, Any]) -> ReportTable:
 def _recoveries(facts: Mapping[str, Any]) -> ReportTable:
     measured = (
         ("worker killed: from its death to the job's next claim", "crash_recovery_seconds"),
-        ("worker stalled: from its lease's end to the job's next claim", "stale_takeover_seconds"),
+        (
+            "worker stalled: from the expiry of its lease to the job's next claim",
+            "stale_takeover_seconds",
+        ),
     )
     rows = [
         (name, str(facts[key]["n"]), *(_seconds(facts[key], at) for at in ("p50", "p95", "max")))
@@ -84,10 +88,10 @@ def _recoveries(facts: Mapping[str, Any]) -> ReportTable:
     ]
     about = (
         f"Faultline, all fault rates, {facts['workers']} workers, a lease of"
-        f" {facts['lease_seconds']:g} s. While these were measured other workers were being killed,"
-        " stopped and started on the same machine."
+        f" {facts['lease_seconds']:g} s. Meanwhile other workers were killed, stopped and started on"
+        " the same machine."
     )
-    return ReportTable("Recovery", about, ("what", "n", "p50", "p95", "max"), tuple(rows))
+    return ReportTable("Recovery", about, ("recovery", "n", "p50", "p95", "max"), tuple(rows))
 
 
 def _seconds(figures: Mapping[str, Any], name: str) -> str:
@@ -105,15 +109,17 @@ def _faults(facts: Mapping[str, Any]) -> ReportTable:
         (kind.replace("_", " "), *(str(group["faults_injected"].get(kind, 0)) for group in groups))
         for kind in kinds
     )
-    return ReportTable("Faults that struck", "Counted where they struck, not planned.", head, rows)
+    return ReportTable(
+        "Injected faults", "Counted when they were injected, not when planned.", head, rows
+    )
 
 
 def _scenarios(rows: Iterable[Mapping[str, Any]]) -> ReportTable:
     return ReportTable(
         "Scenarios",
-        "Each a story with real processes, judged by the same fourteen rules. The queue without a fence"
-        " plays those in which the fence is what protects, and has to be found out.",
-        ("scenario", "Faultline", "without the fence", "what happened"),
+        "Each scenario runs real processes and is judged by the same fourteen rules. The queue without the"
+        " fence runs those in which the fence protects the job, and must break a rule.",
+        ("scenario", "Faultline", "without the fence", "result"),
         tuple(
             (each["scenario"], each["faultline"], each["naive"] or "-", each["note"])
             for each in rows
@@ -125,11 +131,11 @@ def _mutants(facts: Mapping[str, Any]) -> ReportTable:
     mutants: Sequence[Mapping[str, Any]] = facts.get("mutants", [])
     killed = sum(bool(each.get("killed")) for each in mutants)
     return ReportTable(
-        "Planted bugs",
-        f"{killed} of {len(mutants)} found, each by the layer that it names. Made by"
+        "Mutants",
+        f"{killed} of {len(mutants)} inserted bugs were found, each by the layer that it names. Made by"
         f" `{facts.get('command')}` at commit {facts.get('commit') or 'unknown'}, seed"
         f" {facts.get('seed')}, on PostgreSQL {facts.get('postgres')}.",
-        ("mutant", "layer", "found", "how"),
+        ("mutant", "layer", "found", "finding"),
         tuple(
             (
                 str(each.get("name")),
@@ -143,17 +149,17 @@ def _mutants(facts: Mapping[str, Any]) -> ReportTable:
 
 
 def _other(name: str, facts: Mapping[str, Any]) -> ReportTable:
-    """A drill of its own: its plain figures, and what it counted."""
+    """A table of another drill's numbers."""
     plain = {key: value for key, value in facts.items() if isinstance(value, str | int | float)}
     counted = facts.get("tally")
     if isinstance(counted, dict):
         plain |= counted
-    told = {key.replace("_", " "): str(value) for key, value in plain.items()}
+    shown = {key.replace("_", " "): str(value) for key, value in plain.items()}
     if isinstance(origin := facts.get("provenance"), dict):
-        told = in_words(origin) | told
+        shown = in_words(origin) | shown
     return ReportTable(
         f"Drill: {name}",
-        "From the file that it left here.",
+        "From the file that this drill saved in the same folder.",
         ("figure", "value"),
-        tuple(told.items()),
+        tuple(shown.items()),
     )

@@ -1,4 +1,4 @@
-"""Claims about what is said of the figures, and about the figures themselves."""
+"""The interpretation names the bottleneck; measurements and settings are computed correctly."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def rate(per_second: float) -> Rate:
         (0.1, 5.0, 0.2, 1_500, "Commit-bound"),  # ten slots, of which 7.5 wait for the disk
         (4.0, 5.0, 4.5, 1_500, "Round-trip-bound"),
         (0.1, 0.2, 0.15, 3_000, "CPU-bound"),  # 0.6 of ten slots
-        (0.1, 5.0, 0.2, 100, "CPU-bound"),  # slow commits that hardly anybody waits for
+        (0.1, 5.0, 0.2, 100, "CPU-bound"),  # slow commits, but few slots wait for them
     ],
 )
-def test_the_reading_names_what_the_workers_wait_for(
+def test_the_interpretation_names_the_bottleneck(
     round_trip: float, commit: float, unflushed: float, writes_per_second: float, says: str
 ) -> None:
-    told = interpret(
+    sentences = interpret(
         times(round_trip),
         times(commit),
         times(unflushed),
@@ -40,16 +40,16 @@ def test_the_reading_names_what_the_workers_wait_for(
         rate(writes_per_second),
         slots=10,
     )
-    assert [sentence for sentence in told if "-bound" in sentence] == [told[1]]
-    assert told[1].startswith(says)
+    assert [each for each in sentences if "-bound" in each] == [sentences[1]]
+    assert sentences[1].startswith(says)
 
 
-def test_a_commit_that_was_quicker_with_its_flush_than_without_has_no_negative_wait() -> None:
-    told = interpret(times(0.1), times(0.2), times(0.3), rate(20_000), rate(3_000), slots=10)
-    assert "0.00 ms until it is on disk" in told[0]
+def test_the_wait_for_the_disk_is_never_negative() -> None:
+    sentences = interpret(times(0.1), times(0.2), times(0.3), rate(20_000), rate(3_000), slots=10)
+    assert "0.00 ms until it is on disk" in sentences[0]
 
 
-def test_times_are_pooled_for_quantiles_and_kept_apart_for_their_spread() -> None:
+def test_quantiles_use_all_samples_and_the_spread_uses_the_repeats() -> None:
     measurement = Times("a", "a", ((0.001, 0.002, 0.009), (0.003, 0.004, 0.005)))
     assert measurement.n == 6
     assert measurement.repeats == (0.002, 0.004)
@@ -57,7 +57,7 @@ def test_times_are_pooled_for_quantiles_and_kept_apart_for_their_spread() -> Non
 
 
 @pytest.mark.parametrize("size", [1, 2, 999, 1000])
-def test_a_payload_has_the_size_that_was_asked_for_and_follows_its_seed(size: int) -> None:
+def test_a_payload_has_the_requested_size_and_depends_on_the_seed(size: int) -> None:
     [filler] = BenchSettings(payload_bytes=size).arguments().values()
     assert len(filler.encode()) == size
     assert BenchSettings(payload_bytes=size).arguments() == {"filler": filler}
@@ -65,13 +65,13 @@ def test_a_payload_has_the_size_that_was_asked_for_and_follows_its_seed(size: in
         assert BenchSettings(payload_bytes=size, seed=2).arguments() != {"filler": filler}
 
 
-def test_without_a_payload_a_job_carries_nothing() -> None:
+def test_without_a_payload_a_job_has_no_arguments() -> None:
     assert BenchSettings().arguments() == {}
 
 
 @pytest.mark.parametrize(
     "given", [{"seconds": 0.5}, {"workers": 0}, {"concurrency": 0}, {"payload_bytes": 1_000_000}]
 )
-def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
+def test_settings_out_of_range_are_rejected(given: dict[str, float]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(given))):
         BenchSettings(**given)

@@ -1,4 +1,4 @@
-"""Claims about what a bench prints."""
+"""The bench prints a table, its interpretation and the server's settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def printed(**settings: str) -> str:
     return out.getvalue()
 
 
-def test_each_figure_is_a_line_that_fits_a_terminal() -> None:
+def test_each_measurement_is_one_line_of_the_table() -> None:
     lines = printed().splitlines()
     [times] = [line.split("  ") for line in lines if "round trip (SELECT 1)" in line]
     assert [cell.strip() for cell in times if cell.strip()] == [
@@ -57,7 +57,7 @@ def test_each_figure_is_a_line_that_fits_a_terminal() -> None:
     ]
 
 
-def test_what_was_measured_where_is_said_and_so_is_what_it_means() -> None:
+def test_the_report_names_command_server_and_interpretation() -> None:
     said = printed()
     assert "faultline bench --seconds 60 --workers 1" in said
     assert "PostgreSQL 18.1" in said
@@ -67,5 +67,5 @@ def test_what_was_measured_where_is_said_and_so_is_what_it_means() -> None:
 
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
-def test_a_server_that_may_lose_commits_is_called_so_before_anything_else(name: str) -> None:
+def test_a_server_that_may_lose_commits_is_reported_first(name: str) -> None:
     assert printed(**{name: "off"}).startswith(f"NOT DURABLE {name} is OFF")

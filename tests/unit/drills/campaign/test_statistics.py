@@ -1,4 +1,4 @@
-"""Claims about what is counted and timed, on worlds and histories made by hand."""
+"""Duplicates and recovery times are computed from states and histories made by hand."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_parts_under_two_tokens_are_a_duplicate() -> None:
     assert duplicated_jobs(DatabaseState(effects=(effect("j", 1, 1), effect("j", 2, 2)))) == {"j"}
 
 
-def test_a_step_that_was_done_again_is_no_duplicate() -> None:
+def test_a_repeated_fenced_step_is_no_duplicate() -> None:
     steps = effect("j", 1, 0, is_step=True), effect("j", 2, 0, is_step=True)
     assert duplicated_jobs(DatabaseState(effects=(*steps, effect("j", 2)))) == set()
 
 
-def test_a_takeover_is_timed_from_the_end_of_the_lease_as_last_renewed() -> None:
+def test_a_takeover_is_timed_from_the_expiry_of_the_renewed_lease() -> None:
     trail = (
         step(1, 1, 0.0, 1.0, "running"),
         step(2, 1, 0.5, 1.5, "running"),  # a heartbeat
@@ -66,19 +66,19 @@ def test_a_recovery_is_timed_from_the_death_of_the_worker_to_the_next_claim() ->
 
 
 def test_wilson_agrees_with_published_values() -> None:
-    """For 0 of 10, 1 of 10 and 5 of 10; the usual interval would be empty for the first."""
+    """For 0, 1 and 5 of 10; the normal approximation would be empty for the first."""
     for hits, low, high in ((0, 0.0, 0.2775), (1, 0.0179, 0.4042), (5, 0.2366, 0.7634)):
         found = wilson_interval(hits, 10)
         assert abs(found[0] - low) < 5e-4
         assert abs(found[1] - high) < 5e-4
 
 
-def test_no_duplicate_in_few_jobs_is_not_sold_as_certainty() -> None:
+def test_zero_duplicates_in_few_jobs_have_a_wide_interval() -> None:
     few, many = rate_facts(0, 20), rate_facts(0, 2000)
     assert few["rate"] == many["rate"] == 0
     assert few["wilson_95"][1] > 0.1 > 0.01 > many["wilson_95"][1]
 
 
-def test_times_that_were_not_measured_have_no_percentile() -> None:
+def test_without_measured_times_there_are_no_percentiles() -> None:
     assert time_facts([]) == {"n": 0}
     assert time_facts([0.1, 0.3, 0.2]) == {"n": 3, "p50": 0.2, "p95": 0.3, "max": 0.3}

@@ -1,4 +1,4 @@
-"""Campaign reports as they could come out of a run, for claims about what is concluded from them."""
+"""Campaign reports made by hand, for tests of conclusions and files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TALLY = {"commits": 100, "kills": 2, "stops": 3, "takeovers": 5, "stale_rejectio
 
 
 def report(subject: Subject, **changed: Any) -> CampaignReport:
-    """A campaign as it should go: nothing wrong with Faultline, three duplicates without a fence."""
+    """A good campaign: no violation on Faultline, three duplicates without the fence."""
     is_ours = subject is Subject.FAULTLINE
     finding = DrillFinding("at_most_one_effect", "job j took effect 2 times")
     settings = CampaignSettings(
@@ -37,7 +37,7 @@ def report(subject: Subject, **changed: Any) -> CampaignReport:
         "settings": settings,
         "postgres": "18.4",
         "planned": FAULTS,
-        "struck": FAULTS,
+        "injected": FAULTS,
         "duplicates": 0 if is_ours else 3,
         "judgement": Judgement(Verdict.VALID, ())
         if is_ours

@@ -1,4 +1,4 @@
-"""Claims about what is concluded from campaigns: never "safe" where nothing was shown."""
+"""Campaigns are concluded to be safe only if they could have shown the opposite."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def summary(**changed: dict[str, Any]) -> dict[str, Any]:
     return summarise(groups, conclude(groups), ORIGIN)
 
 
-def test_what_was_shown_is_summed_up_in_a_few_numbers() -> None:
+def test_a_good_run_is_summarised_in_a_few_numbers() -> None:
     facts = summary()
     assert facts.keys() >= SEED_KEYS
     assert {key: facts[key] for key in SEED_KEYS} == {
@@ -45,44 +45,44 @@ def test_what_was_shown_is_summed_up_in_a_few_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["commits", "kills", "stops", "takeovers", "stale_rejections"])
-def test_it_is_not_called_safe_when_something_that_had_to_happen_did_not(name: str) -> None:
+def test_it_is_not_called_safe_when_a_required_event_did_not_happen(name: str) -> None:
     facts = summary(ours={"tally": TALLY | {name: 0}})
     assert facts["safe_for_controlled_release_validation"] is False
     assert facts["verdict"] == "unknown"
     assert any(name in reason for reason in facts["why_not"])
 
 
-def test_it_is_not_called_safe_when_a_planned_fault_never_struck() -> None:
-    facts = summary(ours={"struck": {FaultKind.CRASH: 2}})
+def test_it_is_not_called_safe_when_a_planned_fault_was_never_injected() -> None:
+    facts = summary(ours={"injected": {FaultKind.CRASH: 2}})
     assert facts["verdict"] == "unknown"
-    assert "stale_lease_takeover: 3 planned, none struck" in facts["why_not"][0]
+    assert "stale_lease_takeover: 3 planned, none injected" in facts["why_not"][0]
 
 
-def test_it_is_not_called_safe_when_the_control_was_not_found_out() -> None:
+def test_it_is_not_called_safe_when_the_control_duplicated_no_job() -> None:
     facts = summary(control={"duplicates": 0, "judgement": Judgement(Verdict.VALID, ())})
     assert facts["verdict"] == "unknown"
     assert facts["safe_for_controlled_release_validation"] is False
 
 
-def test_one_duplicate_outweighs_everything() -> None:
+def test_one_duplicate_makes_it_invalid() -> None:
     facts = summary(ours={"duplicates": 1, "tally": TALLY | {"kills": 0}})
     assert facts["verdict"] == "invalid"
     assert "1 jobs took effect more than once" in facts["why_not"][0]
 
 
-def test_a_broken_rule_outweighs_everything() -> None:
+def test_a_broken_rule_makes_it_invalid() -> None:
     found = Judgement(Verdict.INVALID, (DrillFinding("every_job_ends", "job j is still running"),))
     facts = summary(ours={"judgement": found})
     assert facts["verdict"] == "invalid"
     assert facts["invariant_violations"] == 1
 
 
-def test_without_a_control_nothing_is_concluded() -> None:
+def test_without_a_control_the_verdict_is_unknown() -> None:
     conclusion = conclude(group_campaigns([report(Subject.FAULTLINE)]))
     assert conclusion.verdict is Verdict.UNKNOWN
 
 
-def test_campaigns_of_one_rate_and_queue_are_pooled() -> None:
+def test_campaigns_of_one_rate_and_queue_are_grouped() -> None:
     groups = group_campaigns(
         [report(Subject.NAIVE), report(Subject.NAIVE), report(Subject.FAULTLINE)]
     )
@@ -92,7 +92,7 @@ def test_campaigns_of_one_rate_and_queue_are_pooled() -> None:
     assert control.interval[0] < 6 / 200 < control.interval[1]
 
 
-def test_a_short_campaign_may_lack_what_another_of_the_same_pool_brought_about() -> None:
+def test_a_campaign_may_lack_an_event_that_another_of_its_group_has() -> None:
     idle = report(Subject.FAULTLINE, tally=TALLY | {"kills": 0})
     groups = group_campaigns([idle, report(Subject.FAULTLINE), report(Subject.NAIVE)])
     assert conclude(groups).is_safe

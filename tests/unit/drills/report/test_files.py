@@ -1,4 +1,4 @@
-"""Claims about the files of a report: complete, self-contained, and made from the same facts."""
+"""The files of a report are complete, self-contained and made from the same data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from PIL import Image
 
-from faultline_drills.mutants.kill_matrix import as_markdown as matrix_page
+from faultline_drills.mutants.kill_matrix import as_markdown as matrix_markdown
 from faultline_drills.mutants.mutation_run import MutantResult
 from faultline_drills.race import RaceReport
 from faultline_drills.race.race_timeline import RaceEvent
@@ -37,7 +37,7 @@ def drawing() -> str:
 
 
 class References(html.parser.HTMLParser):
-    """What a browser would fetch or run."""
+    """Collects everything that a browser would fetch or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ def test_the_page_refers_to_nothing_outside_itself(tmp_path: Path) -> None:
     assert page.count("<svg") == 1
 
 
-def test_two_drawings_on_a_page_do_not_share_names() -> None:
+def test_two_drawings_on_a_page_share_no_element_id() -> None:
     page = as_html(facts(), {"One": drawing(), "Two": drawing()})
     assert 'id="one-a"' in page
     assert 'xlink:href="#two-a"' in page
 
 
-def test_what_a_drill_found_cannot_become_markup() -> None:
+def test_findings_are_escaped() -> None:
     row = ScenarioRow("evil", "", "invalid", None, "<script>alert(1)</script> a | b", 1.0)
     page, text = as_html(facts(row), {}), as_markdown(facts(row), [])
     assert "<script>" not in page
@@ -79,48 +79,48 @@ def test_what_a_drill_found_cannot_become_markup() -> None:
 @pytest.mark.parametrize(
     "said", [*ORIGIN.facts().values(), "no_fence", "stale_takeover", "superuser"]
 )
-def test_the_page_and_the_markdown_name_where_they_come_from_and_what_they_hold(said: Any) -> None:
+def test_html_and_markdown_contain_origin_and_results(said: Any) -> None:
     assert str(said) in as_html(facts(), {})
     assert str(said) in as_markdown(facts(), [])
 
 
-def test_the_facts_are_json_and_say_why_when_it_is_not_safe() -> None:
+def test_the_data_is_json_and_says_why_the_verdict_is_not_valid() -> None:
     wrong = ScenarioRow("worker_crash", "", "invalid", None, "every_job_ends: job j", 1.0)
-    told = json.loads(json.dumps(facts(wrong)))
-    assert told["verdict"] == "invalid"
-    assert told["why_not"] == ["worker_crash: every_job_ends: job j"]
-    assert told["safe_for_controlled_release_validation"] is False
+    data = json.loads(json.dumps(facts(wrong)))
+    assert data["verdict"] == "invalid"
+    assert data["why_not"] == ["worker_crash: every_job_ends: job j"]
+    assert data["safe_for_controlled_release_validation"] is False
 
 
-def test_a_control_that_a_scenario_did_not_find_out_makes_the_report_unsure() -> None:
+def test_a_scenario_that_the_control_passes_makes_the_report_unknown() -> None:
     missed = ScenarioRow("stale_takeover", "", "valid", "valid", "6 stops", 1.0)
     assert facts(missed)["verdict"] == "unknown"
 
 
-def test_a_race_that_did_not_hold_makes_the_report_invalid() -> None:
-    told = report_data(both(), None, {"exactly one payment": False}, ORIGIN, {})
-    assert told["verdict"] == "invalid"
+def test_a_failed_race_makes_the_report_invalid() -> None:
+    data = report_data(both(), None, {"exactly one payment": False}, ORIGIN, {})
+    assert data["verdict"] == "invalid"
 
 
-def test_what_other_drills_left_is_read_and_what_is_half_written_is_not(tmp_path: Path) -> None:
+def test_files_of_other_drills_are_read_unless_they_are_incomplete(tmp_path: Path) -> None:
     (tmp_path / "mutants.json").write_text(json.dumps(MUTANTS))
-    (tmp_path / "sweep.json").write_text('{"struck": 600, "tally": {"kills": 300}}')
+    (tmp_path / "sweep.json").write_text('{"injected": 600, "tally": {"kills": 300}}')
     (tmp_path / "soak.json").write_text('{"minutes":')
     (tmp_path / "report.json").write_text("{}")
     found = read_other_reports(tmp_path)
     assert found.keys() == {"mutants", "sweep"}
     text = as_markdown(facts(**found), [])
-    assert "| struck | 600 |" in text
+    assert "| injected | 600 |" in text
     assert "| kills | 300 |" in text
 
 
-def test_plots_are_drawn_even_when_nothing_was_measured(tmp_path: Path) -> None:
+def test_plots_are_drawn_without_any_measurement(tmp_path: Path) -> None:
     paths = save(draw_recoveries([], [], ORIGIN.line), tmp_path, "recovery", ORIGIN.line)
     assert [path.suffix for path in paths] == [".png", ".svg"]
     assert all(path.stat().st_size > 1000 for path in paths)
 
 
-def test_every_kind_of_picture_names_where_it_comes_from(tmp_path: Path) -> None:
+def test_every_kind_of_picture_contains_its_origin(tmp_path: Path) -> None:
     note = ORIGIN.line
     png, svg = save(draw_recoveries([], [], note), tmp_path, "recovery", note)
     moving = save_animation(DrawnRace(race()), note, tmp_path / "race.gif", glide_frames=1)
@@ -131,15 +131,15 @@ def test_every_kind_of_picture_names_where_it_comes_from(tmp_path: Path) -> None
         assert picture.info["comment"] == note.encode()
 
 
-def test_the_page_of_mutants_names_where_it_comes_from() -> None:
-    page = matrix_page([MutantResult("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
+def test_the_kill_matrix_contains_its_origin() -> None:
+    page = matrix_markdown([MutantResult("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
     for said in ORIGIN.facts().values():
         assert str(said) in page
 
 
 def race() -> RaceReport:
-    """As the referee tells it."""
-    told = [
+    """A race as `run_race` reports it."""
+    data = [
         (0.0, "A", "lease_acquired", {"token": 1}),
         (0.1, "A", "stalled", {"signal": "SIGSTOP"}),
         (1.3, "B", "lease_acquired", {"token": 2}),
@@ -154,7 +154,7 @@ def race() -> RaceReport:
     ]
     return RaceReport(
         job_id=uuid4(),
-        events=tuple(RaceEvent(*each) for each in told),
+        events=tuple(RaceEvent(*each) for each in data),
         payments=1,
         ledger_count=1,
         min_token=2,
@@ -165,7 +165,7 @@ def race() -> RaceReport:
     )
 
 
-def test_a_race_is_drawn_still_and_moving(tmp_path: Path) -> None:
+def test_a_race_is_drawn_as_picture_and_animation(tmp_path: Path) -> None:
     still = tmp_path / "race.svg"
     save_as(draw_still(DrawnRace(race()), ORIGIN.line), still, ORIGIN.line)
     assert "<svg" in still.read_text()

@@ -1,4 +1,4 @@
-"""Claims about where a file says it comes from."""
+"""A report names the commit of the code that made it, if that is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def checkout(folder: Path) -> Path:
-    """A repository with a package in it, as this one has."""
+    """A repository with a package, laid out like this one."""
     package = folder / "src" / "faultline"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -25,7 +25,7 @@ def checkout(folder: Path) -> Path:
     return package
 
 
-def test_a_checkout_names_its_commit_and_whether_it_was_changed(tmp_path: Path) -> None:
+def test_a_checkout_has_a_commit_and_is_marked_if_it_was_changed(tmp_path: Path) -> None:
     package = checkout(tmp_path)
     commit = git(tmp_path, "rev-parse", "--short=12", "HEAD")
     assert commit_of(package) == commit
@@ -33,7 +33,7 @@ def test_a_checkout_names_its_commit_and_whether_it_was_changed(tmp_path: Path) 
     assert commit_of(package) == commit + "+"
 
 
-def test_a_package_installed_in_somebody_elses_checkout_does_not_take_its_commit(
+def test_a_package_installed_in_another_checkout_has_no_commit(
     tmp_path: Path,
 ) -> None:
     checkout(tmp_path)
