@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from faultline.postgres.sessions import run
+from faultline.statements.workers import request_drain
 from faultline_drills.servers.pooler import TRANSACTION, lacking, pooler_to
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
@@ -18,8 +19,8 @@ LONG_DRAIN = ("--drain-seconds", "600")
 SHORT_DRAIN = ("--drain-seconds", "0.2")
 
 
-def ask(stage: Stage, *workers: str) -> None:
-    run(stage.conn, workers.request_drain(workers or None))
+def ask(stage: Stage, *names: str) -> None:
+    run(stage.conn, request_drain(names or None))
 
 
 def id_of(worker: Process, nth: int = 1) -> str:
@@ -39,7 +40,7 @@ def test_it_finishes_what_runs_begins_nothing_and_leaves_at_once(
     worker.send(signal.SIGTERM)  # the first signal: no reason to hurry
     stage.open("go")
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("succeeded", 1)
     assert stage.job(late)[:2] == ("queued", 0)
     assert stage.count("FROM faultline.workers") == 0
@@ -61,7 +62,7 @@ def test_what_does_not_finish_is_handed_back_whether_or_not_it_was_notified(
 
     ask(stage, id_of(worker))
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("queued", 0)
     assert stage.outcomes(job_id) == ["released"]
     assert stage.count("FROM faultline.workers") == 0
@@ -80,7 +81,7 @@ def test_behind_a_pooler_in_transaction_mode_the_heartbeat_tells(
 
         ask(stage, id_of(worker))
 
-        assert worker.wait() == 0, worker.last_words()
+        assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("queued", 0)
     assert stage.count("FROM faultline.workers") == 0
 
@@ -94,13 +95,13 @@ def test_a_second_signal_hurries_and_a_request_is_none(fleet: Fleet, stage: Stag
     ask(stage)
     told = "FROM faultline.workers WHERE last_heartbeat_at > drain_requested_at"
     stage.wait_until(lambda: stage.count(told) == 1, "no heartbeat tells it")
-    so_far = len(worker.heard("lease_renewed"))
+    so_far = len(worker.events_named("lease_renewed"))
     worker.wait_for_event("lease_renewed", times=so_far + 2)  # it goes on as before
     assert stage.job(job_id).state == "running"
 
     worker.send(signal.SIGTERM)
 
-    assert worker.wait() == 0, worker.last_words()
+    assert worker.wait() == 0, worker.recent_output()
     assert stage.job(job_id)[:2] == ("queued", 0)
 
 
@@ -116,10 +117,10 @@ def test_a_supervisor_does_not_start_again_who_was_asked_to_leave(
     assert stage.wait_for_state(stage.enqueue(apps.pay)).attempts == 1  # the other one works on
     ask(stage, second)
 
-    assert supervisor.wait() == 0, supervisor.last_words()
-    assert len(supervisor.heard("process_drained")) == 2
-    assert not supervisor.heard("process_restarted")
-    assert len(supervisor.heard("worker_started")) == 2
+    assert supervisor.wait() == 0, supervisor.recent_output()
+    assert len(supervisor.events_named("process_drained")) == 2
+    assert not supervisor.events_named("process_restarted")
+    assert len(supervisor.events_named("worker_started")) == 2
     assert stage.registered() == 0
 
 

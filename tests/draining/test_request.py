@@ -13,8 +13,8 @@ from faultline.statements import protocol, workers
 Connection = psycopg.Connection[Any]
 
 
-def register(conn: Connection, *workers: str) -> None:
-    for worker in workers:
+def register(conn: Connection, *names: str) -> None:
+    for worker in names:
         statement = workers.register_worker(
             worker, host="here", pid=1, queues=["default"], holds_locks=False
         )
@@ -25,9 +25,9 @@ def is_asked(conn: Connection, worker: str) -> bool:
     return run(conn, protocol.heartbeat(worker, [], lease_seconds=1)).is_drain_requested
 
 
-def ask(conn: Connection, *workers: str) -> list[str]:
+def ask(conn: Connection, *names: str) -> list[str]:
     """All of them, if none is named."""
-    return [each.worker for each in run(conn, workers.request_drain(workers or None))]
+    return [each.worker for each in run(conn, workers.request_drain(names or None))]
 
 
 def test_the_next_heartbeat_and_every_later_one_says_it_to_those_who_were_asked(
