@@ -114,7 +114,7 @@ MUTANTS = [
     SqlMutant(
         "any worker may fail or release a job",
         [(REFUSE_OWN, REFUSE_OWN.replace("violation <> 'lease_expired'", "false"))],
-        ("late-failure", "late-release"),
+        ("stale-failure-report", "late-release"),
     ),
     SqlMutant(
         "a failure does not lock the job",

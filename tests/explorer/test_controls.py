@@ -20,7 +20,7 @@ MUTANT_INTERLEAVINGS = 80
 REVEALING_PROGRAMS = [
     "takeover",
     "own-transaction",
-    "late-failure",
+    "stale-failure-report",
     "mistaken-for-dead",
     "repeated-commit",
     "late-commit",

@@ -17,7 +17,7 @@ REQUIRED_EVENTS = {
     "three-workers": ("takeovers", "stale_rejections", "commits"),
     "heartbeat": ("takeovers", "stale_rejections", "commits"),
     "late-heartbeat": RACE,
-    "late-failure": RACE,
+    "stale-failure-report": RACE,
     "late-release": RACE,
     "repeatable-read": ("stale_rejections", "commits", "lock_waits"),
     "mistaken-for-dead": RACE,
