@@ -40,7 +40,7 @@ IMPORTED_AHEAD = (
         "faultline.cli.api",
         "faultline.cli.inspector",
     ),
-    *("faultline.api.application", "faultline.inspector.service", "faultline.serving.server"),
+    *("faultline.api.application", "faultline.inspector.application", "faultline.serving.server"),
     *(
         "faultline.cli.migrate",
         "faultline.cli.db",

@@ -344,8 +344,8 @@ def test_the_limits_of_wrong_keys_are_settings() -> None:
 def test_the_inspector_shows_it(conn: Connection, database_url: str) -> None:
     from starlette.testclient import TestClient
 
-    from faultline.inspector.app import make_app
-    from faultline.inspector.settings import InspectorSettings
+    from faultline.inspector.application import make_app
+    from faultline.inspector.inspector_settings import InspectorSettings
 
     conn.execute("SELECT faultline.pause_queue('mail'), faultline.pause_queue('other')")
     settings = InspectorSettings(database_url=database_url)

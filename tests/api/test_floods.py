@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from faultline.serving.connections import Connections
 from faultline.serving.limits import ServerLimits
+from faultline.serving.protocol import Connections
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, served
 from tests.inspector.conftest import Served as Inspector
 

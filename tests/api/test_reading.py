@@ -10,9 +10,8 @@ import httpx2
 import psycopg
 import pytest
 
-from faultline.api import records
 from faultline.postgres.sessions import run
-from faultline.statements import protocol
+from faultline.statements import jobs, protocol
 from tests.api.served import code_of
 
 Connection = psycopg.Connection[Any]
@@ -121,7 +120,7 @@ def test_a_deep_page_is_found_by_its_index_and_not_by_walking_there(
     conn.execute("ANALYZE faultline.jobs")
     row = conn.execute("SELECT id FROM faultline.jobs ORDER BY id OFFSET 500 LIMIT 1").fetchone()
     assert row is not None
-    wanted = records.page(limit=50, scan=100, before=row[0], queue="deep")
+    wanted = jobs.job_json_page(limit=50, scan=100, before=row[0], queue="deep")
     plan = conn.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {wanted.sql}", wanted.params).fetchone()
     assert plan is not None
     nodes = list(nodes_of(plan[0][0]["Plan"]))

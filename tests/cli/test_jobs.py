@@ -77,17 +77,17 @@ def test_show_tells_the_whole_story_of_a_job(faultline: Faultline, conn: Connect
     told = faultline("jobs", "show", str(job_id), "--json").json
     assert told["state"] == "succeeded"
     assert told["result"] == {"sent": True}
-    assert [(at["event"], at["fencing_token"], at["worker"]) for at in told["timeline"]] == [
-        ("created", None, None),
+    assert [(at["kind"], at["token"], at["worker"]) for at in told["timeline"]] == [
+        ("enqueued", None, None),
         ("claimed", 1, "early"),
         ("released", 1, "early"),
         ("claimed", 2, "unlucky"),
         ("failed", 2, "unlucky"),
         ("claimed", 3, "slow"),
         ("expired", 3, "slow"),
-        ("claimed", 4, "quick"),
+        ("taken_over", 4, "quick"),
         ("committed", 4, "quick"),
-        ("stale_write_refused", 3, "slow"),
+        ("refused", 3, "slow"),
     ]
     shown = faultline("jobs", "show", str(job_id)).out
     for word in ("+0.00 s", "boom", "stale write refused", "token_mismatch", '{"sent": true}'):
@@ -113,15 +113,15 @@ def test_show_tells_of_a_cancellation_and_of_a_retry_by_hand(
     faultline("jobs", "cancel", job_id, "--reason", "a mistake")
     faultline("jobs", "retry", job_id)
     timeline = faultline("jobs", "show", job_id, "--json").json["timeline"]
-    assert [at["event"] for at in timeline] == ["created", "cancelled", "retried", "due"]
-    assert timeline[1]["detail"] == "a mistake"
+    assert [at["kind"] for at in timeline] == ["enqueued", "cancelled", "retried", "due"]
+    assert timeline[1]["text"] == "cancelled: a mistake"
 
 
 def test_show_of_a_running_job_ends_with_its_lease(faultline: Faultline, conn: Connection) -> None:
     job_id = str(enqueue(conn))
     claim(conn)
     timeline = faultline("jobs", "show", job_id, "--json").json["timeline"]
-    assert [at["event"] for at in timeline] == ["created", "claimed", "lease_ends"]
+    assert [at["kind"] for at in timeline] == ["enqueued", "claimed", "lease_ends"]
 
 
 # ── retry and cancel ─────────────────────────────────────────────────────────────────────────────

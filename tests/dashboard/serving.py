@@ -13,8 +13,8 @@ from typing import Protocol
 
 import uvicorn
 
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline_drills.processes.observed_process import ObservedProcess
 
 TIMEOUT_SECONDS = 40.0

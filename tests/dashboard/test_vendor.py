@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from faultline.inspector.settings import WEB
+from faultline.inspector.inspector_settings import WEB
 
 VENDOR = WEB / "vendor"
 KINDS = (".js", ".css", ".html", ".svg")

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
 
 BOUND_SECONDS = 30.0
 _ADDRESS = re.compile(r"inspector on (http://\S+?),")

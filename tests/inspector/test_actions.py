@@ -14,8 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from faultline.inspector import csrf
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.serving.client import KEY_HEADER
 from faultline.statements.keys import Scope
 from tests.api.served import make_key, served

@@ -9,7 +9,8 @@ from uuid import uuid4
 import psycopg
 from starlette.testclient import TestClient
 
-from faultline.inspector.attention import Failure, grouped
+from faultline.inspector.attention import grouped
+from faultline.statements.statistics import Failure
 from tests.inspector import stories
 from tests.protocol import steps
 

@@ -72,7 +72,7 @@ def test_fifty_listeners_hear_the_same_from_the_looks_of_one(
             crowd = [stack.enter_context(broadcast.listening()) for _ in range(50)]
             heard = [await hear(listener, "overview") for listener in crowd]
             assert all(each == heard[0] for each in heard)
-            assert broadcast.looks <= 2  # the first, and perhaps one while they were read
+            assert broadcast.readings <= 2  # the first, and perhaps one while they were read
 
     play(database_url, scene)
 
@@ -82,9 +82,9 @@ def test_nobody_looks_while_nobody_listens(database_url: str) -> None:
         with broadcast.listening() as listener:
             await hear(listener, "overview")
         await until(lambda: not broadcast.is_polling)
-        looks = broadcast.looks
+        looks = broadcast.readings
         await asyncio.sleep(0.1)
-        assert broadcast.looks == looks
+        assert broadcast.readings == looks
         with broadcast.listening() as listener:
             await hear(listener, "overview")
 
@@ -114,8 +114,8 @@ def test_what_has_not_changed_is_not_said_again_until_it_is_time(
     async def quiet(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
             said = facts(await hear(listener, "overview"))
-            looks = broadcast.looks
-            await until(lambda: broadcast.looks >= looks + 10)
+            looks = broadcast.readings
+            await until(lambda: broadcast.readings >= looks + 10)
             # The rate becomes known with the second look: that is a change. On a busy machine a look may be
             # late, too, and the database said to be away and back: then everything is said anew.
             while listener.waiting:
@@ -132,9 +132,9 @@ def test_what_has_not_changed_is_not_said_again_until_it_is_time(
             for _ in range(5):
                 await hear(listener, "overview")
 
-    monkeypatch.setattr(module, "SAME_SECONDS", 600)
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 600)
     play(database_url, quiet)
-    monkeypatch.setattr(module, "SAME_SECONDS", 0.05)
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 0.05)
     play(database_url, reminded)
 
 
@@ -161,7 +161,7 @@ def test_a_refusal_whose_number_was_given_out_earlier_is_told_when_it_is_seen(
 def test_a_listener_who_does_not_keep_up_is_dropped_and_the_others_are_not(
     database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SAME_SECONDS", 0.0)
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 0.0)
     monkeypatch.setattr(module, "WAITING_EVENTS", 5)
 
     async def scene(broadcast: Broadcast) -> None:

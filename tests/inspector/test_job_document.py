@@ -1,4 +1,4 @@
-"""The document of one job: exact numbers, why it does not run, and searches that go on by themselves."""
+"""The document of one job: exact numbers, why it is not running; and searches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector import job_pages, search
-from faultline.inspector.app import make_app
-from faultline.inspector.job_pages import JobFilter
+from faultline.inspector import job_views
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
+from faultline.inspector.job_views import SearchPage
 from faultline.inspector.reader import Reader
-from faultline.inspector.search import Search
-from faultline.inspector.settings import InspectorSettings
+from faultline.statements import job_pages
+from faultline.statements.job_pages import JobFilter
 from tests.protocol import steps
 
 Connection = psycopg.Connection[Any]
@@ -79,23 +80,23 @@ def test_a_locked_job_names_the_account_only_at_home(
     assert ("FOR UPDATE" in why["answer"]) is not expose
 
 
-def searched(url: str, wanted: JobFilter, **options: Any) -> Search:
-    async def look() -> Search:
+def searched(url: str, wanted: JobFilter, **options: Any) -> SearchPage:
+    async def read() -> SearchPage:
         reader = Reader(url)
         try:
-            async with reader.look() as looking:
-                return await search.search(looking, wanted, **options)
+            async with reader.transaction() as tx:
+                return await job_views.search(tx, wanted, **options)
         finally:
             await reader.close()
 
-    return asyncio.run(look())
+    return asyncio.run(read())
 
 
 @pytest.fixture
 def rare(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The oldest of 40 jobs, where one statement looks at four."""
-    monkeypatch.setattr(job_pages.page, "__kwdefaults__", {"after": None, "look_at": 4})
-    monkeypatch.setattr(search, "STEP_JOBS", 4)
+    """The oldest of 40 jobs; one statement examines four."""
+    monkeypatch.setattr(job_pages.page, "__kwdefaults__", {"after": None, "max_examined": 4})
+    monkeypatch.setattr(job_views, "SEARCH_STEP_JOBS", 4)
     job_id, _ = steps.enqueue(conn, "rare")
     steps.enqueue_many(conn, [{}] * 39)
     return str(job_id)
@@ -108,7 +109,7 @@ def test_a_rare_task_is_found_in_one_request(client: TestClient, rare: str) -> N
     assert page["searched"] == 40
 
 
-def test_a_search_that_runs_out_of_time_says_how_far_it_came_and_goes_on_from_there(
+def test_a_search_that_runs_out_of_time_says_where_to_continue(
     database_url: str, rare: str
 ) -> None:
     first = searched(database_url, JobFilter(task="rare"), limit=1, seconds=0.0)

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from faultline.errors import DatabaseUnavailable
 from faultline.inspector import reader, snapshots
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline_drills.proxy import Proxy, proxy_to
 
 Connection = psycopg.Connection[Any]
@@ -50,7 +50,7 @@ def test_a_database_out_of_reach_is_given_up_in_time_and_found_again(
 
     proxy.blackhole()
     with monkeypatch.context() as impatient:  # only while there is no answer to be had
-        impatient.setattr(reader, "LOOK_SECONDS", 0.3)
+        impatient.setattr(reader, "TRANSACTION_SECONDS", 0.3)
         impatient.setattr(reader, "CONNECT_SECONDS", 0.3)
         assert codes(distant) == {"database_unavailable"}
     proxy.clear_faults()

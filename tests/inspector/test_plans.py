@@ -1,6 +1,6 @@
-"""What the inspector's looks read, counted by the server itself, when the tables are large.
+"""How many rows the inspector's statements read from large tables, as PostgreSQL counts them.
 
-Through its own sessions, with their settings: in a database that was never analyzed, and in an analyzed one.
+They run in the inspector's own sessions, on a database that was never analyzed and on an analyzed one.
 """
 
 from __future__ import annotations
@@ -13,20 +13,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from faultline.inspector import (
-    job_details,
-    job_pages,
-    latency,
-    leases,
-    registry,
-    rejections,
-    throughput,
-    timeline,
-)
-from faultline.inspector.job_pages import JobFilter
-from faultline.inspector.reader import Look, Reader
+from faultline.inspector.reader import Reader, ReadTransaction
 from faultline.model import JobState
-from faultline.statements import jobs, workers
+from faultline.statements import job_pages, jobs, leases, rejections, statistics, workers
+from faultline.statements.job_pages import JobFilter
 from faultline.statements.statement import Statement
 from tests.conftest import NewDatabase
 from tests.plans.test_plans import COUNTERS, Reads
@@ -99,11 +89,11 @@ def read(url: str, *statements: Statement[Any]) -> tuple[list[Any], Reads]:
     async def act() -> tuple[list[Any], Reads]:
         reader = Reader(url, sessions=1)
         try:
-            async with reader.look() as look:
-                answers = [await look.read(statement) for statement in statements[:-1]]
-                before = await counters(look)
-                answers.append(await look.read(statements[-1]))
-                after = await counters(look)
+            async with reader.transaction() as tx:
+                answers = [await tx.read(statement) for statement in statements[:-1]]
+                before = await counters(tx)
+                answers.append(await tx.read(statements[-1]))
+                after = await counters(tx)
         finally:
             await reader.close()
         changes = {
@@ -117,9 +107,9 @@ def read(url: str, *statements: Statement[Any]) -> tuple[list[Any], Reads]:
     return asyncio.run(act())
 
 
-async def counters(look: Look) -> dict[str, tuple[int, int]]:
+async def counters(tx: ReadTransaction) -> dict[str, tuple[int, int]]:
     statement = Statement(COUNTERS, (), lambda rows: {name: (a, b) for name, a, b in rows})
-    return await look.read(statement)
+    return await tx.read(statement)
 
 
 def assert_reads(url: str, statement: Statement[Any], *, most: int, index: str | None) -> Any:
@@ -152,18 +142,18 @@ FILTERS = [
 
 @pytest.mark.parametrize(("wanted", "index"), FILTERS)
 def test_a_page_of_jobs_is_read_from_its_index(url: str, wanted: JobFilter, index: str) -> None:
-    looked_at = 200 if job_pages.is_looked_for(wanted) else PAGE + 1
+    examined = 200 if job_pages.is_search(wanted) else PAGE + 1
     queues = 3 if wanted.state is JobState.FAILED and wanted.queue is None else 1
     # Each of those looked at, the names of the queues, and each that is shown once more for its columns.
-    most = looked_at * queues + 2 * queues + PAGE + 10
+    most = examined * queues + 2 * queues + PAGE + 10
 
     first = assert_reads(
-        url, job_pages.page(wanted, limit=PAGE, look_at=200), most=most, index=index
+        url, job_pages.page(wanted, limit=PAGE, max_examined=200), most=most, index=index
     )
     assert first.next is not None
     assert_reads(
         url,
-        job_pages.page(wanted, limit=PAGE, look_at=200, after=first.next),
+        job_pages.page(wanted, limit=PAGE, max_examined=200, after=first.next),
         most=most,
         index=index,
     )
@@ -178,15 +168,15 @@ def test_a_page_of_leases_is_read_from_its_index(url: str) -> None:
     assert len(first.leases) == len(second.leases) == PAGE
 
 
-def test_the_leases_pulse_reads_leases_and_nothing_else(url: str) -> None:
-    pulse = assert_reads(url, leases.pulse(), most=OF_EACH + 20, index="jobs_leased")
+def test_the_summary_of_leases_reads_only_leases(url: str) -> None:
+    summary = assert_reads(url, leases.summary(), most=OF_EACH + 20, index="jobs_leased")
 
-    assert pulse.leases == OF_EACH
+    assert summary.leases == OF_EACH
 
 
 def test_workers_are_read_with_the_leases_they_hold_and_nothing_else(url: str) -> None:
     seen = assert_reads(url, workers.registry(), most=OF_EACH + 20, index="jobs_leased")
-    known = assert_reads(url, registry.registrations(), most=20, index="workers_pkey")
+    known = assert_reads(url, workers.registrations(), most=20, index="workers_pkey")
 
     assert len(seen) == len(known) == 10
 
@@ -208,24 +198,24 @@ def test_refusals_are_counted_up_to_a_bound(url: str) -> None:
 
 
 def test_latency_is_told_from_the_newest_jobs(url: str) -> None:
-    most = 2 * latency.SAMPLED_JOBS + 5
-    told = assert_reads(url, latency.latency(), most=most, index="ledger_pkey")
+    most = 2 * statistics.SAMPLED_JOBS + 5
+    told = assert_reads(url, statistics.latency(), most=most, index="ledger_pkey")
 
-    assert told.jobs == latency.SAMPLED_JOBS
+    assert told.jobs == statistics.SAMPLED_JOBS
 
 
 def test_throughput_reads_no_table_at_all(url: str) -> None:
-    assert_reads(url, throughput.sample(), most=0, index=None)
+    assert_reads(url, statistics.ledger_sample(), most=0, index=None)
 
 
 def test_one_job_is_found_by_its_id_and_by_its_key(url: str) -> None:
-    found = assert_reads(url, job_details.of_key("key-77"), most=3, index="jobs_idempotency_key")
+    found = assert_reads(url, jobs.summary_by_key("key-77"), most=3, index="jobs_idempotency_key")
     job_id: UUID = found.id
     for statement, index in (
-        (job_details.details(job_id), "jobs_pkey"),
-        (timeline.standing_of(job_id), "jobs_pkey"),
-        (timeline.bounded(jobs.attempts_of(job_id)), "attempts_log_job"),
-        (timeline.bounded(jobs.rejections_of(job_id)), "rejections_job"),
+        (jobs.details_of(job_id), "jobs_pkey"),
+        (jobs.progress_of(job_id), "jobs_pkey"),
+        (jobs.attempts_of(job_id, limit=1000), "attempts_log_job"),
+        (jobs.rejections_of(job_id, limit=1000), "rejections_job"),
         (jobs.ledger_entry_of(job_id), None),
     ):
         assert assert_reads(url, statement, most=5, index=index)

@@ -16,10 +16,10 @@ from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 from starlette.testclient import TestClient
 
 from faultline import inspector
-from faultline.inspector import documents, overview
-from faultline.inspector.app import make_app
-from faultline.inspector.reader import ROLE, Look, Reader
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector import job_views, overview, queue_views
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
+from faultline.inspector.reader import ROLE, Reader, ReadTransaction
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import AsyncConnection
 from faultline.statements.statement import Statement
@@ -38,28 +38,28 @@ WRITES = [
 ]
 
 
-def looking(url: str, act: Callable[[Reader, Look], Awaitable[None]]) -> None:
+def looking(url: str, act: Callable[[Reader, ReadTransaction], Awaitable[None]]) -> None:
     async def run() -> None:
         reader = Reader(url, sessions=1)
         try:
-            async with reader.look() as look:
-                await act(reader, look)
+            async with reader.transaction() as tx:
+                await act(reader, tx)
         finally:
             await reader.close()
 
     asyncio.run(run())
 
 
-def connection_of(look: Look) -> AsyncConnection:
-    return look._conn
+def connection_of(tx: ReadTransaction) -> AsyncConnection:
+    return tx._conn
 
 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_look_cannot_write(database_url: str, conn: Connection, write: str) -> None:
     conn.execute("SELECT faultline.enqueue('task')")
 
-    async def act(reader: Reader, look: Look) -> None:
-        connection = connection_of(look)
+    async def act(reader: Reader, tx: ReadTransaction) -> None:
+        connection = connection_of(tx)
         with pytest.raises(ReadOnlySqlTransaction):
             await connection.execute(write.encode())
         await connection.execute("ROLLBACK")
@@ -77,9 +77,9 @@ def test_the_role_cannot_write_even_where_the_session_could(
     migrate(database_url, roles=True)
     conn.execute("SELECT faultline.enqueue('task')")
 
-    async def act(reader: Reader, look: Look) -> None:
+    async def act(reader: Reader, tx: ReadTransaction) -> None:
         assert reader.acts_as == ROLE
-        connection = connection_of(look)
+        connection = connection_of(tx)
         await connection.execute("ROLLBACK")
         await connection.execute("SET default_transaction_read_only = off")
         with pytest.raises(InsufficientPrivilege):
@@ -93,14 +93,14 @@ def test_the_role_reads_everything_that_is_shown(database_url: str, conn: Connec
     row = conn.execute("SELECT job_id FROM faultline.enqueue('task')").fetchone()
     assert row is not None
 
-    async def act(reader: Reader, look: Look) -> None:
-        who = await look.read(Statement("SELECT current_user", (), lambda rows: rows[0][0]))
+    async def act(reader: Reader, tx: ReadTransaction) -> None:
+        who = await tx.read(Statement("SELECT current_user", (), lambda rows: rows[0][0]))
         assert who == ROLE
-        assert (await overview.survey(look)).counts
-        assert (await documents.queue_counts(look))["queues"]
-        assert (await documents.job(look, row[0], is_discreet=True))["state"] == "queued"
-        assert (await documents.job_timeline(look, row[0]))["events"]
-        assert (await documents.lease_page(look, limit=1, after=None))["leases"] == []
+        assert (await overview.read(tx)).counts
+        assert (await queue_views.queue_counts(tx))["queues"]
+        assert (await job_views.job(tx, row[0], hides_details=True))["state"] == "queued"
+        assert (await job_views.job_timeline(tx, row[0]))["events"]
+        assert (await queue_views.lease_page(tx, limit=1, after=None))["leases"] == []
 
     looking(database_url, act)
 
@@ -108,10 +108,10 @@ def test_the_role_reads_everything_that_is_shown(database_url: str, conn: Connec
 def test_the_role_does_not_see_the_keys_of_the_api(database_url: str) -> None:
     migrate(database_url, roles=True)
 
-    async def act(reader: Reader, look: Look) -> None:
+    async def act(reader: Reader, tx: ReadTransaction) -> None:
         with pytest.raises(InsufficientPrivilege):
-            await connection_of(look).execute("SELECT * FROM faultline.api_keys")
-        await connection_of(look).execute("ROLLBACK")
+            await connection_of(tx).execute("SELECT * FROM faultline.api_keys")
+        await connection_of(tx).execute("ROLLBACK")
 
     looking(database_url, act)
 
@@ -121,9 +121,9 @@ def test_an_account_that_is_no_member_of_the_role_reads_as_itself(
 ) -> None:
     """The schema of this database was never given to the roles: acting as one would see nothing."""
 
-    async def act(reader: Reader, look: Look) -> None:
+    async def act(reader: Reader, tx: ReadTransaction) -> None:
         assert reader.acts_as is None
-        mine = await look.read(Statement("SELECT current_user", (), lambda rows: rows[0][0]))
+        mine = await tx.read(Statement("SELECT current_user", (), lambda rows: rows[0][0]))
         assert mine == conn.info.user
 
     looking(database_url, act)
@@ -159,9 +159,9 @@ def test_an_account_that_may_not_act_as_the_role_reads_with_what_it_inherits(
     name, url = account
     conn.execute(f"GRANT faultline_inspector TO {name} WITH SET FALSE".encode())
 
-    async def act(reader: Reader, look: Look) -> None:
+    async def act(reader: Reader, tx: ReadTransaction) -> None:
         assert reader.acts_as is None
-        assert (await overview.survey(look)).counts == []
+        assert (await overview.read(tx)).counts == []
 
     looking(url, act)
 

@@ -12,10 +12,11 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector import job_pages, snapshots
-from faultline.inspector.job_pages import JobFilter
+from faultline.inspector import snapshots
 from faultline.model import JobState
 from faultline.postgres.sessions import run
+from faultline.statements import job_pages
+from faultline.statements.job_pages import JobFilter
 from tests.inspector import stories
 from tests.inspector.conftest import BOUND_SECONDS
 from tests.protocol import steps
@@ -348,9 +349,9 @@ def test_a_rare_task_is_found_although_each_page_looks_at_a_few_jobs_only(
         if state not in (None, JobState.QUEUED):
             bring_to(conn, steps.claim(conn), state)
     wanted = JobFilter(state, task="rare")
-    pages = [run(conn, job_pages.page(wanted, limit=2, look_at=3))]
+    pages = [run(conn, job_pages.page(wanted, limit=2, max_examined=3))]
     while pages[-1].next is not None:
-        following = job_pages.page(wanted, limit=2, look_at=3, after=pages[-1].next)
+        following = job_pages.page(wanted, limit=2, max_examined=3, after=pages[-1].next)
         pages.append(run(conn, following))
 
     found = [job.id for page in pages for job in page.jobs]

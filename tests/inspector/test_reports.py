@@ -1,4 +1,4 @@
-"""The summaries that are found where the inspector looks for them."""
+"""The inspector serves the summaries of drills and benchmarks from its reports folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector import reports
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
+from faultline.inspector.read_endpoints import LARGEST_REPORT_BYTES, read_reports
 
 
 def test_summaries_are_served_as_they_were_written(database_url: str, tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_summaries_are_served_as_they_were_written(database_url: str, tmp_path: 
     assert found[0]["summary"] == {"faultline_duplicates": 0}
 
 
-@pytest.mark.parametrize("text", [None, "{half", "x" * (reports.LARGEST_BYTES + 1)])
-def test_what_cannot_be_read_is_left_out(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("text", [None, "{half", "x" * (LARGEST_REPORT_BYTES + 1)])
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "performance.json").write_text(text)
 
-    assert reports.found_in(tmp_path) == []
+    assert read_reports(tmp_path) == []

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from faultline.inspector import risk
-from faultline.inspector.leases import Pulse
-from faultline.inspector.registry import WorkerView
 from faultline.inspector.risk import Level, RiskInputs
+from faultline.inspector.worker_view import WorkerView
+from faultline.statements.leases import LeaseSummary
 from faultline.statements.workers import WorkerStatus
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -128,7 +128,7 @@ def test_workers_count_as_active_gone_or_lost_by_what_is_seen_of_them() -> None:
         worker(WorkerStatus.LOST, lost=299.0),
         worker(WorkerStatus.LOST, lost=301.0),
     ]
-    found = risk.inputs(Pulse(4, 0, None, 0.8, 0.0), workers, 0)
+    found = risk.inputs(LeaseSummary(4, 0, None, 0.8, 0.0), workers, 0)
 
     assert found.active_workers == 2
     assert found.gone_workers_with_jobs == 2

@@ -1,4 +1,4 @@
-"""Starting the inspector: what is refused before anything listens, and what is said."""
+"""Starting the inspector: refused settings, and the messages at the start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from faultline.errors import InvalidSettings
-from faultline.inspector import service
-from faultline.inspector.settings import InspectorSettings
-from faultline.termination import Termination
+from faultline.inspector.inspector_settings import InspectorSettings
+from faultline.serving.limits import ServerLimits
 from tests.cli.conftest import invoke
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - to be refused
@@ -36,20 +35,17 @@ def test_an_api_has_an_address(api_url: str) -> None:
         InspectorSettings(database_url="postgresql://nowhere", api_url=api_url)
 
 
-def test_exposed_it_says_what_that_means(
+def test_an_exposed_inspector_warns_that_payloads_are_readable(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said as soon as it listens; here nobody does, for a test must not open this machine to others."""
+    """The test does not listen: it must not open this machine to others."""
 
     def listen(
-        settings: InspectorSettings,
-        *,
-        on_listening: Callable[[str], None],
-        termination: Termination,
+        app: object, limits: ServerLimits, *, on_bound: Callable[[str], None], **rest: object
     ) -> None:
-        on_listening(f"http://{settings.host}:{settings.port}")
+        on_bound(f"http://{limits.host}:{limits.port}")
 
-    monkeypatch.setattr(service, "serve", listen)
+    monkeypatch.setattr("faultline.serving.server.serve", listen)
     said = invoke(database_url, "inspector", "serve", "--host", EVERYWHERE, "--expose").out
     at_home = invoke(database_url, "inspector", "serve").out
 

@@ -1,33 +1,35 @@
-"""The rate of successes, told from looks at a counter."""
+"""The rate of successes, computed from samples of a counter."""
 
 from __future__ import annotations
 
-from faultline.inspector.throughput import Sample, Samples, Throughput
+from faultline.inspector.overview import Throughput
+from faultline.inspector.snapshots import LedgerSamples
+from faultline.statements.statistics import LedgerSample
 
 
-def after(*looks: tuple[float, int]) -> Throughput:
-    """What is known after these looks: (second, entries)."""
-    samples = Samples()
-    for look in looks:
-        rate = samples.add(Sample(*look))
+def after(*taken: tuple[float, int]) -> Throughput:
+    """The rate after these samples: (second, entries)."""
+    samples = LedgerSamples()
+    for sample in taken:
+        rate = samples.add(LedgerSample(*sample))
     return rate
 
 
-def test_one_look_tells_nothing() -> None:
+def test_one_sample_gives_no_rate() -> None:
     assert after((100.0, 50)) == Throughput(None, 0.0)
 
 
-def test_two_looks_tell_the_rate_between_them() -> None:
+def test_two_samples_give_the_rate_between_them() -> None:
     assert after((100.0, 50), (102.0, 150)) == Throughput(50.0, 2.0)
 
 
 def test_the_rate_is_over_the_last_ten_seconds() -> None:
-    looks = [(100.0 + second, 7 * second) for second in range(60)]
+    taken = [(100.0 + second, 7 * second) for second in range(60)]
 
-    assert after(*looks, (160.0, 7 * 59 + 1000)) == Throughput((1000 + 7 * 9) / 10, 10.0)
+    assert after(*taken, (160.0, 7 * 59 + 1000)) == Throughput((1000 + 7 * 9) / 10, 10.0)
 
 
-def test_a_look_long_before_still_tells_something_until_a_minute_has_gone() -> None:
+def test_an_old_sample_is_used_for_a_minute() -> None:
     assert after((100.0, 0), (150.0, 100)) == Throughput(2.0, 50.0)
     assert after((100.0, 0), (161.0, 100)) == Throughput(None, 0.0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from faultline.api.probes import router as api_probes
 from faultline.cli.main import cli
-from faultline.inspector.reads import router as inspector_reads
+from faultline.inspector.read_endpoints import router as inspector_reads
 from faultline.postgres import address
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S, Object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faultline.api.settings import ApiSettings
-from faultline.inspector.service import GRACE_SECONDS as INSPECTOR_GRACE_SECONDS
+from faultline.inspector.inspector_settings import DRAIN_SECONDS as INSPECTOR_DRAIN_SECONDS
 from faultline.workers import bounded_calls, children, handler_resources, registration, worker
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import Object
@@ -63,7 +63,7 @@ def test_the_api_and_the_inspector_have_time_to_answer_what_was_asked(source: st
                 assert grace > pause_seconds(each) + drain
             case "inspector":
                 assert pause_seconds(each) > 0
-                assert grace > pause_seconds(each) + INSPECTOR_GRACE_SECONDS
+                assert grace > pause_seconds(each) + INSPECTOR_DRAIN_SECONDS
 
 
 @pytest.mark.parametrize("source", manifests.ALL)

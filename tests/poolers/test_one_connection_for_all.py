@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from faultline import Faultline, Job, JobState
 from faultline.api.application import create_api
 from faultline.errors import FenceNotHeld
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.postgres.sessions import connect, run
 from faultline.reconciler import Reconciler
 from faultline.statements import protocol

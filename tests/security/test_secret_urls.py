@@ -16,7 +16,7 @@ from faultline.api import ApiSettings
 from faultline.cli.context import Context
 from faultline.cli.database_url_option import conceal_passwords, without_url
 from faultline.embedded import ServerStatus
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler import Reconciler
 from faultline.redaction import without_passwords

@@ -15,10 +15,8 @@ from uuid import UUID
 import pytest
 
 import faultline
-from faultline.api import records
-from faultline.inspector import job_pages
-from faultline.inspector.job_pages import JobFilter
 from faultline.statements import (
+    job_pages,
     jobs,
     keys,
     losses,
@@ -27,6 +25,7 @@ from faultline.statements import (
     server,
     workers,
 )
+from faultline.statements.job_pages import JobFilter
 from faultline.statements.keys import NewKey, Scope
 
 PACKAGE = Path(faultline.__file__).parent
@@ -39,13 +38,13 @@ OUR_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 REVIEWED = {
     ("api/sessions.py", "milliseconds * _LOCK_SHARE"): "a number, formatted as one",
     ("api/sessions.py", "milliseconds * _STATEMENT_SHARE"): "a number, formatted as one",
-    ("inspector/job_pages.py", "order.moment"): "of _Order, made of literals in that file",
-    ("inspector/job_pages.py", "order.each"): "the same",
-    ("inspector/job_pages.py", "order.where"): "the same",
-    ("inspector/job_pages.py", "order.scan"): "the same",
-    ("inspector/job_pages.py", "order.by"): "the same",
-    ("inspector/job_pages.py", "behind"): "the same",
-    ("inspector/job_pages.py", "test"): "literals of _TESTS in that file",
+    ("statements/job_pages.py", "order.moment"): "of _Order, made of literals in that file",
+    ("statements/job_pages.py", "order.each"): "the same",
+    ("statements/job_pages.py", "order.where"): "the same",
+    ("statements/job_pages.py", "order.scan"): "the same",
+    ("statements/job_pages.py", "order.by"): "the same",
+    ("statements/job_pages.py", "behind"): "the same",
+    ("statements/job_pages.py", "test"): "literals of _TESTS in that file",
     ("postgres/migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
     ("postgres/migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
     ("fenced_block.py", "self"): "not SQL: the copy of a block",
@@ -142,7 +141,7 @@ STATEMENTS: dict[str, Any] = {
     "request_drain": lambda: workers.request_drain([HOSTILE]),
     "list_jobs": lambda: jobs.list_jobs(state=HOSTILE, queue=HOSTILE, task=HOSTILE),
     "pause": lambda: queues.pause("queue", HOSTILE),
-    "records": lambda: records.page(limit=1, scan=1, queue=HOSTILE, task=HOSTILE),
+    "page of JSON": lambda: jobs.job_json_page(limit=1, scan=1, queue=HOSTILE, task=HOSTILE),
     "job pages": lambda: job_pages.page(JobFilter(queue=HOSTILE, task=HOSTILE), limit=1),
     "keys": lambda: keys.create(HOSTILE, NewKey(HOSTILE, HOSTILE, b""), [Scope.READ]),
     "found key": lambda: keys.find(HOSTILE),

@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from faultline.api import records
 from faultline.api.document import refusals
 from faultline.api.enqueueing import enqueue
 from faultline.api.models import (
@@ -30,7 +29,7 @@ from faultline.api.visit import Access, CurrentVisit
 from faultline.errors import InvalidInput, UnknownJob
 from faultline.model import Enqueued, JobState
 from faultline.payload import MAX_KEY_LENGTH
-from faultline.statements import protocol
+from faultline.statements import jobs, protocol
 from faultline.statements.statement import Statement
 from faultline.tracing import from_headers
 
@@ -134,7 +133,7 @@ async def list_jobs(wanted: Annotated[JobFilter, Query()], visit: CurrentVisit) 
     if limit > most:
         raise InvalidInput(f"limit is 1 to {most}, not {limit}", hint="go on with the page's next")
     page = await visit.run(
-        records.page(
+        jobs.job_json_page(
             limit=limit,
             scan=visit.settings.page_scan,
             before=wanted.before,
@@ -154,7 +153,7 @@ async def list_jobs(wanted: Annotated[JobFilter, Query()], visit: CurrentVisit) 
     openapi_extra=needs(Access.READ),
 )
 async def get_job(id: JobId, visit: CurrentVisit) -> Response:  # noqa: A002 - the name in the path
-    found = await visit.run(records.job(id))
+    found = await visit.run(jobs.job_json(id))
     if found is None:
         raise UnknownJob(f"there is no job {id}")
     return answer(found)

@@ -11,16 +11,16 @@ from faultline import __version__
 from faultline.cli.context import Context
 from faultline.cli.session import require_schema
 from faultline.errors import InvalidSettings
-from faultline.inspector.settings import (
+from faultline.inspector.inspector_settings import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     MAX_STREAMS,
     STREAMS_PER_ADDRESS,
     InspectorSettings,
-    is_loopback,
 )
 from faultline.postgres.migrate import require_current_schema
 from faultline.postgres.url import redact
+from faultline.serving.limits import is_loopback
 from faultline.termination import Termination
 
 _WARNING = "whoever can reach this address can read every job and its payload"
@@ -122,6 +122,15 @@ def serve(
     with Termination() as termination:
         require_schema(settings.database_url, require_current_schema)
 
-        from faultline.inspector import service
+        from faultline.inspector.application import make_app
+        from faultline.inspector.services import make_services
+        from faultline.serving.server import serve as serve_app
 
-        service.serve(settings, on_listening=announce, termination=termination)
+        services = make_services(settings)
+        serve_app(
+            make_app(settings, services),
+            settings.server_limits,
+            on_bound=announce,
+            on_stop=services.broadcast.close,  # streams have no end of their own
+            termination=termination,
+        )

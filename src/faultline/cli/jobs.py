@@ -12,18 +12,19 @@ from uuid import UUID
 import click
 import orjson
 
+from faultline import timeline
 from faultline.cli.context import Context
-from faultline.cli.job_timeline import Moment, timeline
 from faultline.cli.output import duration, one_line, print_json, print_table
 from faultline.cli.session import audited, session
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.model import JobRecord, JobState
 from faultline.postgres.errors import driver_errors
-from faultline.postgres.sessions import run
+from faultline.postgres.sessions import Connection, run
 from faultline.statements import clock, protocol
 from faultline.statements import jobs as statements
 from faultline.statements.jobs import JobText
 from faultline.statements.statement import Statement
+from faultline.timeline import TimelineEvent
 from faultline.wording import plain
 
 
@@ -105,11 +106,9 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
         if record is None:
             raise UnknownJob(f"there is no job {job}", hint="faultline jobs list")
         text = run(conn, statements.texts_of([job])).get(job)
-        attempts = run(conn, statements.attempts_of(job))
-        entry = run(conn, statements.ledger_entry_of(job))
-        moments = timeline(record, attempts, entry, run(conn, statements.rejections_of(job)))
+        events = _events(conn, job)
     if as_json:
-        print_json({**_exact(record, text), "timeline": moments})
+        print_json({**_exact(record, text), "timeline": events})
         return
     shown = asdict(record)
     if text is not None:
@@ -120,7 +119,7 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
     click.echo()
     print_table(
         ["time", "event", "token", "worker", ""],
-        [_timeline_row(moment, record.created_at) for moment in moments],
+        [_timeline_row(event, record.created_at) for event in events],
     )
 
 
@@ -133,10 +132,20 @@ def _exact(job: JobRecord, text: JobText | None) -> dict[str, Any]:
     return shown
 
 
-def _timeline_row(moment: Moment, created_at: datetime) -> list[Any]:
-    offset = f"+{_ago(moment.at, created_at)}"
-    token = str(moment.fencing_token or "")
-    return [offset, moment.says, token, moment.worker or "", one_line(moment.detail or "")]
+def _events(conn: Connection, job_id: UUID) -> list[TimelineEvent]:
+    job = run(conn, statements.progress_of(job_id))
+    if job is None:  # purged since its row was read
+        return []
+    logged = run(conn, statements.attempts_of(job_id))
+    entry = run(conn, statements.ledger_entry_of(job_id))
+    rejections = run(conn, statements.rejections_of(job_id))
+    spans = timeline.attempts(job, logged, entry)
+    return timeline.events(job, spans, logged, rejections, entry) + timeline.upcoming(job)
+
+
+def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:
+    offset = f"+{_ago(event.at, created_at)}"
+    return [offset, event.kind, str(event.token or ""), event.worker or "", one_line(event.text)]
 
 
 @jobs.command()

@@ -18,12 +18,14 @@ from rich.text import Text
 from faultline.cli.context import Context
 from faultline.cli.output import console, count, duration, one_line
 from faultline.errors import FaultlineError, InvalidSettings
-from faultline.inspector import leases, overview, risk
-from faultline.inspector.leases import LeaseRow
-from faultline.inspector.overview import Survey
+from faultline.inspector import overview, risk
+from faultline.inspector.overview import OverviewData, Throughput
 from faultline.inspector.reader import Reader
 from faultline.inspector.risk import Level
-from faultline.inspector.throughput import Samples, Throughput
+from faultline.inspector.snapshots import LedgerSamples
+from faultline.inspector.worker_view import GONE
+from faultline.statements import leases
+from faultline.statements.leases import LeaseRow
 from faultline.statements.queues import QueueCount, Standing
 from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
@@ -34,7 +36,7 @@ _COLORS = {Level.LOW: "green", Level.MEDIUM: "yellow", Level.HIGH: "red"}
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    survey: Survey
+    data: OverviewData
     rate: Throughput
     soonest: list[LeaseRow]
 
@@ -63,13 +65,13 @@ def top(context: Context, once: bool, pause_seconds: float) -> None:
 async def _print_once(context: Context) -> None:
     reader = Reader(context.database_url, sessions=1)
     try:
-        console().print(frame(await _glance(reader, Samples())))
+        console().print(frame(await _glance(reader, LedgerSamples())))
     finally:
         await reader.close()
 
 
 async def _keep_looking(context: Context, pause_seconds: float) -> None:
-    reader, samples = Reader(context.database_url, sessions=1), Samples()
+    reader, samples = Reader(context.database_url, sessions=1), LedgerSamples()
     shown: RenderableType = "looking …"
     try:
         with Live(shown, console=console(), screen=True, auto_refresh=False) as live:
@@ -84,17 +86,17 @@ async def _keep_looking(context: Context, pause_seconds: float) -> None:
         await reader.close()
 
 
-async def _glance(reader: Reader, samples: Samples) -> Glance:
-    async with reader.look() as look:
-        found = await overview.survey(look)
-        soonest = await look.read(leases.page(limit=AT_A_GLANCE))
+async def _glance(reader: Reader, samples: LedgerSamples) -> Glance:
+    async with reader.transaction() as tx:
+        found = await overview.read(tx)
+        soonest = await tx.read(leases.page(limit=AT_A_GLANCE))
     return Glance(found, samples.add(found.sample), soonest.leases)
 
 
 def frame(glance: Glance) -> RenderableType:
-    found = glance.survey
+    found = glance.data
     parts: list[RenderableType] = [_headline(found), _numbers(glance), _workers(found), Text()]
-    parts += [_queues(found), Text(), _leases(glance), Text(), _refusals(found)]
+    parts += [_queues(found), Text(), _leases(glance), Text(), _rejections(found)]
     return Group(*parts)
 
 
@@ -103,7 +105,7 @@ def away(shown: RenderableType, error: FaultlineError) -> RenderableType:
     return Group(Text(f"database away: {one_line(error)}", "bold red"), Text(), shown)
 
 
-def _headline(found: Survey) -> Text:
+def _headline(found: OverviewData) -> Text:
     level = found.risk.level
     line = Text.assemble(
         f"faultline  {found.now:%Y-%m-%d %H:%M:%S %Z}   stale risk ",
@@ -116,26 +118,26 @@ def _headline(found: Survey) -> Text:
 
 
 def _numbers(glance: Glance) -> Text:
-    sums = overview.totals(glance.survey.counts)
+    sums = overview.totals(glance.data.counts)
     about = "" if sums.pop("is_exact") else "about "
     numbers = " · ".join(f"{about}{number:,} {name}" for name, number in sums.items())
     rate = glance.rate.succeeded_per_second
     pace = "" if rate is None else f" · {rate:,.1f} succeeded/s"
-    refused = glance.survey.refusals
+    refused = glance.data.rejections
     bound = "" if refused.is_exact else "≥ "
     return Text(
         f"{numbers}{pace} · {bound}{refused.last_hour:,} stale writes refused in the last hour"
     )
 
 
-def _workers(found: Survey) -> Text:
+def _workers(found: OverviewData) -> Text:
     statuses = Counter(worker.status for worker in found.workers)
     said = ", ".join(f"{statuses[status]} {status}" for status in WorkerStatus if statuses[status])
     running = sum(worker.running for worker in found.workers)
     return Text(f"workers: {said or 'none'}; {count(running, 'job')} in their hands")
 
 
-def _queues(found: Survey) -> Table:
+def _queues(found: OverviewData) -> Table:
     table = _table("queue", "due", "scheduled", "running", "failed", "oldest due")
     rows = {
         queue: {each.standing: each for each in group}
@@ -158,11 +160,7 @@ def _number(counted: QueueCount) -> str:
 
 def _leases(glance: Glance) -> Table:
     table = _table("lease of job", "task", "owner", "token", "left", "")
-    gone = {
-        worker.id
-        for worker in glance.survey.workers
-        if worker.status in (WorkerStatus.SILENT, WorkerStatus.LOST)
-    }
+    gone = {worker.id for worker in glance.data.workers if worker.status in GONE}
     for lease in glance.soonest:
         level = risk.of_lease(lease.remaining_share, owner_is_gone=lease.owner in gone)
         left = lease.remaining_seconds
@@ -177,9 +175,9 @@ def _leases(glance: Glance) -> Table:
     return table
 
 
-def _refusals(found: Survey) -> Table:
+def _rejections(found: OverviewData) -> Table:
     table = _table("refused", "job", "worker", "token", "reason", "side by side")
-    for each in found.newest_refusals[:AT_A_GLANCE]:
+    for each in found.newest_rejections[:AT_A_GLANCE]:
         ago = max(0.0, (found.now - each.rejected_at).total_seconds())
         table.add_row(
             f"{duration(ago)} ago",

@@ -1,1 +1,1 @@
-"""What the queue is doing, over HTTP and in a terminal. By import, session and role it can only read."""
+"""The inspector: the dashboard and its API. Imports, sessions and role allow it only to read."""

@@ -1,34 +1,41 @@
-"""What an operator can do from the dashboard: asked of the API with the operator's own key, never done here.
+"""Operator actions of the dashboard, forwarded to the API with the operator's own key.
 
-A request must come from a page of ours (its origin, and a token that only such a page can read), and
-carries the key itself: the inspector keeps none.
+A request must come from a page of this inspector: its origin must match, and it must carry a CSRF token.
+The inspector stores no key; each request carries the operator's.
 """
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import logging
 import re
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
+import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from faultline.inspector import csrf, producer_api
-from faultline.inspector.answers import Refusal
-from faultline.inspector.producer_api import Caller
-from faultline.inspector.services import Services, Shared
+from faultline.inspector import csrf
+from faultline.inspector.responses import InspectorError
+from faultline.inspector.services import InspectorServices, Shared
 from faultline.payload import DuplicateKey, parse_json
-from faultline.serving.client import address_of, presented_key
+from faultline.serving.client import KEY_HEADER, address_of, presented_key
 
+API_SECONDS = 10.0
+LARGEST_ANSWER_BYTES = 2**16
 _KEY = re.compile(r"[!-~]{1,300}")
+
+_log = logging.getLogger(__name__)
 
 
 class StrictRoute(APIRoute):
-    """Refuses a body in which one name is there twice."""
+    """Refuses a JSON body that has one name twice."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -37,7 +44,7 @@ class StrictRoute(APIRoute):
             try:
                 parse_json(await request.body() or b"null")
             except DuplicateKey as error:
-                raise Refusal(
+                raise InspectorError(
                     422, "duplicate_key", f"the body is ambiguous: {error}", "send each name once"
                 ) from None
             except ValueError:
@@ -66,19 +73,27 @@ class QueueAction(BaseModel):
     reason: Reason = None
 
 
+class Caller(NamedTuple):
+    """The operator whose request is forwarded."""
+
+    key: str
+    address: str
+
+
 def permitted(request: Request, shared: Shared) -> Caller:
     """The operator, if the request comes from our own page.
 
-    The key has a header of its own, because a proxy in front may use Authorization for a login of its
-    own, which the browser then sends with every request."""
+    The key has a header of its own: a proxy in front may use Authorization for its own login, which the
+    browser then sends with every request.
+    """
     if shared.settings.api_url is None:
-        raise Refusal(
-            404, "actions_off", "this inspector only shows", "--api-url switches actions on"
+        raise InspectorError(
+            404, "actions_off", "this inspector is read-only", "--api-url enables actions"
         )
     _require_own_page(request, shared)
     key = presented_key(request.headers) or ""
     if not _KEY.fullmatch(key):
-        raise Refusal(
+        raise InspectorError(
             401,
             "key_required",
             "an action needs an operator's key",
@@ -87,17 +102,19 @@ def permitted(request: Request, shared: Shared) -> Caller:
     return Caller(key, address_of(request.scope, behind_proxy=shared.settings.behind_proxy))
 
 
-def _require_own_page(request: Request, shared: Services) -> None:
+def _require_own_page(request: Request, shared: InspectorServices) -> None:
     site = request.headers.get("sec-fetch-site")
     is_ours = _is_at(request.headers.get("origin"), request.headers.get("host"))
     if request.method == "GET" and "origin" not in request.headers:
-        is_ours = site == "same-origin"  # browsers send no origin with these
+        is_ours = site == "same-origin"  # browsers send no Origin with these
     if not is_ours or site not in (None, "same-origin"):
-        raise Refusal(403, "foreign_origin", "actions are taken from the inspector's own page only")
+        raise InspectorError(
+            403, "foreign_origin", "the inspector accepts actions from its own page only"
+        )
     token, echo = request.cookies.get(csrf.COOKIE, ""), request.headers.get(csrf.HEADER, "")
     if not shared.tokens.agree(token, echo):
-        raise Refusal(
-            403, "csrf_token", "the page's token is missing or out of date", "load it again"
+        raise InspectorError(
+            403, "csrf_token", "the page's token is missing or out of date", "reload the page"
         )
 
 
@@ -114,39 +131,81 @@ Operator = Annotated[Caller, Depends(permitted)]
 @router.get("/key")
 async def check_key(shared: Shared, caller: Operator) -> Response:
     """The name and scopes of the key, or the API's refusal of it."""
-    status, answer = await producer_api.get(_api_url(shared), "/key", caller=caller)
-    return Response(answer, status, media_type="application/json")
+    return await _forward(shared, "GET", "/key", caller)
 
 
 @router.post("/retry")
 async def retry(shared: Shared, caller: Operator, wanted: JobAction) -> Response:
-    return await _forward(shared, f"/jobs/{wanted.job_id}/retry", caller, wanted.reason)
+    return await _act(shared, f"/jobs/{wanted.job_id}/retry", caller, wanted.reason)
 
 
 @router.post("/cancel")
 async def cancel(shared: Shared, caller: Operator, wanted: JobAction) -> Response:
-    return await _forward(shared, f"/jobs/{wanted.job_id}/cancel", caller, wanted.reason)
+    return await _act(shared, f"/jobs/{wanted.job_id}/cancel", caller, wanted.reason)
 
 
 @router.post("/pause")
 async def pause(shared: Shared, caller: Operator, wanted: QueueAction) -> Response:
-    return await _forward(shared, f"/queues/{quote(wanted.queue, '')}/pause", caller, wanted.reason)
+    return await _act(shared, f"/queues/{quote(wanted.queue, '')}/pause", caller, wanted.reason)
 
 
 @router.post("/resume")
 async def resume(shared: Shared, caller: Operator, wanted: QueueAction) -> Response:
+    return await _act(shared, f"/queues/{quote(wanted.queue, '')}/resume", caller, wanted.reason)
+
+
+async def _act(
+    shared: InspectorServices, path: str, caller: Caller, reason: str | None
+) -> Response:
     return await _forward(
-        shared, f"/queues/{quote(wanted.queue, '')}/resume", caller, wanted.reason
+        shared, "POST", path, caller, {} if reason is None else {"reason": reason}
     )
 
 
-async def _forward(shared: Services, path: str, caller: Caller, reason: str | None) -> Response:
-    body = {} if reason is None else {"reason": reason}
-    status, answer = await producer_api.post(_api_url(shared), path, caller=caller, body=body)
+# ── requests to the API ──────────────────────────────────────────────────────────────────────────
+
+
+async def _forward(
+    shared: InspectorServices,
+    method: str,
+    path: str,
+    caller: Caller,
+    body: Mapping[str, str] | None = None,
+) -> Response:
+    """The API's status and JSON, also if it is an error."""
+    api_url = shared.settings.api_url
+    assert api_url is not None  # noqa: S101 - `permitted` has checked it
+    sent = None if body is None else orjson.dumps(body)
+    status, answer = await asyncio.to_thread(_request, api_url, method, path, caller, sent)
     return Response(answer, status, media_type="application/json")
 
 
-def _api_url(shared: Services) -> str:
-    api_url = shared.settings.api_url
-    assert api_url is not None  # noqa: S101 - otherwise nothing was permitted
-    return api_url
+def _request(
+    api_url: str, method: str, path: str, caller: Caller, body: bytes | None
+) -> tuple[int, bytes]:
+    """Does not follow redirects: they would send the key to another host."""
+    parts = urlsplit(api_url)
+    secure = parts.scheme == "https"
+    connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = connect(parts.hostname or "", parts.port, timeout=API_SECONDS)
+    # An API that trusts this proxy (--tls-proxy) records the operator's address instead of ours.
+    headers = {KEY_HEADER: caller.key, "X-Forwarded-For": caller.address}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        connection.request(method, parts.path.rstrip("/") + path, body=body, headers=headers)
+        answer = connection.getresponse()
+        content = answer.read(LARGEST_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        _log.warning("the API did not answer: %s", error)
+        hint = "it may have been done all the same: check the job or the queue"
+        raise InspectorError(502, "api_unavailable", "the API did not answer", hint) from error
+    finally:
+        connection.close()
+    try:
+        orjson.loads(content)
+    except orjson.JSONDecodeError:
+        message = f"the API answered {answer.status} with something that is not JSON"
+        hint = "is --api-url the address of faultline api?"
+        raise InspectorError(502, "api_answer", message, hint) from None
+    return answer.status, content

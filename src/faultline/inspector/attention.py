@@ -1,63 +1,24 @@
-"""What needs an operator's attention: unserved queues, old due jobs, failures, lost workers."""
+"""Problems for an operator: unserved queues, old due jobs, failures, lost workers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, LiteralString
-from uuid import UUID
+from typing import Any
 
-from faultline.inspector.registry import WorkerView
+from faultline.inspector.worker_view import GONE, WorkerView
 from faultline.statements.queues import QueueCount, Standing
-from faultline.statements.statement import Statement
+from faultline.statements.statistics import (
+    FAILURES_OF_EACH_QUEUE,
+    FAILURES_READ,
+    FAILURES_SECONDS,
+    Failure,
+)
 from faultline.statements.workers import WorkerStatus
 
-FAILURES_SECONDS = 24 * 3600.0
-FAILURES_READ = 500  # the newest; one look a second must stay cheap
-FAILURES_OF_EACH_QUEUE = 100
-MAX_QUEUES = 100
 SHOWN = 20  # rows of each list
-ERROR_LENGTH = 300
 
 _ERROR_NAME = re.compile(r"[A-Za-z_][\w.]*(?=:|\Z)")
-_GONE = (WorkerStatus.LOST, WorkerStatus.SILENT)
-
-# The newest failures of each queue by the index on failed jobs, then merged.
-_FAILURES: LiteralString = (
-    "WITH RECURSIVE names (queue) AS ("
-    "  (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'"
-    "   ORDER BY q.queue LIMIT 1)"
-    "  UNION ALL SELECT (SELECT q.queue FROM faultline.jobs AS q WHERE q.state = 'failed'"
-    "   AND q.queue > n.queue ORDER BY q.queue LIMIT 1) FROM names AS n WHERE n.queue IS NOT NULL),"
-    " failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s)"
-    " SELECT j.task, j.queue, j.failed_reason, left(j.last_error, %s), j.finished_at, j.id"
-    " FROM failing AS f CROSS JOIN LATERAL (SELECT * FROM faultline.jobs AS j"
-    "  WHERE j.state = 'failed' AND j.queue = f.queue"
-    "  AND j.finished_at > statement_timestamp() - make_interval(secs => %s)"
-    "  ORDER BY j.finished_at DESC LIMIT %s) AS j WHERE j.failed_reason <> 'cancelled'"
-    " ORDER BY j.finished_at DESC LIMIT %s"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    task: str
-    queue: str
-    reason: str
-    error: str | None  # its beginning
-    failed_at: datetime
-    job_id: UUID
-
-
-def failures() -> Statement[list[Failure]]:
-    """The newest jobs that failed for good in the last day; cancelled ones are left out."""
-    return Statement(
-        _FAILURES,
-        (MAX_QUEUES, ERROR_LENGTH, FAILURES_SECONDS, FAILURES_OF_EACH_QUEUE, FAILURES_READ),
-        lambda rows: [Failure(*row) for row in rows],
-    )
 
 
 def document(
@@ -66,7 +27,7 @@ def document(
     paused: Collection[str],
     failed: Sequence[Failure],
 ) -> dict[str, Any]:
-    """The part of the overview that a dashboard shows first. Empty lists mean that all is well."""
+    """The part of the overview that the dashboard shows first. Without problems, all lists are empty."""
     due = [count for count in counts if count.standing is Standing.DUE and count.at_least]
     due.sort(key=lambda count: count.oldest_seconds or 0.0, reverse=True)
     served = {
@@ -76,7 +37,7 @@ def document(
         for queue in worker.queues
     }
     oldest = [{**_due(count), "paused": count.queue in paused} for count in due]
-    # "*" stands for every queue.
+    # A worker of "*" serves every queue.
     unserved = [
         _due(count)
         for count in due
@@ -89,7 +50,7 @@ def document(
         "failures_seconds": FAILURES_SECONDS,
         "failures_total": len(failed),
         "failures_is_exact": _is_exact(failed),
-        "lost_workers": [_gone(worker) for worker in workers if worker.status in _GONE][:SHOWN],
+        "lost_workers": [_gone(worker) for worker in workers if worker.status in GONE][:SHOWN],
     }
 
 
@@ -123,7 +84,7 @@ def _gone(worker: WorkerView) -> dict[str, Any]:
 
 
 def grouped(failed: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Failures by task and kind of error, the most frequent first; each with its newest example."""
+    """Failures by task and kind of error, the most frequent first, each with its newest example."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for failure in failed:  # newest first
         kind = error_kind(failure)
@@ -147,6 +108,6 @@ def grouped(failed: Iterable[Failure]) -> list[dict[str, Any]]:
 
 
 def error_kind(failure: Failure) -> str:
-    """The exception's name where the error begins with one, else the reason why the job gave up."""
+    """The exception's name if the error begins with one, else the reason for the failure."""
     name = None if failure.reason == "poison" else _ERROR_NAME.match(failure.error or "")
     return name[0] if name else failure.reason

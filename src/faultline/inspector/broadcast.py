@@ -1,6 +1,6 @@
-"""One poller for all who listen: it looks only while somebody does, and tells them all the same.
+"""One poller that sends the same events to all open streams, and stops when no stream is open.
 
-However many dashboards are open, the database answers one of them.
+The number of open dashboards therefore does not change the load on the database.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from faultline.errors import FaultlineError
-from faultline.inspector.answers import dump
-from faultline.inspector.discretion import Discretion, Told
+from faultline.inspector.responses import ErrorRedaction, PublicError, to_json
 from faultline.inspector.snapshots import Snapshot, Snapshots
 
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0
-COST_SHARE = 10  # between two looks, at least this many times what one took
-SAME_SECONDS = 5.0  # what has not changed is said again after this long
-WAITING_EVENTS = 250  # for one listener, before it is too slow to be kept
-REMEMBERED_REFUSALS = 1_000
+COST_SHARE = 10  # the pause is at least this many times the duration of a reading
+REPEAT_SECONDS = 5.0  # an unchanged overview is sent again after this long
+WAITING_EVENTS = 250  # of one listener; then it is too slow, and dropped
+REMEMBERED_REJECTIONS = 1_000
 
 Event = bytes
 
@@ -31,13 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 def event(name: str, data: Any, *, event_id: str | None = None) -> Event:
-    """As the browser's EventSource reads it. JSON has no line breaks of its own."""
+    """One server-sent event. Our JSON has no line breaks."""
     identity = f"id: {event_id}\n".encode() if event_id is not None else b""
-    return identity + b"event: " + name.encode() + b"\ndata: " + dump(data) + b"\n\n"
+    return identity + b"event: " + name.encode() + b"\ndata: " + to_json(data) + b"\n\n"
 
 
 class TooManyListeners(Exception):
-    """As many streams are open as there may be."""
+    """The limit of open streams is reached."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
@@ -45,19 +44,19 @@ class TooManyListeners(Exception):
 
 
 class TooManyFromAddress(TooManyListeners):
-    """As many streams are open to one address as it may have."""
+    """The limit of open streams for one address is reached."""
 
 
 class Listener:
-    """One open stream: what it has not been sent yet."""
+    """One open stream: the events that it has not sent yet."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(WAITING_EVENTS)
         self.is_dropped = False
 
-    def tell(self, said: Event) -> None:
+    def put(self, event: Event) -> None:
         try:
-            self._events.put_nowait(said)
+            self._events.put_nowait(event)
         except asyncio.QueueFull:
             self.drop()
 
@@ -72,7 +71,7 @@ class Listener:
         return self._events.qsize()
 
     async def next(self) -> Event | None:
-        """None: there will be no more."""
+        """The next event; None: the stream ends."""
         return await self._events.get()
 
 
@@ -83,9 +82,9 @@ class Broadcast:
         *,
         max_listeners: int,
         max_from_address: int | None = None,
-        discretion: Discretion | None = None,
+        redaction: ErrorRedaction | None = None,
     ) -> None:
-        self._discretion = discretion or Discretion(is_discreet=False)
+        self._redaction = redaction or ErrorRedaction(hides_details=False)
         self._snapshots = snapshots
         self._max_listeners = max_listeners
         self._max_from_address = max_from_address or max_listeners
@@ -93,15 +92,15 @@ class Broadcast:
         self._listeners: set[Listener] = set()
         self._poller: asyncio.Task[None] | None = None
         self._last_overview: Event | None = None
-        self._last_said: dict[str, Any] = {}
-        self._said_at = 0.0
-        self._away_reason: str | None = None
-        self._refusals_seen: deque[str] | None = None  # None: nothing was seen yet
-        self.looks = 0
+        self._last_sent: dict[str, Any] = {}
+        self._sent_at = 0.0
+        self._outage: str | None = None
+        self._rejections_seen: deque[str] | None = None  # None: no reading yet
+        self.readings = 0
 
     @contextlib.contextmanager
     def listening(self, address: str = "") -> Iterator[Listener]:
-        """A new listener at this address; one address cannot take all places."""
+        """Add a listener. One address cannot use up all streams."""
         if self._by_address[address] >= self._max_from_address:
             raise TooManyFromAddress(self._max_from_address)
         if len(self._listeners) >= self._max_listeners:
@@ -111,10 +110,10 @@ class Broadcast:
         self._listeners.add(listener)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())
-        elif self._away_reason is not None:
-            listener.tell(_away(self._away_reason))
+        elif self._outage is not None:
+            listener.put(_outage_event(self._outage))
         elif self._last_overview is not None:
-            listener.tell(self._last_overview)
+            listener.put(self._last_overview)
         try:
             yield listener
         finally:
@@ -135,73 +134,75 @@ class Broadcast:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._poller
 
-    def _tell(self, said: Event) -> None:
+    def _send(self, event: Event) -> None:
         for listener in self._listeners:
-            listener.tell(said)
+            listener.put(event)
 
     async def _poll(self) -> None:
-        """Until nobody listens. The next listener starts it anew, and knows nothing of what was before."""
+        """Read and send until there is no listener. The next listener starts a new poller."""
         try:
             while self._listeners:
                 pause = SHORTEST_PAUSE_SECONDS
                 try:
-                    self.looks += 1
+                    self.readings += 1
                     snapshot = await self._snapshots.latest()
                 except FaultlineError as error:
-                    self._say_away(_reason(self._discretion.told(error)))
-                except Exception:  # whatever it is, those who listen must not wait in vain
-                    _log.exception("the inspector cannot look")
-                    self._say_away("the inspector failed: see its log")
+                    self._send_outage(_reason(self._redaction.public(error)))
+                except Exception:  # listeners learn of every failure
+                    _log.exception("the inspector cannot read the queue")
+                    self._send_outage("the inspector failed: see its log")
                 else:
-                    self._say(snapshot)
+                    self._send_changes(snapshot)
                     pause = max(pause, COST_SHARE * snapshot.cost_seconds)
                 await asyncio.sleep(min(pause, LONGEST_PAUSE_SECONDS))
         finally:
-            self._poller, self._last_overview, self._last_said = None, None, {}
-            self._away_reason, self._refusals_seen = None, None
+            self._poller, self._last_overview, self._last_sent = None, None, {}
+            self._outage, self._rejections_seen = None, None
 
-    def _say_away(self, reason: str) -> None:
-        if self._away_reason is None:
-            self._tell(_away(reason))
-        self._away_reason = reason
+    def _send_outage(self, reason: str) -> None:
+        if self._outage is None:
+            self._send(_outage_event(reason))
+        self._outage = reason
 
-    def _say(self, snapshot: Snapshot) -> None:
-        if self._away_reason is not None:
-            self._away_reason = None
-            self._tell(event("database", {"ok": True, "reason": None}))
-            self._said_at = 0.0
+    def _send_changes(self, snapshot: Snapshot) -> None:
+        if self._outage is not None:
+            self._outage = None
+            self._send(event("database", {"ok": True, "reason": None}))
+            self._sent_at = 0.0
         self._last_overview = event("overview", snapshot.document)
         facts = _facts(snapshot)
-        if facts != self._last_said or time.monotonic() - self._said_at >= SAME_SECONDS:
-            self._last_said, self._said_at = facts, time.monotonic()
-            self._tell(self._last_overview)
-        self._say_refusals(snapshot)
+        if facts != self._last_sent or time.monotonic() - self._sent_at >= REPEAT_SECONDS:
+            self._last_sent, self._sent_at = facts, time.monotonic()
+            self._send(self._last_overview)
+        self._send_rejections(snapshot)
 
-    def _say_refusals(self, snapshot: Snapshot) -> None:
-        """Those that were not among the newest before. Ids alone would not do: one that was given out
-        earlier may become visible later."""
-        newest = snapshot.survey.newest_refusals
-        if self._refusals_seen is None:
-            self._refusals_seen = deque(maxlen=REMEMBERED_REFUSALS)
+    def _send_rejections(self, snapshot: Snapshot) -> None:
+        """Send the rejections that were not sent before.
+
+        Comparing with the highest id would miss some: a lower id may become visible later.
+        """
+        newest = snapshot.data.newest_rejections
+        if self._rejections_seen is None:
+            self._rejections_seen = deque(maxlen=REMEMBERED_REJECTIONS)
         else:
-            for refusal in reversed(newest):
-                if refusal.id not in self._refusals_seen:
-                    self._tell(event("rejection", refusal, event_id=refusal.id))
-        known = set(self._refusals_seen)
-        self._refusals_seen.extend(each.id for each in reversed(newest) if each.id not in known)
+            for rejection in reversed(newest):
+                if rejection.id not in self._rejections_seen:
+                    self._send(event("rejection", rejection, event_id=rejection.id))
+        known = set(self._rejections_seen)
+        self._rejections_seen.extend(each.id for each in reversed(newest) if each.id not in known)
 
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
-    """What can be news: not what differs from look to look by itself."""
+    """The parts of the overview whose change is sent: not those that differ in every reading."""
     document = snapshot.document
     rate = document["throughput"].succeeded_per_second
     own = {"now", "database", "throughput"}
     return {"rate": rate, **{name: fact for name, fact in document.items() if name not in own}}
 
 
-def _reason(told: Told) -> str:
-    return told.message if told.hint is None else f"{told.message} ({told.hint})"
+def _reason(error: PublicError) -> str:
+    return error.message if error.hint is None else f"{error.message} ({error.hint})"
 
 
-def _away(reason: str) -> Event:
+def _outage_event(reason: str) -> Event:
     return event("database", {"ok": False, "reason": reason})

@@ -1,5 +1,7 @@
-"""Tokens that prove that a request was sent by a page of ours: a cookie that only such a page can read, and
-a header that only it can set. Signed, so that a cookie planted from elsewhere is worth nothing."""
+"""CSRF tokens: a cookie that only our page can read, and a header that only our page can set.
+
+Tokens are signed, so that a cookie set by another site is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ COOKIE = "faultline_csrf"
 HEADER = "X-Faultline-CSRF"
 
 
-class Tokens:
-    """Good for as long as this process runs; a page gets a new one when it is loaded again."""
+class CsrfTokens:
+    """Valid while this process runs; a page gets a new token when it is reloaded."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)

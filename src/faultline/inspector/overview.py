@@ -1,4 +1,4 @@
-"""The state of the whole queue at one moment, gathered in one look."""
+"""The state of the whole queue at one moment, read in one transaction."""
 
 from __future__ import annotations
 
@@ -9,86 +9,82 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from faultline.inspector import attention, leases, registry, rejections, risk, throughput
-from faultline.inspector.attention import Failure
-from faultline.inspector.latency import Latency, latency
-from faultline.inspector.reader import Look
-from faultline.inspector.registry import WorkerView
-from faultline.inspector.rejections import Refusal, RefusalCount
+from faultline.inspector import attention, risk
+from faultline.inspector.reader import ReadTransaction
 from faultline.inspector.risk import Risk
-from faultline.inspector.throughput import Sample, Throughput
-from faultline.statements import clock, queues, workers
+from faultline.inspector.worker_view import WorkerView, read_workers
+from faultline.statements import clock, leases, queues, rejections, statistics
 from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.rejections import RejectedWrite, RejectionCount
+from faultline.statements.statistics import Failure, Latency, LedgerSample
 from faultline.statements.workers import WorkerStatus
 
-NEWEST_REFUSALS = 100
+NEWEST_REJECTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What one look has found."""
+class Throughput:
+    succeeded_per_second: float | None  # None: there is no earlier sample
+    window_seconds: float
 
+
+@dataclass(frozen=True, slots=True)
+class OverviewData:
     now: datetime
     answered_in_ms: float
     counts: list[QueueCount]
     workers: list[WorkerView]
     risk: Risk
-    refusals: RefusalCount
-    newest_refusals: list[Refusal]
+    rejections: RejectionCount
+    newest_rejections: list[RejectedWrite]
     latency: Latency
-    sample: Sample
+    sample: LedgerSample
     paused: frozenset[str]
     failures: list[Failure]
 
 
-async def survey(look: Look) -> Survey:
+async def read(tx: ReadTransaction) -> OverviewData:
     asked_at = time.perf_counter()
-    now = await look.read(clock.database_time())
+    now = await tx.read(clock.database_time())
     answered_in_ms = (time.perf_counter() - asked_at) * 1000
-    workers = await read_workers(look)
-    refusals = await look.read(rejections.count(recent_seconds=risk.RECENT_SECONDS))
-    pulse = await look.read(leases.pulse())
-    return Survey(
+    workers = await read_workers(tx)
+    counted = await tx.read(rejections.count(recent_seconds=risk.RECENT_SECONDS))
+    summary = await tx.read(leases.summary())
+    return OverviewData(
         now=now,
         answered_in_ms=answered_in_ms,
-        counts=await look.read(queues.queues()),
+        counts=await tx.read(queues.queues()),
         workers=workers,
-        risk=risk.assess(risk.inputs(pulse, workers, refusals.recent)),
-        refusals=refusals,
-        newest_refusals=(await look.read(rejections.page(limit=NEWEST_REFUSALS))).rejections,
-        latency=await look.read(latency()),
-        sample=await look.read(throughput.sample()),
-        paused=frozenset(each.queue for each in await look.read(queues.paused())),
-        failures=await look.read(attention.failures()),
+        risk=risk.assess(risk.inputs(summary, workers, counted.recent)),
+        rejections=counted,
+        newest_rejections=(await tx.read(rejections.page(limit=NEWEST_REJECTIONS))).rejections,
+        latency=await tx.read(statistics.latency()),
+        sample=await tx.read(statistics.ledger_sample()),
+        paused=frozenset(each.queue for each in await tx.read(queues.paused())),
+        failures=await tx.read(statistics.failures()),
     )
 
 
-async def read_workers(look: Look) -> list[WorkerView]:
-    sightings = await look.read(workers.registry())
-    registered = await look.read(registry.registrations())
-    return registry.views(sightings, registered)
-
-
-def document(found: Survey, rate: Throughput) -> dict[str, Any]:
-    statuses = Counter(worker.status for worker in found.workers)
-    due = [count.oldest_seconds for count in found.counts if count.standing is Standing.DUE]
+def document(data: OverviewData, throughput: Throughput) -> dict[str, Any]:
+    statuses = Counter(worker.status for worker in data.workers)
+    due = [count.oldest_seconds for count in data.counts if count.standing is Standing.DUE]
     return {
-        "now": found.now,
-        "attention": attention.document(found.counts, found.workers, found.paused, found.failures),
-        "database": {"ok": True, "latency_ms": round(found.answered_in_ms, 3)},
-        "totals": totals(found.counts),
-        "throughput": rate,
-        "latency": found.latency,
+        "now": data.now,
+        "attention": attention.document(data.counts, data.workers, data.paused, data.failures),
+        "database": {"ok": True, "latency_ms": round(data.answered_in_ms, 3)},
+        "totals": totals(data.counts),
+        "throughput": throughput,
+        "latency": data.latency,
         "oldest_due_seconds": max((age for age in due if age is not None), default=None),
         "workers": {status.value: statuses[status] for status in WorkerStatus},
-        "risk": found.risk.document(),
-        "rejections_last_hour": found.refusals.last_hour,
-        "rejections_is_exact": found.refusals.is_exact,
+        "risk": data.risk.document(),
+        "rejections_last_hour": data.rejections.last_hour,
+        "rejections_is_exact": data.rejections.is_exact,
     }
 
 
 def totals(counts: Sequence[QueueCount]) -> dict[str, Any]:
-    """Over all queues; where one was not counted to its end, its estimate stands for it."""
+    """Over all queues; where counting stopped at its bound, the estimate is used."""
     shown = (Standing.DUE, Standing.SCHEDULED, Standing.RUNNING, Standing.FAILED)
     sums: dict[str, Any] = dict.fromkeys((standing.value for standing in shown), 0)
     for count in counts:

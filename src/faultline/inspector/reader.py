@@ -1,7 +1,7 @@
-"""The inspector's way to the database: a few sessions that come back, and can only read.
+"""The inspector's database sessions: a few, read-only, reconnecting.
 
-Two guards, either of which would do: every session and every transaction is read-only, and where the
-account is a member of faultline_inspector, it acts as that role, which may write to no table.
+Two guards, either of which is enough: every session and every transaction is read-only, and if the account
+is a member of faultline_inspector, the session acts as that role, which may not write to any table.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import LiteralString, TypeVar
 
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError
 from faultline.events import Event, emit
+from faultline.inspector.inspector_settings import DATABASE_SESSIONS
 from faultline.postgres.driver import DriverError, InsufficientPrivilege, QueryCanceled
 from faultline.postgres.errors import explain_error
 from faultline.postgres.reconnecting import ReconnectingSession
@@ -23,17 +24,16 @@ from faultline.statements.statement import Statement
 T = TypeVar("T")
 
 ROLE = "faultline_inspector"
-SESSIONS = 4
-CONNECT_SECONDS = 5.0  # also the wait for a session that is free
-STATEMENT_SECONDS = 4  # the server gives up first: it knows why
-LOOK_SECONDS = 6.0
+CONNECT_SECONDS = 5.0  # also the longest wait for a free session
+STATEMENT_SECONDS = 4  # shorter than ours: the server's error says why
+TRANSACTION_SECONDS = 6.0
 
 _IS_MEMBER: LiteralString = (
     "SELECT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = %s AND pg_has_role(r.oid, 'MEMBER')"
     " AND has_schema_privilege(r.oid, to_regnamespace('faultline'), 'USAGE'))"
 )
-# One moment for everything in it. Planned for indexes: all that is read here has one, and a table that
-# was never analyzed must not be read whole for want of statistics.
+# Repeatable read: all statements see one moment. Sequential scans are off because every read here has an
+# index, and PostgreSQL might scan a table that was never analyzed.
 _BEGIN: LiteralString = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
     f" SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; SET LOCAL lock_timeout = '1s';"
@@ -43,8 +43,8 @@ _BEGIN: LiteralString = (
 _BEGIN_AS_ROLE: LiteralString = _BEGIN + "; SET LOCAL ROLE faultline_inspector"
 
 
-class Look:
-    """One read-only transaction: what is read in it is of one moment."""
+class ReadTransaction:
+    """One read-only transaction: all its statements see the database at one moment."""
 
     def __init__(self, conn: AsyncConnection) -> None:
         self._conn = conn
@@ -54,7 +54,7 @@ class Look:
 
 
 class Reader:
-    def __init__(self, url: str, *, sessions: int = SESSIONS) -> None:
+    def __init__(self, url: str, *, sessions: int = DATABASE_SESSIONS) -> None:
         self._links: asyncio.LifoQueue[ReconnectingSession] = asyncio.LifoQueue()
         for _ in range(sessions):
             self._links.put_nowait(
@@ -64,43 +64,43 @@ class Reader:
             )
         self._sessions = sessions
         self._acts_as_role = False
-        self._is_away = False
+        self._is_down = False
 
     @property
     def acts_as(self) -> str | None:
-        """The role that the sessions act as, once there has been one; None: as the account itself."""
+        """The role that the sessions act as, known after the first connection; None: the account itself."""
         return ROLE if self._acts_as_role else None
 
     @contextlib.asynccontextmanager
-    async def look(self) -> AsyncIterator[Look]:
+    async def transaction(self) -> AsyncIterator[ReadTransaction]:
         try:
             async with self._link() as link:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     conn = await link.connection()
-                with _severed_when_late(conn):
+                with _severed_when_timed_out(conn):
                     begin = _BEGIN_AS_ROLE if self._acts_as_role else _BEGIN
                     await run_together_async(conn, Statement(begin, (), lambda rows: None))
                     try:
-                        yield Look(conn)
-                    except FaultlineError:  # there is no such job, say: the session is sound
+                        yield ReadTransaction(conn)
+                    except FaultlineError:  # such as UnknownJob: the session is intact
                         await conn.execute("ROLLBACK")
                         raise
                     await conn.execute("COMMIT")
         except QueryCanceled as error:
-            raise self._noted(_late(STATEMENT_SECONDS)) from error
+            raise self._logged(_timed_out(STATEMENT_SECONDS)) from error
         except InsufficientPrivilege as error:
             raise DatabaseRefused(
                 f"PostgreSQL refused (42501): {error.diag.message_primary}",
                 hint="GRANT faultline_inspector TO its account; faultline migrate --roles makes the role",
             ) from error
         except DriverError as error:
-            raise self._noted(explain_error(error)) from error
+            raise self._logged(explain_error(error)) from error
         except TimeoutError as error:
-            raise self._noted(_late(CONNECT_SECONDS)) from error
+            raise self._logged(_timed_out(CONNECT_SECONDS)) from error
         except FaultlineError as error:
-            raise self._noted(error) from None
-        if self._is_away:
-            self._is_away = False
+            raise self._logged(error) from None
+        if self._is_down:
+            self._is_down = False
             emit(Event.DATABASE_BACK, purpose="inspector")
 
     @contextlib.asynccontextmanager
@@ -110,24 +110,24 @@ class Reader:
         try:
             yield link
         except BaseException as error:
-            # Whatever it was doing, the next look begins with a sound session.
+            # The next transaction starts on a new connection.
             if not isinstance(error, FaultlineError) or isinstance(error, DatabaseUnavailable):
                 await link.drop()
             raise
         finally:
             self._links.put_nowait(link)
 
-    def _noted(self, error: FaultlineError) -> FaultlineError:
-        """Said once for each time that the database goes away."""
-        if isinstance(error, DatabaseUnavailable) and not self._is_away:
-            self._is_away = True
+    def _logged(self, error: FaultlineError) -> FaultlineError:
+        """Log the start of an outage, once."""
+        if isinstance(error, DatabaseUnavailable) and not self._is_down:
+            self._is_down = True
             emit(Event.DATABASE_UNAVAILABLE, purpose="inspector", error=error.message)
         return error
 
     async def _confine(self, conn: AsyncConnection, session: Session) -> None:
-        conn.prepare_threshold = None  # a plan for the page at hand, never one made for another
+        conn.prepare_threshold = None  # a prepared statement would keep the plan of another page
         self._acts_as_role = await _may_act_as_role(conn)
-        if session.is_pooled:  # what is set for a session would be another client's; BEGIN says it
+        if session.is_pooled:  # session settings would reach other clients: BEGIN sets them
             return
         await conn.execute("SET default_transaction_read_only = on")
         if self._acts_as_role:
@@ -139,7 +139,7 @@ class Reader:
 
 
 async def _may_act_as_role(conn: AsyncConnection) -> bool:
-    """Tried, since a member may have been denied it: GRANT … WITH SET FALSE."""
+    """Tries it: a member may lack the permission to SET ROLE (GRANT … WITH SET FALSE)."""
     is_member = Statement(_IS_MEMBER, (ROLE,), lambda rows: bool(rows[0][0]))
     if not await run_async(conn, is_member):
         return False
@@ -151,15 +151,15 @@ async def _may_act_as_role(conn: AsyncConnection) -> bool:
     return True
 
 
-def _late(seconds: float) -> DatabaseUnavailable:
+def _timed_out(seconds: float) -> DatabaseUnavailable:
     return DatabaseUnavailable(
         f"PostgreSQL did not answer within {seconds:g} s", hint="see faultline doctor"
     )
 
 
 @contextlib.contextmanager
-def _severed_when_late(conn: AsyncConnection) -> Iterator[None]:
-    """Cut the connection of a look that takes too long."""
+def _severed_when_timed_out(conn: AsyncConnection) -> Iterator[None]:
+    """Close the socket of a transaction that takes longer than TRANSACTION_SECONDS."""
     is_late = False
 
     def give_up() -> None:
@@ -167,12 +167,12 @@ def _severed_when_late(conn: AsyncConnection) -> Iterator[None]:
         is_late = True
         sever(conn)
 
-    timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, give_up)
+    timer = asyncio.get_running_loop().call_later(TRANSACTION_SECONDS, give_up)
     try:
         yield
     except DriverError as error:
         if is_late:
-            raise _late(LOOK_SECONDS) from error
+            raise _timed_out(TRANSACTION_SECONDS) from error
         raise
     finally:
         timer.cancel()

@@ -1,7 +1,7 @@
-"""How likely it is that a worker is about to write under a lease that it has lost: a score, and why.
+"""Scores the risk that a worker writes under a lease that it has lost, with reasons. Pure.
 
-Pure. Weights and levels are explained in docs/inspector.md. A high score is no danger to the data, since
-the database refuses such a write; it says that work is being wasted and that something is wrong.
+docs/inspector.md explains the weights and levels. The data is safe at any score, because PostgreSQL
+refuses such a write. A high score means that work is wasted and that something is wrong.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from faultline.inspector.leases import Pulse
-from faultline.inspector.registry import WorkerView
+from faultline.inspector.worker_view import WorkerView
+from faultline.statements.leases import LeaseSummary
 from faultline.statements.workers import WorkerStatus
 
-RECENT_SECONDS = 600.0  # what counts as recent: a refusal,
-LOST_RECENTLY_SECONDS = 300.0  # and the loss of a worker
-TAKEN_BACK_SECONDS = 2.0  # a reconciler that leads takes back an expired lease well within this
-LOW_SHARE = 0.5  # a healthy worker renews before this much of a lease is gone
-SPENT_SHARE = 0.1  # here a worker gives up the job by itself
+RECENT_SECONDS = 600.0  # of refused writes
+LOST_RECENTLY_SECONDS = 300.0  # of lost workers
+RECONCILED_SECONDS = 2.0  # a leading reconciler reconciles an expired lease well within this
+LOW_SHARE = 0.5  # a healthy worker renews its lease before this
+SPENT_SHARE = 0.1  # below it the worker abandons the job by itself
 MANY_REFUSALS = 10
 
 MEDIUM_SCORE = 25
@@ -36,9 +36,9 @@ class Level(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskInputs:
     active_workers: int = 0
-    expired_leases: int = 0  # and not taken back yet
+    expired_leases: int = 0  # and not reconciled yet
     longest_expired_seconds: float = 0.0
-    worst_remaining_share: float | None = None  # of any lease; None: there is none
+    worst_remaining_share: float | None = None  # of any lease; None: no lease
     heartbeat_lateness_seconds: float = 0.0
     recent_rejections: int = 0
     gone_workers_with_jobs: int = 0  # silent or lost, and still holding leases
@@ -74,14 +74,16 @@ class Risk:
         }
 
 
-def inputs(pulse: Pulse, workers: Sequence[WorkerView], recent_rejections: int) -> RiskInputs:
+def inputs(
+    leases: LeaseSummary, workers: Sequence[WorkerView], recent_rejections: int
+) -> RiskInputs:
     active = (WorkerStatus.ALIVE, WorkerStatus.DRAINING)
     return RiskInputs(
         active_workers=sum(worker.status in active for worker in workers),
-        expired_leases=pulse.expired,
-        longest_expired_seconds=pulse.longest_expired_seconds or 0.0,
-        worst_remaining_share=pulse.worst_remaining_share,
-        heartbeat_lateness_seconds=pulse.heartbeat_lateness_seconds,
+        expired_leases=leases.expired,
+        longest_expired_seconds=leases.longest_expired_seconds or 0.0,
+        worst_remaining_share=leases.worst_remaining_share,
+        heartbeat_lateness_seconds=leases.heartbeat_lateness_seconds,
         recent_rejections=recent_rejections,
         gone_workers_with_jobs=sum(
             worker.status not in active and worker.running > 0 for worker in workers
@@ -107,11 +109,11 @@ def _level(score: int) -> Level:
 
 def _reasons(given: RiskInputs) -> Iterator[Reason]:
     share, expired = given.worst_remaining_share, given.expired_leases
-    if expired and given.longest_expired_seconds >= TAKEN_BACK_SECONDS:
-        text = f"{_leases(expired)} ran out and nobody takes them back: is a reconciler running?"
+    if expired and given.longest_expired_seconds >= RECONCILED_SECONDS:
+        text = f"{_leases(expired)} expired and not reconciled: is a reconciler running?"
         yield Reason("leases_not_taken_back", text, 60)
     elif expired:
-        yield Reason("leases_expired", f"{_leases(expired)} just ran out", 25)
+        yield Reason("leases_expired", f"{_leases(expired)} just expired", 25)
     elif share is not None and share < SPENT_SHARE:
         yield Reason("lease_nearly_spent", f"a lease has {share:.0%} of its time left", 30)
     elif share is not None and share < LOW_SHARE:
@@ -137,7 +139,7 @@ def _leases(number: int) -> str:
 
 
 def of_lease(remaining_share: float, *, owner_is_gone: bool) -> Level:
-    """Whether this lease's holder may come too late."""
+    """The risk that this lease's worker writes too late."""
     if owner_is_gone or remaining_share < SPENT_SHARE:
         return Level.HIGH
     return Level.MEDIUM if remaining_share < LOW_SHARE else Level.LOW

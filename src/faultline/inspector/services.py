@@ -1,4 +1,4 @@
-"""What the endpoints share: the way to the database, the latest look, the open streams, the settings."""
+"""The objects that the inspector's endpoints share, as a FastAPI dependency."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from faultline.inspector.broadcast import Broadcast
-from faultline.inspector.csrf import Tokens
-from faultline.inspector.discretion import Discretion
+from faultline.inspector.csrf import CsrfTokens
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.inspector.reader import Reader
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector.responses import ErrorRedaction
 from faultline.inspector.snapshots import Snapshots
 
-SEARCHES_AT_ONCE = 2
+CONCURRENT_SEARCHES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class InspectorServices:
     settings: InspectorSettings
     reader: Reader
     snapshots: Snapshots
     broadcast: Broadcast
-    tokens: Tokens
-    discretion: Discretion
-    searching: asyncio.Semaphore  # a search may take seconds: it leaves sessions to others
+    tokens: CsrfTokens
+    redaction: ErrorRedaction
+    searching: asyncio.Semaphore  # a search may take seconds: it must not occupy every session
 
 
-def make_services(settings: InspectorSettings) -> Services:
+def make_services(settings: InspectorSettings) -> InspectorServices:
     reader = Reader(settings.database_url)
-    discretion = Discretion(is_discreet=settings.is_discreet)
+    redaction = ErrorRedaction(hides_details=settings.hides_details)
     snapshots = Snapshots(reader)
     broadcast = Broadcast(
         snapshots,
         max_listeners=settings.max_streams,
         max_from_address=settings.streams_per_address,
-        discretion=discretion,
+        redaction=redaction,
     )
-    return Services(
+    return InspectorServices(
         settings,
         reader,
         snapshots,
         broadcast,
-        Tokens(),
-        discretion,
-        asyncio.Semaphore(SEARCHES_AT_ONCE),
+        CsrfTokens(),
+        redaction,
+        asyncio.Semaphore(CONCURRENT_SEARCHES),
     )
 
 
-def _services(request: Request) -> Services:
+def _services(request: Request) -> InspectorServices:
     services = request.app.state.services
-    assert isinstance(services, Services)  # noqa: S101 - put there when the application is made
+    assert isinstance(services, InspectorServices)  # noqa: S101 - set by make_app
     return services
 
 
-Shared = Annotated[Services, Depends(_services)]
+Shared = Annotated[InspectorServices, Depends(_services)]

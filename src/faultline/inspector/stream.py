@@ -1,4 +1,4 @@
-"""GET /api/stream: what changes, as server-sent events."""
+"""GET /api/stream: changes of the queue as server-sent events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from faultline.inspector import answers
+from faultline.inspector import responses
 from faultline.inspector.broadcast import (
     Broadcast,
     Listener,
@@ -22,7 +22,7 @@ from faultline.serving.client import address_of
 RETRY_MILLISECONDS = 2_000
 HEARTBEAT_SECONDS = 10.0
 RETRY_AFTER_SECONDS = "10"
-SEND_SECONDS = 10.0  # a client that takes nothing for this long is given up
+SEND_SECONDS = 10.0  # then the client is disconnected
 
 router = APIRouter(prefix="/api")
 
@@ -34,7 +34,7 @@ async def stream(request: Request, shared: Shared) -> Response:
 
 
 class EventStream(Response):
-    """Sends what a listener is told, until the client leaves, is too slow, or we stop."""
+    """Sends a listener's events until the client disconnects, is too slow, or the server stops."""
 
     def __init__(self, broadcast: Broadcast, address: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class EventStream(Response):
             with self._broadcast.listening(self._address) as listener:
                 await self._serve(listener, receive, send)
         except TooManyFromAddress as full:
-            refusal = answers.error(
+            refusal = responses.error(
                 429,
                 "too_many_streams_from_address",
                 f"{full.limit} dashboards are open from this address",
@@ -54,7 +54,7 @@ class EventStream(Response):
             )
             await refusal(scope, receive, send)
         except TooManyListeners as full:
-            refusal = answers.error(
+            refusal = responses.error(
                 503,
                 "too_many_streams",
                 f"{full.limit} dashboards are open",
@@ -65,26 +65,26 @@ class EventStream(Response):
 
     async def _serve(self, listener: Listener, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(listener, send))
-        leaving = asyncio.create_task(_until_left(receive))
+        disconnected = asyncio.create_task(_until_disconnected(receive))
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, disconnected), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving):
+            for task in (sending, disconnected):
                 task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await asyncio.gather(sending, disconnected, return_exceptions=True)
 
     async def _send(self, listener: Listener, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"x-accel-buffering", b"no"),  # for a proxy that would collect what is to be live
+            (b"x-accel-buffering", b"no"),  # a proxy must not buffer live events
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        said: bytes | None = f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+        event: bytes | None = f"retry: {RETRY_MILLISECONDS}\n\n".encode()
         with contextlib.suppress(TimeoutError):
-            while said is not None:
+            while event is not None:
                 async with asyncio.timeout(SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": said, "more_body": True})
-                said = await _next(listener)
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                event = await _next(listener)
             async with asyncio.timeout(SEND_SECONDS):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -97,6 +97,6 @@ async def _next(listener: Listener) -> bytes | None:
         return b": still here\n\n"
 
 
-async def _until_left(receive: Receive) -> None:
+async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,1 +1,1 @@
-"""What the HTTP API and the inspector share: the server, its limits, and who a client is."""
+"""The HTTP server that the API and the inspector share: limits, protocol, client identity."""

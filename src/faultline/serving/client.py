@@ -1,4 +1,4 @@
-"""Who a request comes from: its address and scheme, directly or through a trusted proxy."""
+"""The client of a request: its address, scheme and key, directly or through a trusted proxy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 from starlette.datastructures import Headers
 
 UNKNOWN = "unknown"
-KEY_HEADER = "X-Faultline-Key"  # a key beside an Authorization header that belongs to a proxy
+KEY_HEADER = "X-Faultline-Key"  # for clients whose Authorization header belongs to a proxy
 _BEARER = "bearer"
 
 
 def address_of(scope: dict[str, Any] | Any, *, behind_proxy: bool) -> str:
-    """The client's address. Only a trusted proxy may name it: it appends to X-Forwarded-For what it
-    saw itself, so the last element counts; everything before it may have been made up."""
+    """The client's address.
+
+    A trusted proxy appends the address that it saw to X-Forwarded-For. Only this last element counts: the
+    client may have forged the others.
+    """
     if behind_proxy:
         named = Headers(scope=scope).getlist("x-forwarded-for")
         if named and (address := _valid(named[-1].rpartition(",")[2].strip())):
@@ -33,7 +36,7 @@ def _valid(text: str) -> str | None:
 
 
 def is_secure(scope: Any, *, behind_proxy: bool) -> bool:
-    """Whether the browser speaks TLS: to us, or to the trusted proxy, which says so."""
+    """Whether the browser uses TLS: to this server, or to the trusted proxy according to its header."""
     if scope.get("scheme") == "https":
         return True
     said: Iterable[str] = Headers(scope=scope).getlist("x-forwarded-proto")
@@ -41,7 +44,7 @@ def is_secure(scope: Any, *, behind_proxy: bool) -> bool:
 
 
 def presented_key(headers: Headers) -> str | None:
-    """The key of the caller: X-Faultline-Key, else the token of a Bearer Authorization; None: neither."""
+    """The caller's key: X-Faultline-Key, else the Bearer token of Authorization; None: neither."""
     if (own := headers.get(KEY_HEADER)) is not None:
         scheme, _, token = own.strip().partition(" ")
         return token.strip() if scheme.lower() == _BEARER and token else own.strip()

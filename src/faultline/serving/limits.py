@@ -1,13 +1,14 @@
-"""The limits of an HTTP server, and how many connections the process has descriptors for."""
+"""Limits of an HTTP server, and how many connections the process has file descriptors for."""
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 FEWEST_CONNECTIONS = 8
-# Connections that the event loop may have accepted before the first of them is looked at.
+# Connections that the event loop may accept before it serves the first of them.
 ACCEPTED_AT_ONCE = 64
-_SPARE_FILES = 48  # the program's own: files, pipes, sockets to others
+_SPARE_FILES = 48  # for the program's own files, pipes and sockets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,10 @@ class ServerLimits:
 
     @property
     def affordable_connections(self) -> int:
-        """No more than the process has descriptors for: a flood must not take those of the database."""
+        """`connections`, or fewer if the process has not enough descriptors.
+
+        A flood of clients must not use up the descriptors of the database sessions.
+        """
         files = open_files_limit()
         if files is None:
             return self.connections
@@ -34,10 +38,20 @@ class ServerLimits:
 
 
 def open_files_limit() -> int | None:
-    """How many descriptors this process may have; None: no limit is known."""
+    """How many descriptors this process may open; None: no limit is known."""
     try:
         import resource
     except ImportError:  # Windows
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to the host. Names other than localhost count as remote."""
+    if host.rstrip(".").lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

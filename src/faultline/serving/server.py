@@ -1,4 +1,4 @@
-"""Runs an application in uvicorn until a signal, with every limit on its clients in one place."""
+"""Runs an ASGI application in uvicorn until SIGTERM or SIGINT, with limits on its clients."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from faultline.serving.limits import ACCEPTED_AT_ONCE, ServerLimits
 from faultline.serving.protocol import bounded_protocol
 from faultline.termination import Termination
 
-# h11 is the parser that bounds what it holds of unfinished headers; a little above our own limit, so
-# that what is a little too long is refused in our own words.
+# h11's bound on unfinished headers is a little above ours, so that the application refuses headers that
+# are slightly too long, with a JSON error.
 _SPARE_HEADER_BYTES = 64 * 1024
 
 _errors = logging.getLogger("uvicorn.error")
@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
             await self._on_stop()
         await super().shutdown(sockets)
         if self.force_exit:
-            # A second SIGINT: requests are cut off, which is no error, and the application still ends.
+            # After a second SIGINT requests are aborted, which is no error. The application still shuts down.
             _errors.setLevel(logging.CRITICAL)
             await self.lifespan.shutdown()
 
@@ -49,9 +49,12 @@ def serve(
     termination: Termination,
     on_stop: Ending | None = None,
 ) -> None:
-    """Until SIGTERM or SIGINT. `on_bound` is told the address as soon as connections are accepted;
-    `on_stop` ends what has no end of its own, such as streams."""
-    _errors.setLevel(logging.ERROR)  # not every mistake of a client's
+    """Serve until SIGTERM or SIGINT.
+
+    `on_bound` gets the address as soon as the server accepts connections. `on_stop` ends responses that
+    have no end of their own, such as event streams.
+    """
+    _errors.setLevel(logging.ERROR)  # no warnings about clients' mistakes
     listener = _bind(limits.host, limits.port)
     config = uvicorn.Config(
         app,
@@ -82,7 +85,7 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise PortUnavailable(
             f"cannot listen on {host}, port {port}: {error.strerror or error}",
-            hint="is something else listening there? --port takes another, 0 any that is free",
+            hint="another process may listen there: choose another --port, or 0 for any free one",
         ) from None
     listener.set_inheritable(False)
     return listener

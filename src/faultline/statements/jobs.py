@@ -1,19 +1,27 @@
-"""Reads that only diagnosis needs, as values in the style of protocol.py. Nothing here writes.
+"""Reads of jobs: one job, lists, history, and the jobs ahead of it. Nothing here writes.
 
-They work for an account that may only look: a view that it may not see in full has gaps, not errors.
+They work for an account that may only read: what it may not see is missing from the rows, not an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, LiteralString
 from uuid import UUID
+
+import orjson
 
 from faultline.model import JobRecord, JobState
 from faultline.statements.statement import Row, Statement
 
-COUNT_LIMIT = 10_000  # enough to know that it is many
+COUNT_LIMIT = 10_000  # jobs ahead of one are counted up to this number
+ERROR_LENGTH = 500  # characters of an error in a list of jobs
+# A payload may have 8 MiB; the inspector shows this much. `faultline jobs show` prints all of it.
+LARGEST_SHOWN_BYTES = 256 * 1024
+
+_AFTER_ALL = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +72,36 @@ class Rejection:
     rejected_at: datetime
 
 
-def attempts_of(job_id: UUID) -> Statement[list[LoggedAttempt]]:
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """The columns of a job that its timeline needs, and the database's time."""
+
+    state: JobState
+    attempt: int
+    token: int
+    worker: str | None
+    claimed_at: datetime | None
+    created_at: datetime
+    next_run_at: datetime
+    lease_expires_at: datetime | None
+    now: datetime
+
+
+def progress_of(job_id: UUID) -> Statement[JobProgress | None]:
+    return Statement(
+        "SELECT state, attempts, fencing_token, lease_owner, claimed_at, created_at, next_run_at,"
+        " lease_expires_at, clock_timestamp() FROM faultline.jobs WHERE id = %s",
+        (job_id,),
+        lambda rows: JobProgress(JobState(rows[0][0]), *rows[0][1:]) if rows else None,
+    )
+
+
+def attempts_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[LoggedAttempt]]:
+    """The oldest first; `limit` None reads all."""
     return Statement(
         "SELECT attempt, fencing_token, worker, outcome, error, claimed_at, ended_at"
-        " FROM faultline.attempts_log WHERE job_id = %s ORDER BY id",
-        (job_id,),
+        " FROM faultline.attempts_log WHERE job_id = %s ORDER BY id LIMIT %s",
+        (job_id, limit),
         lambda rows: [LoggedAttempt(*row) for row in rows],
     )
 
@@ -81,16 +114,17 @@ def ledger_entry_of(job_id: UUID) -> Statement[LedgerEntry | None]:
     )
 
 
-def rejections_of(job_id: UUID) -> Statement[list[Rejection]]:
+def rejections_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[Rejection]]:
+    """The oldest first; `limit` None reads all."""
     return Statement(
         "SELECT worker, stale_token, current_token, reason, overlap, rejected_at"
-        " FROM faultline.rejections WHERE job_id = %s ORDER BY id",
-        (job_id,),
+        " FROM faultline.rejections WHERE job_id = %s ORDER BY id LIMIT %s",
+        (job_id, limit),
         lambda rows: [Rejection(*row) for row in rows],
     )
 
 
-# ── who could run it ─────────────────────────────────────────────────────────────────────────────
+# ── jobs that are claimed before it ──────────────────────────────────────────────────────────────
 
 
 def jobs_ahead(job_id: UUID, other_queues: Sequence[str]) -> Statement[tuple[int, int]]:
@@ -110,27 +144,30 @@ def jobs_ahead(job_id: UUID, other_queues: Sequence[str]) -> Statement[tuple[int
     )
 
 
-# ── who holds its row ────────────────────────────────────────────────────────────────────────────
+# ── one job, and lists of jobs ───────────────────────────────────────────────────────────────────
 
-
-_JOB = (
-    "SELECT j.id, j.task, j.queue, j.priority, j.payload, j.idempotency_key, j.state,"
-    " j.failed_reason, j.attempts, j.max_attempts, j.fencing_token, j.lease_owner,"
-    " j.lease_expires_at, j.next_run_at, j.claimed_at, j.created_at, j.finished_at, j.last_error,"
-    " l.result FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
+# The columns that every reader of a job selects, from `faultline.jobs AS j`.
+JOB_COLUMNS: LiteralString = (
+    "j.id, j.task, j.queue, j.priority, j.state, j.failed_reason, j.attempts, j.max_attempts,"
+    " j.fencing_token, j.idempotency_key, j.next_run_at, j.claimed_at, j.created_at, j.finished_at"
 )
+_LEASE_COLUMNS: LiteralString = "j.lease_owner, j.lease_expires_at, j.last_error"
+_NAMES = [name.strip().removeprefix("j.") for name in JOB_COLUMNS.split(",")]
+_RECORD_NAMES = [*_NAMES, "lease_owner", "lease_expires_at", "last_error", "payload", "result"]
 
 
-def _job(row: Row) -> JobRecord:
-    record = JobRecord(*row)
-    return replace(record, state=JobState(record.state))
+def _record(row: Row) -> JobRecord:
+    fields = dict(zip(_RECORD_NAMES, row, strict=True))
+    return JobRecord(**{**fields, "state": JobState(fields["state"])})
 
 
 def get_job(job_id: UUID) -> Statement[JobRecord | None]:
     return Statement(
-        f"{_JOB} WHERE j.id = %s",
+        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result"  # noqa: S608
+        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
+        " WHERE j.id = %s",
         (job_id,),
-        lambda rows: _job(rows[0]) if rows else None,
+        lambda rows: _record(rows[0]) if rows else None,
     )
 
 
@@ -144,11 +181,13 @@ def list_jobs(
 ) -> Statement[list[JobRecord]]:
     """Newest first; `before` is the last id of the page that came before."""
     return Statement(
-        f"{_JOB} WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)"
+        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result"  # noqa: S608
+        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
+        " WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)"
         " AND (%s::text IS NULL OR j.task = %s) AND (%s::uuid IS NULL OR j.id < %s)"
         " ORDER BY j.id DESC LIMIT %s",
         (state, state, queue, queue, task, task, before, before, limit),
-        lambda rows: [_job(row) for row in rows],
+        lambda rows: [_record(row) for row in rows],
     )
 
 
@@ -168,4 +207,162 @@ def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
         " WHERE d.job_id = %s AND j.state = 'queued' AND j.next_run_at > clock_timestamp()",
         (job_id,),
         lambda rows: Deferral(*rows[0]) if rows else None,
+    )
+
+
+# ── jobs as JSON documents ───────────────────────────────────────────────────────────────────────
+# Payloads and results pass through as the text that PostgreSQL wrote: Python would round large numbers.
+
+
+@dataclass(frozen=True, slots=True)
+class JobJsonPage:
+    jobs: list[dict[str, Any]]
+    next: UUID | None  # `before` of the following page
+
+
+def job_json(job_id: UUID) -> Statement[dict[str, Any] | None]:
+    """One job by its columns' names, with payload and result exactly as they are stored."""
+    return Statement(
+        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload::text, l.result::text"  # noqa: S608
+        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
+        " WHERE j.id = %s",
+        (job_id,),
+        lambda rows: _as_json(rows[0]) if rows else None,
+    )
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    fields = dict(zip(_RECORD_NAMES, row, strict=True))
+    result = fields["result"]
+    return {
+        **fields,
+        "payload": orjson.Fragment(fields["payload"]),
+        "result": None if result is None else orjson.Fragment(result),
+    }
+
+
+def job_json_page(
+    *,
+    limit: int,
+    scan: int,
+    before: UUID | None = None,
+    state: JobState | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+) -> Statement[JobJsonPage]:
+    """Jobs without payloads, newest first. A filtered page examines at most `scan` jobs.
+
+    No index covers these filters. A page that ends at the bound may be short, and names the job to
+    continue from, so that a rare filter never makes PostgreSQL scan the table.
+    """
+    is_filtered = not (state is queue is task is None)
+    examined = scan if is_filtered else limit
+
+    def read(rows: list[Row]) -> JobJsonPage:
+        seen, last = rows[0][:2]
+        jobs = [dict(zip(_NAMES, row[2:], strict=True)) for row in rows if row[2] is not None]
+        if len(jobs) == limit:
+            return JobJsonPage(jobs, jobs[-1]["id"])
+        return JobJsonPage(jobs, last if seen == examined else None)
+
+    return Statement(
+        "WITH seen AS MATERIALIZED (SELECT id, state, queue, task FROM faultline.jobs"  # noqa: S608
+        "  WHERE id < %s ORDER BY id DESC LIMIT %s),"
+        " chosen AS (SELECT id FROM seen WHERE (%s::text IS NULL OR state = %s)"
+        "  AND (%s::text IS NULL OR queue = %s) AND (%s::text IS NULL OR task = %s)"
+        "  ORDER BY id DESC LIMIT %s)"
+        " SELECT (SELECT count(*) FROM seen), (SELECT id FROM seen ORDER BY id LIMIT 1),"
+        f" {JOB_COLUMNS} FROM (VALUES (1)) AS one"
+        " LEFT JOIN faultline.jobs AS j ON j.id = ANY (ARRAY(SELECT id FROM chosen))"
+        " ORDER BY j.id DESC",
+        (before or _AFTER_ALL, examined, state, state, queue, queue, task, task, limit),
+        read,
+    )
+
+
+# ── jobs as the inspector shows them ─────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    id: UUID
+    task: str
+    queue: str
+    state: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    token: int
+    created_at: datetime
+    next_run_at: datetime
+    finished_at: datetime | None
+    failed_reason: str | None
+    last_error: str | None  # in lists, its first ERROR_LENGTH characters
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails(JobSummary):
+    crashes: int
+    idempotency_key: str | None
+    lease_owner: str | None
+    lease_seconds: float | None
+    lease_expires_at: datetime | None
+    claimed_at: datetime | None
+    trace_context: str | None
+    payload_text: str | None  # JSON exactly as stored; None when it is larger than can be shown
+    payload_bytes: int
+    result_text: str | None
+    result_bytes: int | None
+
+
+def read_summary(row: Row) -> JobSummary:
+    """A row of JOB_COLUMNS, then the error."""
+    fields = _renamed(row[:-1])
+    del fields["idempotency_key"], fields["claimed_at"]
+    return JobSummary(**fields, last_error=row[-1])
+
+
+def _renamed(row: Row) -> dict[str, Any]:
+    fields = dict(zip(_NAMES, row, strict=True))
+    fields["token"] = fields.pop("fencing_token")
+    return fields
+
+
+def details_of(job_id: UUID) -> Statement[JobDetails | None]:
+    """One job, without a payload or result that is too large for a page."""
+
+    def read(rows: list[Row]) -> JobDetails | None:
+        if not rows:
+            return None
+        columns, rest = rows[0][: len(_NAMES)], rows[0][len(_NAMES) :]
+        fields = zip(_DETAIL_NAMES, rest, strict=True)
+        return JobDetails(**_renamed(columns), **dict(fields))
+
+    return Statement(
+        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.crashes, j.lease_seconds::float8,"  # noqa: S608
+        " j.trace_context, CASE WHEN given.bytes <= %s THEN j.payload::text END, given.bytes,"
+        " CASE WHEN made.bytes <= %s THEN l.result::text END, made.bytes"
+        " FROM faultline.jobs AS j"
+        " LEFT JOIN LATERAL (SELECT result FROM faultline.ledger WHERE job_id = j.id LIMIT 1) AS l ON true"
+        " CROSS JOIN LATERAL (SELECT octet_length(j.payload::text)) AS given (bytes)"
+        " CROSS JOIN LATERAL (SELECT octet_length(l.result::text)) AS made (bytes)"
+        " WHERE j.id = %s",
+        (LARGEST_SHOWN_BYTES, LARGEST_SHOWN_BYTES, job_id),
+        read,
+    )
+
+
+_DETAIL_NAMES = (
+    *("lease_owner", "lease_expires_at", "last_error", "crashes", "lease_seconds"),
+    *("trace_context", "payload_text", "payload_bytes", "result_text", "result_bytes"),
+)
+
+
+def summary_by_key(idempotency_key: str) -> Statement[JobSummary | None]:
+    """The one job that was enqueued with this idempotency key."""
+    return Statement(
+        f"SELECT {JOB_COLUMNS}, left(j.last_error, %s)"  # noqa: S608
+        " FROM faultline.jobs AS j WHERE j.idempotency_key = %s",
+        (ERROR_LENGTH, idempotency_key),
+        lambda rows: read_summary(rows[0]) if rows else None,
     )

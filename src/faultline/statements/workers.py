@@ -13,6 +13,7 @@ from faultline.statements.statement import Statement, no_result
 LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
 
 
+MAX_REGISTRATIONS = 5_000  # rows that `registrations` reads
 LEADER_KEY = 0  # lock keys of workers start at 1
 
 
@@ -219,4 +220,23 @@ def report_blocked(
         "SELECT faultline.report_blocked(%s, %s, %s, %s, %s)",
         (worker, duration, job_id, frame, stack),
         lambda rows: None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    host: str
+    pid: int
+    started_at: datetime
+    last_heartbeat_at: datetime
+    lost_seconds: float | None  # since the reconciler marked it lost
+
+
+def registrations() -> Statement[dict[str, Registration]]:
+    return Statement(
+        "SELECT id, host, pid, started_at, last_heartbeat_at,"
+        " extract(epoch FROM clock_timestamp() - lost_at)::float8"
+        " FROM faultline.workers ORDER BY id LIMIT %s",
+        (MAX_REGISTRATIONS,),
+        lambda rows: {row[0]: Registration(*row[1:]) for row in rows},
     )

@@ -1,28 +1,23 @@
-"""How an inspector is served, checked before anything runs."""
+"""Settings of the inspector, validated when they are made."""
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from faultline.errors import InvalidSettings
+from faultline.serving.limits import ServerLimits, is_loopback
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8001
 MAX_STREAMS = 100
 STREAMS_PER_ADDRESS = 20
+DATABASE_SESSIONS = 4
+MAX_CONNECTIONS = 500
+CONNECTIONS_PER_ADDRESS = 250
+DRAIN_SECONDS = 5
 WEB = Path(__file__).parent / "web"
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,23 +27,35 @@ class InspectorSettings:
     port: int = DEFAULT_PORT
     expose: bool = False
     allowed_hosts: tuple[str, ...] = ()
-    api_url: str | None = None  # None: it shows, and can do nothing
+    api_url: str | None = None  # None: read-only, without actions
     reports: Path = Path("reports/latest")
     max_streams: int = MAX_STREAMS
     streams_per_address: int = STREAMS_PER_ADDRESS
-    behind_proxy: bool = False  # whether X-Forwarded-For and X-Forwarded-Proto are believed
-    version: str | None = None  # of Faultline, for the dashboard to show
+    behind_proxy: bool = False  # whether to trust X-Forwarded-For and X-Forwarded-Proto
+    version: str | None = None  # of Faultline; the dashboard shows it
 
     @property
-    def is_discreet(self) -> bool:
-        """Whether answers must not name accounts, hosts and databases: other machines can read them."""
+    def hides_details(self) -> bool:
+        """Whether responses omit accounts, hosts and databases, because other machines can read them."""
         return self.expose
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        return ServerLimits(
+            host=self.host,
+            port=self.port,
+            connections=MAX_CONNECTIONS,
+            connections_per_address=max(CONNECTIONS_PER_ADDRESS, 2 * self.streams_per_address),
+            drain_seconds=DRAIN_SECONDS,
+            header_bytes=32 * 1024,
+            reserved_files=DATABASE_SESSIONS,
+        )
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.expose:
             raise InvalidSettings(
                 f"the inspector has no login, and {self.host} can be reached from other machines",
-                hint="--expose, if everyone who reaches it may read every payload; else --host 127.0.0.1",
+                hint="--expose, if every client that reaches it may read all payloads; else --host 127.0.0.1",
             )
         if self.api_url is not None:
             parts = urlsplit(self.api_url)

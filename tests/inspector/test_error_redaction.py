@@ -1,4 +1,4 @@
-"""An inspector that others can reach names no account, host, port or database."""
+"""An exposed inspector names no account, host, port or database in its errors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from starlette.testclient import TestClient
 
-from faultline.inspector import discretion, snapshots
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import InspectorSettings
+from faultline.inspector import responses, snapshots
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import InspectorSettings
 from faultline_drills.proxy import proxy_to
 
 PATHS = ["/api/overview", "/api/leases", "/api/jobs", "/api/audit"]
@@ -24,11 +24,11 @@ def answers(url: str, *, expose: bool) -> list[Any]:
         return [client.get(path) for path in PATHS]
 
 
-def test_the_reason_is_in_the_log_under_the_id_that_the_answer_has(
+def test_the_log_has_the_reason_under_the_error_id_of_the_response(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[dict[str, Any]] = []
-    monkeypatch.setattr(discretion, "emit", lambda event, **fields: said.append(fields))
+    monkeypatch.setattr(responses, "emit", lambda event, **fields: said.append(fields))
     monkeypatch.setattr(snapshots, "FRESH_SECONDS", 0.0)
     with proxy_to(database_url) as proxy:
         proxy.refuse_connections()
@@ -57,10 +57,10 @@ def test_the_audit_log_names_no_role(database_url: str, conn: Connection) -> Non
     assert at_home.json()["audit"][0]["role"] == conn.info.user
 
 
-def test_the_stream_names_nothing_either(database_url: str) -> None:
+def test_the_event_stream_names_no_host_either(database_url: str) -> None:
     from faultline.errors import DatabaseUnavailable
 
-    told = discretion.Discretion(is_discreet=True).told(
+    told = responses.ErrorRedaction(hides_details=True).public(
         DatabaseUnavailable("cannot reach me@db.internal:5432/prod", hint="postgresql://…")
     )
     assert "db.internal" not in f"{told.message} {told.hint}"

@@ -1,4 +1,4 @@
-"""Leases as they run out, as values in the style of protocol.py. Nothing here writes."""
+"""Reads of leases: pages in the order of their expiry, and a summary. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from faultline.inspector import cursor
+from faultline.statements import page_cursor
 from faultline.statements.statement import Row, Statement
 
-# Those that end first are the ones at risk: looking at more would change no answer.
-PULSE_LEASES = 10_000
+# The leases that expire first are the ones at risk: reading more would change no number.
+SUMMARIZED_LEASES = 10_000
 
 _ORDER = "leases"
 _FIRST_ID = UUID(int=0)
@@ -30,7 +30,7 @@ class LeaseRow:
 
     @property
     def remaining_share(self) -> float:
-        """What is left of the lease, 0 to 1."""
+        """The part of the lease that is left, 0 to 1."""
         if not self.lease_seconds:
             return 0.0
         return min(1.0, max(0.0, self.remaining_seconds / self.lease_seconds))
@@ -43,17 +43,19 @@ class LeasePage:
 
 
 def page(*, limit: int, after: str | None = None) -> Statement[LeasePage]:
-    """In the order in which they run out. Heartbeats move leases to the end, so a page is of its moment."""
+    """In the order of their expiry. Heartbeats reorder leases, so that pages are not of one moment."""
 
     def read(rows: list[Row]) -> LeasePage:
         leases = [LeaseRow(*row) for row in rows[:limit]]
         is_more = len(rows) > limit
         last = (leases[-1].lease_expires_at, leases[-1].job_id) if is_more else None
-        return LeasePage(leases, cursor.encode(_ORDER, last) if last else None)
+        return LeasePage(leases, page_cursor.encode(_ORDER, last) if last else None)
 
-    moment, job_id = cursor.decode(after, _ORDER, (datetime, UUID)) if after else (None, _FIRST_ID)
-    # The index knows the time alone. With all that end at the same instant as the last of the page, what
-    # it gives can be put in order without reading on.
+    moment, job_id = (
+        page_cursor.decode(after, _ORDER, (datetime, UUID)) if after else (None, _FIRST_ID)
+    )
+    # The index orders by time alone. WITH TIES also reads the leases that expire at the same instant as
+    # the page's last, so that the outer ORDER BY can sort them by id.
     return Statement(
         "SELECT j.id, j.task, j.queue, j.fencing_token, j.lease_owner, j.claimed_at,"
         " j.lease_expires_at,"
@@ -69,19 +71,21 @@ def page(*, limit: int, after: str | None = None) -> Statement[LeasePage]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """How the leases stand, over the first PULSE_LEASES of them."""
+class LeaseSummary:
+    """Counts and extremes of the SUMMARIZED_LEASES leases that expire first."""
 
     leases: int
     expired: int
     longest_expired_seconds: float | None
-    worst_remaining_share: float | None  # 0: run out; None: no lease
+    worst_remaining_share: float | None  # 0: expired; None: no lease
     heartbeat_lateness_seconds: float  # of the latest worker; 0: none is late
 
 
-def pulse() -> Statement[Pulse]:
-    """A worker is late when it has been silent for longer than half the shortest of its leases: settings
-    that would let a healthy one be so are refused when a worker starts."""
+def summary() -> Statement[LeaseSummary]:
+    """A worker is late when its last heartbeat is older than half of its shortest lease.
+
+    A worker refuses to start with settings under which a healthy worker would be late.
+    """
     return Statement(
         "WITH held AS MATERIALIZED (SELECT j.lease_owner, nullif(j.lease_seconds, 0)::float8 AS length,"
         "  extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8 AS remaining"
@@ -94,6 +98,6 @@ def pulse() -> Statement[Pulse]:
         "  CROSS JOIN LATERAL (SELECT last_heartbeat_at FROM faultline.workers"
         "   WHERE id = o.lease_owner LIMIT 1) AS w), 0)"
         " FROM held AS h",
-        (PULSE_LEASES,),
-        lambda rows: Pulse(*rows[0]),
+        (SUMMARIZED_LEASES,),
+        lambda rows: LeaseSummary(*rows[0]),
     )

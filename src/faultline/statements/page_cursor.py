@@ -1,4 +1,4 @@
-"""Where a page ended, as text that a client hands back unread."""
+"""Page cursors: the sort key of a page's last row as opaque text for the client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def encode(order: str, key: Sequence[Any]) -> str:
 
 
 def decode(text: str, order: str, types: Sequence[type]) -> tuple[Any, ...]:
-    """The key of a page in this order. One that was made up, or belongs to another list, is refused."""
+    """The sort key of a page in this order; InvalidInput for a cursor of another list, or a forged one."""
     try:
         padded = text[:LONGEST] + "=" * (-len(text[:LONGEST]) % 4)
         made_for, *values = orjson.loads(base64.urlsafe_b64decode(padded))
@@ -59,5 +59,5 @@ def decode(text: str, order: str, types: Sequence[type]) -> tuple[Any, ...]:
         pass
     raise InvalidInput(
         "this cursor does not belong to this list",
-        hint="hand back `next` of the page before, with the same filters",
+        hint="send `next` of the previous page, with the same filters",
     )

@@ -1,4 +1,4 @@
-"""Stale writes that were refused, as values in the style of protocol.py. Nothing here writes."""
+"""Reads of refused stale writes: pages, newest first, and counts. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ COUNTED_UP_TO = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedWrite:
     id: str
     job_id: UUID
-    task: str | None  # of a job that retention has removed, nothing is known
+    task: str | None  # None: retention has purged the job
     queue: str | None
     worker: str
     stale_token: int
@@ -26,17 +26,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalPage:
-    rejections: list[Refusal]
+class RejectionPage:
+    rejections: list[RejectedWrite]
     next: str | None
 
 
-def page(*, limit: int, before: int | None = None) -> Statement[RefusalPage]:
+def page(*, limit: int, before: int | None = None) -> Statement[RejectionPage]:
     """The newest first."""
 
-    def read(rows: list[Row]) -> RefusalPage:
-        found = [Refusal(str(row[0]), *row[1:]) for row in rows[:limit]]
-        return RefusalPage(found, found[-1].id if len(rows) > limit else None)
+    def read(rows: list[Row]) -> RejectionPage:
+        found = [RejectedWrite(str(row[0]), *row[1:]) for row in rows[:limit]]
+        return RejectionPage(found, found[-1].id if len(rows) > limit else None)
 
     return Statement(
         "SELECT r.id, r.job_id, j.task, j.queue, r.worker, r.stale_token, r.current_token, r.reason,"
@@ -50,14 +50,14 @@ def page(*, limit: int, before: int | None = None) -> Statement[RefusalPage]:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalCount:
+class RejectionCount:
     last_hour: int
     recent: int
-    is_exact: bool  # otherwise at least so many
+    is_exact: bool  # False: at least this many
 
 
-def count(*, recent_seconds: float) -> Statement[RefusalCount]:
-    """Ids follow time closely, so the newest few are read from the end of the primary key."""
+def count(*, recent_seconds: float) -> Statement[RejectionCount]:
+    """Counts the newest COUNTED_UP_TO rows, read from the end of the primary key: ids follow time."""
     return Statement(
         "SELECT count(*) FILTER (WHERE ago < interval '1 hour'),"
         " count(*) FILTER (WHERE ago < make_interval(secs => %s)),"
@@ -65,5 +65,5 @@ def count(*, recent_seconds: float) -> Statement[RefusalCount]:
         " FROM (SELECT clock_timestamp() - rejected_at AS ago FROM faultline.rejections"
         "  ORDER BY id DESC LIMIT %s) AS newest",
         (recent_seconds, COUNTED_UP_TO, COUNTED_UP_TO),
-        lambda rows: RefusalCount(*rows[0]),
+        lambda rows: RejectionCount(*rows[0]),
     )

@@ -8,9 +8,9 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from faultline.inspector import csrf, guard
-from faultline.inspector.app import make_app
-from faultline.inspector.settings import WEB, InspectorSettings
+from faultline.inspector import csrf, security_middleware
+from faultline.inspector.application import make_app
+from faultline.inspector.inspector_settings import WEB, InspectorSettings
 
 PATHS = ["/", "/static/nothing.js", "/api/about", "/api/nowhere", "/api/jobs?limit=0"]
 
@@ -68,11 +68,11 @@ def test_the_dashboard_is_at_the_root_and_its_files_beside_it(client: TestClient
 
 
 @pytest.mark.parametrize(
-    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd"]
+    "path", ["/static/../application.py", "/static/%2e%2e/application.py", "/static//etc/passwd"]
 )
 def test_no_other_file_is_served(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 404
-    assert (WEB.parent / "app.py").is_file()
+    assert (WEB.parent / "application.py").is_file()
 
 
 def test_the_page_brings_a_token_and_keeps_one_that_is_good(client: TestClient) -> None:
@@ -101,7 +101,7 @@ def test_a_failure_of_our_own_is_one_line_and_no_traceback(
     def fail(folder: object) -> None:
         raise RuntimeError("the secret of the house")
 
-    monkeypatch.setattr("faultline.inspector.reports.found_in", fail)
+    monkeypatch.setattr("faultline.inspector.read_endpoints.read_reports", fail)
     app = make_app(InspectorSettings(database_url=database_url))
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
         answer = client.get("/api/reports")
@@ -113,7 +113,7 @@ def test_a_failure_of_our_own_is_one_line_and_no_traceback(
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(security_middleware, "BODY_SECONDS", 0.05)
     sent: list[Message] = []
 
     async def never() -> Message:
@@ -127,7 +127,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.Monke
 
     headers = [(b"host", b"localhost"), (b"content-length", b"10")]
     scope = {"type": "http", "method": "POST", "path": "/api/actions/pause", "headers": headers}
-    asyncio.run(guard.Guard(unreached)(scope, never, send))
+    asyncio.run(security_middleware.SecurityMiddleware(unreached)(scope, never, send))
 
     assert sent[0]["status"] == 408
     assert (b"connection", b"close") in sent[0]["headers"]

@@ -1,7 +1,7 @@
-"""Pages of jobs, as values in the style of protocol.py: each read from an index in that index's order.
+"""Pages of jobs, each read from one index in that index's order. Nothing here writes.
 
-What no index knows, a task's name say, is looked for among a bounded number of jobs: such a page may hold
-fewer than were asked for, or none, and still say where to go on. Nothing here writes.
+A filter that no index covers, such as a task's name, is applied to a bounded number of jobs. Such a page may
+have fewer jobs than asked for, even none, and still have a next page.
 """
 
 from __future__ import annotations
@@ -11,40 +11,23 @@ from datetime import UTC, datetime
 from typing import Any, LiteralString, assert_never
 from uuid import UUID
 
-from faultline.inspector import cursor
 from faultline.model import JobState
+from faultline.statements import page_cursor
+from faultline.statements.jobs import ERROR_LENGTH, JOB_COLUMNS, JobSummary, read_summary
 from faultline.statements.statement import Row, Statement
 
-LOOKED_AT = 5_000  # jobs, for one page
-LOOKED_AT_IN_EACH_QUEUE = 500
+MAX_EXAMINED = 5_000  # jobs, for one page
+MAX_EXAMINED_IN_EACH_QUEUE = 500
 MAX_QUEUES = 1_000
-ERROR_LENGTH = 500
-
-
-@dataclass(frozen=True, slots=True)
-class JobSummary:
-    id: UUID
-    task: str
-    queue: str
-    state: str
-    priority: int
-    attempts: int
-    max_attempts: int
-    token: int
-    created_at: datetime
-    next_run_at: datetime
-    finished_at: datetime | None
-    failed_reason: str | None
-    last_error: str | None  # its beginning
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
     jobs: list[JobSummary]
     next: str | None
-    looked_at: int  # at most so many
-    is_cut_short: bool  # it ended at the bound of jobs to look at, not because it was full
-    last_at: datetime | None  # of the job that it ended at: when it was made, due or finished
+    examined: int  # an upper bound
+    is_cut_short: bool  # it ended at the bound of examined jobs, not because it was full
+    last_at: datetime | None  # of its last examined job: when it was enqueued, due or finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +39,19 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """An index to read, and what of the filter it answers by itself."""
+    """The index that a page is read from, and which filters that index covers."""
 
     name: str
     where: LiteralString
     params: tuple[Any, ...] = ()
-    scan: LiteralString  # as the index has them
-    by: LiteralString  # the same, down to the id
+    scan: LiteralString  # the order of the index
+    by: LiteralString  # the same, then by id
     moment: LiteralString = "NULL::timestamptz"
-    key: tuple[str, ...]  # of queue, priority, moment and id, what it is ordered by
-    behind: LiteralString  # the rows behind a key
-    behind_key: tuple[str, ...]  # the parts of the key, as `behind` takes them
-    leaves: tuple[str, ...]  # what of the filter is looked for job by job
-    each: LiteralString = ""  # what it is read for, over and over
+    key: tuple[str, ...]  # the sort key: some of queue, priority, moment and id
+    behind: LiteralString  # the condition for rows after a key
+    behind_key: tuple[str, ...]  # the parameters of `behind`
+    uncovered: tuple[str, ...]  # filters that are applied job by job
+    each: LiteralString = ""  # joined laterally: the index is read once for each of its rows
 
 
 _KEY_TYPES: dict[str, type] = {"queue": str, "priority": int, "moment": datetime, "id": UUID}
@@ -76,12 +59,12 @@ _KEY_TYPES: dict[str, type] = {"queue": str, "priority": int, "moment": datetime
 _NEWEST = _Order(
     name="newest",
     where="true",
-    scan="j.id DESC",  # ids begin with the time
+    scan="j.id DESC",  # ids begin with the time of the enqueue
     by="j.id DESC",
     key=("id",),
     behind=" AND j.id < %s",
     behind_key=("id",),
-    leaves=("state", "queue", "task"),
+    uncovered=("state", "queue", "task"),
 )
 _ENDING_FIRST = _Order(
     name="running",
@@ -92,7 +75,7 @@ _ENDING_FIRST = _Order(
     key=("moment", "id"),
     behind=" AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)",
     behind_key=("moment", "moment", "id"),
-    leaves=("queue", "task"),
+    uncovered=("queue", "task"),
 )
 _AS_CLAIMED = _Order(
     name="queued",
@@ -103,9 +86,9 @@ _AS_CLAIMED = _Order(
     key=("queue", "priority", "moment", "id"),
     behind=" AND (j.queue, j.priority, j.next_run_at, j.id) > (%s, %s, %s, %s)",
     behind_key=("queue", "priority", "moment", "id"),
-    leaves=("task",),
+    uncovered=("task",),
 )
-# Of each queue as many as the page may need, merged.
+# Reads a whole page from each queue, and merges them.
 _FAILED_LAST = _Order(
     name="failed",
     where="j.state = 'failed' AND j.queue = f.queue",
@@ -115,7 +98,7 @@ _FAILED_LAST = _Order(
     key=("moment", "id"),
     behind=" AND j.finished_at <= %s AND (j.finished_at, j.id) < (%s, %s)",
     behind_key=("moment", "moment", "id"),
-    leaves=("task",),
+    uncovered=("task",),
     each="failing AS f CROSS JOIN LATERAL ",
 )
 
@@ -146,7 +129,7 @@ _TESTS: dict[str, LiteralString] = {
 }
 
 
-# From one queue's name to the next, however many failures lie between. Not run when nothing asks for it.
+# The names of the queues with failed jobs, by one index probe each. Not run unless `each` uses it.
 _FAILING: LiteralString = (
     "WITH RECURSIVE names (queue) AS ("
     "  (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'"
@@ -156,29 +139,28 @@ _FAILING: LiteralString = (
     " failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s)"
 )
 _SEEN: LiteralString = (
-    ", places AS (SELECT *, row_number() OVER () AS place FROM ordered),"
+    ", places AS (SELECT *, row_number() OVER () AS place FROM ordered),"  # noqa: S608
     " seen AS (SELECT * FROM places WHERE is_wanted OR place = %s ORDER BY place LIMIT %s)"
-    " SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id, j.*"
-    " FROM seen LEFT JOIN LATERAL (SELECT s.id, s.task, s.queue, s.state, s.priority, s.attempts,"
-    "  s.max_attempts, s.fencing_token, s.created_at, s.next_run_at, s.finished_at, s.failed_reason,"
-    "  left(s.last_error, %s) FROM faultline.jobs AS s WHERE s.id = seen.id LIMIT 1) AS j"
+    " SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id, job.*"
+    f" FROM seen LEFT JOIN LATERAL (SELECT {JOB_COLUMNS}, left(j.last_error, %s)"
+    "  FROM faultline.jobs AS j WHERE j.id = seen.id LIMIT 1) AS job"
     " ON seen.is_wanted ORDER BY seen.place"
 )
 
 
-def is_looked_for(wanted: JobFilter) -> bool:
-    """Whether part of the filter is in no index, so that jobs are looked at one by one."""
-    return any(getattr(wanted, name) is not None for name in _order(wanted).leaves)
+def is_search(wanted: JobFilter) -> bool:
+    """Whether no index covers a part of the filter, so that jobs are examined one by one."""
+    return any(getattr(wanted, name) is not None for name in _order(wanted).uncovered)
 
 
 def page(
-    wanted: JobFilter, *, limit: int, after: str | None = None, look_at: int = LOOKED_AT
+    wanted: JobFilter, *, limit: int, after: str | None = None, max_examined: int = MAX_EXAMINED
 ) -> Statement[JobPage]:
-    """`look_at` is how many jobs it looks at, at most, for what no index knows."""
+    """A search examines at most `max_examined` jobs."""
     order = _order(wanted)
     test: LiteralString = "true"
     test_params: tuple[Any, ...] = ()
-    for name in order.leaves:
+    for name in order.uncovered:
         if (value := getattr(wanted, name)) is not None:
             test += _TESTS[name]
             test_params += (value,)
@@ -186,13 +168,13 @@ def page(
     behind_params: tuple[Any, ...] = ()
     if after is not None:
         types = [_KEY_TYPES[part] for part in order.key]
-        key = dict(zip(order.key, cursor.decode(after, order.name, types), strict=True))
+        key = dict(zip(order.key, page_cursor.decode(after, order.name, types), strict=True))
         behind, behind_params = order.behind, tuple(key[part] for part in order.behind_key)
     if order.each:
-        look_at = min(look_at, LOOKED_AT_IN_EACH_QUEUE)
-    looked_at = look_at if test_params else limit + 1
-    # An index may end before the id does. With all that equal the last, what it gives can be put in order
-    # without reading on.
+        max_examined = min(max_examined, MAX_EXAMINED_IN_EACH_QUEUE)
+    examined = max_examined if test_params else limit + 1
+    # The index may not order by id. WITH TIES also reads the rows equal to the last, so that the outer
+    # ORDER BY can sort them by id.
     return Statement(
         f"{_FAILING}, ordered AS MATERIALIZED ("  # noqa: S608 - of literals, all in this file
         f" SELECT j.id, j.queue, j.priority, {order.moment} AS moment, {test} AS is_wanted"
@@ -201,27 +183,27 @@ def page(
         f" ORDER BY {order.by} LIMIT %s){_SEEN}",
         (
             *(MAX_QUEUES, *test_params, *order.params, *behind_params),
-            *(looked_at, looked_at, looked_at, limit + 1, ERROR_LENGTH),
+            *(examined, examined, examined, limit + 1, ERROR_LENGTH),
         ),
-        lambda rows: _read_page(rows, order, limit, looked_at),
+        lambda rows: _read_page(rows, order, limit, examined),
     )
 
 
-def _read_page(rows: list[Row], order: _Order, limit: int, looked_at: int) -> JobPage:
+def _read_page(rows: list[Row], order: _Order, limit: int, examined: int) -> JobPage:
     wanted = [row for row in rows if row[1]]
     last = None
     is_full = len(wanted) > limit
     if is_full:
         last = wanted[limit - 1]
-    elif rows and rows[-1][0] == looked_at:  # there is more to look at
+    elif rows and rows[-1][0] == examined:  # there are more to examine
         last = rows[-1]
     following, last_at = None, None
     if last is not None:
         parts = dict(zip(_KEY_TYPES, last[2:6], strict=True))
-        following = cursor.encode(order.name, [parts[part] for part in order.key])
-        last_at = parts["moment"] or _made_at(parts["id"])
+        following = page_cursor.encode(order.name, [parts[part] for part in order.key])
+        last_at = parts["moment"] or _enqueued_at(parts["id"])
     return JobPage(
-        [JobSummary(*row[6:]) for row in wanted[:limit]],
+        [read_summary(row[6:]) for row in wanted[:limit]],
         following,
         rows[-1][0] if rows else 0,
         last is not None and not is_full,
@@ -229,6 +211,6 @@ def _read_page(rows: list[Row], order: _Order, limit: int, looked_at: int) -> Jo
     )
 
 
-def _made_at(job_id: UUID) -> datetime:
-    """Ids begin with the time, in milliseconds."""
+def _enqueued_at(job_id: UUID) -> datetime:
+    """Ids begin with the time of the enqueue in milliseconds."""
     return datetime.fromtimestamp((job_id.int >> 80) / 1000, UTC)

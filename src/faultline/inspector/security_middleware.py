@@ -1,4 +1,4 @@
-"""What every answer carries so that a browser keeps to this origin, and which names we answer to."""
+"""Middleware that checks the Host header, bounds bodies and sets the browser security headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from faultline.inspector.answers import Json, error
+from faultline.inspector.responses import Json, error
 
 LARGEST_BODY_BYTES = 16 * 1024
 BODY_SECONDS = 10.0
@@ -27,9 +27,11 @@ _HEADERS = {
 }
 
 
-class Guard:
-    """Wraps the application. There is no login, so a page elsewhere must not reach us through a name of
-    its own that it points at this machine: only addresses, localhost and names we were given are served.
+class SecurityMiddleware:
+    """Serves requests by IP address, localhost and the allowed host names; refuses other names.
+
+    The inspector has no login. The check stops DNS rebinding: a web page elsewhere that reaches this
+    machine by a host name of its own.
     """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str] = ()) -> None:
@@ -42,7 +44,7 @@ class Guard:
             return
         caching = "no-store" if scope["path"].startswith("/api/") else "no-cache"
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
@@ -55,21 +57,21 @@ class Guard:
             try:
                 receive = await _whole_body(receive)
             except TimeoutError:
-                what = "the body did not arrive in time"
-                answer = error(408, "request_timeout", what, Connection="close")
-        await answer(scope, receive, send_guarded)
+                message = "the body did not arrive in time"
+                answer = error(408, "request_timeout", message, Connection="close")
+        await answer(scope, receive, send_with_headers)
 
     def _refusal(self, headers: Headers) -> Json | None:
-        if not self._answers_to(headers.get("host", "")):
-            what = "this inspector does not answer to that name"
-            return error(421, "unknown_host", what, "--allow-host NAME")
+        if not self._is_allowed_host(headers.get("host", "")):
+            message = "this inspector is not served under this host name"
+            return error(421, "unknown_host", message, "--allow-host NAME")
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not _is_at_most(length, LARGEST_BODY_BYTES):
-            what = f"a body has a Content-Length of at most {LARGEST_BODY_BYTES:,} bytes"
-            return error(413, "body_too_large", what, Connection="close")
+            message = f"a body needs a Content-Length of at most {LARGEST_BODY_BYTES:,} bytes"
+            return error(413, "body_too_large", message, Connection="close")
         return None
 
-    def _answers_to(self, host: str) -> bool:
+    def _is_allowed_host(self, host: str) -> bool:
         name = host.lower()
         name = (
             name.partition("]")[0].removeprefix("[") if name[:1] == "[" else name.partition(":")[0]
@@ -84,7 +86,7 @@ class Guard:
 
 
 async def _whole_body(receive: Receive) -> Receive:
-    """Read the body, which is small, before the application waits for it without a limit."""
+    """Read the small body within BODY_SECONDS; the application itself would wait without a limit."""
     body = bytearray()
     async with asyncio.timeout(BODY_SECONDS):
         while True:

@@ -1,4 +1,4 @@
-"""The inspector as an application: its endpoints, and the dashboard's files."""
+"""The inspector's ASGI application: its endpoints, and the dashboard's files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from faultline.errors import FaultlineError
-from faultline.inspector import actions, answers, csrf, reads, stream
-from faultline.inspector.guard import Guard
-from faultline.inspector.services import Services, Shared, make_services
-from faultline.inspector.settings import WEB, InspectorSettings
+from faultline.inspector import actions, csrf, read_endpoints, responses, stream
+from faultline.inspector.inspector_settings import WEB, InspectorSettings
+from faultline.inspector.security_middleware import SecurityMiddleware
+from faultline.inspector.services import InspectorServices, Shared, make_services
 from faultline.serving.client import is_secure
 
 pages = APIRouter()
@@ -24,12 +24,12 @@ pages = APIRouter()
 @pages.get("/")
 async def dashboard(request: Request, shared: Shared) -> Response:
     if not (WEB / "index.html").is_file():
-        return answers.error(
+        return responses.error(
             404, "no_dashboard", "this installation has no dashboard", "see /api/overview"
         )
     response = FileResponse(WEB / "index.html")
     if not shared.tokens.is_ours(request.cookies.get(csrf.COOKIE, "")):
-        # Not HttpOnly: the page has to read it, to send it back as a header.
+        # Not HttpOnly: the page reads the cookie to send it as a header.
         response.set_cookie(
             csrf.COOKIE,
             shared.tokens.issue(),
@@ -39,7 +39,9 @@ async def dashboard(request: Request, shared: Shared) -> Response:
     return response
 
 
-def make_app(settings: InspectorSettings, services: Services | None = None) -> Guard:
+def make_app(
+    settings: InspectorSettings, services: InspectorServices | None = None
+) -> SecurityMiddleware:
     shared = services or make_services(settings)
 
     @contextlib.asynccontextmanager
@@ -50,12 +52,12 @@ def make_app(settings: InspectorSettings, services: Services | None = None) -> G
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = shared
-    for router in (reads.router, stream.router, actions.router, pages):
+    for router in (read_endpoints.router, stream.router, actions.router, pages):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=WEB, check_dir=False), name="static")
-    app.add_exception_handler(answers.Refusal, answers.refusal)
-    app.add_exception_handler(FaultlineError, answers.faultline_error)
-    app.add_exception_handler(RequestValidationError, answers.invalid_request)
-    app.add_exception_handler(HTTPException, answers.http_error)
-    app.add_exception_handler(Exception, answers.unexpected)
-    return Guard(app, allowed_hosts=(settings.host, *settings.allowed_hosts))
+    app.add_exception_handler(responses.InspectorError, responses.inspector_error)
+    app.add_exception_handler(FaultlineError, responses.faultline_error)
+    app.add_exception_handler(RequestValidationError, responses.invalid_request)
+    app.add_exception_handler(HTTPException, responses.http_error)
+    app.add_exception_handler(Exception, responses.unexpected_error)
+    return SecurityMiddleware(app, allowed_hosts=(settings.host, *settings.allowed_hosts))

@@ -1,0 +1,164 @@
+"""The GET endpoints. Each reads in one transaction, or shares the latest snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query
+
+from faultline.inspector import job_views, queue_views
+from faultline.inspector.job_views import SearchPage
+from faultline.inspector.responses import Json
+from faultline.inspector.services import Shared
+from faultline.model import JobState
+from faultline.statements import job_pages, rejections
+from faultline.statements import jobs as job_statements
+from faultline.statements.audit import AuditFilter
+from faultline.statements.audit import page as audit_page
+from faultline.statements.job_pages import JobFilter
+
+LARGEST_PAGE = 1_000
+REPORT_NAMES = ("benchmark_summary", "performance")
+LARGEST_REPORT_BYTES = 2**20
+
+Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
+Cursor = Annotated[str | None, Query(max_length=500)]
+Name = Annotated[str | None, Query(min_length=1, max_length=255, pattern="^[^\\x00]*$")]
+
+router = APIRouter(prefix="/api")
+
+
+@router.get("/about")
+async def about(shared: Shared) -> Json:
+    """The version, and whether actions are enabled. Does not read the database."""
+    return Json(
+        {
+            "version": shared.settings.version,
+            "actions": shared.settings.api_url is not None,
+            "acts_as": shared.reader.acts_as,
+        }
+    )
+
+
+@router.get("/overview")
+async def overview(shared: Shared) -> Json:
+    return Json((await shared.snapshots.latest()).document)
+
+
+@router.get("/risk")
+async def risk(shared: Shared) -> Json:
+    return Json((await shared.snapshots.latest()).document["risk"])
+
+
+@router.get("/leases")
+async def leases(shared: Shared, limit: Limit = 100, after: Cursor = None) -> Json:
+    async with shared.reader.transaction() as tx:
+        page = await queue_views.lease_page(tx, limit=limit, after=after)
+    return Json(page)
+
+
+@router.get("/workers")
+async def workers(shared: Shared) -> Json:
+    return Json({"workers": (await shared.snapshots.latest()).data.workers})
+
+
+@router.get("/queues")
+async def queues(shared: Shared) -> Json:
+    async with shared.reader.transaction() as tx:
+        found = await queue_views.queue_counts(tx)
+    return Json(found)
+
+
+@router.get("/rejections")
+async def refused(
+    shared: Shared,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Json:
+    async with shared.reader.transaction() as tx:
+        page = await tx.read(rejections.page(limit=limit, before=before))
+    return Json(page)
+
+
+@router.get("/audit")
+async def audit(
+    shared: Shared,
+    actor: Name = None,
+    action: Name = None,
+    object: Name = None,  # noqa: A002 - the name in the query
+    result: Name = None,
+    address: Name = None,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Json:
+    """Actions of operators, and refused keys."""
+    wanted = AuditFilter(actor, action, object, result, address)
+    async with shared.reader.transaction() as tx:
+        page = await tx.read(audit_page(wanted, limit=limit, before=before))
+    return Json(page.without_roles() if shared.settings.hides_details else page)
+
+
+@router.get("/jobs")
+async def jobs(
+    shared: Shared,
+    state: JobState | None = None,
+    queue: Name = None,
+    task: Name = None,
+    key: Name = None,
+    limit: Limit = 100,
+    after: Cursor = None,
+) -> Json:
+    """`key` selects the one job with that idempotency key; the other filters are then ignored."""
+    wanted = JobFilter(state, queue, task)
+    if key is not None:
+        async with shared.reader.transaction() as tx:
+            found = await tx.read(job_statements.summary_by_key(key))
+        told = [] if found is None else [found]
+        return Json(SearchPage(told, next=None, searched=1, searched_until=None))
+    slow = shared.searching if job_pages.is_search(wanted) else contextlib.nullcontext()
+    async with slow, shared.reader.transaction() as tx:
+        page = await job_views.search(tx, wanted, limit=limit, after=after)
+    return Json(page)
+
+
+@router.get("/jobs/{job_id}")
+async def job(shared: Shared, job_id: UUID) -> Json:
+    async with shared.reader.transaction() as tx:
+        found = await job_views.job(tx, job_id, hides_details=shared.settings.hides_details)
+    return Json(found)
+
+
+@router.get("/jobs/{job_id}/timeline")
+async def timeline(shared: Shared, job_id: UUID) -> Json:
+    async with shared.reader.transaction() as tx:
+        told = await job_views.job_timeline(tx, job_id)
+    return Json(told)
+
+
+@router.get("/reports")
+async def reports(shared: Shared) -> Json:
+    return Json({"reports": await asyncio.to_thread(read_reports, shared.settings.reports)})
+
+
+def read_reports(folder: Path) -> list[dict[str, Any]]:
+    """The summaries of drills and benchmarks; an incomplete or too large file is left out."""
+    paths = (folder / f"{name}.json" for name in REPORT_NAMES)
+    return [report for path in paths if (report := _read_report(path)) is not None]
+
+
+def _read_report(path: Path) -> dict[str, Any] | None:
+    try:
+        status = path.stat()
+        if status.st_size > LARGEST_REPORT_BYTES:
+            return None
+        summary = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    written_at = datetime.fromtimestamp(status.st_mtime, UTC)
+    return {"name": path.stem, "written_at": written_at, "summary": summary}

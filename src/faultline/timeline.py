@@ -1,0 +1,136 @@
+"""A job's timeline, rebuilt from the rows that the protocol leaves behind. Pure.
+
+`faultline jobs show` and the inspector print the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from faultline.model import JobState
+from faultline.statements.jobs import JobProgress, LedgerEntry, LoggedAttempt, Rejection
+
+LONGEST = 1_000  # attempts, and rejections, of one job that the inspector reads
+
+_RECONCILED = ("expired", "worker_lost")
+_ENDINGS = {
+    "expired": "the lease expired; the job was reconciled",
+    "worker_lost": "the worker died; the job was reconciled",
+    "failed": "the attempt failed",
+    "released": "released; the attempt does not count",
+    "cancelled": "cancelled",
+    "retried": "retried by an operator, with all its attempts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSpan:
+    """One claim of the job, from the claim to its end."""
+
+    attempt: int
+    token: int
+    worker: str | None
+    claimed_at: datetime
+    ended_at: datetime | None
+    outcome: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    at: datetime
+    kind: str
+    token: int | None
+    worker: str | None
+    text: str
+
+
+def attempts(
+    job: JobProgress, logged: Sequence[LoggedAttempt], entry: LedgerEntry | None
+) -> list[AttemptSpan]:
+    """Every claim of the job. A claim that runs or has succeeded is in the job's row, not in the log."""
+    spans = [
+        AttemptSpan(
+            *(each.attempt, each.fencing_token, each.worker, each.claimed_at, each.ended_at),
+            *(each.outcome, each.error),
+        )
+        for each in logged
+        if each.claimed_at is not None
+    ]
+    is_logged = any(span.token == job.token for span in spans)
+    if job.claimed_at is None or is_logged:
+        return spans
+    last = AttemptSpan(
+        *(job.attempt, job.token, job.worker, job.claimed_at, None), *("running", None)
+    )
+    if entry is not None and entry.fencing_token == job.token:
+        ended = replace(last, worker=entry.worker, ended_at=entry.committed_at, outcome="succeeded")
+        return [*spans, ended]
+    return [*spans, last] if job.state is JobState.RUNNING else spans
+
+
+def events(
+    job: JobProgress,
+    spans: Sequence[AttemptSpan],
+    logged: Sequence[LoggedAttempt],
+    rejections: Sequence[Rejection],
+    entry: LedgerEntry | None,
+) -> list[TimelineEvent]:
+    """What has happened to the job, oldest first."""
+    found = [TimelineEvent(job.created_at, "enqueued", None, None, "enqueued")]
+    found += _claims(spans)
+    found += [_ending(each) for each in logged]
+    found += [_refusal(each) for each in rejections]
+    if entry is not None:
+        found.append(
+            TimelineEvent(
+                *(entry.committed_at, "committed", entry.fencing_token, entry.worker),
+                f"committed under token {entry.fencing_token}: in the ledger",
+            )
+        )
+    # The sort is stable: at the same instant a claim stays before its end.
+    return sorted(found, key=lambda event: event.at)
+
+
+def upcoming(job: JobProgress) -> list[TimelineEvent]:
+    """The next event of a running or queued job, if nothing else happens before."""
+    if job.state is JobState.RUNNING and job.lease_expires_at:
+        text = "the lease expires"
+        return [TimelineEvent(job.lease_expires_at, "lease_ends", job.token, job.worker, text)]
+    if job.state is JobState.QUEUED:
+        return [TimelineEvent(job.next_run_at, "due", None, None, "due: workers may claim it")]
+    return []
+
+
+def _claims(spans: Sequence[AttemptSpan]) -> Iterator[TimelineEvent]:
+    before: AttemptSpan | None = None
+    for span in spans:
+        if before is not None and before.outcome in _RECONCILED:
+            text = (
+                f"taken over from {before.worker or 'an unknown worker'}, with token {span.token}"
+            )
+            yield TimelineEvent(span.claimed_at, "taken_over", span.token, span.worker, text)
+        else:
+            text = f"claimed with token {span.token}"
+            yield TimelineEvent(span.claimed_at, "claimed", span.token, span.worker, text)
+        before = span
+
+
+def _ending(logged: LoggedAttempt) -> TimelineEvent:
+    text = _ENDINGS.get(logged.outcome, logged.outcome)
+    if logged.error:
+        text = f"{text}: {logged.error}"
+    token = logged.fencing_token or None
+    return TimelineEvent(logged.ended_at, logged.outcome, token, logged.worker, text)
+
+
+def _refusal(rejection: Rejection) -> TimelineEvent:
+    text = f"stale write refused: {rejection.reason}"
+    if rejection.current_token is not None:
+        text += f"; the job is at token {rejection.current_token}"
+    if overlap := rejection.overlap.total_seconds():
+        text += f"; two attempts ran at the same time for {overlap:.2f} s"
+    at, token, worker = rejection.rejected_at, rejection.stale_token, rejection.worker
+    return TimelineEvent(at, "refused", token, worker, text)
