@@ -32,6 +32,7 @@ class StaleReason(StrEnum):
     ALREADY_COMMITTED = "already_committed"
     UNKNOWN_JOB = "unknown_job"
     NOTHING_ENTERED = "nothing_entered"
+    NOT_ALL_ENTERED = "not_all_entered"
 
 
 class Renewal(StrEnum):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import psycopg
 import pytest
 
 from faultline import Faultline, InvalidInput, Job, RetryPolicy
 from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
 from faultline.config import WorkerSettings
 from faultline.errors import InvalidSettings
-from tests.running import Connection
 
 NONSENSE = [0, -1, math.nan, math.inf, -math.inf]
 
@@ -62,15 +60,3 @@ def test_a_retry_policy_out_of_bounds_is_refused(policy: dict[str, float]) -> No
 def test_a_worker_with_a_span_out_of_bounds_is_refused(settings: dict[str, float]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(settings))):
         WorkerSettings(**settings)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("function", "longest"),
-    [("checked_lease", LONGEST_LEASE_SECONDS), ("checked_delay", LONGEST_RETRY_SECONDS)],
-)
-def test_the_database_has_the_same_bounds(conn: Connection, function: str, longest: int) -> None:
-    query = f"SELECT faultline.{function}(make_interval(secs => %s))"
-    conn.execute(query, [longest])
-    with pytest.raises(psycopg.Error, match=r"at most|within"):
-        conn.execute(query, [longest + 1])
-    assert RetryPolicy(base_seconds=longest, cap_seconds=longest).cap_seconds == longest

@@ -110,7 +110,8 @@ INVARIANTS: tuple[Invariant, ...] = (
         "SELECT '-', 'missing or disabled: ' || expected.relation || '.' || expected.name"
         " FROM (VALUES ('jobs', 'guard_insert'), ('jobs', 'guard_update'),"
         " ('ledger', 'enter_ledger'), ('ledger', 'seal_ledger'), ('ledger', 'guard_update'),"
-        " ('ledger', 'guard_delete'), ('ledger', 'guard_truncate')) AS expected (relation, name)"
+        " ('ledger', 'guard_delete'), ('ledger', 'guard_truncate'),"
+        " ('open_transactions', 'refuse_unfinished')) AS expected (relation, name)"
         " WHERE NOT EXISTS (SELECT FROM pg_trigger AS t"
         " WHERE t.tgrelid = to_regclass('faultline.' || expected.relation)"
         " AND t.tgname = expected.name AND t.tgenabled IN ('O', 'A'))",
