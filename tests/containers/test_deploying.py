@@ -1,4 +1,4 @@
-"""docs/deploying.md names what is there: files, services, ports and health checks."""
+"""docs/deploying.md agrees with compose.yaml: files, ports, health checks, commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "deploying.md"
 TEXT = PAGE.read_text()
 
 
-def test_what_it_links_to_and_names_is_there() -> None:
+def test_every_link_and_named_file_exists() -> None:
     links = re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", TEXT)
     assert {"kubernetes.md", "security.md", "alerts.md", "running.md"} <= set(links)
     for link in links:
@@ -22,19 +22,19 @@ def test_what_it_links_to_and_names_is_there() -> None:
         assert (ROOT / name).exists(), name
 
 
-def test_the_health_checks_it_tells_of_are_those_of_the_services() -> None:
+def test_the_documented_health_checks_are_those_of_the_services() -> None:
     told = set(re.findall(r"\| `(faultline health [^`]+)` \|", TEXT))
     checks = [service.health_check for service in services().values() if service.is_ours]
     assert told == {" ".join(check) for check in checks if check}
 
 
-def test_the_addresses_it_gives_are_published() -> None:
+def test_the_documented_ports_are_published() -> None:
     told = set(map(int, re.findall(r"<http://localhost:(\d+)>", TEXT)))
     published = (p for service in services().values() for p in service.published)
     assert told == {int(port.split(":")[1]) for port in published}
 
 
-def test_the_commands_and_variables_it_uses_exist() -> None:
+def test_the_documented_commands_and_variables_exist() -> None:
     commands = re.findall(r"docker compose run --rm operator (\w+)", TEXT)
     commands += re.findall(r"^faultline (?:--app \S+ )?(\w+)", TEXT, flags=re.MULTILINE)
     assert commands

@@ -1,4 +1,4 @@
-"""docs/kubernetes.md says what is there."""
+"""docs/kubernetes.md agrees with k8s/: values, secrets, files, grace period."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kubernetes.reading import read
 DOCUMENT = (ROOT / "docs" / "kubernetes.md").read_text()
 
 
-def test_the_table_of_values_is_what_values_yaml_says() -> None:
+def test_the_table_of_values_is_up_to_date() -> None:
     assert values_table.document() == DOCUMENT, "`make k8s` writes it"
 
 
@@ -24,7 +24,7 @@ def test_every_value_is_explained() -> None:
     assert [value.path for value in found if not value.says] == ["workers.default"] or not [
         value.path for value in found if not value.says
     ]
-    # Whatever is not in the table by its own name is in one that is: {} and [] of Kubernetes' own.
+    # Values inside {} and [] of Kubernetes' own types are part of their parent's row.
     named = {value.path for value in found}
     assert {
         "workerDefaults.drainSeconds",
@@ -46,16 +46,16 @@ def test_every_key_of_the_secret_is_documented() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`(k8s/[\w./-]+)`", DOCUMENT))))
-def test_a_file_that_is_named_is_there(path: str) -> None:
+def test_every_named_file_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-def test_links_lead_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     for link in re.findall(r"\]\(([\w.-]+\.md)(?:#[\w-]+)?\)", DOCUMENT):
         assert Path(ROOT, "docs", link).is_file(), link
 
 
-def test_the_grace_period_that_is_told_is_the_one_that_is_set() -> None:
+def test_the_documented_grace_period_is_the_configured_one() -> None:
     [extra] = re.findall(r"`drainSeconds` \+ (\d+)\.", DOCUMENT)
     [worker] = [
         w for w in manifests.workloads("chart:default") if manifests.component(w) == "worker"

@@ -1,4 +1,4 @@
-"""The formal model: it holds, it can fail, and its document speaks of all of it."""
+"""The formal model holds, finds planted faults, and is fully documented."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "model"
 DOCUMENT = ROOT / "docs" / "model.md"
 FENCE = "#define COMMIT_VIOLATION(w) VIOLATION(w)"
-RUN_TIMEOUT_SECONDS = 280  # ten of CPU; a busy machine takes its time
+RUN_TIMEOUT_SECONDS = 280  # ten seconds of CPU on an idle machine
 
 MISSING = [
     name
@@ -54,7 +54,7 @@ def test_the_protocol_keeps_its_promises_and_planted_faults_are_caught() -> None
 
 @needs_spin
 @pytest.mark.timeout(RUN_TIMEOUT_SECONDS + 20)
-def test_a_protocol_without_its_fence_makes_the_check_red(tmp_path: Path) -> None:
+def test_the_check_fails_for_a_protocol_without_its_fence(tmp_path: Path) -> None:
     broken = shutil.copytree(MODEL, tmp_path / "model")
     part = broken / "database.pml"
     text = part.read_text()
@@ -81,7 +81,7 @@ def test_the_document_lists_every_flag_promise_and_situation_of_the_model() -> N
     results = document[document.index("<!-- results -->") : document.index("<!-- /results -->")]
 
     flags = set(re.findall(r"^#ifn?def (\w+)", model, re.MULTILINE))
-    own = set(re.findall(r"^#define (\w+)$", model, re.MULTILINE))  # set by the model itself
+    own = set(re.findall(r"^#define (\w+)$", model, re.MULTILINE))  # defined by the model itself
     situations = set(re.findall(r"REACHED(?:_IF)?\((\w+)[,)]", model)) - {"situation"}
     promises = set(re.findall(r"PROMISE\((\w+),", model)) - {"promise"}
     assert {"NO_FENCE", "ASYNC_FAILOVER"} <= flags - own
@@ -91,4 +91,4 @@ def test_the_document_lists_every_flag_promise_and_situation_of_the_model() -> N
     in_results = set(re.findall(r"\w+", results))
     assert not (flags - own) - in_results
     assert not situations - in_results
-    assert not promises - in_results, "a promise that no search has seen broken"
+    assert not promises - in_results, "a promise without a search that breaks it"
