@@ -33,7 +33,7 @@ from faultline.reconciler.audit import INVARIANTS
 from faultline.statements import audit, epochs, keys, protocol, queues, retention, server, workers
 from faultline.task import MAX_BATCH
 from faultline.tracing import carrier
-from faultline.workers import heartbeat, stacks, unknown_tasks, worker
+from faultline.workers import claiming, heartbeat, stacks, unknown_tasks
 
 from .steps import Connection, refused, rows, value
 
@@ -144,7 +144,7 @@ def test_the_shortest_retention_is_the_same(conn: Connection) -> None:
 
 def test_workers_send_no_larger_batches_than_sql_takes(conn: Connection) -> None:
     query = "SELECT count(*) FROM faultline.claim('w', batch_size => %s)"
-    assert worker._CLAIM_BATCH <= MAX_BATCH
+    assert claiming._CLAIM_BATCH <= MAX_BATCH
     value(conn, query, MAX_BATCH)
     with refused("FL005"):
         value(conn, query, MAX_BATCH + 1)
