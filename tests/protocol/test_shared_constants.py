@@ -144,7 +144,7 @@ def test_the_shortest_retention_is_the_same(conn: Connection) -> None:
 
 def test_workers_send_no_larger_batches_than_sql_takes(conn: Connection) -> None:
     query = "SELECT count(*) FROM faultline.claim('w', batch_size => %s)"
-    assert claiming._CLAIM_BATCH <= MAX_BATCH
+    assert claiming._BATCH_SIZE <= MAX_BATCH
     value(conn, query, MAX_BATCH)
     with refused("FL005"):
         value(conn, query, MAX_BATCH + 1)
