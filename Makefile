@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 2)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock image-check k8s k8s-check clean
+.PHONY: help demo test test-slow check report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock image-check k8s k8s-check clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +34,14 @@ endif
 demo: $(READY) ## the stale-worker race, then both subjects under faults, with a verdict (about a minute)
 	@$(BIN)/faultline demo
 
-test: $(READY) ## the whole suite, on real PostgreSQL, with what it exercised
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --proof
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+test: $(READY) ## the fast tests, on real PostgreSQL; prints what they exercised
+	@$(PYTEST) -m "not slow" --proof fast
+
+test-slow: $(READY) ## the exhaustive tests: every scenario, long sweeps, all variants
+	@$(PYTEST) -m slow --proof slow
+
+check: lint test test-slow ## everything: lint, the fast tests, the slow tests
 
 report: $(READY) ## fault rates, recovery times, scenario and kill matrices, as JSON, Markdown and HTML
 	@$(BIN)/faultline drill mutants --markdown docs/reports/mutants.md

@@ -1,8 +1,8 @@
 """Counts what the run exercised, says so at its end, and turns a run red that exercised nothing.
 
-A test that plays scenarios calls the fixture `tally`, once per kind. With `--proof` (which `make test`
-gives) the totals are held against the gates below: a suite that quietly stopped killing anything would
-otherwise stay green for ever.
+A test that plays scenarios calls the fixture `tally`, once per kind. With `--proof fast` (`make test`) or
+`--proof slow` (`make test-slow`) the totals are compared with the minima below, so that a suite which
+no longer kills any worker fails.
 """
 
 from __future__ import annotations
@@ -17,38 +17,56 @@ from faultline_drills.judging.checker import Judgement, Verdict
 
 Tally = Callable[..., None]
 
-# What `make test` must have brought about on Faultline itself, in all and by kind: many interleavings must
-# not make up for drills that no longer run.
+# What each part of the suite must have brought about on Faultline itself, in all and by kind: many
+# interleavings must not make up for drills that no longer run.
 IN_ALL = "in all"
-GATES = {
+FAST = {
     IN_ALL: {
-        "scenarios": 1500,
+        "scenarios": 500,
+        "kills": 10,
+        "takeovers": 100,
+        "stale_rejections": 100,
+        "commits": 500,
+    },
+    "explorer interleaving": {
+        "scenarios": 400,
+        "takeovers": 50,
+        "stale_rejections": 50,
+        "kills": 5,
+    },
+    "drill": {"scenarios": 14, "kills": 3, "stops": 2, "takeovers": 15, "promotions": 1},
+    "sweep point": {"scenarios": 2, "kills": 2},
+    "stateful example": {"scenarios": 60, "takeovers": 5, "stale_rejections": 30},
+    "campaign job": {"scenarios": 10, "takeovers": 1, "stale_rejections": 1},
+}
+SLOW = {
+    IN_ALL: {
+        "scenarios": 1000,
         "kills": 20,
         "takeovers": 100,
         "stale_rejections": 100,
-        "commits": 1000,
+        "commits": 500,
         "unknown_commits": 5,
     },
     "explorer interleaving": {
-        "scenarios": 1300,
-        "takeovers": 100,
-        "stale_rejections": 100,
-        "kills": 20,
+        "scenarios": 800,
+        "takeovers": 50,
+        "stale_rejections": 50,
+        "kills": 10,
     },
     "drill": {
-        "scenarios": 35,
-        "kills": 5,
-        "stops": 5,
-        "takeovers": 30,
-        "stale_rejections": 30,
-        "promotions": 6,
+        "scenarios": 25,
+        "stops": 3,
+        "takeovers": 20,
+        "stale_rejections": 20,
+        "promotions": 5,
         "restores": 3,
     },
-    "sweep point": {"scenarios": 35, "kills": 10, "takeovers": 15},
+    "sweep point": {"scenarios": 30, "kills": 8, "takeovers": 12},
     "stateful example": {"scenarios": 200, "takeovers": 10, "stale_rejections": 100},
     "soak": {"scenarios": 1, "commits": 50, "takeovers": 1},
-    "campaign job": {"scenarios": 10, "takeovers": 1, "stale_rejections": 1},
 }
+GATES = {"fast": FAST, "slow": SLOW}
 
 
 class Proof:
@@ -61,12 +79,12 @@ class Proof:
         own = [counts for kind, counts in self.kinds.items() if "control" not in kind]
         return sum(own, Counter())
 
-    @property
-    def shortfalls(self) -> list[str]:
+    def shortfalls(self, part: str) -> list[str]:
+        """What is missing for this part of the suite, as sentences."""
         found = {**self.kinds, IN_ALL: self.totals}
         return [
             f"{name.replace('_', ' ')}, {kind}: {found.get(kind, Counter())[name]}, and {least} needed"
-            for kind, gates in GATES.items()
+            for kind, gates in GATES[part].items()
             for name, least in gates.items()
             if found.get(kind, Counter())[name] < least
         ]
@@ -99,7 +117,7 @@ def until_shown(play: Callable[[], Report]) -> Report:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--proof", action="store_true", help="hold what was exercised against the gates"
+        "--proof", choices=sorted(GATES), help="fail if this part of the suite exercised too little"
     )
 
 
@@ -139,8 +157,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for kind, counts in sorted(proof.kinds.items()):
         terminalreporter.line(_line(kind, counts))
     terminalreporter.line(_line(IN_ALL, proof.totals), bold=True)
-    if config.getoption("--proof"):
-        for shortfall in proof.shortfalls:
+    if part := config.getoption("--proof"):
+        for shortfall in proof.shortfalls(part):
             terminalreporter.line(f"not enough {shortfall}", red=True)
 
 
@@ -156,6 +174,7 @@ def _line(kind: str, counts: Counter[str]) -> str:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    is_held_to_it = config.getoption("--proof") and not hasattr(config, "workerinput")
-    if is_held_to_it and config.stash[PROOF].shortfalls and session.exitstatus == 0:
+    part = config.getoption("--proof")
+    is_green = session.exitstatus == 0 and not hasattr(config, "workerinput")
+    if part and is_green and config.stash[PROOF].shortfalls(part):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -59,6 +59,7 @@ def test_its_examples_are_jobs_that_it_takes(
         assert client.post("/jobs", json=example).status_code in (200, 201)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # seconds on a quiet machine, minutes on a busy one
 def test_nothing_can_be_found_that_the_document_does_not_say(
     server: Served, api_url: str, tmp_path: Path

@@ -130,6 +130,7 @@ def check(measurements: dict[str, Any]) -> None:
         assert min(measurement["repeats"]) <= measurement["p50"] <= max(measurement["repeats"])
 
 
+@pytest.mark.slow
 def test_everything_is_measured_and_nothing_is_left_behind(account: Account) -> None:
     options = ["--seconds", "1", "--payload", "200", "--concurrency", "5"]
     with bench(account, *options, "--json") as process:
@@ -171,6 +172,7 @@ def test_without_the_right_to_create_databases_the_bench_drops_its_schemas(
         assert account.schemas() == []
 
 
+@pytest.mark.slow
 def test_a_dead_worker_ends_the_bench_with_an_error_and_nothing_is_left_behind(
     account: Account,
 ) -> None:

@@ -20,6 +20,7 @@ REPEATS = 2
 Facts = dict[str, Any]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # three runs of the driver, each with its own processes
 def test_an_interrupted_run_keeps_its_samples_and_a_resumed_one_takes_the_rest(
     tmp_path: Path, server_url: str

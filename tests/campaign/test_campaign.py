@@ -44,6 +44,7 @@ def test_faultline_passes_a_campaign_with_every_kind_of_fault(
     assert min(report.crash_seconds + report.takeover_seconds) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_the_naive_queue_duplicates_jobs_under_the_same_faults(
     server_url: str, tally: Tally

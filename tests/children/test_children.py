@@ -57,6 +57,7 @@ def test_a_child_is_used_again(app: Faultline) -> None:
     assert len(pids) == 1
 
 
+@pytest.mark.slow
 def test_hooks_run_in_the_child(app: Faultline) -> None:
     assert work_off(app, jobs.process_of_hook.enqueue().job_id).result is True
     assert jobs.hooked != [os.getpid()]
@@ -81,6 +82,7 @@ def test_its_transaction_commits_under_the_fence(app: Faultline, conn: Connectio
     assert effects(conn) == [5]
 
 
+@pytest.mark.slow
 def test_a_child_that_dies_after_its_commit_has_done_the_job(
     app: Faultline, conn: Connection
 ) -> None:
@@ -138,6 +140,7 @@ def test_a_cancelled_job_is_killed(app: Faultline, conn: Connection) -> None:
     assert app.get(job_id).failed_reason == "cancelled"
 
 
+@pytest.mark.slow
 def test_draining_kills_what_does_not_end_and_hands_the_job_back(
     app: Faultline, conn: Connection
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_coroutine_is_refused() -> None:
         app.task(process=True)(handler)
 
 
+@pytest.mark.slow
 def test_waiting_for_a_process_is_not_the_handlers_time(app: Faultline) -> None:
     """There are fewer processes than jobs: the last ones wait for longer than they may run."""
     waves = 16
@@ -178,6 +182,7 @@ def test_waiting_for_a_process_is_not_the_handlers_time(app: Faultline) -> None:
     assert states == {JobState.SUCCEEDED}
 
 
+@pytest.mark.slow
 def test_a_task_that_the_child_does_not_find_is_deferred_and_uses_no_attempt(
     app: Faultline, conn: Connection
 ) -> None:
@@ -192,6 +197,7 @@ def test_a_task_that_the_child_does_not_find_is_deferred_and_uses_no_attempt(
     assert (job.state, job.attempts, job.fencing_token) == (JobState.QUEUED, 0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "expected"),
     [(END_ALL, (1, ["released"])), (END_ONE, (2, ["failed"]))],

@@ -51,6 +51,7 @@ def fill(conn: Connection) -> list[UUID]:
     return [row[0] for row in conn.execute("SELECT id FROM faultline.jobs ORDER BY id")]
 
 
+@pytest.mark.slow
 def test_commands_show_rows_at_their_limits(faultline: Faultline, conn: Connection) -> None:
     for job_id in fill(conn):
         assert faultline("jobs", "show", str(job_id)).code == 0
@@ -59,6 +60,7 @@ def test_commands_show_rows_at_their_limits(faultline: Faultline, conn: Connecti
     assert faultline("verify").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
 def test_rows_at_their_limits_are_dumped_and_restored(
     conn: Connection, database_url: str, empty_database_url: str

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.containers import database, story
 from tests.containers.composition import services
 from tests.containers.engine import Engine
 
 
+@pytest.mark.slow
 def test_the_stack_comes_up_does_its_work_is_seen_and_stops_in_order(tmp_path: Path) -> None:
     with database.serving(services()["postgres"]) as server:
         engine = Engine(tmp_path, server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from .tab import Tab
@@ -32,6 +33,7 @@ def test_every_page_has_an_empty_state(idle_tab: Tab) -> None:
     expect(tab.find(".attention")).to_contain_text("No problems found")
 
 
+@pytest.mark.slow
 def test_the_theme_can_be_chosen_and_is_kept_after_a_reload(idle_tab: Tab) -> None:
     tab = idle_tab
     tab.go("overview")

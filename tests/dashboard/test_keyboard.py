@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from playwright.sync_api import expect
 
 from tests.protocol.steps import enqueue
@@ -32,6 +33,7 @@ def test_the_keyboard_shortcuts_of_the_help_work(tab: Tab, database_url: str) ->
     expect(tab.page.get_by_text(str(job_id), exact=True)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_first_tab_stop_skips_the_navigation(idle_tab: Tab) -> None:
     tab = idle_tab
     tab.go("queues")
@@ -43,6 +45,7 @@ def test_the_first_tab_stop_skips_the_navigation(idle_tab: Tab) -> None:
     expect(tab.find("h1")).to_have_text("Queues")  # the page has not changed
 
 
+@pytest.mark.slow
 def test_the_focused_element_has_a_visible_outline(idle_tab: Tab) -> None:
     tab = idle_tab
     tab.go("queues")

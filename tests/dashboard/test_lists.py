@@ -7,6 +7,7 @@ import json
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import psycopg
+import pytest
 from playwright.sync_api import Error, Route, expect
 
 from tests.protocol.steps import enqueue
@@ -41,6 +42,7 @@ def test_a_list_keeps_its_order_under_the_pointer(
     expect(rows.first).to_contain_text("third")
 
 
+@pytest.mark.slow
 def test_a_search_continues_until_a_page_is_full(
     tab: Tab, conn: psycopg.Connection[object]
 ) -> None:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import psycopg
+import pytest
 from playwright.sync_api import expect
 
 from faultline_drills.proxy import Proxy
@@ -46,6 +47,7 @@ def test_a_database_outage_and_its_end_are_shown(
     expect(tab.find(".page[data-outdated]")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_the_dashboard_reconnects_to_a_restarted_inspector(
     open_tab: OpenTab, processes: ExitStack, database_url: str
 ) -> None:
@@ -64,6 +66,7 @@ def test_the_dashboard_reconnects_to_a_restarted_inspector(
     tab.wait_for_data()
 
 
+@pytest.mark.slow
 def test_a_dashboard_beyond_the_stream_cap_says_so_and_polls(
     open_tab: OpenTab, processes: ExitStack, conn: psycopg.Connection[Any], database_url: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import psycopg
+import pytest
 from playwright.sync_api import expect
 
 from tests.protocol.steps import claim_batch, claim_new, enqueue, expire, take_over
@@ -46,6 +47,7 @@ def test_no_page_scrolls_sideways_on_a_phone(
     expect(tab.find("nav#navigation")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_are_shown_a_page_at_a_time(tab: Tab, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute(
@@ -75,6 +77,7 @@ def test_ten_thousand_rows_are_shown_a_page_at_a_time(tab: Tab, database_url: st
         expect(pager.get_by_role("button", name="Previous")).to_be_disabled()
 
 
+@pytest.mark.slow
 def test_a_job_with_a_thousand_attempts_shows_the_newest(tab: Tab, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         lease = claim_new(conn, max_attempts=1000)
@@ -88,6 +91,7 @@ def test_a_job_with_a_thousand_attempts_shows_the_newest(tab: Tab, database_url:
     expect(lanes).to_have_count(24)
 
 
+@pytest.mark.slow
 def test_an_expired_lease_is_listed_first(tab: Tab, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         claim_new(conn, worker="healthy", task="healthy_task")

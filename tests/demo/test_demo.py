@@ -35,6 +35,7 @@ def test_the_race_alone_leaves_no_files(server_url: str, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_demo_without_injected_faults_is_not_called_safe(
     server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def start(fleet: Fleet, service: str) -> Process:
     return fleet.started("--processes", "2" if service == "supervisor" else "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("service", "second"),
     [

@@ -13,6 +13,7 @@ import pytest
 from tests.api.served import Served, served
 from tests.embedded.helpers import wait_until
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
+from tests.slow import slow_unless
 
 # Python imports this at its start. The process sends SIGTERM to itself at each named point of the life
 # of its event loop, in the order in which they come.
@@ -72,13 +73,16 @@ POINTS = [
 
 @pytest.mark.parametrize(
     ("loop", "command"),
-    [
+    slow_unless(
+        [
+            ("uvloop", ["worker"]),
+            ("asyncio", ["worker"]),
+            ("asyncio", ["reconciler"]),
+            ("uvloop", ["api", "--port", "0", "--insecure-no-keys"]),
+            ("uvloop", ["inspector", "serve", "--port", "0"]),
+        ],
         ("uvloop", ["worker"]),
-        ("asyncio", ["worker"]),
-        ("asyncio", ["reconciler"]),
-        ("uvloop", ["api", "--port", "0", "--insecure-no-keys"]),
-        ("uvloop", ["inspector", "serve", "--port", "0"]),
-    ],
+    ),
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_a_signal_while_the_event_loop_starts_or_closes_ends_the_process_with_0(
@@ -108,6 +112,7 @@ UNFINISHED_REQUEST = (
 )
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_ends_an_api_at_once_and_without_a_traceback(database_url: str) -> None:
     with (
         served(

@@ -18,6 +18,7 @@ server.HttpServer.__init__.__kwdefaults__.update(connections=10**6, read_seconds
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_metrics_port_without_limits_takes_the_descriptors_of_jobs(
     server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

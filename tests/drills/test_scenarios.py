@@ -9,6 +9,7 @@ from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, all_scenarios
 from faultline_drills.subjects import Subject
 from tests.proof import TRIES, Tally, until_shown
+from tests.slow import slow_unless
 
 SCENARIOS = all_scenarios()
 # These ask the verbs themselves, and nothing takes effect twice while they do. Whether a failure that is
@@ -19,6 +20,16 @@ JUDGED_BY_THEIR_STORY = (
     "commit_at_lease_expiry",
     "stale_failure_report",
 )
+# The six failures of the campaign, the fence, and one story each of reconcilers, poolers, failovers,
+# partitions, restarts and backups. The others are slow tests.
+REPRESENTATIVES = (
+    *("worker_crash", "stale_takeover", "retry_storm", "timeout_burst", "duplicate_submission"),
+    *("partial_write", "mismatched_token_or_lease", "one_guard_disabled", "commit_at_lease_expiry"),
+    *("lease_expiry_burst", "lost_commit_acknowledgement", "concurrent_reconcilers"),
+    *("transaction_pooler", "synchronous_failover", "partition_blackhole", "rolling_restart"),
+    *("database_restart_immediate", "handler_ends_its_transaction"),
+)
+CONTROLLED = ("stale_takeover", "mismatched_token_or_lease", "partition_blackhole")
 TRIES_SECONDS = 300  # a drill that waits in vain does so for a minute, and may be tried three times
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 
@@ -32,7 +43,7 @@ def play(name: str, subject: Subject, server_url: str) -> DrillReport:
 
 
 @pytest.mark.timeout(TRIES_SECONDS)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", slow_unless(SCENARIOS, *REPRESENTATIVES))
 def test_a_drill_finds_nothing_wrong_with_faultline(
     name: str, server_url: str, tally: Tally
 ) -> None:
@@ -42,7 +53,7 @@ def test_a_drill_finds_nothing_wrong_with_faultline(
 
 
 @pytest.mark.timeout(TRIES_SECONDS)
-@pytest.mark.parametrize("name", CONTROLS)
+@pytest.mark.parametrize("name", slow_unless(CONTROLS, *CONTROLLED))
 def test_the_same_drill_finds_the_queue_without_a_fence_out(
     name: str, server_url: str, tally: Tally
 ) -> None:

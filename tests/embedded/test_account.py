@@ -26,6 +26,7 @@ def test_root_gets_a_server_that_runs_as_nobody(server: embedded.Server) -> None
     assert query_value(server.url, "SELECT 1") == "1"
 
 
+@pytest.mark.slow
 def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     os.chown(home, nobody.pw_uid, nobody.pw_gid)
@@ -55,6 +56,7 @@ def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> No
     assert not embedded.Server(home / "data").running
 
 
+@pytest.mark.slow
 def test_root_can_use_binaries_that_only_root_can_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_data_directory_that_the_server_cannot_enter_is_an_error(home: Path) -
         embedded.Server(home / "closed" / "data").start()
 
 
+@pytest.mark.slow
 def test_a_temporary_server_of_root_avoids_a_private_temporary_directory(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

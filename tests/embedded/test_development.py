@@ -11,6 +11,7 @@ from faultline import embedded
 from .helpers import python, query_value
 
 
+@pytest.mark.slow
 def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path) -> None:
     program = """
         import sys

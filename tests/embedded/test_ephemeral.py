@@ -15,6 +15,7 @@ from faultline.embedded.pid_file import command_line
 from .helpers import python, query_value, wait_until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, ValueError])
 def test_a_temporary_server_ends_after_any_exception(
     interruption: type[BaseException],
@@ -52,6 +53,7 @@ def test_an_ephemeral_server_dies_when_its_parent_is_killed_with_sigkill(home: P
     assert not server.running
 
 
+@pytest.mark.slow
 def test_an_ephemeral_server_outlives_the_thread_that_started_it(home: Path) -> None:
     server = embedded.Server(home / "data", ephemeral=True)
     starter = threading.Thread(target=server.start)

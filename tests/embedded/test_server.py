@@ -18,11 +18,14 @@ import pytest
 from faultline import embedded
 from faultline.embedded import server as server_module
 from faultline.errors import EmbeddedServerError
+from tests.slow import slow_unless
 
 from .helpers import query_value, wait_until
 
+MAJORS = sorted(embedded.all_binaries())
 
-@pytest.mark.parametrize("major", sorted(embedded.all_binaries()))
+
+@pytest.mark.parametrize("major", slow_unless(MAJORS, *MAJORS[-1:]))
 def test_every_major_version_starts_and_leaves_no_process_and_no_data(major: int) -> None:
     with embedded.temporary_server(binaries=embedded.find_binaries(str(major))) as server:
         pid = server.pid
@@ -42,6 +45,7 @@ def test_durability_is_postgresqls_default_and_only_loopback_is_open() -> None:
         assert query_value(server.url, "SHOW max_prepared_transactions") == "10"
 
 
+@pytest.mark.slow
 def test_a_server_requires_its_password_which_only_its_owner_can_read() -> None:
     with embedded.temporary_server() as server:
         _, _, address = server.url.partition("@")
@@ -65,6 +69,7 @@ def test_a_server_killed_with_sigkill_restarts_with_every_committed_row(
     assert query_value(url, "SELECT count(*) FROM kept") == "1000"
 
 
+@pytest.mark.slow
 def test_a_restart_waits_for_the_backends_that_a_killed_server_left_behind(
     server: embedded.Server,
 ) -> None:
@@ -83,6 +88,7 @@ def test_a_restart_waits_for_the_backends_that_a_killed_server_left_behind(
     assert query_value(server.url, "SELECT 1") == "1"
 
 
+@pytest.mark.slow
 def test_a_server_restarts_after_its_old_pid_was_reused(
     server: embedded.Server,
 ) -> None:
@@ -103,6 +109,7 @@ def test_a_server_restarts_after_its_old_pid_was_reused(
             stranger.kill()
 
 
+@pytest.mark.slow
 def test_a_stopped_server_restarts_with_the_same_url(server: embedded.Server) -> None:
     server.start()
     url = server.url
@@ -113,6 +120,7 @@ def test_a_stopped_server_restarts_with_the_same_url(server: embedded.Server) ->
     assert query_value(url, "SELECT 1") == "1"
 
 
+@pytest.mark.slow
 def test_a_port_taken_before_the_start_is_replaced_by_another(
     server: embedded.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +142,7 @@ def test_a_configured_port_that_is_taken_is_an_error(home: Path) -> None:
     assert not server.running
 
 
+@pytest.mark.slow
 def test_a_failed_start_shows_the_end_of_the_log_and_what_to_do(home: Path) -> None:
     server = embedded.Server(home / "data", settings={"shared_buffers": "plenty"})
     with pytest.raises(EmbeddedServerError) as failure:

@@ -14,6 +14,7 @@ from faultline_drills.judging.checker import Verdict
 from faultline_drills.subjects import Subject, install
 from tests.explorer.mutants import MUTANTS, SqlMutant
 from tests.proof import Tally
+from tests.slow import slow_unless
 
 NAIVE_INTERLEAVINGS = 40  # enough for each of the programs below
 MUTANT_INTERLEAVINGS = 80
@@ -37,7 +38,7 @@ def count(tally: Tally, report: ExploreReport) -> None:
     )
 
 
-@pytest.mark.parametrize("program", REVEALING_PROGRAMS)
+@pytest.mark.parametrize("program", slow_unless(REVEALING_PROGRAMS, "takeover", "late-commit"))
 def test_the_naive_queue_breaks_a_rule(empty_database_url: str, tally: Tally, program: str) -> None:
     install(Subject.NAIVE, empty_database_url)
     report = explore(
@@ -51,7 +52,11 @@ def test_the_naive_queue_breaks_a_rule(empty_database_url: str, tally: Tally, pr
     count(tally, report)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mutant",
+    slow_unless(MUTANTS, *MUTANTS[:3]),
+    ids=lambda mutant: mutant.name.replace(" ", "-"),
+)
 def test_an_inserted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMutant) -> None:
     mutant.apply(database_url)
     report = explore(

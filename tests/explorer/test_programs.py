@@ -6,6 +6,7 @@ import pytest
 
 from faultline_drills.explorer import PROGRAMS, explore
 from tests.proof import Tally
+from tests.slow import slow_unless
 
 INTERLEAVINGS = 56
 MORE_INTERLEAVINGS = {"late-heartbeat": 120}  # its takeover happens late: this is all of them
@@ -47,7 +48,14 @@ def test_each_program_has_required_events() -> None:
     assert set(REQUIRED_EVENTS) == set(PROGRAMS)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    slow_unless(
+        PROGRAMS,
+        *("takeover", "own-transaction", "heartbeat", "mistaken-for-dead", "reconcilers", "cancel"),
+        *("crash", "lost-reply", "batch"),
+    ),
+)
 def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:
     interleavings = MORE_INTERLEAVINGS.get(program, INTERLEAVINGS)
     report = explore(database_url, [program], max_preemptions=2, max_interleavings=interleavings)

@@ -120,6 +120,7 @@ def test_the_command_shows_saves_and_replays_a_violation(context: Context, tmp_p
     assert json.loads(again.stdout)["same_steps"] is True
 
 
+@pytest.mark.slow
 def test_the_command_reports_what_was_explored_when_all_rules_hold(
     context: Context, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
         assert not transactions.server_failed
 
 
+@pytest.mark.slow
 def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
     pooled: Pooler, primary: ClusterMember, standby: ClusterMember, claimed: Claim
 ) -> None:
@@ -124,6 +125,7 @@ def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_prima
     asyncio.run(both())
 
 
+@pytest.mark.slow
 def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:

@@ -29,6 +29,7 @@ def broken_rules(report: DrillReport) -> set[str]:
     return {finding.rule for finding in report.judgement.findings}
 
 
+@pytest.mark.slow
 def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledged() -> None:
     def promote_the_wrong_one(drill: DrillContext) -> None:
         cluster = Cluster(drill, standbys=2)
@@ -46,6 +47,7 @@ def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledg
     assert {"no_acknowledged_submit_is_lost", "reported_commits_are_in_the_ledger"} <= rules
 
 
+@pytest.mark.slow
 def test_a_loss_is_excused_by_what_the_lost_server_had_and_by_nothing_else() -> None:
     story = find_scenario("asynchronous_failover")
 

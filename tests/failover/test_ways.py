@@ -21,6 +21,7 @@ from tests.running import wait_until
 IS_STANDBY = "SELECT pg_is_in_recovery()"
 
 
+@pytest.mark.slow
 def test_a_failover_of_the_soak_keeps_what_was_acknowledged_and_can_happen_again(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:

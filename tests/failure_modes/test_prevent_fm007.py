@@ -20,6 +20,7 @@ def test_no_number_that_the_lost_primary_gave_out_is_given_out_again(home: Path)
         _only_the_holder_gets_through(after)
 
 
+@pytest.mark.slow
 def test_a_claim_that_a_failover_forgot_does_not_hold_even_under_the_number_that_is_current(
     home: Path,
 ) -> None:

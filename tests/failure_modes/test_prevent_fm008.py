@@ -56,6 +56,7 @@ def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
     assert stage.payments(job_id) == 1
 
 
+@pytest.mark.slow
 def test_when_the_databases_clock_jumps_ahead_every_lease_runs_out_and_only_the_next_one_commits(
     server_with_clock: ServerWithClock,
 ) -> None:

@@ -5,6 +5,8 @@ The guard that is missing is the count at the claim.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease, run_one
 from tests.failure_modes.conftest import Apply
 from tests.processes.stage import Stage
@@ -12,6 +14,7 @@ from tests.races.stepper import enqueued
 from tests.stateful.mutants import ATTEMPTS_NOT_COUNTED
 
 
+@pytest.mark.slow
 def test_without_a_count_at_the_claim_a_poison_job_kills_one_worker_after_the_other(
     stage: Stage, database_url: str, apply: Apply
 ) -> None:

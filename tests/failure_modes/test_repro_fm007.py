@@ -17,6 +17,7 @@ from tests.failure_modes.patches import NO_EPOCH, TOKEN_ALONE
 from tests.failure_modes.two_holders import pay, write_step
 
 
+@pytest.mark.slow
 def test_with_the_number_alone_a_zombie_and_the_holder_both_write_and_the_zombie_wins(
     home: Path,
 ) -> None:

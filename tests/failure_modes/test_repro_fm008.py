@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import psycopg
+import pytest
 
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
@@ -32,6 +33,7 @@ def test_a_worker_that_goes_by_its_own_fast_clock_takes_a_job_from_a_healthy_one
     assert state_of(stage.conn, claim) == "queued"
 
 
+@pytest.mark.slow
 def test_a_worker_that_goes_by_its_own_slow_clock_leaves_a_dead_lease_for_a_day(
     stage: Stage, database_url: str, clock: MovableClock
 ) -> None:
@@ -46,6 +48,7 @@ def test_a_worker_that_goes_by_its_own_slow_clock_leaves_a_dead_lease_for_a_day(
     assert state_of(stage.conn, claim) == "running"
 
 
+@pytest.mark.slow
 def test_without_the_fence_a_jump_of_the_databases_clock_lets_two_workers_commit(
     server_with_clock: ServerWithClock,
 ) -> None:

@@ -77,6 +77,7 @@ def pods(
     return {each.name: each for each in found}
 
 
+@pytest.mark.slow
 def test_what_is_deployed_comes_up_works_is_well_and_goes(
     server: embedded.Server, secrets: dict[str, str], tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_what_is_deployed_comes_up_works_is_well_and_goes(
         assert {each.name: each.exit_code() for each in stay} == dict.fromkeys(crew, 0)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_handler_never_ends_is_gone_before_it_would_be_killed(
     secrets: dict[str, str], tmp_path: Path
 ) -> None:

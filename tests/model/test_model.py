@@ -39,6 +39,7 @@ def check(model: Path, *options: str, path: str | None = None) -> subprocess.Com
     )
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.timeout(RUN_TIMEOUT_SECONDS + 20)
 def test_the_protocol_keeps_its_promises_and_planted_faults_are_caught() -> None:
@@ -52,6 +53,7 @@ def test_the_protocol_keeps_its_promises_and_planted_faults_are_caught() -> None
         assert found in done.stdout
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.timeout(RUN_TIMEOUT_SECONDS + 20)
 def test_the_check_fails_for_a_protocol_without_its_fence(tmp_path: Path) -> None:

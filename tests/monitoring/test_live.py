@@ -57,6 +57,7 @@ def start_prometheus(stack: ExitStack, tmp_path: Path) -> StartPrometheus:
     return start_prometheus
 
 
+@pytest.mark.slow
 def test_every_rule_and_panel_gets_data_from_live_processes(
     start: Start, start_prometheus: StartPrometheus, conn: psycopg.Connection[Any]
 ) -> None:
@@ -92,6 +93,7 @@ def test_every_rule_and_panel_gets_data_from_live_processes(
     assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
 
 
+@pytest.mark.slow
 def test_alerts_notice_a_refused_write_lost_workers_and_a_lost_reconciler(
     start: Start, start_prometheus: StartPrometheus, conn: psycopg.Connection[Any]
 ) -> None:

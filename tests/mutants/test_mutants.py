@@ -13,6 +13,7 @@ from faultline_drills.mutants.mutant import MISMATCHED, PROTOCOL, Edit, Mutant, 
 from faultline_drills.mutants.mutation_run import MutantNotPlanted, mutated_copy, run_layer
 from faultline_drills.scenario import all_scenarios
 from tests.proof import Tally
+from tests.slow import slow_unless
 
 PACKAGE = Path(faultline.__file__).parent
 LOCK = re.compile(r"FOR (NO KEY )?UPDATE|FOR KEY SHARE")
@@ -56,7 +57,7 @@ def test_names_are_unique_and_every_drill_that_is_named_exists() -> None:
         assert kind == "explorer" or set(names) <= set(known)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", slow_unless(QUICK, "token_predicate_dropped"))
 def test_a_planted_bug_is_found(name: str, server_url: str, tally: Tally) -> None:
     (mutant,) = [each for each in MUTANTS if each.name == name]
     kill = run_layer(mutant, mutant.killed_by, server_url=server_url)
@@ -80,6 +81,7 @@ def test_an_edit_that_no_longer_fits_is_an_error_and_not_a_kill() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_copy_that_does_not_even_run_is_no_kill(server_url: str) -> None:
     broken = Edit("task.py", "from __future__ import annotations", "from __future__ import (")
     kill = run_layer(Mutant("typo", "", MISMATCHED, (broken,)), MISMATCHED, server_url=server_url)

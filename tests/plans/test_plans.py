@@ -50,7 +50,7 @@ COUNTERS = """
     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = 'faultline' AND c.relkind IN ('r', 'i')
 """
-JOBS, FOR_LATER = 130_000, 100_000
+JOBS, FOR_LATER = 45_000, 30_000
 ENTRIES_FOR_TEN_JOBS = 150  # of which a few are of dead rows
 
 CLAIM = "SELECT * FROM faultline.claim('worker', '{default}', %s, '10 minutes')"

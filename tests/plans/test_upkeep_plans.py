@@ -12,7 +12,7 @@ from tests.conftest import NewDatabase
 
 from .test_plans import Conn, Connect, Reads, let_nobody_analyze, reads_of
 
-JOBS = 120_000
+JOBS = 40_000
 TABLES = ("jobs", "ledger", "rejections", "attempts_log")
 # Twenty days of work: every hundredth job has failed, and as many wait, half of them for later. The first
 # five days are in the ledger, and among the refusals that nobody takes along, but not among the jobs. They

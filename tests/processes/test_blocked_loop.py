@@ -54,6 +54,7 @@ def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_n
     stage.assert_paid_once_each(4)
 
 
+@pytest.mark.slow
 def test_started_jobs_of_a_blocked_loop_are_taken_over_and_those_in_threads_go_on(
     fleet: Fleet, stage: Stage, fifo: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_sigterm_ends_a_process_whose_loop_is_blocked(
     assert _queued_unspent(stage, job_id)
 
 
+@pytest.mark.slow
 def test_a_thread_that_a_handler_left_behind_does_not_keep_the_process_alive(
     fleet: Fleet, stage: Stage
 ) -> None:

@@ -17,6 +17,7 @@ from faultline_drills.proxy import Proxy
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage
+from tests.slow import slow_unless
 
 LONG_LEASE = ("--lease-seconds", "600")
 
@@ -37,7 +38,7 @@ def assert_missed_although_the_child_lives(
     os.kill(child, 0)  # raises, had it not outlived its parent
 
 
-@pytest.mark.parametrize("kind", ["fork", "multiprocessing", "subprocess"])
+@pytest.mark.parametrize("kind", slow_unless(["fork", "multiprocessing", "subprocess"], "fork"))
 @pytest.mark.parametrize(
     "task", [apps.leave_a_child, apps.leave_a_child_plain], ids=["async", "plain"]
 )

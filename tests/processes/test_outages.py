@@ -15,6 +15,7 @@ from faultline.postgres.migrate import migrate
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage
+from tests.slow import slow_unless
 
 JOBS = 200
 
@@ -50,7 +51,7 @@ def was_missed_at_once(other: Process, stage: Stage, job_id: UUID) -> None:
     assert stage.payments(job_id) == 1
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", slow_unless(["fast", "immediate"], "immediate"))
 def test_a_restart_under_load_costs_no_job_and_repeats_no_effect(
     own_server: embedded.Server, own_fleet: Fleet, url: str, mode: Literal["fast", "immediate"]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_restart_under_load_costs_no_job_and_repeats_no_effect(
         assert worker.is_alive
 
 
+@pytest.mark.slow
 def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_although_it_was_busy(
     own_server: embedded.Server, own_fleet: Fleet, url: str
 ) -> None:
@@ -104,6 +106,7 @@ def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_although_it_wa
         was_missed_at_once(other, stage, job_id)
 
 
+@pytest.mark.slow
 def test_the_death_of_a_worker_is_noticed_at_once_after_a_restart_that_it_was_idle_in(
     own_server: embedded.Server, own_fleet: Fleet, url: str
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_worker_that_finds_no_server_waits_for_it(
         assert stage.payments(job_id) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_finds_the_server_full_waits_for_a_free_connection(
     own_fleet: Fleet, url: str
 ) -> None:

@@ -43,6 +43,7 @@ def test_the_job_of_a_killed_worker_runs_on_another_one_and_takes_effect_once(
     stage.assert_in_order()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_row_was_purged_is_missed_at_once_when_it_is_killed_later(
     fleet: Fleet, stage: Stage
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_ru
     assert stage.payments(job_id) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_its_claim_is_under_way_leaves_the_job_untouched(
     fleet: Fleet, stage: Stage
 ) -> None:

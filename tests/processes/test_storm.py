@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.stage import Stage
@@ -30,6 +32,7 @@ def wait_until_busy(stage: Stage, worker: Process) -> None:
     stage.wait_until(is_busy, "it does nothing")
 
 
+@pytest.mark.slow
 def test_every_job_takes_effect_once_while_workers_are_killed_one_after_another(
     fleet: Fleet, stage: Stage
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage
+from tests.slow import slow_unless
 
 TWO = ("--processes", "2", "--lease-seconds", "600")
 
@@ -60,6 +61,7 @@ def test_one_signal_to_the_supervisor_drains_every_worker(fleet: Fleet, stage: S
     assert not any(is_alive(pid) for pid in at_work)
 
 
+@pytest.mark.slow
 def test_a_second_signal_is_passed_on_too(fleet: Fleet, stage: Stage) -> None:
     jobs = [stage.enqueue(apps.pay, gate="never") for _ in range(2)]
     drain = ("--drain-seconds", "600")
@@ -75,7 +77,7 @@ def test_a_second_signal_is_passed_on_too(fleet: Fleet, stage: Stage) -> None:
     assert {stage.job(job_id)[:2] for job_id in jobs} == {("queued", 0)}
 
 
-@pytest.mark.parametrize("how", ["exit", "segfault", "kill"])
+@pytest.mark.parametrize("how", slow_unless(["exit", "segfault", "kill"], "kill"))
 def test_a_job_that_kills_its_workers_is_buried_and_the_queue_goes_on(
     fleet: Fleet, stage: Stage, how: str
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_job_that_kills_its_workers_is_buried_and_the_queue_goes_on(
     stage.assert_paid_once_each(5)
 
 
+@pytest.mark.slow
 def test_a_job_that_kills_its_workers_does_not_take_its_neighbours_with_it(
     fleet: Fleet, stage: Stage
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_job_that_kills_its_workers_does_not_take_its_neighbours_with_it(
     stage.assert_paid_once_each(4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for the first child in /proc")
 def test_a_supervisor_that_is_told_to_stop_while_it_starts_its_workers_stops_them_too(
     fleet: Fleet, stage: Stage

@@ -98,6 +98,7 @@ def client() -> Iterator[httpx2.Client]:
         yield opened
 
 
+@pytest.mark.slow
 def test_jobs_go_through_with_every_process_under_its_own_account(
     installation: Installation, start: Callable[..., Service], client: httpx2.Client
 ) -> None:
@@ -162,6 +163,7 @@ def test_jobs_go_through_with_every_process_under_its_own_account(
     assert accounts["worker"] in {name for _, name in who}
 
 
+@pytest.mark.slow
 def test_an_operators_commands_work_under_an_operators_account(installation: Installation) -> None:
     operator, inspector = installation.urls["operator"], installation.urls["inspector"]
     producer = Faultline(installation.urls["producer"])

@@ -26,6 +26,7 @@ def soak(
     return run_soak(settings, server_url=server_url)
 
 
+@pytest.mark.slow
 def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally) -> None:
     """In a few seconds a fault may come to nothing: then nothing is shown, and another seed is drawn."""
     for seed in range(1, 5):
@@ -38,6 +39,7 @@ def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally
     assert report.tally["takeovers"] > 0
 
 
+@pytest.mark.slow
 def test_a_soak_finds_the_queue_without_a_fence_out(server_url: str, tally: Tally) -> None:
     """Workers that stop and come back; whether one of them is late with a payment is chance. One of the
     two does not watch its own clock, and there is always something to do."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase
 
 from faultline.errors import FaultlineError
+from tests.slow import slow_unless
 from tests.stateful.mutants import MUTANTS, Mutant
 from tests.stateful.test_stateful import EXAMPLES, play
 from tests.stateful.world import World
@@ -29,7 +30,7 @@ NOTICED = (
 CHOSEN = [each for each in MUTANTS if each.is_quick or "FAULTLINE_ALL_MUTANTS" in os.environ]
 
 
-@pytest.mark.parametrize("mutant", CHOSEN, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", slow_unless(CHOSEN, *CHOSEN[:3]), ids=lambda mutant: mutant.name)
 def test_the_machine_notices_that_a_guard_is_missing(world: World, mutant: Mutant) -> None:
     world.conn.execute(mutant.sql().encode())
     with pytest.raises(NOTICED):

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.proof import Tally
+from tests.slow import slow_unless
 from tests.stateful.conftest import MUTANT_VARIABLE
 from tests.stateful.machine import Machine
 from tests.stateful.world import World
 
-EXAMPLES = 200
+FEW_EXAMPLES, EXAMPLES = 60, 200
 STEPS = 20
 SEED = os.environ.get("FAULTLINE_SEED")
 # A mutant has to be seen; the shortest way to see it is of no use to anybody.
@@ -47,8 +48,9 @@ def play(world: World, *, examples: int, phases: list[Phase]) -> None:
 
 
 @pytest.mark.timeout(600)  # a failure is reduced to its shortest story, and that takes a while
-def test_faultline_does_what_its_model_does(world: World, tally: Tally) -> None:
-    play(world, examples=EXAMPLES, phases=PHASES)
+@pytest.mark.parametrize("examples", slow_unless([FEW_EXAMPLES, EXAMPLES], FEW_EXAMPLES))
+def test_faultline_does_what_its_model_does(world: World, tally: Tally, examples: int) -> None:
+    play(world, examples=examples, phases=PHASES)
 
     tally(
         "stateful example",
@@ -58,6 +60,6 @@ def test_faultline_does_what_its_model_does(world: World, tally: Tally) -> None:
         stale_rejections=world.tally["stale_refusals"],
     )
     print(dict(sorted(world.tally.items())))  # shown by pytest -rP
-    assert world.tally["examples"] >= EXAMPLES
+    assert world.tally["examples"] >= examples
     missing = [what for what in NEEDED if not world.tally[what]]
     assert not missing, f"this run has shown nothing about {missing}"

@@ -73,6 +73,7 @@ def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) ->
     assert "at_most_one_effect" in broken
 
 
+@pytest.mark.slow
 def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> None:
     settings = SweepSettings(
         patch=STATE_ALONE, worker_options=UNFENCED, lease_seconds=LEASE_SECONDS
@@ -83,6 +84,7 @@ def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> 
     assert "effects_carry_the_current_token" in {finding.rule for finding in result.findings}
 
 
+@pytest.mark.slow
 def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
     server_url: str, tally: Tally
 ) -> None:
@@ -108,6 +110,7 @@ def test_on_the_control_a_migration_is_left_out_and_that_is_said(server_url: str
     assert (report["verdict"], ran.exit_code) == ("unknown", 2)
 
 
+@pytest.mark.slow
 def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None:
     """The queue as it was before is compared with what is there: here somebody has taken a job out."""
     with point_runner(server_url, SweepSettings(targets=(SweepTarget.UPGRADER,))) as runner:

@@ -10,6 +10,7 @@ import pytest
 from faultline_drills.judging.checker import Verdict
 from faultline_drills.sweep import SweepFault, SweepTarget, choose
 from tests.proof import Tally
+from tests.slow import slow_unless
 from tests.sweep.conftest import CachedPoints
 
 SEED = 20
@@ -30,7 +31,11 @@ STRIKES = [
 
 
 @pytest.mark.timeout(300)  # several real crashes, each with its own bounds
-@pytest.mark.parametrize(("target", "fault"), STRIKES, ids=[f"{t}-{f}" for t, f in STRIKES])
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    slow_unless(STRIKES, (SweepTarget.WORKER, SweepFault.KILL_AFTER)),
+    ids=[f"{t}-{f}" for t, f in STRIKES],
+)
 def test_whatever_it_was_doing_when_struck_everything_ends_with_one_effect_per_job(
     swept: CachedPoints, target: SweepTarget, fault: SweepFault, tally: Tally
 ) -> None:

@@ -25,6 +25,7 @@ def test_the_guide_shows_the_code_of_the_example() -> None:
         assert code in (EXAMPLE / name).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_example_passes_and_prints_what_the_guide_shows(server_url: str) -> None:
     unused = ("cacheprovider", "hypothesispytest", "schemathesis")

@@ -47,6 +47,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "pytest_faultline", *others, *options)
 
 
+@pytest.mark.slow
 def test_each_test_gets_its_own_database_also_under_xdist(
     project: pytest.Pytester, server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +55,7 @@ def test_each_test_gets_its_own_database_also_under_xdist(
     run(project, "-n", "2").assert_outcomes(passed=4)
 
 
+@pytest.mark.slow
 def test_an_embedded_server_is_started_if_none_is_named(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
     assert report.refusals > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "faults"),
     [
@@ -79,6 +80,7 @@ def test_other_correct_handlers_survive_their_faults(
     assert report.takeovers > 0
 
 
+@pytest.mark.slow
 def test_an_outside_call_with_the_jobs_key_has_one_effect(app: Faultline) -> None:
     bank = Outside("bank")
 
@@ -96,6 +98,7 @@ def test_an_outside_call_with_the_jobs_key_has_one_effect(app: Faultline) -> Non
     assert [str(point.kind) for point in report.points] == ["outside", "end"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [handlers.with_a_cleanup, handlers.with_a_cleanup_in_a_plain_handler]
 )
@@ -116,6 +119,7 @@ def test_after_a_crash_no_finally_block_runs(
     assert len(report.runs) >= 3
 
 
+@pytest.mark.slow
 def test_jobs_that_the_handler_enqueues_run_and_enqueueing_is_a_point(
     app: Faultline, payments: str
 ) -> None:
@@ -131,6 +135,7 @@ def test_jobs_that_the_handler_enqueues_run_and_enqueueing_is_a_point(
     ]
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_resumed_when_another_waits_for_its_lock(
     app: Faultline, payments: str
 ) -> None:
@@ -143,6 +148,7 @@ def test_a_stopped_worker_is_resumed_when_another_waits_for_its_lock(
     assert all(run.refusals == 1 for run in waited)
 
 
+@pytest.mark.slow
 def test_a_handler_that_ignores_the_loss_of_its_database_is_ended_by_its_worker(
     app: Faultline, payments: str
 ) -> None:
@@ -185,6 +191,7 @@ def test_a_write_outside_of_the_fence_is_found_and_its_run_is_logged(
     assert text.endswith("violated: invoice 42 was paid 2 times")
 
 
+@pytest.mark.slow
 def test_a_write_after_a_swallowed_refusal_is_found(app: Faultline, payments: str) -> None:
     report = violated(app, handlers.after_swallowing_the_refusal, Fault.PAUSE)
     assert ("pause", "faultline.open_transaction()") in failing(report)
@@ -192,12 +199,14 @@ def test_a_write_after_a_swallowed_refusal_is_found(app: Faultline, payments: st
     assert any("A token 1" in line and "INSERT" in line for line in late)
 
 
+@pytest.mark.slow
 def test_an_effect_that_commits_before_the_job_is_found(app: Faultline, payments: str) -> None:
     report = violated(app, handlers.with_two_commits, Fault.CRASH)
     assert ("crash", "INSERT INTO steps VALUES ('told')") in failing(report)
     assert ("crash", "INSERT INTO payments VALUES (%s, %s)") not in failing(report)
 
 
+@pytest.mark.slow
 def test_an_outside_call_without_a_key_is_found(app: Faultline) -> None:
     bank = Outside("bank")
 

@@ -63,6 +63,7 @@ def test_a_worker_posts_its_spans_in_the_trace_of_the_enqueuer(
         assert resource["process.pid"] == worker.pid
 
 
+@pytest.mark.slow
 def test_a_service_has_the_name_that_its_environment_gives_it(
     fleet: Fleet, stage: Stage, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_handler_in_a_child_process_is_inside_the_same_attempt(
     assert len({resource["process.pid"] for resource in collector.resources()}) == 2
 
 
+@pytest.mark.slow
 def test_an_application_with_a_provider_of_its_own_is_left_to_it(
     fleet: Fleet, stage: Stage, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +113,7 @@ def test_an_application_with_a_provider_of_its_own_is_left_to_it(
     assert all("faultline.version" not in resource for resource in resources)
 
 
+@pytest.mark.slow
 def test_a_refused_commit_in_a_child_process_is_seen_by_both(
     fleet: Fleet, stage: Stage, collector: Collector
 ) -> None:
@@ -127,6 +130,7 @@ def test_a_refused_commit_in_a_child_process_is_seen_by_both(
     assert "stale_write_blocked" in [event.name for event in execute.events]
 
 
+@pytest.mark.slow
 def test_every_process_of_a_supervised_worker_sends_its_own(
     fleet: Fleet, stage: Stage, collector: Collector
 ) -> None:
@@ -141,6 +145,7 @@ def test_every_process_of_a_supervised_worker_sends_its_own(
     assert supervisor.pid not in pids
 
 
+@pytest.mark.slow
 def test_a_reconciler_posts_what_it_takes_back(
     fleet: Fleet, stage: Stage, collector: Collector
 ) -> None:
@@ -172,6 +177,7 @@ def test_a_collector_that_is_away_costs_no_job_and_is_said_as_an_event(
     assert worker.stray_lines == []  # not one line that is not an event
 
 
+@pytest.mark.slow
 def test_a_collector_that_refuses_costs_no_job(
     fleet: Fleet, stage: Stage, collector: Collector
 ) -> None:

@@ -83,6 +83,7 @@ def test_without_opentelemetry_nothing_of_it_is_imported_or_written(
     assert carried(conn) == 0
 
 
+@pytest.mark.slow
 def test_a_library_that_imports_the_api_alone_switches_nothing_on(
     database_url: str, conn: Connection
 ) -> None:
@@ -99,11 +100,13 @@ def test_an_application_that_sets_up_opentelemetry_is_traced_without_a_word(
     assert carried(conn) == 4
 
 
+@pytest.mark.slow
 def test_an_operator_can_forbid_it(database_url: str, conn: Connection) -> None:
     assert run(database_url, WITH_A_PROVIDER, FAULTLINE_TRACING="off")["is_on"] is False
     assert carried(conn) == 0
 
 
+@pytest.mark.slow
 def test_an_endpoint_in_the_environment_is_not_for_applications_to_obey(
     database_url: str, conn: Connection
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_worker_that_is_told_to_trace_and_cannot_says_what_to_install(
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_job")
 def test_an_endpoint_that_is_there_for_others_does_not_stop_a_worker(
     database_url: str, conn: Connection, without_opentelemetry: str
@@ -185,6 +189,7 @@ def test_settings_that_cannot_be_met_are_refused_at_the_start(
     assert complaint in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_job")
 @pytest.mark.parametrize(
     ("settings", "is_on"),
