@@ -34,4 +34,4 @@ def test_a_metrics_port_without_limits_takes_the_descriptors_of_jobs(
 
     assert report.judgement.verdict is Verdict.INVALID
     said = str(report.judgement.findings)
-    assert "jobs go on while every port is flooded" in said
+    assert "jobs do not run while every port is flooded" in said

@@ -1,10 +1,9 @@
-"""The primary is lost with its last seconds, which had not reached the standby that takes its place.
+"""The primary is lost before its last commits reached the promoted standby.
 
-A standby that is not waited for lags behind, and what it lacks is gone: jobs that were acknowledged,
-payments that were made, claims. That is measured, and nothing else may be lost. What must not happen
-is that the past comes back: a worker that holds a claim which only the lost server knew of cannot
-commit, and no token that was given out over there is given out again over here. The outside, which has
-seen the old ones, refuses whoever comes late with one.
+An asynchronous standby lags behind: jobs, payments and claims that it lacks are lost. The drill
+measures them, and nothing else may be lost. A worker with a claim that only the lost server knew
+must not commit, and no token that the lost server issued may be issued again. The external store,
+which has seen the old tokens, refuses late calls.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from faultline_drills.recording.database_state import LostState
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 
-_HELD = "held"  # the queue of the jobs that are claimed on the old server, and are not done there
+_HELD = "held"  # the queue of jobs that are claimed on the old server and never finished there
 _SHOWN = (
     "promotions",
     "stops",
@@ -42,10 +41,10 @@ _SHOWN = (
 
 
 @dataclass(frozen=True)
-class _OldServersWorkers:
-    prompt: ObservedProcess  # pays at once
-    late: ObservedProcess  # has claimed, and stands still
-    held: int  # how many jobs the late one has
+class _OldPrimaryWorkers:
+    prompt: ObservedProcess  # runs its jobs at once
+    late: ObservedProcess  # has claimed jobs, and is stopped
+    held: int  # the number of jobs that it has claimed
 
 
 @scenario(
@@ -73,11 +72,11 @@ def asynchronous_failover(drill: DrillContext) -> None:
     lacking=lacking,
 )
 def split_brain(drill: DrillContext) -> None:
-    """The primary is cut off and replaced, and nobody has switched it off: two servers take writes.
+    """The old primary is cut off and replaced but not stopped: two take writes.
 
-    Its workers and a producer are cut off with it, and go on: a job is taken and paid, and they are told
-    so, by a server whose word no longer counts. All of that is lost, and measured. When the old server is
-    switched off at last they go over to the new one, one of them with claims in its hands.
+    Workers and a producer are cut off together with it and go on; what it acknowledges to them is
+    lost, and measured. When the old primary is powered off, they must connect to the new one by
+    themselves, and the stale claims that one of them holds must be refused.
     """
     cluster = Cluster(drill)
     (standby,) = cluster.standbys
@@ -104,8 +103,8 @@ def split_brain(drill: DrillContext) -> None:
 
 def _work_that_is_not_shipped(
     drill: DrillContext, cluster: Cluster, standby: ClusterMember, *, url: str
-) -> _OldServersWorkers:
-    """Jobs that the standby knows are paid or claimed behind its back; others it never hears of."""
+) -> _OldPrimaryWorkers:
+    """Pay and claim known jobs, and enqueue new ones, while the standby gets no WAL."""
     half = max(2, drill.settings.jobs // 2)
     for number in range(half):
         drill.submit(pay, key=f"known {number}", number=number, outside=True)
@@ -122,11 +121,11 @@ def _work_that_is_not_shipped(
     drill.wait_until(
         lambda: len(prompt.events_named("commit_ok")) == 2 * half, "payments", by=prompt
     )
-    return _OldServersWorkers(prompt, late, held=half)
+    return _OldPrimaryWorkers(prompt, late, held=half)
 
 
 def _do_it_again(drill: DrillContext) -> None:
-    """On the new primary: what the old one took with it is submitted under the same keys, and paid."""
+    """Submit the lost jobs to the new primary under the same keys, and run them."""
     half = max(2, drill.settings.jobs // 2)
     producer = Producer("producer", drill.url, drill.history)
     drill.stack.callback(producer.close)
@@ -138,7 +137,7 @@ def _do_it_again(drill: DrillContext) -> None:
 
 
 def _pay_once_more(drill: DrillContext, url: str, prompt: ObservedProcess) -> None:
-    """By the word of the server at `url`, which has been replaced."""
+    """Enqueue and run one more job on the server at `url`, which has been replaced."""
     paid = len(prompt.events_named("commit_ok"))
     producer = Producer("producer beside the old primary", url, drill.history)
     drill.stack.callback(producer.close)
@@ -146,9 +145,11 @@ def _pay_once_more(drill: DrillContext, url: str, prompt: ObservedProcess) -> No
     drill.wait_until(lambda: len(prompt.events_named("commit_ok")) > paid, "a payment", by=prompt)
 
 
-def _wake(drill: DrillContext, workers: _OldServersWorkers) -> None:
+def _wake(drill: DrillContext, workers: _OldPrimaryWorkers) -> None:
     resume_until_done(drill, workers.late, attempts=workers.held)
     old = [call for call in drill.external_store.calls if call.caller == str(workers.late.pid)]
-    drill.expect(not any(call.accepted for call in old), "the outside refuses late calls")
-    drill.expect(workers.prompt.is_alive, "the worker that was not late went over by itself")
+    drill.expect(not any(call.accepted for call in old), "the external store accepted a late call")
+    drill.expect(
+        workers.prompt.is_alive, "the prompt worker ended instead of connecting to the new primary"
+    )
     expect_epochs(drill, 2)

@@ -1,8 +1,8 @@
-"""Sessions of the workers are ended one after another, as an operator's script or a crash would.
+"""Server sessions of the workers are terminated, one after the other.
 
-Any of them may be hit: the one that claims, the one that sends heartbeats, the reconciler's, a handler's
-in the middle of its transaction. The first is hit with its COMMIT on the way, which therefore never
-happens: the worker cannot know that, and has to find out.
+Any session may be hit: claims, heartbeats, the reconciler, a handler inside its transaction. The
+first one is hit while its COMMIT is held in the network. That commit never happens, and the worker
+must find out. Every job must take effect once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def backend_killed(drill: DrillContext) -> None:
         drill.worker(url=proxy.url)
     drill.wait_until(lambda: on_its_way.wait(0) is not None, "a COMMIT")
     proxy.release(on_its_way)
-    _kill_one(drill, "worker")  # it claims many times a second, so that this one is missed
+    _kill_one(drill, "worker")  # it claims often, so the worker notices the loss
     for _ in range(_KILLS_PER_JOB * drill.settings.jobs - 1):
         _kill_one(drill, _ANY)
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
@@ -44,7 +44,7 @@ def backend_killed(drill: DrillContext) -> None:
 
 
 def _kill_one(drill: DrillContext, purpose: str) -> None:
-    """One of those that are there, once there is one."""
+    """Wait for a session of that purpose, and terminate one."""
     wanted = [f"^faultline ({purpose})"]
     drill.wait_for_row(_SESSIONS, wanted, "a session of a worker")
     sessions = drill.query(_SESSIONS, wanted)
@@ -55,7 +55,7 @@ def _kill_one(drill: DrillContext, purpose: str) -> None:
 
 
 def _kill_sender(drill: DrillContext, proxy: Proxy, message: Message) -> None:
-    """Called by the proxy's thread, which must not use the drill's own session."""
+    """Runs in the proxy's thread, which must not use the drill's own session."""
     pid = proxy.connection_of(connection=message.connection).backend_pid
     with connect(drill.url, application_name="faultline drill") as conn:
         conn.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])

@@ -1,9 +1,9 @@
-"""A handler blocks its worker's event loop: jobs beside it run elsewhere, and SIGTERM ends the worker.
+"""A handler blocks its worker's event loop: a forgotten time.sleep.
 
-A forgotten `time.sleep`, a slow library, a large computation: everything that shares the loop stands still.
-The worker logs where it is blocked and releases what it had claimed and not started, long before the leases
-run out. The control is a worker that does not watch its loop: it keeps these jobs for longer than it took
-the other worker to run them. Then both are told to stop, and end although their loops are blocked.
+Everything that shares the loop stands still. The worker must log where it is blocked, and release
+the jobs that it claimed and did not start long before their leases expire. The control is a worker
+that does not watch its loop: it keeps such jobs for longer than the other worker needs to run them.
+SIGTERM must end both workers although their loops are blocked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from faultline_drills.workload.plan import BLOCK_VARIABLE
 from faultline_drills.workload.tasks import pay
 
 _BLOCK_SECONDS = 600  # longer than the drill
-# No lease runs out: what comes back was released.
+# No lease expires, so every requeued job was released.
 _OPTIONS = ("--lease-seconds", "900", "--drain-seconds", "0.2")
 _WATCHING = ("--stall-seconds", "1")
 _NOT_WATCHING = ("--stall-seconds", "3600")
@@ -31,8 +31,8 @@ def blocked_event_loop(drill: DrillContext) -> None:
     began = time.monotonic()
     beside, blocked = _block(drill, jobs, 0, *_WATCHING)
     drill.wait_until(lambda: bool(blocked.events_named("loop_blocked")), "the report of the block")
-    [said] = blocked.events_named("loop_blocked")
-    drill.expect(": time.sleep(" in said["frame"], f"the block is reported at {said['frame']}")
+    [report] = blocked.events_named("loop_blocked")
+    drill.expect(": time.sleep(" in report["frame"], f"the block is reported at {report['frame']}")
     helper = drill.worker(*_OPTIONS, name="helper")
     drill.wait_until(lambda: _ended(drill, beside) == len(beside), "the end of the jobs beside it")
     drill.expect(not blocked.events_named("loop_resumed"), "the loop was not blocked all the time")
@@ -41,15 +41,17 @@ def blocked_event_loop(drill: DrillContext) -> None:
     drill.stop_workers([helper])
 
     held, control = _block(drill, jobs, 1 + jobs, *_NOT_WATCHING)
-    patient_until = time.monotonic() + 1.5 * seconds
+    waits_until = time.monotonic() + 1.5 * seconds
     helper = drill.started_worker(*_OPTIONS, name="second helper")
-    drill.wait_until(lambda: time.monotonic() > patient_until, "as long as the others took")
-    drill.expect(_ended(drill, held) == 0, "without the watch the jobs did not wait")
+    drill.wait_until(lambda: time.monotonic() > waits_until, "the time that the other worker took")
+    drill.expect(
+        _ended(drill, held) == 0, "a worker that does not watch its loop released its jobs"
+    )
 
     for worker in (blocked, control):
         worker.send(signal.SIGTERM)
         code = worker.wait(drill.settings.timeout_seconds)
-        drill.expect(code == 1, f"{worker.name} was told to stop and ended with {code}")
+        drill.expect(code == 1, f"{worker.name} got SIGTERM and ended with {code}")
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     again = drill.count("SELECT count(*) FROM faultline.jobs WHERE attempts > 1")
     drill.expect(again == 0, f"{again} jobs used up an attempt")
@@ -58,7 +60,7 @@ def blocked_event_loop(drill: DrillContext) -> None:
 def _block(
     drill: DrillContext, jobs: int, number: int, *options: str
 ) -> tuple[list[UUID], ObservedProcess]:
-    """Start a worker whose first job blocks it; the jobs that it has claimed beside that one."""
+    """Start a worker that its first job blocks; the other jobs that it has claimed."""
     drill.submit(pay, number=number, plan={"1": "block@start"})
     beside = [drill.submit(pay, number=number + each) for each in range(1, jobs)]
     environment = {BLOCK_VARIABLE: str(_BLOCK_SECONDS)}

@@ -1,8 +1,8 @@
-"""Operators cancel jobs at the very moment at which those commit.
+"""Operators cancel jobs at the moment at which they commit.
 
-One of the two is first, decided by the lock on the job's row. A commit that is on its way stands, and
-the operator is told that the job has succeeded. A job that is cancelled stays so, and the commit that
-comes after it is refused with everything in its transaction. There is never both, and never neither.
+The lock on the job's row decides which is first. A commit that has locked the row stands, and the
+operator gets the state succeeded. A cancelled job stays cancelled, and a later commit is refused
+with its whole transaction. Never both, never neither.
 """
 
 from __future__ import annotations
@@ -50,43 +50,49 @@ def cancel_against_commit(drill: DrillContext) -> None:
 
 
 def _at_the_very_moment(drill: DrillContext) -> None:
-    """One commit is held up until it is too late, and one cancellation is."""
+    """Hold one commit until its job is cancelled, and one cancel until the commit."""
     refused = drill.submit(pay_by_hand, number=0, parts=2)
     proxy = drill.stack.enter_context(proxy_to(drill.url))
     interception = proxy.on(Match(text="faultline.commit("), Action.HOLD)
-    # A transaction that idles for longer than its lease is ended: here it has to wait for us.
-    patience = ("--lease-seconds", str(20 * drill.settings.lease_seconds))
-    worker = drill.worker("--no-self-fencing", "--concurrency", "1", *patience, url=proxy.url)
-    drill.expect(interception.wait(drill.settings.timeout_seconds) is not None, "a commit came by")
+    # A long lease, because PostgreSQL ends a transaction that idles for longer than its lease.
+    long_lease = ("--lease-seconds", str(20 * drill.settings.lease_seconds))
+    worker = drill.worker("--no-self-fencing", "--concurrency", "1", *long_lease, url=proxy.url)
+    drill.expect(
+        interception.wait(drill.settings.timeout_seconds) is not None, "no commit was sent"
+    )
     answer = _cancel(drill, drill.conn, refused)
     drill.inject("late_commit", worker.name)
     proxy.release(interception)
-    drill.expect(answer is JobState.FAILED, f"a job in mid-air is cancelled, not {answer}")
+    drill.expect(answer is JobState.FAILED, f"the cancellation before the commit returned {answer}")
     drill.wait_until(lambda: bool(worker.events_named("worker_exit")), "the refusal")
 
     interception = proxy.on(Match(where=is_commit), Action.HOLD)
     stands = drill.submit(pay_by_hand, number=1, parts=2)
-    drill.expect(interception.wait(drill.settings.timeout_seconds) is not None, "a COMMIT came by")
+    drill.expect(
+        interception.wait(drill.settings.timeout_seconds) is not None, "no COMMIT was sent"
+    )
     with connect(drill.url) as conn, ThreadPoolExecutor(1) as pool:
         pid = conn.info.backend_pid
         answered = pool.submit(_cancel, drill, conn, stands)
         drill.wait_until(
-            lambda: answered.done() or bool(drill.query(_WAITS, [pid])), "a cancellation on its way"
+            lambda: answered.done() or bool(drill.query(_WAITS, [pid])), "a cancellation that waits"
         )
-        if answered.done():  # without a fence it may have been another commit that was held up
-            drill.expect(False, "a cancellation waits for the row")
+        if answered.done():  # without a fence another commit may be held
+            drill.expect(False, "the cancellation did not wait for the row")
         else:
             drill.inject("late_cancel", str(stands))
         proxy.release(interception)
         answer = answered.result(drill.settings.timeout_seconds)
-    drill.expect(answer is JobState.SUCCEEDED, f"a commit on its way stands, and is not {answer}")
+    drill.expect(
+        answer is JobState.SUCCEEDED, f"the cancellation after the commit returned {answer}"
+    )
     drill.stop_workers([worker])
 
 
 def _cancellation(
     drill: DrillContext, job: UUID, delay_seconds: float
 ) -> Callable[[Connection], None]:
-    """Cancel it this long after it was claimed."""
+    """Cancel the job so long after it was claimed."""
 
     def act(conn: Connection) -> None:
         deadline = time.monotonic() + drill.settings.timeout_seconds
@@ -98,19 +104,22 @@ def _cancellation(
         ((state,),) = conn.execute(
             "SELECT state FROM faultline.jobs WHERE id = %s", [job]
         ).fetchall()
-        drill.expect(state == answer, f"job {job} was said to have {answer}, and is {state}")
+        drill.expect(
+            state == answer,
+            f"job {job}: cancel returned {answer}, but it is {state}",
+        )
 
     return act
 
 
 def _cancel(drill: DrillContext, conn: Connection, job: UUID) -> JobState | None:
-    """What the operator is told; None for an error, which there must not be."""
+    """The state that the operator gets; None for an error, which must not occur."""
     operation = drill.history.invoke("operator", Verb.CANCEL, job=str(job))
     try:
         answer = run(conn, protocol.cancel(job, "changed my mind"))
     except (psycopg.Error, FaultlineError) as error:
         drill.history.end(operation, Phase.INFO)
-        drill.expect(False, f"a cancellation ended in {error!r}")
+        drill.expect(False, f"a cancellation raised {error!r}")
         return None
     drill.history.end(operation, Phase.OK, state=answer)
     drill.inject("cancel", str(job))

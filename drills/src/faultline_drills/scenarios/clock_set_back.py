@@ -1,9 +1,8 @@
-"""The database's clock goes back by a day while jobs wait, on one server and by a failover.
+"""The database's clock goes back by a day while jobs are queued.
 
-A job that is to run at once is due at the time of its enqueue, and a retry some seconds after the attempt.
-When the clock goes back by a day, both lie a day ahead. The leading reconciler notices it: while it leads,
-by its own steady clock; when it begins to lead, by the newest times on record, which are yet to come. It
-makes these jobs due again. A job that was asked for at a later time keeps that time.
+A job for now is due at the time of its enqueue, and a retry some seconds after the failed attempt;
+with the clock set back both are due in a day. The leading reconciler must notice the jump and make
+these jobs due again. A job that was scheduled for a later time keeps its time.
 """
 
 from __future__ import annotations
@@ -36,16 +35,17 @@ def _lacking() -> str | None:
     lacking=lacks_a_clock,
 )
 def clock_set_back_under_a_leader(drill: DrillContext) -> None:
-    """A worker leads when the clock of the one server goes back by a day.
+    """The database's clock goes back by a day while a worker's reconciler leads.
 
-    First, as the control, it stands still. Another worker runs what is enqueued by the new clock, and none
-    of the jobs from before, although they were to run at once.
+    The reconciler notices it by its own monotonic clock. First, as the control, its process is
+    stopped: another worker then runs newly enqueued jobs, and none of the older ones, although they
+    were due at once.
     """
     clock = MovableClock(drill.server.data_dir.parent)
     _restart(drill, clock)
     leader = drill.worker("--queues", "elsewhere", name="leader")
     drill.wait_until(
-        lambda: bool(leader.events_named("reconciler_leading")), "its leading", by=leader
+        lambda: bool(leader.events_named("reconciler_leading")), "its leadership", by=leader
     )
     scheduled = _enqueue(drill)
     leader.stop()
@@ -57,7 +57,7 @@ def clock_set_back_under_a_leader(drill: DrillContext) -> None:
     waiting = drill.count(_WAITING, [scheduled])
     drill.expect(
         waiting == drill.settings.jobs,
-        f"without a reconciler {waiting} of {drill.settings.jobs} jobs wait, and not all of them",
+        f"without a reconciler only {waiting} of {drill.settings.jobs} jobs stayed queued",
     )
     control.end()
     leader.resume()
@@ -70,7 +70,11 @@ def clock_set_back_under_a_leader(drill: DrillContext) -> None:
     lacking=_lacking,
 )
 def failover_to_a_clock_behind(drill: DrillContext) -> None:
-    """The primary is lost, and the standby that takes its place has a clock that is a day behind."""
+    """A failover promotes a standby whose clock is a day behind.
+
+    The reconciler that starts to lead notices timestamps in the future, and makes the jobs due
+    again.
+    """
     cluster = Cluster(drill)
     (standby,) = cluster.standbys
     behind = MovableClock(standby.server.data_dir.parent)
@@ -89,11 +93,11 @@ def _restart(drill: DrillContext, clock: MovableClock) -> None:
     drill.server.shut_down(mode="fast")
     drill.server.environment.update(clock.environment)
     drill.server.start()
-    drill.query("SELECT 1")  # a new session of the drill's own
+    drill.query("SELECT 1")  # opens a new session
 
 
 def _enqueue(drill: DrillContext) -> UUID:
-    """Jobs that no worker listens to yet, one of them with a retry ahead, and one for tomorrow."""
+    """Enqueue jobs without a worker: one awaits its retry, and one is for tomorrow."""
     drill.submit(pay, number=0)
     take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=600)
     for claim in run(drill.conn, take):
@@ -107,12 +111,12 @@ def _enqueue(drill: DrillContext) -> UUID:
 def _expect_work(drill: DrillContext, scheduled: UUID) -> None:
     worker = drill.worker(name="worker")
     drill.wait_until(
-        lambda: drill.query(_WAITING, [scheduled]) == [(0,)], "the end of all jobs that were due"
+        lambda: drill.query(_WAITING, [scheduled]) == [(0,)], "the end of all due jobs"
     )
     state = drill.query("SELECT state FROM faultline.jobs WHERE id = %s", [scheduled])
-    drill.expect(state == [("queued",)], "the job for tomorrow still waits")
+    drill.expect(state == [("queued",)], "the job for tomorrow is no longer queued")
     drill.query("SELECT faultline.cancel(%s)", [scheduled])
-    drill.expect(worker.is_alive, "the worker works")
+    drill.expect(worker.is_alive, "the worker ended")
     drill.measured["reschedules"] = sum(
         line.get("jobs", 0)
         for each in drill.workers

@@ -1,9 +1,9 @@
-"""The clock says exactly the moment at which the lease ends: who has the job?
+"""A commit and a reconciler meet at the exact microsecond of lease expiry.
 
-At that microsecond the lease is over: the holder is refused, and the reconciler may take the job.
-Were it over for one and not for the other, there would be a moment with two owners, or with none. No
-real clock can be read at a given moment, so the protocol is installed once more with a clock that
-stands where the drill sets it, and is otherwise word for word the same.
+At that microsecond the lease is over: the holder must be refused, and the reconciler may requeue
+the job. Otherwise there would be a moment with two owners, or with none. No real clock can be read
+at a given moment, so the protocol is installed again with a clock that the drill sets, and is
+otherwise the same text.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ def commit_at_lease_expiry(drill: DrillContext) -> None:
     try:
         _install_clock(drill)
         claim = _claimed(drill)
-        edge = drill.query(
+        expiry = drill.query(
             "SELECT lease_expires_at::text FROM faultline.jobs WHERE id = %s", [claim.job_id]
         )[0][0]
-        drill.inject("lease_end", str(edge))
-        _set_clock(drill, edge)
-        _meet_the_fence(drill, claim)
-        reaped = run(drill.conn, protocol.reconcile(max_jobs=10))
+        drill.inject("lease_end", str(expiry))
+        _set_clock(drill, expiry)
+        _expect_refusals(drill, claim)
+        requeued = run(drill.conn, protocol.reconcile(max_jobs=10))
         drill.expect(
-            len(reaped) == 1, "at the end of the lease a reconciler could not take the job"
+            len(requeued) == 1, "a reconciler did not requeue the job at its lease's expiry"
         )
     finally:
         _remove_clock(drill)
 
 
-def _meet_the_fence(drill: DrillContext, claim: Claim) -> None:
+def _expect_refusals(drill: DrillContext, claim: Claim) -> None:
     for what, statement in {
         "assert_fence": protocol.assert_fence(claim),
         "commit": protocol.commit(claim),
     }.items():
         try:
             run(drill.conn, statement)
-            drill.expect(False, f"at the end of the lease, {what} was not refused")
+            drill.expect(False, f"{what} was not refused at the lease's expiry")
         except StaleLease as stale:
             drill.expect(stale.reason == "lease_expired", f"{what} was refused as {stale.reason}")
             drill.injected["refusal"] += 1
     (verdict,) = run(drill.conn, protocol.commit_many([claim], [None]))
-    drill.expect(verdict.reason == "lease_expired", f"commit_many said {verdict.outcome}")
+    drill.expect(verdict.reason == "lease_expired", f"commit_many returned {verdict.outcome}")
 
 
 def _claimed(drill: DrillContext) -> Claim:

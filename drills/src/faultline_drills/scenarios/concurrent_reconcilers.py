@@ -1,8 +1,8 @@
-"""Six reconcilers take back expired leases at once, while clients claim and commit at the last moment.
+"""Six reconcilers requeue expired leases while clients commit late.
 
-Three of them are processes of which one leads, and the leader is killed; three do not ask who leads.
-The clients are bare ones, with leases so short that about half run out before the commit. Nobody
-takes back what is finished, whoever else is about to, and whoever is too late is refused.
+Three are processes, whose leader is killed; three are bare loops without leader election. About
+half of the clients' short leases expire before the commit. No reconciler may requeue a finished
+job, and every late commit must be refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def concurrent_reconcilers(drill: DrillContext) -> None:
         drill.submit(pay, number=number)
     for _ in range(RECONCILERS):
         drill.worker(command="reconciler")
-    _depose_the_leader(drill)
+    _kill_the_leader(drill)
     chances = [
         random.Random(drill.random.random())  # noqa: S311 - a drill must be repeatable
         for _ in range(CLIENTS)
@@ -45,7 +45,7 @@ def concurrent_reconcilers(drill: DrillContext) -> None:
     )
 
 
-def _depose_the_leader(drill: DrillContext) -> None:
+def _kill_the_leader(drill: DrillContext) -> None:
     def leaders() -> list[int]:
         return [
             number
@@ -61,12 +61,12 @@ def _depose_the_leader(drill: DrillContext) -> None:
 
 
 def _client(drill: DrillContext, name: str, chance: random.Random) -> Callable[[Connection], None]:
-    """Claims a job, waits, and commits, in time or not. The first time it is always too late."""
+    """Claim a job, wait, and commit, in time or not; the first commit is always late."""
 
     def work(conn: Connection) -> None:
         deadline = time.monotonic() + drill.settings.timeout_seconds
         wait_seconds = 1.5 * LEASE_SECONDS
-        while _goes_on(conn) and time.monotonic() < deadline:
+        while _has_unfinished_jobs(conn) and time.monotonic() < deadline:
             statement = protocol.claim(name, ["default"], batch_size=1, lease_seconds=LEASE_SECONDS)
             for claim in run(conn, statement):
                 time.sleep(wait_seconds)
@@ -97,20 +97,20 @@ def _commit(drill: DrillContext, conn: Connection, name: str, claim: Claim) -> N
 
 
 def _reconciler(drill: DrillContext, name: str) -> Callable[[Connection], None]:
-    def look(conn: Connection) -> None:
+    def reconcile(conn: Connection) -> None:
         deadline = time.monotonic() + drill.settings.timeout_seconds
-        while _goes_on(conn) and time.monotonic() < deadline:
-            for reaped in run(conn, protocol.reconcile(max_jobs=100)):
-                job, token = str(reaped.job_id), reaped.fencing_token
+        while _has_unfinished_jobs(conn) and time.monotonic() < deadline:
+            for requeued in run(conn, protocol.reconcile(max_jobs=100)):
+                job, token = str(requeued.job_id), requeued.fencing_token
                 drill.history.record(
-                    name, Verb.RECONCILE, job=job, token=token, lost_worker=reaped.worker
+                    name, Verb.RECONCILE, job=job, token=token, lost_worker=requeued.worker
                 )
             time.sleep(PAUSE_SECONDS)
 
-    return look
+    return reconcile
 
 
-def _goes_on(conn: Connection) -> bool:
+def _has_unfinished_jobs(conn: Connection) -> bool:
     return bool(
         conn.execute(
             "SELECT FROM faultline.jobs WHERE state IN ('queued', 'running') LIMIT 1"

@@ -1,8 +1,8 @@
-"""A thousand clients connect to every port and send half a request, while jobs run.
+"""A thousand clients connect to every port and never finish a request.
 
-A worker's metrics port, the API and the inspector are each held by clients that never finish what they
-send, in processes that may open 256 files. No job notices: each runs once and succeeds, although its
-handler needs a descriptor of its own. And each port still answers a client that does send its request.
+They hold connections to a worker's metrics port, the API and the inspector, in processes that may
+open 256 files. Every job must run once and succeed, although its handler needs a file descriptor,
+and each port must still answer a client that sends a whole request.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from faultline_drills.workload.tasks import pay
 
 _FILES = 256  # of each process
 _HALF_OPEN = 1_000
-_FILES_FOR_IT = 2_048  # of this process
-_ANSWER_SECONDS = 30.0  # several times what a port waits for a request
+_FILES_FOR_IT = 2_048  # of this process, which holds the flood
+_ANSWER_SECONDS = 30.0  # several times as long as a port waits for a request
 _PATHS = {"worker": "/metrics", "api": "/health", "inspector": "/api/about"}
-_STRUCK = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded' OR attempts <> 1"
+_DISTURBED = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded' OR attempts <> 1"
 
 
 def lacking() -> str | None:
     try:
         import resource
     except ImportError:
-        return "this system has no limit of open files to set"
+        return "needs a system with a limit of open files"
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _FILES_FOR_IT:
-        return f"a process may open {hard} files here; holding the flood takes {_FILES_FOR_IT}"
+        return f"needs {_FILES_FOR_IT} open files in one process; the limit is {hard}"
     return None
 
 
 @scenario(shows=("floods", "commits"), lacking=lacking)
 def connection_flood(drill: DrillContext) -> None:
     ports = {name: _free_port() for name in _PATHS}
-    with _open_files(_FILES):  # inherited
+    with _open_files(_FILES):  # which the processes inherit
         worker = drill.started_worker("--metrics-port", str(ports["worker"]))
         drill.worker("--port", str(ports["api"]), command="api")
         drill.worker("serve", "--port", str(ports["inspector"]), command="inspector")
@@ -48,27 +48,29 @@ def connection_flood(drill: DrillContext) -> None:
         drill.wait_until(lambda n=name, p=port: _answers(p, _PATHS[n]), f"{name} at its port")  # type: ignore[misc]
     with _open_files(_FILES_FOR_IT), ExitStack() as held:
         for name, port in ports.items():
-            lines = _flood(held, port, _HALF_OPEN // len(ports))
-            drill.inject("flood", name, connections=lines)
+            count = _flood(held, port, _HALF_OPEN // len(ports))
+            drill.inject("flood", name, connections=count)
         for number in range(drill.settings.jobs):
             drill.submit(pay, number=number, outside=True)
         ended = _in_time(lambda: drill.unfinished() == 0, drill.settings.timeout_seconds / 2)
-        drill.expect(ended, "jobs go on while every port is flooded")
+        drill.expect(ended, "jobs do not run while every port is flooded")
         for name, port in ports.items():
             answered = _answers_in_time(port, _PATHS[name])
-            drill.expect(answered, f"{name} answers while it is flooded")
+            drill.expect(answered, f"{name} does not answer while it is flooded")
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs", by=worker)
-    drill.expect(drill.count(_STRUCK) == 0, "no job is touched: one attempt each, all succeeded")
+    drill.expect(drill.count(_DISTURBED) == 0, "a job needed a second attempt, or did not succeed")
     for name, port in ports.items():
-        drill.expect(_answers_in_time(port, _PATHS[name]), f"{name} answers after the flood")
+        drill.expect(
+            _answers_in_time(port, _PATHS[name]), f"{name} does not answer after the flood"
+        )
 
 
 def _flood(held: ExitStack, port: int, count: int) -> int:
-    """How many connected; those that are closed at the other end stay open at this one."""
+    """Connect so many clients; their side stays open when the server closes."""
     for number in range(count):
         try:
-            line = held.enter_context(socket.create_connection(("127.0.0.1", port), 10.0))
-            line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" if number % 2 else b"G")
+            client = held.enter_context(socket.create_connection(("127.0.0.1", port), 10.0))
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" if number % 2 else b"G")
         except OSError:  # refused, or closed already
             continue
     return count
@@ -88,10 +90,10 @@ def _in_time(holds: Callable[[], bool], seconds: float) -> bool:
 
 
 def _answers(port: int, path: str) -> bool:
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
-    with contextlib.closing(line), contextlib.suppress(OSError, http.client.HTTPException):
-        line.request("GET", path)
-        return line.getresponse().status == 200
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
+    with contextlib.closing(client), contextlib.suppress(OSError, http.client.HTTPException):
+        client.request("GET", path)
+        return client.getresponse().status == 200
     return False
 
 
@@ -102,7 +104,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _open_files(limit: int) -> Iterator[None]:
-    """Let this process, and those that it starts, open so many files."""
+    """Set the limit of open files of this process and of those that it starts."""
     import resource
 
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,8 +1,7 @@
-"""Somebody takes every connection that the server has, and the workers lose theirs at the same time.
+"""Another client takes every connection of the server.
 
-A deployment that went wrong, or a pool without a limit. The workers find no way in (53300), wait, and
-try again, each at its own pace. Their leases run out meanwhile. When there is room again everything
-goes on, and nothing has happened twice.
+The workers lose their connections and get no new ones (53300), and their leases expire. They must
+retry with backoff, go on when connections are free again, and nothing may take effect twice.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 
 _CONNECTIONS = 40
-_HANGING = 6  # so many jobs that one worker has slots for them all
+_HANGING = 6  # jobs; one worker has slots for all of them
 _OURS = """
     SELECT count(*) FROM pg_stat_activity
-    WHERE backend_type = 'client backend' AND (application_name = 'hoard' OR pid = pg_backend_pid())
+    WHERE backend_type = 'client backend' AND (application_name = 'exhaustion' OR pid = pg_backend_pid())
 """
 
 
@@ -38,53 +37,55 @@ def connections_exhausted(drill: DrillContext) -> None:
             hanging.add(str(job_id))
     proxy = drill.stack.enter_context(proxy_to(drill.url))
     workers = [drill.started_worker(url=proxy.url) for _ in range(drill.settings.workers)]
-    # One that was begun only afterwards would keep its lease, and hang for ever.
+    # A job that starts after the outage would keep its lease, and hang for ever.
     drill.wait_until(
-        lambda: hanging <= _jobs_of(workers, "execution_started"), "jobs that are under way"
+        lambda: hanging <= _jobs_of(workers, "execution_started"), "the start of the hanging jobs"
     )
-    with ExitStack() as hoard:
-        proxy.refuse_connections()  # or some worker would be back before the last place is taken
-        drill.wait_until(
-            lambda: _has_all(drill, proxy, hoard), "a server without a place for anybody"
-        )
+    with ExitStack() as sessions:
+        proxy.refuse_connections()  # so that no worker takes the last slot
+        drill.wait_until(lambda: _has_all(drill, proxy, sessions), "a server without a free slot")
         proxy.clear_faults()
         drill.inject("exhaustion", "postgres", max_connections=_CONNECTIONS)
         drill.wait_until(
-            lambda: all(_was_turned_away(worker) for worker in workers), "workers without a way in"
+            lambda: all(_was_refused(worker) for worker in workers),
+            "a refused connection of each worker",
         )
         drill.wait_until(
             lambda: hanging <= _jobs_of(workers, "lease_lost", "worker_exit"),
-            "the end of their leases",
+            "the loss of their leases",
         )
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
 
 
 def _jobs_of(workers: list[ObservedProcess], *events: str) -> set[str]:
-    """The jobs of which one of them has said so."""
+    """The jobs for which one of the workers logged one of these events."""
     return {
-        said["job_id"]
+        found["job_id"]
         for worker in workers
         for event in events
-        for said in worker.events_named(event)
+        for found in worker.events_named(event)
     }
 
 
-def _was_turned_away(worker: ObservedProcess) -> bool:
+def _was_refused(worker: ObservedProcess) -> bool:
     return bool(worker.events_named("database_unavailable"))
 
 
-def _has_all(drill: DrillContext, proxy: Proxy, hoard: ExitStack) -> bool:
-    """Whether every place is ours. That no session of a worker's is left would not be enough: the place of
-    one that is just leaving is free a moment later, for whoever comes first."""
+def _has_all(drill: DrillContext, proxy: Proxy, sessions: ExitStack) -> bool:
+    """Whether the drill holds every connection slot.
+
+    It is not enough that no worker's session is left: a closing session frees its slot a moment
+    later, for whichever client connects first.
+    """
     proxy.reset_all()
-    _take_all(drill, hoard)
+    _take_all(drill, sessions)
     return drill.count(_OURS) == _CONNECTIONS
 
 
-def _take_all(drill: DrillContext, hoard: ExitStack) -> None:
-    """Until there is none left; whoever else tries is turned away."""
+def _take_all(drill: DrillContext, sessions: ExitStack) -> None:
+    """Open sessions until the server refuses one."""
     for _ in range(_CONNECTIONS):
         try:
-            hoard.enter_context(psycopg.connect(drill.url, application_name="hoard"))
+            sessions.enter_context(psycopg.connect(drill.url, application_name="exhaustion"))
         except psycopg.OperationalError:
             return

@@ -1,9 +1,8 @@
-"""A database is copied on its own server, and workers are pointed at both.
+"""A database is copied on its server, and workers connect to both.
 
-An operator makes a copy to look at (CREATE DATABASE … TEMPLATE), or restores a dump beside the original.
-The server, its timeline and its identity are the same, so that only the database's oid tells the two
-apart. Were the copy claimed from, the same job would get the same token twice, and the outside, which
-compares tokens, would accept both. The copy refuses every claim (FL008) until `faultline epoch bump`.
+A copy (CREATE DATABASE … TEMPLATE) has the same server, timeline and identity: only the database's
+oid differs. If jobs were claimed from both, the same token would be issued twice, and the external
+store would accept both. The copy must refuse every claim (FL008) until `faultline epoch bump`.
 """
 
 from __future__ import annotations
@@ -32,22 +31,24 @@ def copied_database(drill: DrillContext) -> None:
             refused = False
         except ServerChanged:
             mine, refused = [], True
-        drill.expect(refused, "the first claim in the copy is refused")
+        drill.expect(refused, "the first claim in the copy was not refused")
         theirs = _claim(drill.conn)
-        drill.expect(bool(theirs), "the original goes on")
-        drill.expect(not _tokens(mine) & _tokens(theirs), "no token is given out in both databases")
+        drill.expect(bool(theirs), "no job could be claimed in the original")
+        drill.expect(not _tokens(mine) & _tokens(theirs), "a token was issued in both databases")
         for claim in theirs:
             run(drill.conn, protocol.release(claim))
         run(copy, epochs.bump("a drill"))
         after = _claim(copy)
-        drill.expect(bool(after), "the copy goes on once an operator has said so")
-        drill.expect(not _tokens(after) & _tokens(theirs), "its tokens are not the original's")
+        drill.expect(bool(after), "no job could be claimed in the copy after the bump")
+        drill.expect(
+            not _tokens(after) & _tokens(theirs), "a token of the original was issued in the copy"
+        )
     drill.started_worker("--concurrency", "2")
-    drill.wait_until(lambda: drill.unfinished() == 0, "the original's jobs are done")
+    drill.wait_until(lambda: drill.unfinished() == 0, "the end of the original's jobs")
 
 
 def _copy(drill: DrillContext) -> str:
-    """The URL of a copy, which is gone with the drill. A database that is copied has no sessions."""
+    """Copy the database, which must have no session meanwhile; the URL of the copy."""
     name = str(conninfo.conninfo_to_dict(drill.url)["dbname"])
     copied = f"{name}_copy"
     maintenance = conninfo.make_conninfo(drill.url, dbname="postgres")

@@ -1,8 +1,8 @@
-"""Workers are killed around their COMMIT: before it is out, before its answer, and in between.
+"""Workers are killed right before, during and right after their COMMIT.
 
-A network in between stops at the very message. Killed before it, the job has not taken effect, and is
-run again. Killed after it, the job has taken effect although nobody was ever told so: whoever looks
-next finds it finished. In neither case is there a moment at which one half of it is true.
+The proxy stops at the COMMIT message. Killed before it, the job has not taken effect and must run
+again. Killed after it, the job has taken effect although its worker never learned it, and must not
+run again. There is never half of an effect.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from faultline_drills.proxy.matchers import is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay, pay_by_hand
 
-# Lost with its sender; carried out, and the answer lost; read by nobody knows whom; arriving late.
-SPOTS = (Action.DROP, Action.DROP_REPLY, Action.FORWARD, Action.HOLD)
+# Lost; executed, and the reply lost; forwarded, perhaps not read; delivered late.
+ACTIONS = (Action.DROP, Action.DROP_REPLY, Action.FORWARD, Action.HOLD)
 
 
 @scenario(shows=("kills", "lost_answers", "takeovers", "commits"))
@@ -28,25 +28,23 @@ def crash_mid_commit(drill: DrillContext) -> None:
     rounds = max(2, round(jobs * drill.settings.fault_rate))
     proxy = drill.stack.enter_context(proxy_to(drill.url))
     for number in range(min(rounds, jobs)):
-        _strike(drill, proxy, SPOTS[number % len(SPOTS)])
+        _kill_at_commit(drill, proxy, ACTIONS[number % len(ACTIONS)])
 
 
-def _strike(drill: DrillContext, proxy: Proxy, spot: Action) -> None:
+def _kill_at_commit(drill: DrillContext, proxy: Proxy, action: Action) -> None:
     """Start a worker, and kill it at its first COMMIT."""
-    hired: Future[ObservedProcess] = Future()
+    started: Future[ObservedProcess] = Future()
 
     def kill(message: Message) -> None:
-        worker = hired.result(drill.settings.timeout_seconds)
-        drill.inject("kill", worker.name, at=str(spot))
+        worker = started.result(drill.settings.timeout_seconds)
+        drill.inject("kill", worker.name, at=str(action))
         worker.kill()
 
-    interception = proxy.on(
-        Match(where=is_commit), spot, kill
-    )  # before there is anybody who could commit
+    interception = proxy.on(Match(where=is_commit), action, kill)  # before the first worker starts
     worker = drill.worker("--concurrency", "1", url=proxy.url)
-    hired.set_result(worker)
-    sprung = interception.wait(drill.settings.timeout_seconds)
-    drill.expect(sprung is not None, f"a COMMIT came by to {spot}")
+    started.set_result(worker)
+    message = interception.wait(drill.settings.timeout_seconds)
+    drill.expect(message is not None, f"no COMMIT was sent, for {action}")
     proxy.remove(interception)
-    if sprung and spot is Action.DROP_REPLY:  # the server had answered, and nobody heard it
+    if message and action is Action.DROP_REPLY:  # the server replied to a dead worker
         drill.inject("lost_answer", worker.name)

@@ -1,4 +1,4 @@
-"""The clock of the database jumps by an hour while jobs run, and it alone decides about leases."""
+"""The database's clock jumps by an hour, and decides about leases."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay, pay_by_hand
 
 _HOUR_SECONDS = 3600
-_LONG_LEASE_SECONDS = "30"  # nothing but the clock ends it while the story lasts
-_NO_CRASH = {"fsync": "off"}  # in these stories; starting anew is quicker
+_LONG_LEASE_SECONDS = "30"  # longer than the drill: only the clock ends it
+_NO_CRASH = {"fsync": "off"}  # no crash here, and a restart is faster
 _FREEZE = {"1": "stop@start"}
 _RUNNING = "SELECT count(*) FROM faultline.jobs WHERE state = 'running'"
-_ALL_GIVEN_BACK = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
+_ALL_REQUEUED = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
 
 
 @scenario(
@@ -27,11 +27,11 @@ _ALL_GIVEN_BACK = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
     lacking=lacking,
 )
 def database_clock_ahead(drill: DrillContext) -> None:
-    """The database's clock jumps an hour ahead: every lease there is has run out, all at once.
+    """The database's clock jumps an hour ahead, so every lease expires at once.
 
-    All of the running jobs are given to others while their worker is alive, well and unaware, with its
-    work done but for the commit. That wastes work. It does not corrupt anything, because the token that
-    this worker holds is no longer the newest, and it is refused.
+    All running jobs are requeued while their worker is alive and has done its work, except for the
+    commit. The work is wasted, but the worker's token is no longer the newest, so its commits must
+    be refused.
     """
     clock = _movable_clock(drill)
     jobs = drill.settings.jobs
@@ -44,7 +44,7 @@ def database_clock_ahead(drill: DrillContext) -> None:
     unaware = drill.worker(*options, name="unaware", url=proxy.url)
     drill.wait_until(
         lambda: all(each.is_done for each in interceptions),
-        "all jobs half done",
+        "a held commit of every job",
     )
     clock.move(_HOUR_SECONDS)
     drill.inject("clock_jump", "postgres", seconds=_HOUR_SECONDS)
@@ -53,7 +53,7 @@ def database_clock_ahead(drill: DrillContext) -> None:
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     proxy.clear_faults()
     drill.wait_until(
-        lambda: len(unaware.events_named("worker_exit")) >= jobs, "the refusal of the late"
+        lambda: len(unaware.events_named("worker_exit")) >= jobs, "the refusal of the late commits"
     )
 
 
@@ -64,11 +64,11 @@ def database_clock_ahead(drill: DrillContext) -> None:
     lacking=lacking,
 )
 def database_clock_behind(drill: DrillContext) -> None:
-    """The database's clock is set back by an hour: the lease of a worker that froze seems good for that long.
+    """The clock is set back by an hour, so a stopped worker's leases seem valid.
 
-    By that clock nobody may have its jobs before an hour has passed. But a reconciler has a steady clock
-    of its own: a lease that was not renewed for longer than it lasts is over, whatever the database's
-    clock says. What it gives back is due at once. The worker that froze comes back, and is refused.
+    A reconciler has a monotonic clock: a lease that was not renewed for its whole length has
+    expired, whatever the database's clock says. Its jobs must be requeued and due at once. When the
+    stopped worker resumes, it must be refused.
     """
     clock = _movable_clock(drill)
     for number in range(drill.settings.jobs):
@@ -84,16 +84,18 @@ def database_clock_behind(drill: DrillContext) -> None:
     lacking=lacking,
 )
 def database_clock_behind_frozen_leader(drill: DrillContext) -> None:
-    """The database's clock is set back by an hour while the worker whose reconciler leads is frozen.
+    """The clock is set back by an hour while the leading reconciler is stopped.
 
-    PostgreSQL ends the session of a leader that says nothing, but by a timer that goes by the clock that
-    was set back: for an hour nobody else can have the lock. Those that wait for it see by their own clocks
-    that the leader shows no life, and one of them leads in its place until it does.
+    PostgreSQL would end the silent leader's session by a timer that follows the wall clock, so for
+    an hour no other reconciler gets the lock. The followers must notice by their monotonic clocks
+    that the leader is silent, and one of them must act as leader until it is back.
     """
     clock = _movable_clock(drill)
     late = drill.worker(*_late_options(drill), name="late")
-    drill.wait_until(lambda: bool(late.events_named("reconciler_leading")), "its leading", by=late)
-    with drill.conn.transaction():  # all at once, or it would freeze with the first of them
+    drill.wait_until(
+        lambda: bool(late.events_named("reconciler_leading")), "its leadership", by=late
+    )
+    with drill.conn.transaction():  # else the worker would stop with the first job alone
         for number in range(drill.settings.jobs):
             drill.submit(pay, number=number, plan=_FREEZE)
     _set_back(drill, clock, late)
@@ -107,9 +109,9 @@ def _late_options(drill: DrillContext) -> tuple[str, ...]:
 
 
 def _set_back(drill: DrillContext, clock: MovableClock, late: ObservedProcess) -> None:
-    """Set the clock back when the worker has frozen, see all its jobs given to others, and wake it."""
+    """Set the clock back while the worker is stopped; resume it after the takeover."""
     jobs = drill.settings.jobs
-    # What still waited would not be due for an hour.
+    # A job that is still queued then would not be due for an hour.
     drill.wait_until(lambda: drill.count(_RUNNING) == jobs, "a claim of all jobs", by=late)
     drill.wait_until(lambda: late.is_stopped, "the stall", by=late)
     drill.inject("stop", late.name)
@@ -117,16 +119,16 @@ def _set_back(drill: DrillContext, clock: MovableClock, late: ObservedProcess) -
     drill.inject("clock_jump", "postgres", seconds=-_HOUR_SECONDS)
     for number in range(drill.settings.workers):
         drill.worker(name=f"steady-{number + 1}")
-    drill.wait_for_row(_ALL_GIVEN_BACK, [jobs], "the end of the leases by a steady clock")
+    drill.wait_for_row(_ALL_REQUEUED, [jobs], "the end of the leases by a monotonic clock")
     drill.wait_until(lambda: drill.unfinished() == 0, "the takeover")
     resume_until_done(drill, late, attempts=jobs)
 
 
 def _movable_clock(drill: DrillContext) -> MovableClock:
-    """Start the server anew, with a clock that can be moved."""
-    clock = MovableClock(drill.server.data_dir.parent)  # where the server's account may look
+    """Restart the server with a movable clock."""
+    clock = MovableClock(drill.server.data_dir.parent)  # readable for the server's account
     drill.server.shut_down(mode="fast")
     drill.server.environment.update(clock.environment)
     drill.server.start()
-    drill.query("SELECT 1")  # a new session of the drill's own, in place of the one that was ended
+    drill.query("SELECT 1")  # opens a new session
     return clock

@@ -1,10 +1,9 @@
-"""A COMMIT is under way in the network for longer than its lease lasts, and arrives in the end.
+"""A COMMIT is delayed in the network for longer than its lease.
 
-The worker has sent it and hears nothing. Meanwhile its transaction holds the job's row, so nobody can
-take the job over however late it gets; but a row cannot stay locked for ever by somebody who may be
-dead. The transaction carries its own limit on idling, so the server ends it, and only then may another
-worker have the job. The COMMIT arrives at a session that is no more. Which of the two it will be is
-decided in one place, and never both.
+The worker has sent it and gets no reply. Its transaction locks the job's row, so no other worker
+can claim the job. PostgreSQL ends the transaction by the idle limit that it carries; only then may
+another worker claim the job, and the late COMMIT reaches a session that has ended. Exactly one of
+the two may take effect.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def delayed_commit_message(drill: DrillContext) -> None:
     proxy = drill.stack.enter_context(proxy_to(drill.url))
 
     def cut_off(message: Message) -> None:
-        proxy.blackhole()  # nor does the late worker hear that the server has lost patience
+        proxy.blackhole()  # so that the worker does not notice that its session ended
 
     first = proxy.on(Match(where=is_commit), Action.HOLD, cut_off)
     interceptions = [
@@ -43,4 +42,7 @@ def delayed_commit_message(drill: DrillContext) -> None:
     for interception in interceptions:
         proxy.remove(interception)
     proxy.clear_faults()
-    drill.wait_until(lambda: len(late.events_named("worker_exit")) >= jobs, "the late worker's end")
+    drill.wait_until(
+        lambda: len(late.events_named("worker_exit")) >= jobs,
+        "the end of its attempts",
+    )

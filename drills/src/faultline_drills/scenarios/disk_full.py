@@ -1,8 +1,8 @@
 """The disk that holds the tables is full, and later has room again.
 
-Somebody else's files have taken the last byte. Nothing can be committed any more, a failure cannot be
-recorded and a lease not be taken back, because each of those writes a row (53100). Every one of them
-has to fail whole, and wait. Then room is made, and everything goes on where it was.
+Nothing can be committed, no failure recorded and no lease reconciled, because each of these writes
+a row (53100). Each must fail completely, and be repeated. When there is room again, every job must
+succeed once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _lacking() -> str | None:
     if os.geteuid() != 0:
         return "needs root, to mount a small disk"
     if shutil.which("mount") is None:
-        return "needs the program mount"
-    with tempfile.TemporaryDirectory() as folder:  # in a container even root may not
+        return "needs the program mount: apt-get install mount"
+    with tempfile.TemporaryDirectory() as folder:  # a container may forbid it even to root
         tried = subprocess.run(
             ["mount", "-t", "tmpfs", "faultline-drill", folder],  # noqa: S607 - wherever it is
             capture_output=True,
@@ -42,49 +42,49 @@ def _lacking() -> str | None:
         )
         if tried.returncode == 0:
             _run("umount", "--lazy", folder)
-    return None if tried.returncode == 0 else "needs the right to mount a small disk"
+    return None if tried.returncode == 0 else "needs permission to mount a small disk"
 
 
 @scenario(
     shows=("disk_fulls", "outages", "commits"),
-    server_settings={"fsync": "off"},  # no crash in this story, and moving tables is quicker
+    server_settings={"fsync": "off"},  # no crash here, and moving tables is faster
     lacking=_lacking,
 )
 def disk_full(drill: DrillContext) -> None:
     disk = _mount(drill)
     _move_tables(drill, disk)
     workers = [drill.started_worker() for _ in range(drill.settings.workers)]
-    ballast = disk / "ballast"
+    filler = disk / "filler"
     try:
-        with connect(drill.url, application_name="a gate") as gate, gate.transaction():
-            # Nobody pays before the disk is full: a table that has a page has room on it for more.
-            gate.execute("LOCK TABLE drill.effects IN SHARE MODE")
-            _set_to_work(drill, workers)
-            _fill(ballast)
+        with connect(drill.url, application_name="blocker") as blocker, blocker.transaction():
+            # Block all payments until the disk is full: a table with a page has room for more rows.
+            blocker.execute("LOCK TABLE drill.effects IN SHARE MODE")
+            _start_jobs(drill, workers)
+            _fill(filler)
         drill.inject("disk_full", str(disk), megabytes=_DISK_MEGABYTES)
-        _see_nothing_done(drill, workers)
+        _expect_no_commit(drill, workers)
     finally:
-        ballast.unlink(missing_ok=True)
+        filler.unlink(missing_ok=True)
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     drill.stop_workers(drill.workers)
     _move_tables_back(drill)
 
 
-def _set_to_work(drill: DrillContext, workers: list[ObservedProcess]) -> None:
+def _start_jobs(drill: DrillContext, workers: list[ObservedProcess]) -> None:
     jobs = set()
     for number in range(drill.settings.jobs):
         task = pay if number % 2 else pay_by_hand
         jobs.add(str(drill.submit(task, number=number, work_seconds=drill.settings.lease_seconds)))
-    drill.wait_until(lambda: jobs <= _begun(workers), "all jobs under way")
+    drill.wait_until(lambda: jobs <= _started_jobs(workers), "all jobs under way")
 
 
-def _begun(workers: list[ObservedProcess]) -> set[str]:
+def _started_jobs(workers: list[ObservedProcess]) -> set[str]:
     return {
-        said["job_id"] for worker in workers for said in worker.events_named("execution_started")
+        found["job_id"] for worker in workers for found in worker.events_named("execution_started")
     }
 
 
-def _see_nothing_done(drill: DrillContext, workers: list[ObservedProcess]) -> None:
+def _expect_no_commit(drill: DrillContext, workers: list[ObservedProcess]) -> None:
     drill.wait_until(
         lambda: any(worker.events_named("database_unavailable") for worker in workers),
         "a refused write",
@@ -92,11 +92,11 @@ def _see_nothing_done(drill: DrillContext, workers: list[ObservedProcess]) -> No
     drill.wait_for_row(
         "SELECT FROM faultline.jobs WHERE state = 'running' AND lease_expires_at < now()",
         [],
-        "a lease that nobody can take back",
+        "an expired lease",
     )
     entered = drill.count("SELECT count(*) FROM faultline.ledger")
     written = drill.count("SELECT count(DISTINCT job_id) FROM drill.effects")
-    drill.expect(entered == written == 0, "something was committed on a disk that is full")
+    drill.expect(entered == written == 0, "a commit succeeded on a full disk")
 
 
 def _mount(drill: DrillContext) -> Path:
@@ -104,7 +104,7 @@ def _mount(drill: DrillContext) -> Path:
     disk.mkdir()
     options = f"size={_DISK_MEGABYTES}m,mode=0700"
     _run("mount", "-t", "tmpfs", "-o", options, "faultline-drill", str(disk))
-    # Lazily: should the drill end early, the server still has files open there.
+    # Lazily, since the server has files open there if the drill ends early.
     drill.stack.callback(_run, "umount", "--lazy", str(disk))
     space = disk / "tables"
     space.mkdir(mode=0o700)
@@ -117,21 +117,21 @@ def _run(program: str, *arguments: str) -> None:
 
 
 def _move_tables(drill: DrillContext, disk: Path) -> None:
-    """All of them: those that are empty will need their first page when the disk is full."""
+    """Move all tables to the small disk; an empty one needs its first page there too."""
     drill.conn.execute(f"CREATE TABLESPACE small_disk LOCATION '{disk}/tables'".encode())
     drill.conn.execute("ALTER TABLE ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
     drill.conn.execute("ALTER INDEX ALL IN TABLESPACE pg_default SET TABLESPACE small_disk")
 
 
 def _move_tables_back(drill: DrillContext) -> None:
-    """So that the disk can be taken away before the server is."""
+    """So that the disk can be unmounted before the server stops."""
     drill.conn.execute("ALTER TABLE ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
     drill.conn.execute("ALTER INDEX ALL IN TABLESPACE small_disk SET TABLESPACE pg_default")
     drill.conn.execute("DROP TABLESPACE small_disk")
 
 
-def _fill(ballast: Path) -> None:
-    """To the last block."""
-    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+def _fill(filler: Path) -> None:
+    """Write to the file until the disk has no block left."""
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         for _ in range(_DISK_MEGABYTES * 2**20 // _BLOCK_BYTES + 1):
             file.write(bytes(_BLOCK_BYTES))

@@ -1,8 +1,8 @@
-"""Fifty producers submit the same thing at the same moment, under one idempotency key.
+"""Fifty producers submit the same job at once under one idempotency key.
 
-They press the button twice, their proxies send the request again, their cron jobs overlap. One of
-them makes the job and the others are told of it; none gets an error. Whoever sends something else
-under a key that is taken is told so, and changes nothing.
+Users click twice, proxies repeat requests, cron jobs overlap. One submission must create the job
+and the others must get its id, none an error. A different payload under the same key must be
+refused, and change nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from faultline_drills.recording.history import Phase, Verb
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 
-CROWD = 50
+PRODUCERS = 50
 Answer = Enqueued | FaultlineError | psycopg.Error
 
 
@@ -38,29 +38,39 @@ def duplicate_submission(drill: DrillContext) -> None:
 
 
 def _same_for_all(drill: DrillContext, key: str, number: int) -> None:
-    """All send the same; then one comes with something else."""
+    """All submit the same payload; then one submits a different one."""
     answers = run_concurrently(
-        drill, [_submission(drill, key, number, who) for who in range(CROWD)]
+        drill, [_submission(drill, key, number, who) for who in range(PRODUCERS)]
     )
     _note_answers(drill, key, answers)
     made = [answer for answer in answers if isinstance(answer, Enqueued)]
-    drill.expect(len(made) == CROWD, f"{key}: {len(made)} of {CROWD} were accepted")
-    drill.expect(sum(not each.existing for each in made) == 1, f"{key}: one of them made the job")
-    drill.expect(len({each.job_id for each in made}) == 1, f"{key}: all are told of one job")
-    late = run_concurrently(drill, [_submission(drill, key, number + 1000, CROWD)])
+    drill.expect(len(made) == PRODUCERS, f"{key}: {len(made)} of {PRODUCERS} were accepted")
+    created = sum(not each.existing for each in made)
+    drill.expect(
+        created == 1,
+        f"{key}: {created} submissions created a job",
+    )
+    drill.expect(
+        len({each.job_id for each in made}) == 1, f"{key}: the producers got different job ids"
+    )
+    late = run_concurrently(drill, [_submission(drill, key, number + 1000, PRODUCERS)])
     _note_answers(drill, key, late)
-    drill.expect(isinstance(late[0], IdempotencyConflict), f"{key}: other work is refused")
+    drill.expect(
+        isinstance(late[0], IdempotencyConflict), f"{key}: a different payload was not refused"
+    )
 
 
 def _two_kinds_at_once(drill: DrillContext, key: str) -> None:
-    """Half of them send one thing and half another: the first decides which half is right."""
-    acts = [_submission(drill, key, who % 2, who) for who in range(CROWD)]
+    """Two payloads under one key at once: the first decides which one is accepted."""
+    acts = [_submission(drill, key, who % 2, who) for who in range(PRODUCERS)]
     answers = run_concurrently(drill, acts)
     _note_answers(drill, key, answers)
     accepted = {who % 2 for who, answer in enumerate(answers) if isinstance(answer, Enqueued)}
     refused = {who % 2 for who, each in enumerate(answers) if isinstance(each, IdempotencyConflict)}
-    drill.expect(len(accepted) == 1, f"{key}: work {accepted} was accepted")
-    drill.expect(not accepted & refused, f"{key}: work {accepted & refused} was both")
+    drill.expect(len(accepted) == 1, f"{key}: payloads {accepted} were accepted")
+    drill.expect(
+        not accepted & refused, f"{key}: payload {accepted & refused} was both accepted and refused"
+    )
 
 
 def _submission(

@@ -1,11 +1,11 @@
-"""The primary freezes, so that nothing is answered and nothing is reset, and a standby is promoted.
+"""The primary freezes, so that no query is answered, and a standby is promoted.
 
-Every process of the server is stopped. Its kernel still accepts connections and acknowledges what
-arrives, so neither keep-alives nor `tcp_user_timeout` notice anything. Workers and a producer wait for
-answers that will not come. They cut those sessions after a limit of their own, find the new primary, and
-go on: nothing is restarted, and no job is charged an attempt. Two handlers wait in statements of their own,
-one of them in a child process: their worker ends the sessions with a server that it has left. One more worker
-has that limit switched off. It is the control: it waits for as long as the old primary stays frozen.
+Every process of the server is stopped, but its kernel still acknowledges packets, so neither
+keepalives nor `tcp_user_timeout` notice it. Workers and a producer must end these sessions after a
+limit of their own, find the new primary, and go on: nothing is restarted, and no attempt is
+charged. Two handlers wait in statements of their own, one of them in a child process; their worker
+must end these sessions too. The control is a worker without that limit: it waits for as long as the
+old primary stays frozen.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from faultline_drills.workload.tasks import (
     pay_in_long_statement_apart,
 )
 
-# The shortest limit there is; and a lease that does not run out, which would be charged.
+# The shortest limit, and a lease that does not expire, which would charge an attempt.
 _LIMITED = ("--answer-seconds", "2", "--lease-seconds", "30")
-_FOR_EVER = ("--answer-seconds", "300", "--lease-seconds", "4", "--queues", "elsewhere")
+_WITHOUT_LIMIT = ("--answer-seconds", "300", "--lease-seconds", "4", "--queues", "elsewhere")
 _CHARGED = "SELECT count(*) FROM faultline.attempts_log WHERE outcome <> 'released'"
 _UNDER_WAY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = %s"
 
@@ -57,43 +57,43 @@ def frozen_primary(drill: DrillContext) -> None:
     drill.stack.callback(producer.end)
     folder = Path(drill.stack.enter_context(TemporaryDirectory()))
     control = drill.started_worker(
-        *_FOR_EVER, "--health-file", str(folder / "control"), name="without a limit"
+        *_WITHOUT_LIMIT, "--health-file", str(folder / "control"), name="without a limit"
     )
     load = BackgroundLoad(drill, producer=producer, options=_LIMITED)
     load.wait_for_commits(drill.settings.jobs, "on the first primary")
     drill.submit(pay_in_long_statement, number=-1)
     drill.submit(pay_in_long_statement_apart, number=-2)
     drill.wait_until(
-        lambda: drill.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "statements under way"
+        lambda: drill.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "two running statements"
     )
     cluster.freeze_primary()
     cluster.promote(standby)
     promoted_at = time.monotonic()
-    drill.use_url(drill.url)  # its own session was with the old primary
+    drill.use_url(drill.url)  # drops the session to the old primary
     load.wait_for_commits(1, "on the second")
     drill.measured["ms_until_jobs_flow"] = round(1000 * (time.monotonic() - promoted_at))
     load.wait_for_commits(drill.settings.jobs, "on the second")
     drill.expect(
         not control.events_named("database_unavailable")
         and not control.events_named("database_back"),
-        "the worker without a limit still waits for the frozen server",
+        "the worker without a limit does not wait for the frozen server",
     )
     drill.wait_until(
         lambda: "no answer to a heartbeat" in _health(folder / "control"),
-        "a health check that fails for want of heartbeats",
+        "a health check that fails for lack of heartbeats",
         by=control,
     )
     control.end()
     load.end()
-    drill.expect(drill.count(_CHARGED) == 0, "no job was charged an attempt")
+    drill.expect(drill.count(_CHARGED) == 0, "an attempt was charged")
     drill.expect(
         all(isinstance(error, FaultlineError) for error in producer.refused),
-        "the producer saw errors of Faultline's own alone",
+        "the producer got an error that is not Faultline's",
     )
     expect_epochs(drill, 2)
 
 
 def _health(path: Path) -> str:
-    """What `faultline health worker` says."""
+    """The reason that `faultline health worker` gives."""
     report = file.read(path)
     return "" if report is None else is_well(report, steady_now(), Limits()).why

@@ -1,9 +1,9 @@
-"""Handlers end the transaction of their job themselves: by COMMIT, by ROLLBACK, or around a savepoint.
+"""Handlers end their job's transaction: COMMIT, ROLLBACK, savepoints.
 
-A handler that commits its write half-way and then fails leaves an effect behind, and its job runs again. One
-that rolls back and goes on to the entry succeeds without its effect. PostgreSQL has to refuse both, for a
-client with nothing but SQL, and for handlers of a worker that send such statements past the library and
-swallow every error that they get.
+A handler that commits its write early and then fails leaves an effect behind, and its job runs
+again. One that rolls back and then enters the ledger succeeds without its effect. PostgreSQL must
+refuse both, for clients that use SQL alone, and for handlers that send such statements past the
+library and ignore every error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LONG = 600.0
 _WRITE = "write"
 _Step = LiteralString | Statement[Any]
 
-# What a worker's handlers send at their first attempt.
-_BENT = (
+# Sent by handlers of a worker in their first attempt.
+_SENT_BY_HANDLERS = (
     "COMMIT",
     "COMMIT AND CHAIN",
     "ROLLBACK",
@@ -40,11 +40,11 @@ _BENT = (
 @scenario(shows=("ended_transactions", "refusals", "retries", "commits"), breaks_naive=True)
 def handler_ends_its_transaction(drill: DrillContext) -> None:
     claim = _claimed(drill)
-    for name in _stories(claim):
-        _tell(drill, name, claim)
+    for name in _sequences(claim):
+        _try_sequence(drill, name, claim)
         claim = _claimed(drill)
     run(drill.conn, protocol.release(claim))
-    for number, statement in enumerate(_BENT):
+    for number, statement in enumerate(_SENT_BY_HANDLERS):
         drill.inject("ended_transaction", statement.partition(";")[0].casefold().replace(" ", "_"))
         drill.submit(end_transaction, number=number, statement=statement)
     drill.started_worker()
@@ -58,8 +58,8 @@ def _claimed(drill: DrillContext) -> Claim:
     return claim
 
 
-def _stories(claim: Claim) -> dict[str, tuple[_Step, ...]]:
-    """What a client sends for a job that it holds: one of the statements has to be refused."""
+def _sequences(claim: Claim) -> dict[str, tuple[_Step, ...]]:
+    """By name, a client's statements for a job it holds; one must be refused."""
     opening = transactions.open_transaction(claim, completes=True)
     step = transactions.open_transaction(claim, completes=False)
     closing = transactions.close_transaction(claim)
@@ -67,8 +67,8 @@ def _stories(claim: Claim) -> dict[str, tuple[_Step, ...]]:
     batch = protocol.commit_many([claim], [None])
     serial: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ"
     return {
-        "a commit half-way": ("BEGIN", opening, _WRITE, "COMMIT"),
-        "a step's commit half-way": ("BEGIN", step, _WRITE, "COMMIT"),
+        "an early commit": ("BEGIN", opening, _WRITE, "COMMIT"),
+        "an early commit of a step": ("BEGIN", step, _WRITE, "COMMIT"),
         "an entry after a rollback": ("BEGIN", opening, "ROLLBACK", "BEGIN", closing, "COMMIT"),
         "a step closed after a rollback": ("BEGIN", step, "ROLLBACK", "BEGIN", closing, "COMMIT"),
         "an entry that was rolled back": (
@@ -80,7 +80,7 @@ def _stories(claim: Claim) -> dict[str, tuple[_Step, ...]]:
         "an entry in a savepoint": (
             *("BEGIN", _WRITE, "SAVEPOINT s", entry, "ROLLBACK TO s", "COMMIT"),
         ),
-        "an entry in a savepoint of one snapshot": (serial, "SAVEPOINT s", entry),
+        "an entry in a savepoint under REPEATABLE READ": (serial, "SAVEPOINT s", entry),
         "a batch in a savepoint": (
             *("BEGIN", _WRITE, "SAVEPOINT s", batch, "ROLLBACK TO s", "COMMIT"),
         ),
@@ -91,14 +91,14 @@ def _stories(claim: Claim) -> dict[str, tuple[_Step, ...]]:
     }
 
 
-def _tell(drill: DrillContext, name: str, claim: Claim) -> None:
+def _try_sequence(drill: DrillContext, name: str, claim: Claim) -> None:
     drill.inject("ended_transaction", name.replace(" ", "_"))
     with connect(drill.url, application_name="faultline drill") as conn:
-        refused = _is_refused(conn, claim, _stories(claim)[name])
+        refused = _is_refused(conn, claim, _sequences(claim)[name])
     drill.expect(refused, f"{name} was not refused")
     drill.injected["refusal"] += refused
-    with contextlib.suppress(StaleLease):  # the control has committed it
-        run(drill.conn, protocol.fail(claim, error=f"bent its transaction: {name}"))
+    with contextlib.suppress(StaleLease):  # the control has committed the job
+        run(drill.conn, protocol.fail(claim, error=f"ended its transaction: {name}"))
 
 
 def _is_refused(conn: Connection, claim: Claim, steps: Sequence[_Step]) -> bool:
@@ -119,5 +119,5 @@ def _is_refused(conn: Connection, claim: Claim, steps: Sequence[_Step]) -> bool:
                 return True
             if not isinstance(known, FaultlineError):
                 raise
-            return False  # refused, and not for what it did to its transaction
+            return False  # refused for another reason
     return False

@@ -1,9 +1,10 @@
-"""A client with nothing but SQL tries to pass stated limits with values that look harmless.
+"""A client with SQL access alone tries to evade limits with odd values.
 
-PostgreSQL compares intervals as if every month had 30 days, and adds them by the calendar, so that
-`120000 mons -3599995 days` is five days to a comparison and 144 years to a lease. The client asks for
-leases, renewals and purges with such intervals. It commits under a `faultline.batch` that it has set by
-hand, to leave no trace of its name. And an account that may not enqueue makes a key that may.
+PostgreSQL compares intervals as if every month had 30 days, but adds them by the calendar: `120000
+mons -3599995 days` compares as five days and adds as 144 years. The client asks for leases,
+renewals and purges with such intervals, commits under a `faultline.batch` that it set itself, to
+hide its name, and an account without the right to enqueue creates a key with it. Each must be
+refused, or stay within the limits.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from faultline_drills.workload.tasks import pay
 
 _WORKER = "clerk"
 _ODD: tuple[LiteralString, ...] = (
-    "-12 mons 360 days 1 hour",  # an hour to a comparison
-    "120000 mons -3599995 days",  # five days
+    "-12 mons 360 days 1 hour",  # compares as an hour
+    "120000 mons -3599995 days",  # compares as five days
 )
 _WITHIN_LIMITS = (
     "SELECT lease_expires_at > clock_timestamp() - interval '1 minute'"
@@ -48,14 +49,14 @@ def limit_evasion(drill: DrillContext) -> None:
     )
     for span in _ODD:
         _ask(drill, "a renewal", renewal, span)
-    _commit_in_disguise(drill, claim)
+    _commit_as_batch(drill, claim)
     for span in _ODD:
         _purge(drill, span)
-    _make_a_key(drill)
+    _create_key(drill)
 
 
 def _ask(drill: DrillContext, what: str, call: LiteralString, span: str) -> None:
-    """Refused, or granted within the limits; whichever it was is undone."""
+    """Expect a refusal, or a value within the limits; the transaction is rolled back."""
     drill.inject("odd_value", what.replace(" ", "_"), span=span)
     try:
         with drill.conn.transaction(force_rollback=True):
@@ -64,11 +65,11 @@ def _ask(drill: DrillContext, what: str, call: LiteralString, span: str) -> None
     except psycopg.Error as error:
         _count(drill, error.sqlstate == "FL005", f"{what} of {span}: {error}")
         return
-    drill.expect(granted == [(True,)], f"{what} of {span} passed the limit of 7 days")
+    drill.expect(granted == [(True,)], f"{what} of {span} exceeded the limit of 7 days")
 
 
-def _commit_in_disguise(drill: DrillContext, claim: Claim) -> None:
-    """An entry of a batch is signed by the function that makes it, which this one is not."""
+def _commit_as_batch(drill: DrillContext, claim: Claim) -> None:
+    """Expect the worker's name on the entry: only commit_many may sign as a batch."""
     drill.inject("odd_value", "batch")
     job = str(claim.job_id)
     attempt = drill.history.invoke(_WORKER, Verb.ATTEMPT, job=job, token=claim.fencing_token)
@@ -81,11 +82,11 @@ def _commit_in_disguise(drill: DrillContext, claim: Claim) -> None:
         run(drill.conn, protocol.commit(claim))
     drill.history.end(attempt, Phase.OK)
     ((signed,),) = drill.query("SELECT worker FROM faultline.ledger")
-    drill.expect(signed == _WORKER, f"an entry is signed by {signed}, not by {_WORKER}")
+    drill.expect(signed == _WORKER, f"the ledger entry names {signed}, not {_WORKER}")
 
 
 def _purge(drill: DrillContext, span: str) -> None:
-    """What ended a moment ago is kept for an hour at least, and so is its entry."""
+    """Expect that jobs and ledger entries of a moment ago are kept."""
     calls: tuple[tuple[LiteralString, LiteralString, int], ...] = (
         ("jobs", "SELECT succeeded + failed FROM faultline.purge_jobs(%s, %s)", 2),
         ("entries of the ledger", "SELECT entries FROM faultline.purge_ledger(%s)", 1),
@@ -94,17 +95,17 @@ def _purge(drill: DrillContext, span: str) -> None:
         drill.inject("odd_value", f"purge_of_{what.split()[0]}", span=span)
         try:
             with drill.conn.transaction(force_rollback=True):
-                if spans == 1:  # an entry stays for as long as its job
+                if spans == 1:  # an entry is kept as long as its job
                     drill.conn.execute("DELETE FROM faultline.jobs")
                 removed = drill.conn.execute(call, [span] * spans).fetchall()
         except psycopg.Error as error:
             _count(drill, error.sqlstate == "FL005", f"a purge of {what}: {error}")
             continue
-        drill.expect(removed == [(0,)], f"{what} of a moment ago were purged by {span}")
+        drill.expect(removed == [(0,)], f"{what} of a moment ago were purged with {span}")
 
 
-def _make_a_key(drill: DrillContext) -> None:
-    """Act as an account that may make keys and not enqueue (needs a superuser)."""
+def _create_key(drill: DrillContext) -> None:
+    """Act as an account that may create keys but not enqueue (needs a superuser)."""
     ((is_superuser,),) = drill.query("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
     if not is_superuser:
         return
@@ -126,7 +127,7 @@ def _make_a_key(drill: DrillContext) -> None:
     except (psycopg.Error, FaultlineError) as error:
         _count(drill, "may not make a key with the scope enqueue" in str(error), f"a key: {error}")
     else:
-        drill.expect(False, "an account that may not enqueue made a key that may")
+        drill.expect(False, "an account without the right to enqueue created a key with it")
 
 
 def _count(drill: DrillContext, refused: bool, what: str) -> None:

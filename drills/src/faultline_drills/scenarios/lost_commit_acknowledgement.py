@@ -1,10 +1,10 @@
-"""COMMIT is carried out, its answer is lost, and the connection with it.
+"""A COMMIT is executed, but its reply is lost with the connection.
 
-The worker cannot know whether the payment was made. Sending it again could make it twice; reporting a
-failure could have it made again by somebody else. It looks for its own entry in the ledger: the entry
-is the commit, so finding it under the same token and lease is the answer that was lost. Nothing is
-done again, inside or outside. A batch of jobs without writes of their own is simply sent again, and is
-told what is already its own.
+The worker cannot know whether the payment was made. Repeating it could pay twice, and reporting a
+failure could make another worker pay again. It must look for its own ledger entry, under the same
+token and lease: if it exists, the commit has happened. Nothing may be done again, inside or outside
+of the database. A batch of jobs without writes is sent again, and its own entries count as
+committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from faultline_drills.proxy.matchers import is_batch_commit, is_commit
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import note, pay, pay_by_hand
 
-_LEASES = 20  # of the drill's own: an attempt that is late, and rightly refused, is another story
+_LEASES = 20  # of the drill; long, since a late attempt would rightly be refused
 
 
 @scenario(shows=("lost_acknowledgements", "unknown_commits", "commits"))
@@ -42,23 +42,23 @@ def lost_commit_acknowledgement(drill: DrillContext) -> None:
     for _ in range(drill.settings.workers):
         drill.worker("--lease-seconds", lease, url=proxy.url)
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
-    drill.wait_until(lambda: batch.wait(0) is not None, "the end of a batch")
-    # A job has ended in the database before its answer has reached the proxy, which then drops it.
+    drill.wait_until(lambda: batch.wait(0) is not None, "a batch")
+    # A job ends in the database before the proxy gets the reply, which it then drops.
     drill.wait_until(
         lambda: all(each.is_done for each in interceptions),
-        f"the loss of {jobs} answers",
+        f"the loss of {jobs} replies",
     )
     again = drill.count("SELECT count(*) FROM faultline.jobs WHERE fencing_token > 1")
-    drill.expect(again == 0, f"{again} jobs had taken effect, and were claimed again")
+    drill.expect(again == 0, f"{again} jobs were claimed again after they had taken effect")
     calls = Counter(call.job for call in drill.external_store.calls)
-    drill.expect(bool(calls), "the jobs called the outside")
+    drill.expect(bool(calls), "no job called the external store")
     drill.expect(
         max(calls.values(), default=0) <= 1,
-        f"{sum(count > 1 for count in calls.values())} jobs had taken effect, and called again",
+        f"{sum(count > 1 for count in calls.values())} jobs called the external store twice",
     )
 
 
 def _cut(drill: DrillContext, proxy: Proxy, message: Message) -> None:
-    """The server has answered; nobody hears it."""
+    """Reset the connection after the server has replied."""
     drill.inject("lost_acknowledgement", message.application or "handler")
     proxy.connection_of(connection=message.connection).reset()

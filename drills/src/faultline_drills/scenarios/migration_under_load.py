@@ -1,8 +1,8 @@
-"""Two migrators replace every function and trigger, again and again, while workers claim and commit.
+"""Two migrators replace all functions and triggers while workers commit.
 
-An upgrade needs no downtime. Migrators wait for each other, not for the workers, and a transaction
-sees the old fence or the new one and never none. No attempt fails because of it, and no lease runs
-out while somebody waits for a lock.
+An upgrade needs no downtime. Migrators must wait for each other but not for the workers, and every
+transaction must see the old fence or the new one, never none. No attempt may fail because of it,
+and no lease may expire while a session waits for a lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from faultline_drills.workload.tasks import note, pay, pay_by_hand
 ROUNDS = 3
 PRODUCERS = 2
 TASKS = (pay, pay_by_hand, note)
-# Of the drill's own: a migration makes nobody wait for nearly as long, and a busy machine may for one.
+# Times the drill's lease, so that on a busy machine no lease expires.
 LEASES = 5
 
 
@@ -40,9 +40,9 @@ def migration_under_load(drill: DrillContext) -> None:
         lambda: drill.count("SELECT count(*) FROM faultline.ledger") == submitted,
         "the end of all jobs",
     )
-    harmed = drill.query("SELECT outcome, error FROM faultline.attempts_log LIMIT 3")
-    drill.expect(not harmed, f"no attempt is lost to an upgrade, but: {harmed}")
-    drill.stop_workers(drill.workers)  # a session adds to the server's statistics when it ends
+    lost = drill.query("SELECT outcome, error FROM faultline.attempts_log LIMIT 3")
+    drill.expect(not lost, f"attempts were lost to an upgrade: {lost}")
+    drill.stop_workers(drill.workers)  # ended sessions have reported their statistics
     deadlocks = drill.count(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     )
@@ -50,8 +50,7 @@ def migration_under_load(drill: DrillContext) -> None:
 
 
 def _upgrade(drill: DrillContext) -> None:
-    """As if the installed functions were another version's: one migrator replaces them, the other
-    waits and finds nothing to do. Jobs come in and are run all the while."""
+    """Mark the functions as outdated: one of two migrators must replace them."""
     drill.conn.execute("COMMENT ON SCHEMA faultline IS 'functions of another version'")
 
     def replaces_functions(conn: Connection) -> bool:

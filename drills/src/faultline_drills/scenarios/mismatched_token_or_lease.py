@@ -1,9 +1,9 @@
-"""Clients present papers that do not belong together: the right lease with a wrong token, and the reverse.
+"""A client presents a token and a lease that do not belong together.
 
-A client with a bug, an operator with an old note, a primary that was lost before its last claim was
-shipped: each comes with a token or a lease that is not the job's. Token and lease are two guards of
-one property, so each is tried with the other one right. Nobody may write, end, renew or give back a
-job with such papers, and an operator's word on a job that is under way, or finished, changes nothing.
+A client with a bug, an operator with an old note, or a primary that was lost before its last claim
+was replicated: each has a token or a lease that is not the job's. Token and lease are two guards of
+one property, so each is tried with the other one right. No client may write, end, renew or release
+a job with them, and an operator's retry or cancel must not change a running or a finished job.
 """
 
 from __future__ import annotations
@@ -35,13 +35,11 @@ def mismatched_token_or_lease(drill: DrillContext) -> None:
         "a token to come": claim._replace(fencing_token=claim.fencing_token + 1),
         "another lease": claim._replace(lease=str(uuid4())),
     }
-    for what, papers in forged.items():
+    for what, credentials in forged.items():
         drill.inject("mismatched_credential", what.replace(" ", "_"))
-        _present(drill, papers, what)
-        _beat(drill, papers, what)
-        if not _is_running(
-            drill, claim
-        ):  # with papers like these, and there is nothing left to try
+        _expect_refused_writes(drill, credentials, what)
+        _expect_refused_heartbeat(drill, credentials, what)
+        if not _is_running(drill, claim):  # nothing is left to try
             drill.expect(False, f"the job was ended with {what}")
             return
     _leave_a_running_job_alone(drill, claim)
@@ -58,9 +56,9 @@ def _is_running(drill: DrillContext, claim: Claim) -> bool:
 
 
 def _claimed(drill: DrillContext) -> Claim:
-    """A job in its second attempt, so that an older token was really given out."""
+    """A job in its second attempt, so that an older token was really issued."""
     drill.submit(pay, number=1)
-    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=LONG)
+    take = protocol.claim("client", ["default"], batch_size=1, lease_seconds=LONG)
     (first,) = run(drill.conn, take)
     run(drill.conn, protocol.release(first))
     claims = run(drill.conn, take)
@@ -76,46 +74,46 @@ _DROP_ROWS = """
 """
 
 
-def _present(drill: DrillContext, papers: Claim, what: str) -> None:
-    for verb, statement in _writes(papers).items():
+def _expect_refused_writes(drill: DrillContext, credentials: Claim, what: str) -> None:
+    for verb, statement in _writes(credentials).items():
         _expect_refusal(drill, statement, f"{verb} with {what}")
-    # The batch that has no writes of its own beside it answers instead of raising.
-    _count(drill, _batch_is_stale(drill, papers), f"commit_many with {what}")
-    defer = protocol.defer_many([papers], retry_seconds=0, reason="late")
+    # commit_many answers per job instead of raising.
+    _count(drill, _batch_is_stale(drill, credentials), f"commit_many with {what}")
+    defer = protocol.defer_many([credentials], retry_seconds=0, reason="late")
     _count(drill, not run(drill.conn, defer), f"defer_many with {what}")
-    # Nor does it help to claim that the entry is part of a batch, or to make it look like one.
+    # An entry that poses as part of a batch is refused as well.
     entry = Statement(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)",
-        (papers.job_id, papers.fencing_token, papers.lease_id),
+        (credentials.job_id, credentials.fencing_token, credentials.lease_id),
         lambda rows: None,
     )
     for setting in ("", "on"):
         _expect_refusal(drill, entry, f"a ledger entry with {what}", batch=setting)
 
 
-def _batch_is_stale(drill: DrillContext, papers: Claim) -> bool:
+def _batch_is_stale(drill: DrillContext, credentials: Claim) -> bool:
     try:
-        (verdict,) = run(drill.conn, protocol.commit_many([papers], [None]))
+        (verdict,) = run(drill.conn, protocol.commit_many([credentials], [None]))
     except StaleLease:
         return True
     return verdict.outcome is CommitOutcome.STALE
 
 
-def _writes(papers: Claim) -> dict[str, Statement[Any]]:
+def _writes(credentials: Claim) -> dict[str, Statement[Any]]:
     return {
-        "commit": protocol.commit(papers),
-        "assert_fence": protocol.assert_fence(papers),
-        "fail": protocol.fail(papers, error="late"),
-        "release": protocol.release(papers),
-        "release_after_outage": protocol.release_after_outage(papers, error="late"),
+        "commit": protocol.commit(credentials),
+        "assert_fence": protocol.assert_fence(credentials),
+        "fail": protocol.fail(credentials, error="late"),
+        "release": protocol.release(credentials),
+        "release_after_outage": protocol.release_after_outage(credentials, error="late"),
     }
 
 
-def _beat(drill: DrillContext, papers: Claim, what: str) -> None:
-    before = _expiry(drill, papers)
-    beat = run(drill.conn, protocol.heartbeat("clerk", [papers], lease_seconds=LONG * 2))
-    is_lost = beat.renewals[papers.id] is Renewal.LOST
-    _count(drill, is_lost and _expiry(drill, papers) == before, f"a heartbeat with {what}")
+def _expect_refused_heartbeat(drill: DrillContext, credentials: Claim, what: str) -> None:
+    before = _expiry(drill, credentials)
+    heartbeat = run(drill.conn, protocol.heartbeat("client", [credentials], lease_seconds=LONG * 2))
+    is_lost = heartbeat.renewals[credentials.id] is Renewal.LOST
+    _count(drill, is_lost and _expiry(drill, credentials) == before, f"a heartbeat with {what}")
 
 
 def _expiry(drill: DrillContext, claim: Claim) -> object:
@@ -126,28 +124,28 @@ def _expiry(drill: DrillContext, claim: Claim) -> object:
 def _leave_a_running_job_alone(drill: DrillContext, claim: Claim) -> None:
     state = run(drill.conn, protocol.retry(claim.job_id))
     _count(drill, state is JobState.RUNNING, "a retry of a running job")
-    reaped = run(drill.conn, protocol.reconcile(max_jobs=10))
-    _count(drill, not reaped, "a reconciler, which took back a live lease")
+    requeued = run(drill.conn, protocol.reconcile(max_jobs=10))
+    _count(drill, not requeued, "a reconciliation of a valid lease")
     nothing = Statement(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id)"
         " SELECT %s, %s, %s WHERE false",
         (claim.job_id, claim.fencing_token, claim.lease_id),
         lambda rows: None,
     )
-    _expect_refusal(drill, nothing, "an entry that enters nothing")
+    _expect_refusal(drill, nothing, "a ledger insert without rows")
     _enter_two_of_which_one_is_dropped(drill, claim)
 
 
 def _enter_two_of_which_one_is_dropped(drill: DrillContext, claim: Claim) -> None:
-    """By a trigger of the user's: the other one must not stand for both."""
+    """A user's trigger drops one of two entries: the other must not count for both."""
     drill.submit(pay, number=2)
-    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=LONG)
+    take = protocol.claim("client", ["default"], batch_size=1, lease_seconds=LONG)
     (other,) = run(drill.conn, take)
     drill.conn.execute(_DROP_ROWS)
     both = Statement(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)"
         " VALUES (%s, %s, %s, NULL), (%s, %s, %s, '\"dropped\"')",
-        (*_papers(claim), *_papers(other)),
+        (*_credentials(claim), *_credentials(other)),
         lambda rows: None,
     )
     _expect_refusal(drill, both, "a statement that lost one of its entries")
@@ -155,13 +153,13 @@ def _enter_two_of_which_one_is_dropped(drill: DrillContext, claim: Claim) -> Non
     _commit(drill, other)
 
 
-def _papers(claim: Claim) -> tuple[object, ...]:
+def _credentials(claim: Claim) -> tuple[object, ...]:
     return (claim.job_id, claim.fencing_token, claim.lease_id)
 
 
 def _commit(drill: DrillContext, claim: Claim) -> None:
     job = str(claim.job_id)
-    attempt = drill.history.invoke("clerk", Verb.ATTEMPT, job=job, token=claim.fencing_token)
+    attempt = drill.history.invoke("client", Verb.ATTEMPT, job=job, token=claim.fencing_token)
     with drill.conn.transaction():
         _write(drill, claim)
         run(drill.conn, protocol.commit(claim))
@@ -180,7 +178,7 @@ def _leave_a_finished_job_alone(drill: DrillContext, claim: Claim) -> None:
         _expect_refusal(drill, statement, f"{verb} of a finished job")
     try:
         state = run(drill.conn, protocol.cancel(claim.job_id))
-    except IllegalTransition:  # the guard's word: the verb itself has not looked
+    except IllegalTransition:  # raised by the guard, since cancel itself did not check
         state = None
     _count(drill, state is JobState.SUCCEEDED, "a cancel of a finished job")
     try:
@@ -192,17 +190,17 @@ def _leave_a_finished_job_alone(drill: DrillContext, claim: Claim) -> None:
 
 
 def _arrive_too_late(drill: DrillContext) -> None:
-    """The papers are right, and the job has been given back to the queue: nobody runs it now."""
+    """Token and lease are right, but the lease has expired or the job was requeued."""
     claim = _claimed(drill)
     drill.conn.execute(
         "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
         " WHERE id = %s",
         [claim.job_id],
     )
-    _expect_refusal(drill, protocol.commit(claim), "a commit after the lease had run out")
+    _expect_refusal(drill, protocol.commit(claim), "a commit after the lease had expired")
     run(drill.conn, protocol.reconcile(max_jobs=10))
     for verb, statement in _writes(claim).items():
-        _expect_refusal(drill, statement, f"{verb} of a job that was given back")
+        _expect_refusal(drill, statement, f"{verb} of a job that was requeued")
 
 
 def _expect_refusal(

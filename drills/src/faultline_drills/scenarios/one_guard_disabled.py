@@ -1,8 +1,8 @@
-"""One of two guards is taken away, and the other one still refuses the second effect.
+"""One of two guards is disabled, and the other must refuse a second effect.
 
-At most one effect per job is kept by the trigger that compares token, lease and clock, and by the keys
-of the ledger. Here each is put out of action in turn, in a transaction that is rolled back, as a
-careless restore or an owner's ALTER TABLE might do it; the other must hold on its own.
+Two guards keep a job from taking effect twice: the trigger that compares token, lease and clock,
+and the ledger's keys. Each is disabled in turn, in a transaction that is rolled back, as a careless
+restore or ALTER TABLE might do; the other one must hold on its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def one_guard_disabled(drill: DrillContext) -> None:
             "ALTER TABLE faultline.ledger DISABLE TRIGGER USER",
             claim,
             token,
-            f"without its triggers the ledger took a second entry, under token {token}",
+            f"without its triggers the ledger accepted a second entry, under token {token}",
         )
     drill.inject("disabled_guard", "keys")
     _expect_refusal(
@@ -49,7 +49,7 @@ def one_guard_disabled(drill: DrillContext) -> None:
         " DROP CONSTRAINT IF EXISTS ledger_job_id_fencing_token_key",
         claim,
         claim.fencing_token,
-        "without its keys the ledger took a second entry",
+        "without its keys the ledger accepted a second entry",
     )
 
 

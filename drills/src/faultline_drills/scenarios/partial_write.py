@@ -1,8 +1,8 @@
-"""A worker dies between the two halves of a job's effect.
+"""A worker is killed between the two halves of a job's effect.
 
-The first row is written, the second is not, and the process is gone. All of it must be there in the
-end, once: the first half belongs to a transaction that never committed, whether the transaction is
-Faultline's or the handler's own.
+The first row is written and the second is not. The first half belongs to a transaction that never
+committed, whether it is Faultline's or the handler's own. In the end the whole effect must exist,
+once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from faultline_drills.workload.tasks import pay, pay_by_hand
 def partial_write(drill: DrillContext) -> None:
     for number in range(drill.settings.jobs):
         task = (pay, pay_by_hand)[number % 2]
-        is_struck = number < 2 or drill.random.random() < drill.settings.fault_rate / 2
-        plan = {"1": "kill@half"} if is_struck else None
+        is_killed = number < 2 or drill.random.random() < drill.settings.fault_rate / 2
+        plan = {"1": "kill@half"} if is_killed else None
         drill.submit(task, number=number, parts=2, plan=plan)
-    # One job at a time: each that is struck dies its own death.
-    crew = CrashingWorkers(drill, "--concurrency", "1", fault="kill", exit_code=-signal.SIGKILL)
-    crew.run_to_the_end()
+    # One job at a time, so that each kill strikes its own job alone.
+    workers = CrashingWorkers(drill, "--concurrency", "1", fault="kill", exit_code=-signal.SIGKILL)
+    workers.run_to_the_end()

@@ -1,4 +1,4 @@
-"""The network between a worker and the database fails, in one of the ways in which networks fail."""
+"""The network between a worker and the database fails, in three ways."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from faultline_drills.workload.tasks import pay, pay_by_hand
     breaks_naive=True,
 )
 def partition_blackhole(drill: DrillContext) -> None:
-    """Two workers are cut off: nothing they send arrives, nothing arrives at them, and nothing says so.
+    """Two workers are cut off: no packet passes, and no connection is closed.
 
-    A query on such a connection may wait for many minutes. One worker watches its own steady clock, and
-    ends its attempts before their leases run out, without asking anybody. The other has that switched
-    off, and was about to commit: when the network is back its late commits meet the fence.
+    A query on such a connection may hang for minutes. One worker watches its monotonic clock, and
+    must end its attempts before their leases expire. The other one has self-fencing off and was
+    about to commit: when the network is back, its late commits must be refused.
     """
     share = max(1, drill.settings.jobs // 2)
     proxy = drill.stack.enter_context(proxy_to(drill.url))
@@ -39,7 +39,7 @@ def partition_blackhole(drill: DrillContext) -> None:
     drill.wait_until(lambda: cut_off.wait(0) is not None, "a commit that is cut off", by=careless)
     drill.inject("partition", "careful, careless", how="blackhole")
     drill.worker("--queues", "careful,careless", name="steady-1")
-    # By its own clock, while it hears nothing: the hole is still there.
+    # By its own clock: the blackhole still exists.
     _wait_for_losses(drill, careful)
     drill.wait_until(lambda: drill.unfinished() == 0, "the takeover")
     proxy.clear_faults()
@@ -49,28 +49,27 @@ def partition_blackhole(drill: DrillContext) -> None:
 
 @scenario(shows=("partitions", "leases_lost", "takeovers", "unknown_commits", "commits"))
 def partition_asymmetric(drill: DrillContext) -> None:
-    """What a worker sends arrives, and no answer comes back: its COMMIT has happened and it never hears so.
+    """A worker's messages arrive, but no reply comes back, not even to a COMMIT.
 
-    Its other attempts are at work, or wait for answers to their first statements, until its own clock
-    ends them. Then the connections break. It has to find out which of its commits took effect, and must
-    not repeat one.
+    Its other attempts run, or wait for replies, until its own clock ends them; then the connections
+    break. The worker must find out which of its commits took effect, and must not repeat one.
     """
     jobs = max(2, drill.settings.jobs)
     proxy = drill.stack.enter_context(proxy_to(drill.url))
-    deaf = proxy.on(
+    cut = proxy.on(
         Match(where=is_commit),
         Action.FORWARD,
         lambda message: proxy.blackhole(direction=Direction.TO_CLIENT),
     )
     drill.submit(pay, number=0, work_seconds=0.3 * drill.settings.lease_seconds)
     for number in range(1, jobs):
-        # Every other one is still at work then, whatever the machine does to the pace of the rest.
+        # Every second job is still running then, on a machine of any speed.
         plan = {"1": "hang@start"} if number % 2 else None
         work_seconds = 0.6 * drill.settings.lease_seconds
         drill.submit(pay, number=number, work_seconds=work_seconds, plan=plan)
-    worker = drill.worker("--concurrency", str(jobs), name="deaf", url=proxy.url)
-    drill.wait_until(lambda: deaf.wait(0) is not None, "a COMMIT")
-    drill.inject("partition", worker.name, how="answers lost")
+    worker = drill.worker("--concurrency", str(jobs), name="cut-off", url=proxy.url)
+    drill.wait_until(lambda: cut.wait(0) is not None, "a COMMIT")
+    drill.inject("partition", worker.name, how="replies lost")
     drill.worker(name="steady-1")
     _wait_for_losses(drill, worker)
     drill.wait_until(lambda: drill.unfinished() == 0, "the takeover")
@@ -82,21 +81,20 @@ def partition_asymmetric(drill: DrillContext) -> None:
 
 @scenario(shows=("partitions", "leases_lost", "takeovers", "commits"))
 def partition_half_open(drill: DrillContext) -> None:
-    """The server has seen the end of a worker's connections; the worker believes every one alive.
+    """The server has closed a worker's connections; the worker does not know it.
 
-    So it is after a firewall has forgotten a connection, or a host was cut off and the other side gave
-    up first. The server has freed everything that the worker's sessions held, its death is noticed at
-    once, and its jobs go elsewhere. The worker sends heartbeats to nobody, until its own clock tells it
-    to stop.
+    This happens after a firewall has dropped a connection's state. The server releases everything
+    that the sessions held, so the loss of the worker is noticed at once and its jobs are requeued.
+    The worker's heartbeats get no reply, and its own clock must end its attempts.
     """
     jobs = drill.settings.jobs
     proxy = drill.stack.enter_context(proxy_to(drill.url))
     for number in range(jobs):
         drill.submit(pay, number=number, plan={"1": "hang@start"})
     worker = drill.worker("--concurrency", str(jobs), name="half-open", url=proxy.url)
-    # A heartbeat that connects only after the cut would keep every lease.
+    # A heartbeat session that is opened after the cut would renew every lease.
     drill.wait_until(
-        lambda: len({said["job_id"] for said in worker.events_named("lease_renewed")}) == jobs,
+        lambda: len({event["job_id"] for event in worker.events_named("lease_renewed")}) == jobs,
         "renewals",
     )
     _cut_server_side(proxy)
@@ -105,7 +103,7 @@ def partition_half_open(drill: DrillContext) -> None:
     _wait_for_losses(drill, worker)
     drill.wait_until(lambda: drill.unfinished() == 0, "the takeover")
     for connection in proxy.connections:
-        connection.cut_client()  # at last the worker's own side hears of it
+        connection.cut_client()  # now the worker's side is closed too
     _wait_for_exits(drill, worker, jobs)
     _works_again(drill, worker)
 
@@ -122,7 +120,7 @@ def _wait_for_claims(drill: DrillContext, count: int, worker: ObservedProcess) -
 
 
 def _wait_for_losses(drill: DrillContext, worker: ObservedProcess) -> None:
-    """Of every lease that it holds and has not sent a COMMIT for."""
+    """Wait until self-fencing has ended an attempt."""
     drill.wait_until(
         lambda: bool(worker.events_named("lease_lost", cause="deadline")), "self-fencing"
     )
@@ -131,12 +129,12 @@ def _wait_for_losses(drill: DrillContext, worker: ObservedProcess) -> None:
 def _wait_for_exits(drill: DrillContext, worker: ObservedProcess, count: int) -> None:
     drill.wait_until(
         lambda: len(worker.events_named("worker_exit")) >= count,
-        f"the end of what {worker.name} held",
+        f"the end of all attempts of {worker.name}",
     )
 
 
 def _works_again(drill: DrillContext, worker: ObservedProcess) -> None:
-    """Healed, it is as good as before: it alone is left to do one more job."""
+    """Stop all other workers; the healed one must run one more job."""
     drill.stop_workers([each for each in drill.workers if each is not worker])
     job = drill.submit(pay, number=drill.settings.jobs)
     drill.wait_for_state(job, "succeeded")

@@ -1,9 +1,8 @@
 """A job ends the process that runs it, at every attempt.
 
-The attempt is counted when the job is claimed, not when it ends, so such a job runs out of attempts
-although nobody is ever left to report one. After two dead workers it is a suspect, and runs in a
-process of its own, where it can do no more harm. The jobs that were there when the workers died are
-finished by others, and none of them is buried with it.
+The attempt is counted at the claim, so such a job uses up its attempts although no worker survives
+to report one. After two lost workers the job must run in a child process, where it harms no other
+job. The jobs that ran beside it must be finished by other workers, and none of them may fail.
 """
 
 from __future__ import annotations
@@ -20,18 +19,20 @@ from faultline_drills.workload.tasks import note, pay, pay_apart, poison, poison
 
 @scenario(shows=("segfaults", "takeovers", "dead_jobs", "commits"))
 def poison_segfault(drill: DrillContext) -> None:
-    """A job crashes in native code, and takes its worker with it, at every attempt.
+    """A job crashes in native code at every attempt, and its worker with it.
 
-    Python cannot catch it: the process is gone in the middle of everything else it was doing.
+    Python cannot catch it: the process ends during everything else it was doing. The job must fail
+    for good, and all other jobs must succeed.
     """
     _poison(drill, "segfault", exit_code=-signal.SIGSEGV)
 
 
 @scenario(shows=("exits", "takeovers", "dead_jobs", "commits"))
 def poison_exit(drill: DrillContext) -> None:
-    """A job leaves by the back door, at every attempt: `os._exit`, without cleaning up.
+    """A job calls os._exit at every attempt.
 
-    No exception, no signal, an ordinary end of the process: only the claim has counted the attempt.
+    There is no exception and no signal: only the claim has counted the attempt. The job must fail
+    for good, and all other jobs must succeed.
     """
     _poison(drill, "exit", exit_code=17)
 
@@ -42,69 +43,68 @@ def _lacking_memory_limits() -> str | None:
 
 @scenario(shows=("ooms", "takeovers", "dead_jobs", "commits"), lacking=_lacking_memory_limits)
 def poison_oom(drill: DrillContext) -> None:
-    """A job asks for ever more memory until its worker is killed for it, at every attempt.
+    """A job allocates memory until its worker is killed, at every attempt.
 
-    The limit is one of the drill's own, so that the machine stays out of it; the end is the same
-    SIGKILL that a kernel short of memory sends.
+    The drill sets a memory limit, to protect the machine; the end is the same SIGKILL that the OOM
+    killer sends. The job must fail for good, and all other jobs must succeed.
     """
     _poison(drill, "oom", exit_code=-signal.SIGKILL)
 
 
 @scenario(shows=("endless_loops", "retries", "dead_jobs", "commits"))
 def poison_infinite_loop(drill: DrillContext) -> None:
-    """A job never ends, and does not listen: an endless loop, at every attempt.
+    """A job runs an endless loop at every attempt.
 
-    No thread can be made to leave it. In a process of its own it is killed when its time is up, the
-    worker lives on, and so do the other jobs.
+    No thread can be made to leave it. In a child process it must be killed at its timeout; the
+    worker must live on, and all other jobs must succeed.
     """
-    # The handler's time is to run out, and not its lease.
+    # The handler's timeout must end it, not its lease.
     worker = drill.worker("--lease-seconds", "600")
-    first = drill.submit(
-        pay_apart, number=0
-    )  # its process is there, and idle, when the loop begins
+    first = drill.submit(pay_apart, number=0)  # its child process is idle when the loop starts
     drill.wait_for_state(first, "succeeded")
     loop = drill.submit(poison_apart, number=1, how="spin")
-    others = _bystanders(drill)
+    others = _other_jobs(drill)
     drill.wait_for_state(loop, "failed")
     for _ in worker.events_named("endless_loop"):
         drill.inject("endless_loop", str(loop))
-    _expect_buried(drill, loop, "attempts_spent")
+    _expect_failed(drill, loop, "attempts_spent")
     for job in others:
         drill.wait_for_state(job, "succeeded", "failed")
-    _expect_alive(drill, others)
-    drill.expect(worker.is_alive, "the worker lives on")
+    _expect_success(drill, others)
+    drill.expect(worker.is_alive, "the worker ended")
 
 
 def _poison(drill: DrillContext, how: str, *, exit_code: int) -> None:
     killer = drill.submit(poison, number=0, how=how)
-    others = _bystanders(drill)
-    crew = CrashingWorkers(drill, "--concurrency", "3", fault=how, exit_code=exit_code)
-    crew.run_to_the_end()
-    _expect_buried(drill, killer, "poison")
-    _expect_alive(drill, others)
+    others = _other_jobs(drill)
+    workers = CrashingWorkers(drill, "--concurrency", "3", fault=how, exit_code=exit_code)
+    workers.run_to_the_end()
+    _expect_failed(drill, killer, "poison")
+    _expect_success(drill, others)
 
 
-def _bystanders(drill: DrillContext) -> list[UUID]:
+def _other_jobs(drill: DrillContext) -> list[UUID]:
     """Other jobs of the same workers, with writes of their own and without."""
     tasks = (pay, note)
     return [drill.submit(tasks[number % 2], number=number) for number in range(drill.settings.jobs)]
 
 
-def _expect_buried(drill: DrillContext, job: UUID, reason: str) -> None:
+def _expect_failed(drill: DrillContext, job: UUID, reason: str) -> None:
     (found,) = drill.query(
         "SELECT state, failed_reason, attempts, max_attempts FROM faultline.jobs WHERE id = %s",
         [job],
     )
     limit = found[3]
     drill.expect(
-        found == ("failed", reason, limit, limit), f"{job} is buried as {reason}, not {found}"
+        found == ("failed", reason, limit, limit),
+        f"job {job} should have failed as {reason}, and is {found}",
     )
 
 
-def _expect_alive(drill: DrillContext, others: list[UUID]) -> None:
-    unhappy = drill.query(
+def _expect_success(drill: DrillContext, others: list[UUID]) -> None:
+    unsuccessful = drill.query(
         "SELECT id, state, failed_reason FROM faultline.jobs"
         " WHERE id = ANY (%s) AND state <> 'succeeded'",
         [others],
     )
-    drill.expect(not unhappy, f"the other jobs succeed, not {unhappy}")
+    drill.expect(not unsuccessful, f"other jobs did not succeed: {unsuccessful}")

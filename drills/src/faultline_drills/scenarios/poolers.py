@@ -1,4 +1,4 @@
-"""Workers reach the database through PgBouncer, which loses, pauses and shares what they believe to own."""
+"""Workers reach the database through PgBouncer, which fails in three ways."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ SHOWS = (
     "stale_rejections",
     "commits",
 )
-# More clients than this are at work in either story: in transaction mode they share these.
+# Fewer than the clients in transaction mode, which share them; enough for all in session mode.
 _POOL = {TRANSACTION: "6", SESSION: "60"}
 
 
 @scenario(shows=SHOWS, breaks_naive=True, lacking=lacking)
 def transaction_pooler(drill: DrillContext) -> None:
-    """Workers share a few connections of a PgBouncer in transaction mode, and trouble comes from there.
+    """Workers behind PgBouncer in transaction mode, which fails in three ways.
 
-    A session is somebody else's after each COMMIT: there is no LISTEN, no lock that would show that a
-    worker is alive, and nothing set on a session is safe there. The workers say so, poll, and wait for
-    leases to run out. One stops in the middle of its jobs and comes back late; then the server ends the
-    shared connections, the pooler is paused for longer than a lease, and killed with everything in flight.
+    A session belongs to another client after each COMMIT: LISTEN, session locks and session
+    settings do not work. The workers must log what they lose, poll, and wait for leases to expire.
+    One worker stalls and resumes late; then the server terminates the shared connections, PgBouncer
+    is paused for longer than a lease, and killed. Nothing may take effect twice.
     """
-    _play(drill, TRANSACTION)
+    _run(drill, TRANSACTION)
 
 
-@scenario(shows=SHOWS, lacking=lacking)  # the control has been found out by the same story, above
+@scenario(shows=SHOWS, lacking=lacking)  # transaction_pooler shows that the control breaks
 def session_pooler(drill: DrillContext) -> None:
-    """Workers go through a PgBouncer in session mode, which they cannot tell from one in transaction mode.
+    """Workers behind PgBouncer in session mode, which fails in three ways.
 
-    Each of them has a connection to itself there, and they take no more for granted than if they had not.
-    The trouble is the same.
+    Each worker has a server connection to itself, but cannot tell this mode from transaction mode,
+    and must rely on no more. The faults are the same, and nothing may take effect twice.
     """
-    _play(drill, SESSION)
+    _run(drill, SESSION)
 
 
-def _play(drill: DrillContext, mode: str) -> None:
+def _run(drill: DrillContext, mode: str) -> None:
     settings = {"default_pool_size": _POOL[mode]}
     pooler = drill.stack.enter_context(pooler_to(drill.url, mode=mode, settings=settings))
     url = pooler.url(drill.url)
@@ -76,7 +76,7 @@ def _play(drill: DrillContext, mode: str) -> None:
     _submit_more(drill)
     if mode == TRANSACTION:
         _pause(drill, pooler, is_fenced)
-    else:  # PAUSE would wait for sessions to end, and those of workers do not
+    else:  # PAUSE would wait for the workers' sessions to end
         _freeze(drill, pooler, is_fenced)
     _wait_for_all(drill)
     _submit_more(drill)
@@ -85,11 +85,11 @@ def _play(drill: DrillContext, mode: str) -> None:
     pooler.start()
     _wait_for_all(drill)
     _expect_no_session_locks(drill)
-    drill.stop_workers(drill.workers)  # while there is a pooler to leave by
+    drill.stop_workers(drill.workers)  # while the pooler still runs
 
 
 def _submit_more(drill: DrillContext) -> None:
-    """Some that are under way when the blow comes, and some that have not begun."""
+    """Enqueue jobs, and wait until one is running; others start later."""
     before = drill.count("SELECT count(*) FROM faultline.jobs WHERE attempts > 0")
     tasks: tuple[Any, ...] = (pay, pay_by_hand)
     for number in range(2 * drill.settings.jobs):
@@ -102,22 +102,22 @@ def _submit_more(drill: DrillContext) -> None:
 
 
 def _one_that_hangs(drill: DrillContext, workers: list[ObservedProcess]) -> Callable[[], bool]:
-    """A job whose first attempt has no end: whether its worker has ended it, as it does by its own clock.
+    """A condition: the worker has ended the endless attempt of a job that starts now.
 
-    However late the blow comes, there is an attempt whose lease can run out. And if the blow were over before
-    it has, that lease would be renewed, and the attempt go on for ever.
+    So there is always an attempt whose lease can expire during the fault. If the fault ended before
+    that, the lease would be renewed, and the attempt would never end.
     """
     job = str(drill.submit(pay, number=0, plan={"1": "hang@start"}))
 
-    def heard(event: str) -> bool:
+    def logged(event: str) -> bool:
         return any(each.events_named(event, job_id=job) for each in workers)
 
-    drill.wait_until(lambda: heard("execution_started"), "its start")
-    return lambda: heard("lease_lost")
+    drill.wait_until(lambda: logged("execution_started"), "its start")
+    return lambda: logged("lease_lost")
 
 
 def _end_server_connections(drill: DrillContext) -> None:
-    """All that PgBouncer has, whatever is going on in them."""
+    """Terminate every connection that PgBouncer has to the server."""
     query = (
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -126,7 +126,7 @@ def _end_server_connections(drill: DrillContext) -> None:
 
 
 def _pause(drill: DrillContext, pooler: Pooler, is_fenced: Callable[[], bool]) -> None:
-    """For longer than a lease."""
+    """PAUSE for longer than a lease."""
     pooler.tell("PAUSE")
     drill.inject("pause", "pgbouncer", how="PAUSE")
     drill.wait_until(is_fenced, "self-fencing")
@@ -154,23 +154,23 @@ def _expect_degradation(drill: DrillContext, worker: ObservedProcess) -> None:
     def losses() -> str:
         return " ".join(str(each.get("reason")) for each in worker.events_named("degraded"))
 
-    drill.wait_until(lambda: "every reconciler acts" in losses(), "its last word on it", by=worker)
-    said = losses()
+    drill.wait_until(lambda: "every reconciler acts" in losses(), "its last event on it", by=worker)
+    logged = losses()
     for loss in ("LISTEN", "leases run out", "every reconciler acts"):
-        drill.expect(loss in said, f"{worker.name} did not say what it lost: {loss}")
+        drill.expect(loss in logged, f"{worker.name} did not log what it lost: {loss}")
     started = worker.events_named("worker_started")[0]
     drill.expect(
         started["recovery_after_crash_seconds"] == started["recovery_after_silence_seconds"],
-        f"{worker.name} named a time in which only a lock could show that it is dead",
+        f"{worker.name} logged a recovery time that needs a session lock",
     )
 
 
 def _expect_no_session_locks(drill: DrillContext) -> None:
-    """They would be on a connection that is somebody else's by now."""
+    """Session locks would be held by a connection that belongs to another client."""
     query = (
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     drill.expect(
-        drill.count(query, [LOCK_CLASS]) == 0, "a session lock was taken by a pooler's client"
+        drill.count(query, [LOCK_CLASS]) == 0, "a client of the pooler holds a session lock"
     )

@@ -1,9 +1,9 @@
-"""A standby is promoted while commits are under way, each as far as a commit can be.
+"""A standby is promoted during commits in three different stages.
 
-Of one the answer is lost: the standby has it. One has been sent and never arrives. One has been written
-by the primary, which waits for the standby to have it too, and is lost while it waits. Nobody was told
-how any of them ended. Each turns out to be one of two, on the server that goes on: the first is there, the
-others are not, and are done again. No payment is missing, and none is made twice.
+The reply to one commit is lost, and the standby has it. The second was sent and never arrives. The
+third was written by the primary, which waits for the standby, and is lost. No worker got a reply.
+On the new primary the first must exist; the others must not, and must be done again. No payment may
+be missing or made twice.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def promotion_mid_commit(drill: DrillContext) -> None:
     (standby,) = cluster.standbys
     cluster.acknowledge_after([standby])
     network = drill.stack.enter_context(proxy_to(cluster.primary.url))
-    answer_lost = network.on(Match(where=is_commit), Action.DROP_REPLY)
-    on_its_way = network.on(Match(where=is_commit), Action.HOLD)
+    reply_lost = network.on(Match(where=is_commit), Action.DROP_REPLY)
+    in_transit = network.on(Match(where=is_commit), Action.HOLD)
     unshipped = network.on(Match(where=is_commit), Action.HOLD)
     jobs = max(3, drill.settings.jobs)
     for number in range(jobs):
         drill.submit(pay if number % 2 else pay_by_hand, number=number, parts=3)
     drill.submit(note, number=jobs)
-    # What is held back must still be good when it is let go: no lease may run out meanwhile.
+    # Long leases, so that the held commits are still valid when they are released.
     options = ("--lease-seconds", str(5 * drill.settings.lease_seconds))
     url = multi_host_url([network.url, standby.url])
     workers = [drill.worker(*options, url=url) for _ in range(drill.settings.workers)]
-    held = (answer_lost, on_its_way, unshipped)
+    held = (reply_lost, in_transit, unshipped)
     drill.wait_until(lambda: all(each.is_done for each in held), "each COMMIT")
     drill.inject("lost_acknowledgement", "handler")
     _let_it_wait(drill, cluster, network, unshipped)
@@ -59,16 +59,16 @@ def promotion_mid_commit(drill: DrillContext) -> None:
     network.reset_all()
     written = lost.read_from_disk()
     only_there = written.commits - shipped.commits
-    drill.expect(bool(only_there), "a commit was written by the primary, and by it alone")
+    drill.expect(bool(only_there), "no commit was written by the primary alone")
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
-    drill.expect(all(worker.is_alive for worker in workers), "the workers lived through it")
+    drill.expect(all(worker.is_alive for worker in workers), "a worker ended")
     again = [job for job, token in shipped.commits if _token(drill, job) != token]
-    drill.expect(not again, f"{len(again)} jobs had taken effect, and were claimed again")
+    drill.expect(not again, f"{len(again)} jobs were claimed again after they had taken effect")
     expect_epochs(drill, 2)
 
 
 def _let_it_wait(drill: DrillContext, cluster: Cluster, network: Proxy, held: Interception) -> None:
-    """The standby hears nothing more, and the COMMIT that was held back gets as far as the primary."""
+    """Stop replication, and release the held COMMIT, which then waits for the standby."""
     cluster.standbys[0].follow(None)
     network.release(held)
     drill.wait_until(

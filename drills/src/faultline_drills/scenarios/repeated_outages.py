@@ -1,9 +1,8 @@
-"""The database goes away again and again, each time for longer than a lease.
+"""The database is unreachable repeatedly, each time longer than a lease.
 
-Handlers of every kind (`def`, `async def`, in a process of their own) have begun, and ask for a connection
-when there is none to be had. Their leases run out, and the worker ends them while they wait. None of these
-ends may cost the worker a connection: after the last outage every pool has all that it opened, and jobs of
-every kind run.
+Handlers of every kind (`def`, `async def`, child process) wait for a connection when their leases
+expire, and the worker ends them. None of this may cost the worker a connection: after the last
+outage every pool must have all its connections, and jobs of every kind must run.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from faultline_drills.workload.tasks import (
 
 _OUTAGES = 2
 _PAYMENTS: tuple[Task[Any, Any], ...] = (pay_in_outage, pay_in_outage_async, pay_in_outage_apart)
-_JOBS = (2, 2, 1)  # of each kind; a process takes long to start
+_JOBS = (2, 2, 1)  # per task; a child process takes long to start
 _COUNTS: tuple[Task[Any, Any], ...] = (
     count_connections,
     count_connections_async,
@@ -46,7 +45,7 @@ def repeated_outages(drill: DrillContext) -> None:
             for number in range(count * outage, count * (outage + 1))
         ]
         _wait_for(drill, worker, "execution_started", jobs)
-        # A lease that was renewed has begun anew: its handler waits for the cut.
+        # With a renewed lease, the handler still waits when the outage starts.
         _wait_for(drill, worker, "lease_renewed", jobs)
         proxy.refuse_connections()
         proxy.reset_all()
@@ -56,26 +55,26 @@ def repeated_outages(drill: DrillContext) -> None:
         proxy.clear_faults()
         drill.wait_until(lambda: drill.unfinished() == 0, "the end of the jobs", by=worker)
     for task in _COUNTS:
-        stats = _settled(drill, task)
+        stats = _pool_statistics(drill, task)
         whole = stats["pool_available"] == stats["pool_size"] and not stats["requests_waiting"]
         drill.expect(whole, f"{task.name}: connections were lost, {stats}")
     last = [drill.submit(task, number=2 * _OUTAGES, waits=False) for task in _PAYMENTS]
     drill.expect(
         all(drill.wait_for_state(job, "succeeded", "failed") == "succeeded" for job in last),
-        "a job of some kind failed after the outages",
+        "a job failed after the outages",
     )
 
 
 def _wait_for(drill: DrillContext, worker: ObservedProcess, event: str, jobs: list[str]) -> None:
     drill.wait_until(
-        lambda: set(jobs) <= {said["job_id"] for said in worker.events_named(event)},
+        lambda: set(jobs) <= {found["job_id"] for found in worker.events_named(event)},
         f"{event} of every job",
         by=worker,
     )
 
 
-def _settled(drill: DrillContext, task: Task[Any, Any]) -> dict[str, int]:
-    """The pool's statistics: as soon as it has replaced what the outage broke, or as they are in the end."""
+def _pool_statistics(drill: DrillContext, task: Task[Any, Any]) -> dict[str, int]:
+    """The pool's statistics once it is whole again, or the last ones read."""
     stats: dict[str, int] = {}
     for _ in range(_TRIES):
         job = drill.submit(task, parts=0)

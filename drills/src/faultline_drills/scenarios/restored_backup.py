@@ -1,9 +1,9 @@
-"""A server is lost for good, and an older state of it is brought back in its place: no replica, a backup.
+"""A server is lost for good, and a backup of it is started in its place.
 
-What happened since the backup is gone from the database and known everywhere else: workers hold
-claims, the outside has seen tokens. A server that just went on would give the same tokens out again.
-So the first claim is refused (FL008), workers say so and wait, and go on when somebody has said that
-this is the one: `faultline epoch bump`. No worker has to be restarted.
+Everything since the backup is lost from the database, but workers hold claims and the external
+store has seen tokens. If the server just went on, it would issue the same tokens again. The first
+claim must be refused (FL008); workers must log it and wait until an operator runs `faultline epoch
+bump`, and then go on without a restart.
 """
 
 from __future__ import annotations
@@ -50,43 +50,42 @@ Restore = Callable[[], ClusterMember]
 
 @scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
 def restored_base_backup(drill: DrillContext) -> None:
-    """A server is lost, and the base backup that was taken while it worked is started in its place.
+    """A lost server is replaced by a base backup of it.
 
-    It has the same identity and the same timeline as the one that was lost; what gives it away is
-    that its files came from a backup. The first claim is refused (FL008), workers say so and wait, and go
-    on when somebody has said that this is the one: `faultline epoch bump`.
+    The backup has the same identity and timeline as the lost server, but its files show that they
+    came from a backup. The first claim must be refused (FL008); workers must log it, wait for
+    `faultline epoch bump`, and go on.
     """
     cluster = Cluster(drill, standbys=0)
     load = BackgroundLoad(drill, outside=True)
     load.wait_for_commits(1, "before the backup")
-    lay_down = _base_backup(drill, cluster)
-    _lose_and_restore(drill, cluster, load, lay_down)
+    start_backup = _base_backup(drill, cluster)
+    _lose_and_restore(drill, cluster, load, start_backup)
     _claims_are_refused_until_the_bump(drill, load)
     _go_on(drill, load)
 
 
 @scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
 def restored_in_recovery(drill: DrillContext) -> None:
-    """A server is lost, and a base backup is recovered in its place as far as the archived log goes.
+    """A lost server is replaced by a base backup plus archived WAL.
 
-    That is how a point in time is restored (`recovery.signal`), and PostgreSQL begins a new timeline at its
-    end. The epoch rises with it, before the first claim, and nobody has to say anything.
+    This is point-in-time recovery (`recovery.signal`), which starts a new timeline. The epoch must
+    rise with it before the first claim, without an operator.
     """
     cluster = Cluster(drill, standbys=0)
     load = BackgroundLoad(drill, outside=True)
     load.wait_for_commits(1, "before the backup")
-    lay_down = _base_backup(drill, cluster, in_recovery=True)
-    _lose_and_restore(drill, cluster, load, lay_down)
+    start_backup = _base_backup(drill, cluster, in_recovery=True)
+    _lose_and_restore(drill, cluster, load, start_backup)
     _go_on(drill, load)
 
 
 @scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
 def restored_dump(drill: DrillContext) -> None:
-    """A server is lost, and what `pg_dump` wrote while it worked is loaded into a new one in its place.
+    """A lost server is replaced by a new one that a pg_dump is loaded into.
 
-    The new server has an identity of its own, and a log that begins anew. The first claim is refused
-    (FL008), workers say so and wait, and go on when somebody has said that this is the one:
-    `faultline epoch bump`.
+    The new server has an identity and WAL of its own. The first claim must be refused (FL008);
+    workers must log it, wait for `faultline epoch bump`, and go on.
     """
     cluster = Cluster(drill, standbys=0)
     load = BackgroundLoad(drill, outside=True)
@@ -102,17 +101,19 @@ def _base_backup(drill: DrillContext, cluster: Cluster, *, in_recovery: bool = F
     server = _server(drill)
     base_backup(cluster.primary.server, server.data_dir)
     if in_recovery:
-        start_as(RECOVERY, server.data_dir, restore_command="false")  # the archive has nothing more
+        start_as(
+            RECOVERY, server.data_dir, restore_command="false"
+        )  # the archive has no further WAL
 
-    def lay_down() -> ClusterMember:
+    def start_backup() -> ClusterMember:
         server.start()
         return ClusterMember("restored", server, database=cluster.primary.database)
 
-    return lay_down
+    return start_backup
 
 
 def _server(drill: DrillContext, *, port: int | None = None) -> Server:
-    """Beside the one that will be lost, and gone with the drill."""
+    """A server beside the one to be lost; removed with the drill."""
     data_dir = drill.server.data_dir.with_name("restored")
     server = Server(data_dir, settings=MEMBER_SETTINGS, ephemeral=True, port=port)
     drill.stack.callback(server.stop, mode="immediate")
@@ -122,7 +123,7 @@ def _server(drill: DrillContext, *, port: int | None = None) -> Server:
 def _lose_and_restore(
     drill: DrillContext, cluster: Cluster, load: BackgroundLoad, restore: Restore
 ) -> None:
-    """In the lost server's place; what is there to go on from is read before anybody can find it."""
+    """Replace the lost server by the restored one, after reading the states of both."""
     load.wait_for_commits(drill.settings.jobs, "after the backup")
     lost = cluster.lose_primary()
     port = lost.port
@@ -135,38 +136,38 @@ def _lose_and_restore(
 
 
 def _claims_are_refused_until_the_bump(drill: DrillContext, load: BackgroundLoad) -> None:
-    """To whoever asks, worker or not; the workers say what they wait for, and do not give up."""
+    """Expect a refusal for any client; the workers log the reason once, and wait."""
     claims = drill.count(_CLAIMS)
     try:
         run(drill.conn, protocol.claim("operator", ["default"], batch_size=1, lease_seconds=1))
         refused = False
     except ServerChanged:
         refused = True
-    drill.expect(refused, "the first claim is refused")
+    drill.expect(refused, "the first claim was not refused")
     if not refused:
-        return  # then nobody has anything to wait for
+        return  # then the workers do not wait
     for worker in load.workers:
         drill.wait_until(
             lambda worker=worker: bool(_reasons(worker)),  # type: ignore[misc]
-            f"{worker.name} saying what it waits for",
+            f"the reason logged by {worker.name}",
             by=worker,
         )
     _bump(drill, claims)
     load.wait_for_commits(1, "after the bump")
     for worker in load.workers:
-        said = len(_reasons(worker))
-        drill.expect(said == 1, f"{worker.name} said {said} times what it waits for")
+        count = len(_reasons(worker))
+        drill.expect(count == 1, f"{worker.name} logged {count} times what it waits for")
 
 
 def _reasons(worker: ObservedProcess) -> list[str]:
-    said = [str(each["error"]) for each in worker.events_named("database_unavailable")]
-    return [reason for reason in said if "faultline epoch bump" in reason]
+    errors = [str(each["error"]) for each in worker.events_named("database_unavailable")]
+    return [reason for reason in errors if "faultline epoch bump" in reason]
 
 
 def _bump(drill: DrillContext, claims: int) -> None:
-    """As an operator does; until then there are as many claims as the backup brought along."""
-    granted = drill.count(_CLAIMS) - claims
-    drill.expect(granted == 0, f"{granted} jobs were claimed before the bump")
+    """Run `faultline epoch bump`; expect that no job was claimed before it."""
+    claimed = drill.count(_CLAIMS) - claims
+    drill.expect(claimed == 0, f"{claimed} jobs were claimed before the bump")
     done = subprocess.run(
         [sys.executable, "-m", "faultline", "epoch", "bump", "--yes", "--reason", "restored"],
         env=environment_with(drill.url),

@@ -1,8 +1,8 @@
-"""Fifty operators press retry on one dead job at the same moment, and go on until it has succeeded.
+"""Fifty operators retry one dead job at once, until it has succeeded.
 
-Producers submit it again all the while, under its key. Only a failed job is moved by a retry, under
-its row's lock: of fifty presses one counts, the others find it queued or running, and none of them
-gives it more attempts than it has.
+Producers submit it again meanwhile, under its key. Only a failed job changes by a retry, under its
+row's lock: of fifty retries one must count, the others find the job queued or running, and none may
+give it more attempts than it has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from faultline_drills.scenario import scenario
 from faultline_drills.waiting import POLL_SECONDS
 from faultline_drills.workload.tasks import pay_or_die
 
-CROWD = 50
-DEATHS = 3  # how often it fails for good before it succeeds
-KEY = "the one that everybody wants"
+OPERATORS = 50
+DEATHS = 3  # how often the job fails for good before it succeeds
+KEY = "contested"
 
 
 @scenario(shows=("deaths", "storms", "retries", "commits"))
@@ -32,34 +32,34 @@ def retry_storm(drill: DrillContext) -> None:
     plan = {str(token): "raise@start" for token in tokens}
     job = drill.submit(pay_or_die, key=KEY, number=1, plan=plan)
     for _ in range(drill.settings.workers):
-        # In a storm a heartbeat may come late: a lease that runs out would be one more run of the job.
+        # A long lease: heartbeats may be late in a storm, and an expired lease would add a run.
         drill.worker("--lease-seconds", "600")
     drill.wait_for_state(job, "failed")
-    operators = [_operator(drill, job, who) for who in range(CROWD)]
+    operators = [_operator(drill, job, who) for who in range(OPERATORS)]
     producers = [_producer(drill, job, plan, who) for who in range(5)]
-    pressed = sum(run_concurrently(drill, operators + producers))
-    drill.inject("storm", str(job), presses=pressed)
+    retries = sum(run_concurrently(drill, operators + producers))
+    drill.inject("storm", str(job), count=retries)
     _expect_one_retry_per_death(drill, job)
 
 
 def _operator(drill: DrillContext, job: UUID, who: int) -> Callable[[Connection], int]:
-    def press(conn: Connection) -> int:
+    def retry(conn: Connection) -> int:
         deadline = time.monotonic() + drill.settings.timeout_seconds
-        pressed = 0
+        retries = 0
         while time.monotonic() < deadline:
             operation = drill.history.invoke(f"operator-{who}", Verb.RETRY, job=str(job))
             try:
                 state = run(conn, protocol.retry(job))
-            except IllegalTransition:  # it has succeeded, and that is final
+            except IllegalTransition:  # the job has succeeded, which is final
                 drill.history.end(operation, Phase.FAIL)
-                return pressed
+                return retries
             drill.history.end(operation, Phase.OK, state=state)
-            pressed += 1
+            retries += 1
             time.sleep(POLL_SECONDS)
-        drill.expect(False, "the job succeeds in the end")
-        return pressed
+        drill.expect(False, "the job did not succeed")
+        return retries
 
-    return press
+    return retry
 
 
 def _producer(
@@ -70,7 +70,7 @@ def _producer(
             operation = drill.history.invoke(f"producer-{who}", Verb.SUBMIT, key=KEY)
             answer = pay_or_die.enqueue(number=1, plan=plan, idempotency_key=KEY, conn=conn)
             drill.history.end(operation, Phase.OK, job=str(answer.job_id), key=KEY)
-            drill.expect(answer.existing and answer.job_id == job, "no second job is made")
+            drill.expect(answer.existing and answer.job_id == job, "a second job was created")
             time.sleep(POLL_SECONDS)
         return 0
 
@@ -88,7 +88,7 @@ def _expect_one_retry_per_death(drill: DrillContext, job: UUID) -> None:
         "SELECT count(*) FROM faultline.attempts_log WHERE job_id = %s AND outcome = 'retried'",
         [job],
     )
-    drill.expect(moved == len(deaths), f"{moved} retries counted for {len(deaths)} deaths")
+    drill.expect(moved == len(deaths), f"{moved} retries took effect for {len(deaths)} deaths")
     token = drill.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [job])
     runs = DEATHS * pay_or_die.options.max_attempts + 1
-    drill.expect(token == runs, f"it ran {token} times, not {runs}")
+    drill.expect(token == runs, f"the job ran {token} times, not {runs}")

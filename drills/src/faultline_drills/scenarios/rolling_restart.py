@@ -1,9 +1,9 @@
-"""Every worker is asked to leave, one after the other, and replaced, while jobs flow.
+"""Every worker is drained and replaced in turn, while jobs run.
 
-A deploy is no failure. A worker that is asked to leave, by a signal or by `faultline drain`, claims nothing
-more, finishes what it can in the time it has, and hands the rest back without using up an attempt. Until
-its end it renews its leases and hears of cancellations. One of them does not react, as a blocked process
-does not, and is killed in the end: its job alone is recovered, and costs an attempt.
+A deploy is no failure. A worker that drains, after SIGTERM or `faultline drain`, claims nothing
+more, finishes what it can within its time, and releases the rest without using an attempt. Until
+its end it renews its leases and notices cancellations. One worker does not react and is killed at
+last: only its job may cost an attempt.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from faultline_drills.workload.tasks import pay
 
 SLOTS = 3
 DRAIN_SECONDS = 0.8
-# No attempt may be used up here, so no lease may run out, however busy the machine is; renewals are
-# to be seen all the same.
+# No lease may expire on a busy machine, since no attempt may be used; renewals must still be seen.
 LEASE = ("--lease-seconds", "600", "--heartbeat-seconds", "0.25")
-PATIENCE = ("--drain-seconds", str(DRAIN_SECONDS), "--concurrency", str(SLOTS), *LEASE)
-ALL_THE_TIME = ("--drain-seconds", "600", "--concurrency", str(SLOTS), *LEASE)
-DEAF_SECONDS = 600  # longer than all of the restarts
+SHORT_DRAIN = ("--drain-seconds", str(DRAIN_SECONDS), "--concurrency", str(SLOTS), *LEASE)
+LONG_DRAIN = ("--drain-seconds", "600", "--concurrency", str(SLOTS), *LEASE)
+BLOCK_SECONDS = 600  # longer than all of the restarts
 SHORT_SECONDS = 0.05
 MOST_JOBS = 500  # however long the restarts take
 
@@ -53,49 +52,51 @@ MOST_JOBS = 500  # however long the restarts take
     )
 )
 def rolling_restart(drill: DrillContext) -> None:
-    deaf_job = drill.submit(pay, number=0, plan={"1": "block@start"})
-    environment = {BLOCK_VARIABLE: str(DEAF_SECONDS)}
-    deaf = drill.worker("--concurrency", "1", *LEASE, environment=environment, name="deaf")
-    drill.wait_until(lambda: bool(deaf.events_named("execution_started")), "the block", by=deaf)
+    blocked_job = drill.submit(pay, number=0, plan={"1": "block@start"})
+    environment = {BLOCK_VARIABLE: str(BLOCK_SECONDS)}
+    blocked = drill.worker("--concurrency", "1", *LEASE, environment=environment, name="blocked")
+    drill.wait_until(
+        lambda: bool(blocked.events_named("execution_started")), "the block", by=blocked
+    )
 
-    crew = [
-        drill.worker(*(PATIENCE if by_request else ALL_THE_TIME))
+    workers = [
+        drill.worker(*(SHORT_DRAIN if by_request else LONG_DRAIN))
         for by_request, _ in zip(cycle((False, True)), range(max(2, drill.settings.workers)))
     ]
     drill.wait_until(
-        lambda: all(worker.events_named("worker_started") for worker in crew), "the crew"
+        lambda: all(worker.events_named("worker_started") for worker in workers),
+        "the start of the workers",
     )
-    # Work that outlasts any drain, the first time: one job more than fits into the hands of all but one.
+    # Jobs that outlast any drain in their first attempt; so many that each worker holds one.
     endless = [
         drill.submit(pay, number=number, plan={"1": "hang@start"})
-        for number in range(1, 2 + SLOTS * (len(crew) - 1))
+        for number in range(1, 2 + SLOTS * (len(workers) - 1))
     ]
-    drill.wait_until(lambda: _held(drill, endless) == len(endless), "work in everybody's hands")
-    newcomers = [drill.worker(*PATIENCE)]
+    drill.wait_until(lambda: _held(drill, endless) == len(endless), "an endless job in each worker")
+    replacements = [drill.worker(*SHORT_DRAIN)]
     with _producer(drill) as others:
-        for number, worker in enumerate(crew):
-            # As in any deploy: the new one comes, then the old one leaves. The next one comes up meanwhile.
+        for number, worker in enumerate(workers):
+            # As in a deploy: the new worker starts before the old one drains.
             drill.wait_until(
-                lambda: bool(newcomers[-1].events_named("worker_started")), "a new worker"
+                lambda: bool(replacements[-1].events_named("worker_started")), "a new worker"
             )
-            if len(newcomers) < len(crew):
-                newcomers.append(drill.worker(*PATIENCE))
+            if len(replacements) < len(workers):
+                replacements.append(drill.worker(*SHORT_DRAIN))
             (_drain if number % 2 else _restart)(drill, worker, endless)
-    deaf.send(signal.SIGTERM)
-    drill.inject("kill", deaf.name)
-    deaf.kill()
+    blocked.send(signal.SIGTERM)
+    drill.inject("kill", blocked.name)
+    blocked.kill()
 
     kept = [job for job in endless if drill.wait_for_state(job, "succeeded", "failed") != "failed"]
-    for job in (deaf_job, *others):
+    for job in (blocked_job, *others):
         drill.wait_for_state(job, "succeeded")
-    drill.expect(len(kept) == len(endless) - 1, "of all jobs the cancelled one alone failed")
-    _expect_no_attempt_burned(drill, [*kept, *others], handed_back=kept)
+    drill.expect(len(kept) == len(endless) - 1, "other jobs than the cancelled one failed")
+    _expect_no_attempt_used(drill, [*kept, *others], released_jobs=kept)
 
 
 @contextmanager
 def _producer(drill: DrillContext) -> Iterator[list[UUID]]:
-    """Inside, jobs come in all the time that a draining worker can finish; their ids are complete
-    afterwards."""
+    """Enqueue short jobs during the block; their ids are complete after it."""
     jobs: list[UUID] = []
     stop = threading.Event()
 
@@ -121,10 +122,9 @@ def _producer(drill: DrillContext) -> Iterator[list[UUID]]:
 
 
 def _restart(drill: DrillContext, worker: ObservedProcess, endless: list[UUID]) -> None:
-    """By a signal; while it drains, its leases are renewed, and one of its jobs is cancelled. A second signal
-    ends the wait for what does not end by itself."""
-    ours = _in_hands_of(drill, worker, endless)
-    drill.expect(len(ours) > 0, f"{worker.name} holds work that outlasts its drain")
+    """Drain by SIGTERM, cancel one of its jobs meanwhile, and send SIGTERM again."""
+    ours = _held_by(drill, worker, endless)
+    drill.expect(len(ours) > 0, f"{worker.name} holds no job that outlasts its drain")
     drill.inject("restart", worker.name)
     worker.send(signal.SIGTERM)
     drill.wait_until(lambda: bool(worker.events_named("worker_draining")), "the drain", by=worker)
@@ -135,16 +135,16 @@ def _restart(drill: DrillContext, worker: ObservedProcess, endless: list[UUID]) 
             "a renewal",
         )
     except DrillNotRun:
-        drill.expect(False, "leases are renewed during a drain")
+        drill.expect(False, "no lease was renewed during a drain")
     if ours and not drill.injected["cancel"]:
         _cancel(drill, worker, ours[0])
     worker.send(signal.SIGTERM)
-    _expect_in_peace(drill, worker)
+    _expect_clean_exit(drill, worker)
 
 
 def _drain(drill: DrillContext, worker: ObservedProcess, endless: list[UUID]) -> None:
-    """By the command, which waits until the worker has left: when its time is up, if not before."""
-    drill.expect(bool(_in_hands_of(drill, worker, endless)), f"{worker.name} has work to hand back")
+    """Drain by `faultline drain --wait`, which returns when the worker has ended."""
+    drill.expect(bool(_held_by(drill, worker, endless)), f"{worker.name} holds no job to release")
     drill.inject("drain", worker.name)
     command = [sys.executable, "-m", "faultline", "drain", _id_of(worker), "--wait"]
     done = subprocess.run(
@@ -154,11 +154,11 @@ def _drain(drill: DrillContext, worker: ObservedProcess, endless: list[UUID]) ->
         text=True,
         timeout=2 * drill.settings.timeout_seconds,
     )
-    said = f"{done.stdout}{done.stderr}".strip()
-    drill.expect(done.returncode == 0, f"`faultline drain --wait` ends in peace, not with {said}")
-    _expect_in_peace(drill, worker)
+    output = f"{done.stdout}{done.stderr}".strip()
+    drill.expect(done.returncode == 0, f"`faultline drain --wait` failed: {output}")
+    _expect_clean_exit(drill, worker)
     asked = worker.events_named("worker_draining", cause="request")
-    drill.expect(bool(asked), f"{worker.name} drains because it was asked to")
+    drill.expect(bool(asked), f"{worker.name} did not log that it drains by request")
 
 
 def _cancel(drill: DrillContext, worker: ObservedProcess, job: UUID) -> None:
@@ -167,41 +167,43 @@ def _cancel(drill: DrillContext, worker: ObservedProcess, job: UUID) -> None:
     drill.history.end(operation, Phase.OK, state=answer)
     drill.inject("cancel", str(job))
     limit = drill.settings.timeout_seconds
-    heard = worker.has_event(
+    noticed = worker.has_event(
         "lease_lost", timeout_seconds=limit, job_id=str(job), cause="taken_over"
     )
-    drill.expect(heard, "a draining worker hears that its job is cancelled")
+    drill.expect(noticed, "a draining worker did not notice that its job was cancelled")
 
 
-def _expect_in_peace(drill: DrillContext, worker: ObservedProcess) -> None:
+def _expect_clean_exit(drill: DrillContext, worker: ObservedProcess) -> None:
     try:
         code = worker.wait(drill.settings.timeout_seconds)
     except subprocess.TimeoutExpired:
         worker.kill()
-        drill.expect(False, f"{worker.name} leaves")
+        drill.expect(False, f"{worker.name} did not end")
         return
-    drill.expect(code == 0, f"{worker.name} leaves in peace, not with {code}")
+    drill.expect(code == 0, f"{worker.name} ended with {code}")
 
 
-def _expect_no_attempt_burned(
-    drill: DrillContext, jobs: list[UUID], *, handed_back: list[UUID]
+def _expect_no_attempt_used(
+    drill: DrillContext, jobs: list[UUID], *, released_jobs: list[UUID]
 ) -> None:
-    burned = drill.query(
+    used = drill.query(
         "SELECT job_id, outcome FROM faultline.attempts_log"
         " WHERE job_id = ANY (%s) AND outcome <> 'released'",
         [jobs],
     )
-    drill.expect(not burned, f"handing back costs no attempt, but: {burned}")
+    drill.expect(not used, f"released jobs used attempts: {used}")
     counted = drill.query(
         "SELECT DISTINCT attempts FROM faultline.jobs WHERE id = ANY (%s)", [jobs]
     )
-    drill.expect(counted == [(1,)], f"one attempt is counted for each job, and not {counted}")
+    drill.expect(counted == [(1,)], f"jobs should have one attempt each, and have {counted}")
     released = drill.count(
         "SELECT count(DISTINCT job_id) FROM faultline.attempts_log"
         " WHERE job_id = ANY (%s) AND outcome = 'released'",
-        [handed_back],
+        [released_jobs],
     )
-    drill.expect(released == len(handed_back), f"{released} of {len(handed_back)} are handed back")
+    drill.expect(
+        released == len(released_jobs), f"{released} of {len(released_jobs)} were released"
+    )
 
 
 def _held(drill: DrillContext, jobs: list[UUID]) -> int:
@@ -210,7 +212,7 @@ def _held(drill: DrillContext, jobs: list[UUID]) -> int:
     )
 
 
-def _in_hands_of(drill: DrillContext, worker: ObservedProcess, jobs: list[UUID]) -> list[UUID]:
+def _held_by(drill: DrillContext, worker: ObservedProcess, jobs: list[UUID]) -> list[UUID]:
     rows = drill.query(
         "SELECT id FROM faultline.jobs WHERE id = ANY (%s) AND state = 'running'"
         " AND lease_owner = %s ORDER BY id",

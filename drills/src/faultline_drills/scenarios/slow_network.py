@@ -1,8 +1,7 @@
-"""Every message takes 150 ms each way, and the lease is long enough for that: nothing is taken over.
+"""Every message takes 150 ms each way, which the lease allows for.
 
-A job's transaction is five round trips, a new connection half a dozen more, and heartbeats are as slow
-as everything else. A queue that took slowness for death would give such jobs away again and again, and
-might never finish one. Recovery that is quick with the dead must leave the slow alone.
+A job's transaction takes five round trips, a new connection six, and heartbeats are as slow as
+everything else. Recovery must not mistake a slow worker for a lost one: no job may be taken over.
 """
 
 from __future__ import annotations
@@ -28,4 +27,4 @@ def slow_network(drill: DrillContext) -> None:
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     proxy.clear_faults()
     again = drill.count("SELECT count(*) FROM faultline.jobs WHERE fencing_token > 1")
-    drill.expect(again == 0, f"{again} jobs were taken from workers that were only slow")
+    drill.expect(again == 0, f"{again} jobs were taken over from slow workers")

@@ -1,8 +1,8 @@
-"""A transaction outlives its lease, and nobody has taken the job over yet.
+"""A transaction outlives its lease, and no worker takes the job over.
 
-The handler opens its transaction, writes, and takes its time until its lease has run out; there is no
-other worker, and no reconciler. `now()` of that transaction still says that the lease holds, because
-it stands still from the first statement on. The fence asks the clock that moves.
+The handler opens its transaction, writes, and commits after its lease has expired; there is no
+other worker and no reconciler. In that transaction `now()` is still before the expiry, because it
+stands still. The fence must read the moving clock, and refuse the commit.
 """
 
 from __future__ import annotations

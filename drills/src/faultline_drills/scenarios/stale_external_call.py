@@ -1,8 +1,8 @@
-"""A late worker calls a system outside of the database, after its successor has called it.
+"""A stale worker calls an external system after its successor did.
 
-Faultline cannot take back a call, and cannot keep a stalled worker from making one. What it can do is
-give every claim a higher token: an outside system that remembers the highest one it has seen refuses
-the late call, as the database refuses the late commit.
+Faultline cannot undo a call, nor keep a stalled worker from making one. But every claim has a
+higher token: an external store that remembers the highest token must refuse the late call, as
+PostgreSQL refuses the late commit.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def stale_external_call(drill: DrillContext) -> None:
         lambda: drill.count("SELECT count(*) FROM faultline.ledger") >= jobs, "the takeover"
     )
     resume_until_done(drill, late, attempts=jobs)
-    # Not every attempt gets as far: a worker that wakes late enough ends some of them first.
+    # Not every attempt gets that far: a resumed worker ends some of them first.
     late_calls = [call for call in drill.external_store.calls if call.token == 1]
-    drill.expect(not any(call.accepted for call in late_calls), "the outside refuses late calls")
+    drill.expect(
+        not any(call.accepted for call in late_calls), "the external store accepted a late call"
+    )

@@ -1,8 +1,7 @@
-"""A stalled worker comes back and fails, while another runs its job or has finished it.
+"""A stalled worker resumes and reports a failure of a job it has lost.
 
-A failure is a write like any other: it sets the job's state and puts it back into the queue. Taken
-from a worker that no longer holds the job, it would queue a job that somebody else is running, or one
-that is done, and have it run again. It is fenced like a commit, and refused.
+A failure changes the job's state and queues it again. Accepted from a stale worker, it would queue
+a job that another worker runs or has finished. It must be fenced like a commit, and refused.
 """
 
 from __future__ import annotations

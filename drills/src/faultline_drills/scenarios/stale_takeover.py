@@ -1,9 +1,8 @@
-"""A worker is stopped in the middle of its jobs, and comes back after others have finished them.
+"""A worker is stopped during its jobs, and resumes after others finished them.
 
-Every thread of it stands still, heartbeats included, as in a long pause for garbage or a frozen
-virtual machine. Its leases run out, its jobs are done elsewhere, and then it wakes up and carries on
-where it was, with nothing in its memory to tell it that time has passed. Self-fencing is off: only
-the database stands between it and a second payment.
+Every thread stands still, heartbeats included, as in a long GC pause or a frozen virtual machine.
+Its leases expire, other workers run its jobs, and it resumes without knowing that time has passed.
+Self-fencing is off: PostgreSQL alone must refuse its commits.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ def stale_takeover(drill: DrillContext) -> None:
 
 @scenario(shows=SHOWS, breaks_naive=True)
 def stale_batch(drill: DrillContext) -> None:
-    """A stopped worker comes back with jobs that have no writes of their own, and enters them in a batch.
+    """A stopped worker resumes and commits its finished jobs in a batch.
 
-    Others have finished them long ago. The batch is answered job by job, and what the worker reports
-    must be what it was answered.
+    These jobs have no writes of their own, and other workers have finished them. The batch is
+    answered per job, and the worker must report what it was answered.
     """
     _stall_and_come_back(drill, note)
 

@@ -1,8 +1,7 @@
-"""Workers are given the address of a standby and of nothing else, and it is promoted later.
+"""Workers know the address of a standby only, which is promoted later.
 
-Nothing can be claimed from a server that only reads. A worker says so once and waits, and a reconciler
-with it: neither ends, and no orchestrator has to start it over and over. When the standby becomes the
-primary they go to work as they are.
+Nothing can be claimed from a read-only server. Workers and a reconciler must log that once and
+wait, without ending. When the standby becomes the primary, they must start to work.
 """
 
 from __future__ import annotations
@@ -30,30 +29,33 @@ def standby_promoted(drill: DrillContext) -> None:
     plain = conninfo.make_conninfo(standby.url, target_session_attrs=None)
     writing = conninfo.make_conninfo(standby.url, target_session_attrs="read-write")
     waiting = [
-        drill.worker(name="any session will do", url=plain),
-        drill.worker(name="wants to write", url=writing),
+        drill.worker(name="any-session", url=plain),
+        drill.worker(name="read-write-session", url=writing),
         drill.worker(name="reconciler", url=plain, command="reconciler"),
     ]
     for each in waiting:
         drill.wait_until(
             lambda each=each: bool(each.events_named("database_unavailable")),  # type: ignore[misc]
-            f"{each.name} saying that it waits",
+            f"an outage logged by {each.name}",
             by=each,
         )
     drill.expect(
-        not any(each.events_named("lease_acquired") for each in waiting), "nothing is claimed"
+        not any(each.events_named("lease_acquired") for each in waiting),
+        "a job was claimed from a standby",
     )
     cluster.lose_primary()
     cluster.promote(standby)
     workers = waiting[:2]
-    drill.wait_until(lambda: all(_works(each) for each in workers), "work by both of them")
+    drill.wait_until(
+        lambda: all(_has_started(each) for each in workers), "the start of both workers"
+    )
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
-    drill.expect(all(each.is_alive for each in waiting), "nobody had to be restarted")
+    drill.expect(all(each.is_alive for each in waiting), "a process ended")
     for each, purpose in zip(waiting, ("worker", "worker", "reconciler"), strict=True):
-        said = len(each.events_named("database_unavailable", purpose=purpose))
-        drill.expect(said == 1, f"{each.name} said {said} times that it waits")
+        count = len(each.events_named("database_unavailable", purpose=purpose))
+        drill.expect(count == 1, f"{each.name} logged {count} times that it waits")
     expect_epochs(drill, 2)
 
 
-def _works(worker: ObservedProcess) -> bool:
+def _has_started(worker: ObservedProcess) -> bool:
     return bool(worker.events_named("worker_started"))

@@ -1,9 +1,8 @@
-"""The primary is lost for good, and the standby that every acknowledged commit had reached takes its place.
+"""The primary is lost, and its synchronous standby is promoted.
 
-With `synchronous_standby_names` set, a COMMIT is answered when a standby has it too. Jobs were running,
-and a producer was submitting, when the machine of the primary went away. Whoever was told that
-something is done finds it done on the new primary, nobody has to be restarted, and tokens go on rising
-in an epoch of their own.
+With `synchronous_standby_names` set, a COMMIT is acknowledged when a standby has it too. Everything
+that was acknowledged to workers and a producer must exist on the new primary, no process may need a
+restart, and tokens must rise in a new epoch.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ def synchronous_failover(drill: DrillContext) -> None:
 
 @scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
 def second_failover(drill: DrillContext) -> None:
-    """Of three servers two are lost, one after the other, each while it was the primary.
+    """Two of three servers are lost in turn, each while it is the primary.
 
-    A COMMIT is answered when either standby has it (`ANY 1`), and one of them has fallen behind: the
-    one that has read further is promoted, since only it has all that was acknowledged. The other one
-    follows it, and has its turn. Each promotion begins an epoch, and nothing acknowledged is lost.
+    A COMMIT is acknowledged when either standby has it (`ANY 1`), and one standby lags. The one
+    with more WAL is promoted, since only it has every acknowledged commit; the other one follows
+    it, and is promoted next. Each promotion must start an epoch, and nothing acknowledged may be
+    lost.
     """
     cluster = Cluster(drill, standbys=2)
     behind = cluster.standbys[0]
@@ -52,7 +52,7 @@ def second_failover(drill: DrillContext) -> None:
     load.wait_for_commits(drill.settings.jobs, "on the first primary")
     cluster.lose_primary()
     ahead = max(cluster.standbys, key=lambda standby: standby.received)
-    drill.expect(ahead is not behind, "the standby that was waited for has read further")
+    drill.expect(ahead is not behind, "the lagging standby has received more WAL")
     cluster.promote(ahead)
     behind.follow(ahead)
     cluster.acknowledge_after([behind], level="on")

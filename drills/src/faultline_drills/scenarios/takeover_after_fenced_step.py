@@ -1,8 +1,8 @@
-"""A job is taken over between a step that it has committed and the payment that was to follow.
+"""A job is taken over between its fenced step and its payment.
 
-The step was fenced and stands: it was the holder's at that time. The new holder takes the step again,
-under its own token. The old one wakes up with its step behind it, while the new one is still at work
-or after it has paid, and may neither pay nor take another step.
+The step was committed by its holder at that time, and stands. The new holder must take the step
+again, under its own token. The old one resumes while the new one works or after it has paid, and
+may neither pay nor commit another step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from faultline_drills.processes.stalled_worker import resume_until_done, stalled
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import step_and_pay
 
-_LEASES = 30  # of the drill's own
+_LEASES = 30  # times the drill's lease
 
 
 @scenario(shows=("stops", "takeovers", "stale_rejections", "commits"), breaks_naive=True)
@@ -24,7 +24,7 @@ def takeover_after_fenced_step(drill: DrillContext) -> None:
         plan = {"1": "stop@half"} | ({"2": "hang@half"} if number < busy else {})
         drill.submit(step_and_pay, number=number, plan=plan)
     late = stalled_worker(drill)
-    # It keeps what it has taken over: a lease of its own that ran out would make this another story.
+    # A long lease, so that the holder keeps the jobs that it has taken over.
     lease = ("--lease-seconds", str(_LEASES * drill.settings.lease_seconds))
     options = ("--concurrency", str(jobs), "--drain-seconds", "0.1", *lease)
     holder = drill.worker(*options, name="holder")
@@ -39,8 +39,8 @@ def takeover_after_fenced_step(drill: DrillContext) -> None:
         "the takeover",
     )
     resume_until_done(drill, late, attempts=jobs)
-    holder.send(signal.SIGTERM)  # what hangs is handed back, and finished by others
+    holder.send(signal.SIGTERM)  # hanging jobs are released, and run by others
     early = drill.count("SELECT count(*) FROM drill.effects WHERE is_step AND token = 1")
-    drill.expect(early > 0, "a step of the late worker's stands")
+    drill.expect(early > 0, "no step of the late worker was committed")
     paid = drill.count("SELECT count(*) FROM drill.effects WHERE NOT is_step AND token = 1")
-    drill.expect(paid == 0, f"{paid} payments of the late worker's stand")
+    drill.expect(paid == 0, f"{paid} payments of the late worker were committed")

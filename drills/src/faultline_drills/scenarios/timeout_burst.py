@@ -1,4 +1,4 @@
-"""A burst of jobs whose work outlasts what it was given."""
+"""Many jobs exceed their timeout, or their leases, at once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from faultline_drills.workload.tasks import pay_by_hand, time_out
 
 @scenario(shows=("timeouts", "retries", "commits"))
 def timeout_burst(drill: DrillContext) -> None:
-    """All jobs of a burst hang at once, and run out of the time that their task has.
+    """All jobs of a burst hang at once, and exceed their task's timeout.
 
-    Each is ended, reported as failed and tried again: a hanging handler costs its own time and one
-    attempt, and no other job's.
+    Each attempt must be ended, recorded as failed, and retried. A hanging handler costs its own
+    time and one attempt, and must not harm other jobs.
     """
     jobs = drill.settings.jobs
     for number in range(jobs):
         drill.submit(time_out, number=number, plan={"1": "hang@start"})
     for _ in range(drill.settings.workers):
-        # The handlers' time is to run out, and not their leases.
+        # The timeouts must end the handlers, not their leases.
         drill.worker("--concurrency", str(jobs), "--lease-seconds", "600")
     drill.wait_until(
         lambda: drill.count("SELECT count(*) FROM faultline.ledger") == jobs, "the end of the burst"
@@ -28,32 +28,32 @@ def timeout_burst(drill: DrillContext) -> None:
     )
     for job, attempt in timeouts:
         drill.inject("timeout", str(job), attempt=attempt)
-    drill.expect(len(timeouts) >= jobs, f"{len(timeouts)} of {jobs} ran out of time")
+    drill.expect(len(timeouts) >= jobs, f"{len(timeouts)} of {jobs} jobs timed out")
     drill.expect(
-        all(worker.is_alive for worker in drill.workers), "no worker minds a handler that hangs"
+        all(worker.is_alive for worker in drill.workers),
+        "a worker ended because of a hanging handler",
     )
 
 
 @scenario(shows=("stops", "takeovers", "stale_rejections", "commits"), breaks_naive=True)
 def lease_expiry_burst(drill: DrillContext) -> None:
-    """A whole burst of leases runs out in the middle of the work, and it is done twice at once.
+    """Many leases expire during the work, and two workers run the same jobs.
 
-    The worker is stopped for longer than its leases last, and goes on while others are in the middle
-    of the very same jobs. Both sides believe in what they do, and both come to their commit within
-    moments of each other. The one with the higher token is right.
+    A worker is stopped for longer than its leases, and resumes while others run the same jobs. Both
+    commit within moments of each other; only the higher token may succeed.
     """
     jobs, lease = drill.settings.jobs, drill.settings.lease_seconds
     slots = ("--concurrency", str(jobs))
     for number in range(jobs):
-        # Long enough that nobody has finished when the others, or we, are a moment late.
+        # Long enough that no attempt has finished when the others start.
         drill.submit(pay_by_hand, number=number, work_seconds=2 * lease)
-    # All its slots are taken and it does not reconcile: nobody takes its leases while it is awake.
+    # With full slots and no reconciler, its leases are not reconciled while it runs.
     late = drill.worker("--no-self-fencing", "--no-reconciler", *slots, name="late")
     drill.wait_until(lambda: len(late.events_named("execution_started")) >= jobs, "the work")
     late.stop()
     drill.inject("stop", late.name)
     for _ in range(drill.settings.workers):
-        drill.worker(*slots, "--lease-seconds", "600")  # what they take over they keep
+        drill.worker(*slots, "--lease-seconds", "600")  # so that they keep what they take over
     drill.wait_until(
         lambda: (
             drill.count(
@@ -64,4 +64,6 @@ def lease_expiry_burst(drill: DrillContext) -> None:
         "the takeover",
     )
     late.resume()
-    drill.wait_until(lambda: len(late.events_named("worker_exit")) >= jobs, "the late worker's end")
+    drill.wait_until(
+        lambda: len(late.events_named("worker_exit")) >= jobs, "the end of its attempts"
+    )

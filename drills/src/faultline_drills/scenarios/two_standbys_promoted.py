@@ -1,9 +1,8 @@
-"""Two standbys of one primary are promoted, one after the other, and neither ever heard of the other.
+"""Two standbys of one primary are promoted in turn, unknown to each other.
 
-The first one is lost soon after its promotion, and the second, which never followed it, takes its
-place. PostgreSQL gives both histories the same timeline number: each is the next after the one they
-share. Tokens that the first gave out must not be given out by the second, or the outside would take one
-worker for the other.
+The first is lost soon after its promotion, and the second, which never followed it, is promoted.
+PostgreSQL gives both histories the same timeline number. Tokens that the first issued must not be
+issued by the second, or the external store would mistake one worker for the other.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 
 _NEWEST = "SELECT max(epoch) FROM faultline.epochs"
-# An epoch is a second of the clock at least: who promotes two of them within one has to bump by hand.
+# Epochs have a resolution of one second; two promotions within one need a manual bump.
 _SECONDS = "SELECT floor(extract(epoch FROM clock_timestamp() - '2025-01-01 00:00+00'))"
 
 
@@ -38,7 +37,7 @@ def two_standbys_promoted(drill: DrillContext) -> None:
     first, second = cluster.standbys
     jobs = max(2, drill.settings.jobs)
     for number in range(jobs):
-        # Long enough to be stopped in the middle, even by somebody who is slow.
+        # Long enough to be stopped during the work on a slow machine.
         drill.submit(
             pay, number=number, outside=True, work_seconds=1.5 * drill.settings.lease_seconds
         )
@@ -46,8 +45,8 @@ def two_standbys_promoted(drill: DrillContext) -> None:
         cluster.wait_until_shipped(standby)
     cluster.lose_primary()
     cluster.promote(first)
-    run_concurrently = ("--concurrency", str(jobs))
-    late = drill.worker("--no-self-fencing", *run_concurrently, name="late")
+    concurrency = ("--concurrency", str(jobs))
+    late = drill.worker("--no-self-fencing", *concurrency, name="late")
     drill.wait_until(
         lambda: len(late.events_named("lease_acquired")) == jobs, "the claims", by=late
     )
@@ -59,7 +58,7 @@ def two_standbys_promoted(drill: DrillContext) -> None:
     drill.lost_states.append(LostState.between(first.read_from_disk(), shipped))
     drill.wait_until(lambda: second.ask(_SECONDS) > epoch, "the next second")
     cluster.promote(second)
-    drill.expect(second.timeline == timeline, "both histories have the same timeline number")
-    drill.worker(*run_concurrently, name="successor")
+    drill.expect(second.timeline == timeline, "the two histories have different timeline numbers")
+    drill.worker(*concurrency, name="successor")
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     resume_until_done(drill, late, attempts=jobs)

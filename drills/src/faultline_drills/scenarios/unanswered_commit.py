@@ -1,9 +1,8 @@
-"""A COMMIT is held up in the network while its lease lasts, and its session is cut for want of an answer.
+"""A COMMIT gets no reply while its lease lasts, and its session is cut.
 
-The worker has sent the COMMIT and hears nothing for half of the lease. It cuts the session and looks into
-the ledger: the job's entry is not there. It ends the lease itself, so that a COMMIT that still arrives is
-refused, and hands the job back. The handler did nothing wrong, so the attempt is not charged, and the job
-is run again at once instead of when its lease runs out.
+The worker has sent it and gets no reply for half of the lease. It must cut the session, find no
+ledger entry, end the lease itself, so that a late COMMIT is refused, and release the job. The
+handler did nothing wrong, so no attempt may be charged, and the job must run again at once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 
 _HELD = 2
-_LEASE_SECONDS = "6"  # no answer is waited for longer than half of it
+_LEASE_SECONDS = "6"  # the worker waits for a reply for half of it
 _ENDS = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = %s"
 
 
@@ -30,8 +29,6 @@ def unanswered_commit(drill: DrillContext) -> None:
     drill.wait_until(lambda: all(each.is_done for each in interceptions), "each COMMIT")
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     charged = drill.count(_ENDS, ["failed"])
-    drill.expect(charged == 0, f"{charged} attempts were charged for an answer that did not come")
+    drill.expect(charged == 0, f"{charged} attempts were charged for a missing reply")
     released = drill.count(_ENDS, ["released"])
-    drill.expect(
-        released == _HELD, f"{released} of {_HELD} jobs were handed back by their own worker"
-    )
+    drill.expect(released == _HELD, f"{released} of {_HELD} jobs were released by their own worker")

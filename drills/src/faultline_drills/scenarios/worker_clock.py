@@ -1,7 +1,7 @@
-"""The clock of every worker is a day off, and nothing is any different.
+"""Every worker's wall clock is a day off.
 
-Leases begin and end by the database's clock, workers measure their own time with a steady one, and no
-wall clock of theirs is ever compared with anything.
+Leases start and end by the database's clock, workers measure time with a monotonic clock, and their
+wall clocks must not matter.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
 
 DAY_SECONDS = 86_400
-# Of the drill's own leases: a heartbeat that a busy machine holds up for a second has lost nobody's job.
+# Times the drill's lease, since heartbeats may be late on a busy machine.
 _LEASES = 2
-_HELD_LEASES = 1.25  # more than one: it is held by heartbeats alone
+_HELD_LEASES = 1.25  # more than one, so that heartbeats must renew it
 
 
 @scenario(
@@ -28,12 +28,12 @@ _HELD_LEASES = 1.25  # more than one: it is held by heartbeats alone
     lacking=lacking,
 )
 def worker_clock_ahead(drill: DrillContext) -> None:
-    """Workers live a day ahead of the database.
+    """The workers' wall clocks are a day ahead of the database's.
 
-    By their clocks every lease ran out yesterday, and every job that waits for its retry is long due.
-    They give up nothing that they hold, and take nothing before its time.
+    By these clocks every lease has expired, and every retry is due. Workers must keep what they
+    hold, and claim nothing too early.
     """
-    _play(drill, DAY_SECONDS)
+    _run(drill, DAY_SECONDS)
 
 
 @scenario(
@@ -42,15 +42,15 @@ def worker_clock_ahead(drill: DrillContext) -> None:
     lacking=lacking,
 )
 def worker_clock_behind(drill: DrillContext) -> None:
-    """Workers live a day behind the database.
+    """The workers' wall clocks are a day behind the database's.
 
-    By their clocks no lease runs out before tomorrow. A worker that was stopped for too long believes
-    all the more in what it holds, and is refused all the same.
+    By these clocks no lease expires before tomorrow. A worker that was stopped for too long must
+    still be refused.
     """
-    _play(drill, -DAY_SECONDS)
+    _run(drill, -DAY_SECONDS)
 
 
-def _play(drill: DrillContext, seconds: int) -> None:
+def _run(drill: DrillContext, seconds: int) -> None:
     folder = drill.stack.enter_context(tempfile.TemporaryDirectory(prefix="faultline-clock-"))
     environment = shifted(seconds, Path(folder))
     jobs, lease = drill.settings.jobs, _LEASES * drill.settings.lease_seconds
@@ -71,12 +71,12 @@ def _play(drill: DrillContext, seconds: int) -> None:
             drill.inject("clock_shift", worker.name, seconds=off)
             drill.expect(abs(off - seconds) < DAY_SECONDS / 2, f"{worker.name} is off by {off} s")
     token = drill.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [slow])
-    drill.expect(token == 1, f"a job that is renewed all the time was claimed {token} times")
+    drill.expect(token == 1, f"a job with a renewed lease was claimed {token} times")
 
 
 def _seconds_off(worker: ObservedProcess) -> int:
-    """By what it says itself, to the hour; 0 when its clock is right."""
+    """By the timestamps of its own events, to the hour; 0 if its clock is right."""
     if not worker.events:
         return 0
-    said = datetime.fromisoformat(worker.events[0]["at"])
-    return 3600 * round((said - datetime.now(UTC)) / timedelta(hours=1))
+    logged = datetime.fromisoformat(worker.events[0]["at"])
+    return 3600 * round((logged - datetime.now(UTC)) / timedelta(hours=1))

@@ -1,9 +1,8 @@
-"""Workers are killed in the middle of their jobs, again and again, and replaced each time.
+"""Workers are killed during their jobs, again and again, and replaced.
 
-SIGKILL leaves no time for anything: no handing back, no last word. What the worker held is noticed
-because its sessions end with it, and goes back to the queue; what it had written is rolled back with
-its transaction. A job that was merely there when its worker died is no worse off than the one that
-killed it.
+SIGKILL leaves no time to release a job or to log anything. The loss must be noticed because the
+worker's sessions end with it; its jobs are requeued, and its writes are rolled back. A job that ran
+beside the killed one must not suffer.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ POINTS = ("start", "half", "before_commit")
 
 @scenario(shows=("kills", "takeovers", "commits"))
 def worker_crash(drill: DrillContext) -> None:
-    struck = strike(drill)
+    kills = _draw_kills(drill)
     for number in range(drill.settings.jobs):
-        plan = {"1": f"kill@{struck[number]}"} if number in struck else None
+        plan = {"1": f"kill@{kills[number]}"} if number in kills else None
         drill.submit(pay, number=number, plan=plan)
-    crew = CrashingWorkers(drill, "--concurrency", "2", fault="kill", exit_code=-signal.SIGKILL)
-    crew.run_to_the_end()
+    workers = CrashingWorkers(drill, "--concurrency", "2", fault="kill", exit_code=-signal.SIGKILL)
+    workers.run_to_the_end()
 
 
-def strike(drill: DrillContext) -> dict[int, str]:
-    """Which jobs are struck, and where: drawn from the seed, at least one."""
+def _draw_kills(drill: DrillContext) -> dict[int, str]:
+    """The jobs with a kill, and its point: drawn from the seed, at least one."""
     rate, jobs = drill.settings.fault_rate, drill.settings.jobs
     drawn = [number for number in range(jobs) if drill.random.random() < rate]
     return {

@@ -1,8 +1,9 @@
-"""A worker freezes in the middle of COPY, with its job locked, and the reconciler ends its session.
+"""A worker freezes during COPY, with its job locked.
 
-For PostgreSQL such a session is active, so its limit on idling does not end it. First, as the control, the
-function that ends such sessions does nothing: the job stays with the frozen worker, while all others
-flow. Then the function is put back, and the job is taken over. When the worker wakes up its session is gone.
+PostgreSQL counts such a session as active, so the idle limit does not end it. First, as the
+control, the function that ends such sessions does nothing: the job stays with the frozen worker,
+while all others run. Then the function is restored: the reconciler must end the session, and the
+job must be taken over.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ def worker_frozen_during_copy(drill: DrillContext) -> None:
         drill.submit(pay, number=number)
     others = [drill.worker() for _ in range(drill.settings.workers)]
     drill.wait_until(lambda: drill.unfinished() == 1, "the end of all jobs but one")
-    drill.wait_for_row(_LAPSED, [frozen_job, 2 * HOLDER_GRACE_SECONDS], "its lease is long over")
+    drill.wait_for_row(_LAPSED, [frozen_job, 2 * HOLDER_GRACE_SECONDS], "the end of its lease")
     tokens = drill.query(
         "SELECT state, fencing_token FROM faultline.jobs WHERE id = %s", [frozen_job]
     )
-    drill.expect(tokens == [("running", 1)], f"without the function the job is {tokens}")
+    drill.expect(tokens == [("running", 1)], f"without the function the job became {tokens}")
 
     drill.conn.execute(definition.encode())
     drill.expect(
         drill.wait_for_state(frozen_job, "succeeded", "failed") == "succeeded",
-        "the job of the worker that froze did not succeed",
+        "the job of the frozen worker did not succeed",
     )
     drill.wait_until(
         lambda: any(worker.events_named("session_ended") for worker in others),
-        "the report of its end",
+        "the event of its end",
     )
     ended = sum(len(worker.events_named("session_ended")) for worker in others)
     drill.expect(ended == 1, f"{ended} sessions were ended")
     drill.measured["sessions_ended"] = ended
     late.resume()
-    drill.wait_until(lambda: bool(late.events_named("worker_exit")), "the late worker's end")
+    drill.wait_until(lambda: bool(late.events_named("worker_exit")), "the end of its attempt")
