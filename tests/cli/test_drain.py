@@ -97,7 +97,7 @@ def test_one_that_is_gone_is_said_to_be_and_asked_for_the_case_that_it_comes_bac
     register(crew, "here")
     with connect() as session:
         register(session, "gone")
-    run(conn, workers.bury_workers(["gone"]))
+    run(conn, workers.remove_dead_workers(["gone"]))
     done = faultline("drain", "gone", "here")
     assert done.code == 1
     assert "gone is gone already: lost, last heard of" in done.out

@@ -76,7 +76,7 @@ def test_a_reconciler_purges_by_the_options_of_its_command(
     connect: Callable[[], Connection],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("faultline.reconciler.purger.FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("faultline.reconciler.retention.FIRST_SWEEP_SECONDS", 0.01)
     failed(conn, "3 days")
     observer, has_ended = connect(), threading.Event()
 

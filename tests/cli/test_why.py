@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.statements import protocol, queues, workers
+from faultline.statements import leadership, protocol, queues, workers
 from tests.protocol.steps import end_session
 
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
@@ -94,7 +94,7 @@ def test_its_worker_is_gone_but_the_lease_still_holds(
     assert asked.code == "worker_lost"
     assert "worker w, which is gone" in asked.answer
     assert "when the lease has run out" in asked.advice
-    run(conn, workers.try_to_lead(silence_limit="0"))
+    run(conn, leadership.try_to_lead(silence_limit="0"))
     assert "gives it back at once" in Asked(faultline, job_id).advice
 
 
@@ -115,7 +115,7 @@ def test_its_lease_ran_out_and_it_is_about_to_be_taken_back(
     faultline: Faultline, conn: Connection, crew: Connection, rescuer: str
 ) -> None:
     if rescuer == "reconciler":
-        run(crew, workers.try_to_lead(silence_limit="0"))
+        run(crew, leadership.try_to_lead(silence_limit="0"))
     elif rescuer == "worker":
         register(crew, "w")
     else:

@@ -52,7 +52,7 @@ def test_a_heartbeat_renews_what_is_held_all_the_same(conn: Connection) -> None:
 
 def test_all_are_those_that_are_not_lost_and_a_lost_one_can_be_named(conn: Connection) -> None:
     register(conn, "here", "lost")
-    run(conn, workers.bury_workers(["lost"]))
+    run(conn, workers.remove_dead_workers(["lost"]))
     assert ask(conn) == ["here"]
     [request] = run(conn, workers.request_drain(["lost"]))
     assert request.is_lost

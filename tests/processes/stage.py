@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from faultline.postgres.sessions import run
-from faultline.reconciler.audit import INVARIANTS, check
+from faultline.reconciler.invariants import INVARIANTS, check
 from faultline.task import Task
 
 BOUND_SECONDS = 45.0

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.statements import workers
+from faultline.statements import leadership
 from tests.processes import apps
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
 from tests.processes.stage import Stage
@@ -70,7 +70,7 @@ def test_worker_reconciler_and_api_work_without_standard_streams(
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", database_url)
     with without_streams(database_url, "reconciler"):
-        wait_until(lambda: run(conn, workers.is_led()), "a reconciler that leads")
+        wait_until(lambda: run(conn, leadership.is_led()), "a reconciler that leads")
     with (
         without_streams(database_url, "worker", "--poll-seconds", "0.1"),
         without_streams(database_url, "api", "--port", "0", "--insecure-no-keys") as api,

@@ -7,7 +7,7 @@ import signal
 import psycopg
 
 from faultline.postgres.sessions import run
-from faultline.statements import workers
+from faultline.statements import leadership
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.stage import Stage
@@ -76,7 +76,7 @@ def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
     # We lead ourselves, in a transaction: so we are at work, and nobody stands in for us. The one who
     # waits is the only one who asks.
     with psycopg.connect(fleet.url) as leader:
-        leads, _ = run(leader, workers.try_to_lead(silence_limit="0"))
+        leads, _ = run(leader, leadership.try_to_lead(silence_limit="0"))
         assert leads
         waiting = fleet.reconciler("waiting")
         pid, first = stage.wait_for_row(session, [], "nobody waits to lead")

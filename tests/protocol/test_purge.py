@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.reconciler.audit import INVARIANTS, check
+from faultline.reconciler.invariants import INVARIANTS, check
 
 from .ageing import failed, made, succeeded
 from .steps import (

@@ -13,8 +13,8 @@ from faultline.config import WorkerSettings
 from faultline.postgres.migrate import migrate
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
-from faultline.reconciler import holders
-from faultline.reconciler.holders import Holders
+from faultline.reconciler import frozen_sessions
+from faultline.reconciler.frozen_sessions import FrozenSessions
 from faultline.statements import protocol
 from faultline.workers import Worker
 from faultline.workers.committer import Committer
@@ -39,7 +39,7 @@ def look_until(url: str, has_been_said: Callable[[], bool]) -> None:
         link = ReconnectingSession(url, purpose="reconciler")
         try:
             while not has_been_said():
-                await Holders(link).look(60.0)
+                await FrozenSessions(link).look(60.0)
                 await asyncio.sleep(0.05)
         finally:
             await link.close()
@@ -64,7 +64,7 @@ def test_a_frozen_session_is_ended_by_the_same_account_and_named_by_another(
     database_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(holders, "HOLDER_GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(frozen_sessions, "HOLDER_GRACE_SECONDS", 1.0)
     lease = claimed(app, conn)
     with psycopg.connect(database_url) as frozen:
         run(frozen, protocol.assert_fence(lease.claim))

@@ -18,9 +18,11 @@ from faultline.errors import DatabaseUnavailable
 from faultline.postgres.migrate import MIGRATION_LOCK, migrate
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
-from faultline.reconciler import Reconciler, leadership
-from faultline.reconciler.liveness import LeaderObserver, LeaderSighting
-from faultline.statements import workers
+from faultline.reconciler import Reconciler
+from faultline.reconciler import leadership as election
+from faultline.reconciler.liveness import LeaderObserver
+from faultline.statements import leadership, workers
+from faultline.statements.leadership import LeaderSighting
 from faultline.statements.workers import LOCK_CLASS
 from tests.running import Connection, EventTap, background, value, wait_until
 from tests.security.accounts import account
@@ -64,14 +66,14 @@ def test_after_any_sign_of_life_its_silence_counts_from_anew(
 
 def lead(conn: Connection, *, beats: int = 1) -> None:
     """As a leader does whose silence the server's timer does not end."""
-    leads, _ = run(conn, workers.try_to_lead(silence_limit="0"))
+    leads, _ = run(conn, leadership.try_to_lead(silence_limit="0"))
     assert leads
     for number in range(1, beats + 1):
         run(conn, leadership.beat(number, after=number - 1))
 
 
 def seen(conn: Connection) -> LeaderSighting | None:
-    return run(conn, leadership.sight_leader())
+    return run(conn, leadership.leader_sighting())
 
 
 def test_nobody_is_seen_where_nobody_leads(
@@ -79,7 +81,7 @@ def test_nobody_is_seen_where_nobody_leads(
 ) -> None:
     bystander = connect()
     run(bystander, workers.hold_worker_lock(1))
-    assert run(bystander, leadership.stand_in())
+    assert run(bystander, leadership.stand_in(silence_limit="0"))
     assert seen(conn) is None
 
 
@@ -120,8 +122,8 @@ def test_a_leader_in_the_middle_of_something_is_seen_at_work(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leadership, "STAND_IN_SECONDS", 0.5)
-    monkeypatch.setattr(leadership, "_WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(election, "STAND_IN_SECONDS", 0.5)
+    monkeypatch.setattr(election, "_WATCH_SECONDS", 0.1)
 
 
 def lingering_job(conn: Connection) -> UUID:
@@ -252,7 +254,7 @@ def test_a_leaders_pulse_goes_on_past_locks_that_a_stranger_holds(
         link = ReconnectingSession(database_url, purpose="reconciler")
         found: set[int] = set()
         try:
-            leader = leadership.Leadership(link)
+            leader = election.Leadership(link)
             assert (await leader.take())[0]
             for _ in range(20):  # a jump may land on another lock of the stranger's
                 leader._due_at = 0.0

@@ -18,8 +18,8 @@ SESSIONS = (
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultline.reconciler.purger.FIRST_SWEEP_SECONDS", 0.01)
-    monkeypatch.setattr("faultline.reconciler.purger.SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("faultline.reconciler.retention.FIRST_SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr("faultline.reconciler.retention.SWEEP_SECONDS", 0.01)
 
 
 def test_by_default_the_leader_removes_what_is_old(
@@ -43,7 +43,7 @@ def test_more_than_a_batch_is_removed_in_one_sweep(
     conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("faultline.statements.retention.BATCH_SIZE", 2)
-    monkeypatch.setattr("faultline.reconciler.purger.SWEEP_SECONDS", 3600)
+    monkeypatch.setattr("faultline.reconciler.retention.SWEEP_SECONDS", 3600)
     for _ in range(7):
         failed(conn, "31 days")
     with background(Reconciler(database_url).run):
@@ -82,7 +82,7 @@ def test_a_purge_that_fails_is_said_and_recovery_goes_on(
 def test_between_sweeps_it_holds_no_session(
     conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultline.reconciler.purger.SWEEP_SECONDS", 3600)
+    monkeypatch.setattr("faultline.reconciler.retention.SWEEP_SECONDS", 3600)
     failed(conn, "31 days")
     with background(Reconciler(database_url).run):
         wait_until(lambda: events.of("purged"))

@@ -11,7 +11,7 @@ import pytest
 
 from faultline.config import RECONNECT_SECONDS
 from faultline.reconciler import Reconciler
-from faultline.reconciler.liveness import DeathJudge, LeaseObserver
+from faultline.reconciler.liveness import DeadWorkers, LeaseObserver
 from faultline.statements import workers
 from faultline.statements.workers import LeaseSighting, Survey
 from tests.running import Connection, EventTap, background, expire, value, wait_until
@@ -84,7 +84,7 @@ def test_workers_that_vanish_are_spared_only_if_the_reconcilers_session_was_lost
 ) -> None:
     names = [f"worker {number}" for number in range(vanished)]
     survey = Survey(registered, names, None)
-    judge = DeathJudge()
+    judge = DeadWorkers()
     assert judge.dead_workers(survey) == names
     assert judge.dead_workers(survey, seconds_since_own_loss=1) == ([] if is_mass else names)
     assert judge.spared == (set(names) if is_mass else set())
@@ -93,7 +93,7 @@ def test_workers_that_vanish_are_spared_only_if_the_reconcilers_session_was_lost
 
 
 def test_who_vanished_with_the_crowd_is_spared_until_seen_again() -> None:
-    judge = DeathJudge()
+    judge = DeadWorkers()
 
     def dead(registered: int, vanished: list[str]) -> list[str]:
         survey = Survey(registered, vanished, None)

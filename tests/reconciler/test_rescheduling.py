@@ -6,7 +6,7 @@ import pytest
 
 from faultline import Faultline, Job, JobState
 from faultline.reconciler import Reconciler
-from faultline.reconciler.rescheduling import ClockWatch
+from faultline.reconciler.clock_setback import ClockWatch
 from tests.running import Connection, EventTap, ended, working
 
 

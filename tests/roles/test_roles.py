@@ -101,7 +101,7 @@ def test_a_worker_takes_back_the_jobs_of_the_dead(conn: Conn, claim: Claim) -> N
     with acting_as(conn, "faultline_worker"):
         assert run(conn, workers.survey()).vanished == []
         assert [reaped.job_id for reaped in run(conn, RECONCILE)] == [claim.job_id]
-        run(conn, workers.bury_workers(["w"]))
+        run(conn, workers.remove_dead_workers(["w"]))
 
 
 def test_a_worker_is_fenced_and_can_record_it(conn: Conn, claim: Claim) -> None:

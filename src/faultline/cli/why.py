@@ -13,7 +13,7 @@ from faultline.errors import UnknownJob
 from faultline.explanation import Answer, Situation, explain
 from faultline.postgres.driver import DriverError
 from faultline.postgres.sessions import Connection, run
-from faultline.statements import clock, epochs, jobs, locks, queues, workers
+from faultline.statements import clock, epochs, jobs, leadership, locks, queues, workers
 from faultline.statements.locks import LockHolder
 from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
@@ -49,7 +49,7 @@ def _look_at(conn: Connection, job_id: UUID) -> Situation:
         now=run(conn, clock.database_time()),
         job=record,
         workers=registered,
-        is_led=run(conn, workers.is_led()),
+        is_led=run(conn, leadership.is_led()),
         ahead=ahead,
         ahead_elsewhere=ahead_elsewhere,
         holders=_lock_holders(conn, job_id),

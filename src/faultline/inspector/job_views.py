@@ -16,7 +16,7 @@ from faultline.errors import UnknownJob
 from faultline.explanation import Situation, explain
 from faultline.inspector.reader import ReadTransaction
 from faultline.model import JobRecord, JobState
-from faultline.statements import clock, epochs, job_pages, jobs, locks, queues, workers
+from faultline.statements import clock, epochs, job_pages, jobs, leadership, locks, queues, workers
 from faultline.statements.job_pages import JobFilter
 from faultline.statements.jobs import JobDetails, JobSummary, LedgerEntry, Rejection
 from faultline.statements.locks import LockHolder
@@ -80,7 +80,7 @@ async def _why(tx: ReadTransaction, job: JobDetails, *, hides_details: bool) -> 
             now=await tx.read(clock.database_time()),
             job=_record(job),
             workers=registered,
-            is_led=await tx.read(workers.is_led()),
+            is_led=await tx.read(leadership.is_led()),
             ahead=ahead,
             ahead_elsewhere=elsewhere,
             holders=holders,

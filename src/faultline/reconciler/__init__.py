@@ -1,4 +1,4 @@
-"""Recovery: who is dead, what they hold, and whether the books are in order."""
+"""Recovery: requeues the jobs of dead workers, purges old rows, checks the invariants."""
 
 from faultline.reconciler.reconciler import Reconciler
 

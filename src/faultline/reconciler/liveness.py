@@ -1,26 +1,29 @@
-"""Who is dead, and which leases, or leaders, have stopped moving. Pure: fed with what was seen, and when."""
+"""Decides which workers are dead and which leases or leaders stopped moving. Pure.
+
+The reconciler feeds it with what it read, and with the time of its own steady clock.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
 from uuid import UUID
 
 from faultline.config import RECONNECT_SECONDS
+from faultline.statements.leadership import LeaderSighting
 from faultline.statements.workers import LeaseSighting, Survey
 
-_CROWD = 3
+_MANY_WORKERS = 3
 _GRACE_SECONDS = 1.0
 
 
-class DeathJudge:
+class DeadWorkers:
     """Decides which workers without a session are dead.
 
     A session that ends while the reconciler's own goes on is the end of a process: its jobs are requeued
-    at once, however many workers are gone. If the reconciler's session was lost as well, the way to the
-    server was cut for all (a restarted proxy or pooler), and requeueing every job would double the load
-    for nothing. Then most of a crowd is spared until they have had time to connect again.
+    at once, however many workers are gone. If the reconciler's session was lost as well, a proxy or pooler
+    restarted, and requeueing every job would double the load for nothing. Then, if most workers vanished
+    together, they get RECONNECT_SECONDS to connect again.
     """
 
     def __init__(self) -> None:
@@ -29,13 +32,16 @@ class DeathJudge:
     def dead_workers(
         self, survey: Survey, *, seconds_since_own_loss: float | None = None
     ) -> list[str]:
-        """The vanished workers that count as dead; None if the reconciler lost no session of its own."""
+        """The vanished workers that count as dead.
+
+        `seconds_since_own_loss` is None if the reconciler lost no session of its own.
+        """
         vanished = frozenset(survey.vanished)
         if seconds_since_own_loss is None or seconds_since_own_loss > RECONNECT_SECONDS:
             self.spared = frozenset()
             return list(survey.vanished)
         fresh = vanished - self.spared
-        if len(fresh) >= _CROWD and 2 * len(vanished) > survey.registered:
+        if len(fresh) >= _MANY_WORKERS and 2 * len(vanished) > survey.registered:
             self.spared = vanished
         else:
             self.spared &= vanished
@@ -45,16 +51,15 @@ class DeathJudge:
 class LeaseObserver:
     """Notices leases that are not renewed, by the observer's own steady clock.
 
-    The database's clock decides who may write. But if it is set back by an hour, leases linger for
-    an hour after their worker is gone: a lease that has not moved for longer than it lasts is over,
-    whatever that clock says.
+    The database's clock decides who may write. If it is set back by an hour, a dead worker's lease would
+    last an hour longer. So a lease that was not renewed for longer than it lasts counts as expired.
     """
 
     def __init__(self) -> None:
         self._seen: dict[UUID, tuple[datetime, float]] = {}
 
     def lapsed(self, sightings: Iterable[LeaseSighting], now: float) -> list[UUID]:
-        """Remember these sightings, made at `now`; return the leases that count as expired."""
+        """Record the sightings of `now`; return the leases that count as expired."""
         seen: dict[UUID, tuple[datetime, float]] = {}
         lapsed = []
         for sighting in sightings:
@@ -68,30 +73,18 @@ class LeaseObserver:
         return lapsed
 
 
-class LeaderSighting(NamedTuple):
-    """The session that leads, as anybody can see it."""
-
-    pid: int
-    pulse: int | None  # None before the first beat
-    is_at_work: bool  # in the middle of a statement, however long that takes
-    is_stranger: bool = (
-        False  # its account may not use Faultline: any account can take advisory locks
-    )
-
-
 class LeaderObserver:
-    """Notices a leader that shows no life, by the observer's own steady clock."""
+    """Measures how long the leader's pulse has not changed, by the observer's own steady clock."""
 
     def __init__(self) -> None:
         self._seen: LeaderSighting | None = None
         self._since = 0.0
 
     def still_seconds(self, sighting: LeaderSighting | None, now: float) -> float | None:
-        """For how long it has stood still, as far as was seen; None: it has moved, or is gone.
+        """For how long the pulse has not changed; None if it changed or there is no leader.
 
-        A stranger that holds the lock has never led.
-
-        What moved may stand still from then on: the next sighting is the first one again.
+        Infinite if an account without rights holds the lock: it does not lead. After a change the next
+        sighting counts as the first one again.
         """
         if sighting is not None and sighting.is_stranger:
             return float("inf")

@@ -38,7 +38,7 @@ _COMMITTED = CommitVerdict(CommitOutcome.COMMITTED, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Reaped:
+class ReconciledJob:
     """A job that was taken back from a worker: queued again, or failed with its attempts spent."""
 
     job_id: UUID
@@ -260,13 +260,13 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
 
 def reconcile(
     *, max_jobs: int, dead_workers: Sequence[str] = (), lapsed_leases: Sequence[UUID] = ()
-) -> Statement[list[Reaped]]:
+) -> Statement[list[ReconciledJob]]:
     return Statement(
         "SELECT job_id, fencing_token, worker, attempts, state, cause"
         " FROM faultline.reconcile(%s, %s::text[], %s::uuid[])",
         (max_jobs, list(dead_workers), list(lapsed_leases)),
         lambda rows: [
-            Reaped(job_id, token, worker, attempt, JobState(state), cause)
+            ReconciledJob(job_id, token, worker, attempt, JobState(state), cause)
             for job_id, token, worker, attempt, state, cause in rows
         ],
     )

@@ -14,7 +14,6 @@ LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS
 
 
 MAX_REGISTRATIONS = 5_000  # rows that `registrations` reads
-LEADER_KEY = 0  # lock keys of workers start at 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +35,6 @@ def survey() -> Statement[Survey]:
         " extract(epoch FROM clock_timestamp())::float8",
         (),
         lambda rows: Survey(*rows[0]),
-    )
-
-
-def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
-    """Whether this session leads now, and how many workers there are to compete with.
-
-    In the same breath a leader accepts that the server ends its session when it falls silent.
-    """
-    return Statement(
-        "SELECT CASE WHEN pg_try_advisory_lock(%s, %s)"
-        " THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END,"
-        " (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)",
-        (LOCK_CLASS, LEADER_KEY, silence_limit),
-        lambda rows: (bool(rows[0][0]), int(rows[0][1])),
     )
 
 
@@ -108,7 +93,7 @@ def deregister_worker(worker: str) -> Statement[None]:
     return Statement("SELECT faultline.deregister_worker(%s)", (worker,), no_result)
 
 
-def bury_workers(workers: Sequence[str]) -> Statement[None]:
+def remove_dead_workers(workers: Sequence[str]) -> Statement[None]:
     return Statement("SELECT faultline.bury_workers(%s)", (list(workers),), no_result)
 
 
@@ -192,17 +177,6 @@ def registry() -> Statement[list[WorkerSighting]]:
         " ORDER BY w.id",
         (LOCK_CLASS, SILENCE_SECONDS),
         lambda rows: [WorkerSighting(row[0], WorkerStatus(row[1]), *row[2:]) for row in rows],
-    )
-
-
-def is_led() -> Statement[bool]:
-    """Whether a reconciler leads in this database; one behind a pooler cannot be seen this way."""
-    return Statement(
-        "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
-        " AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.database ="
-        " (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))",
-        (LOCK_CLASS, LEADER_KEY),
-        lambda rows: bool(rows[0][0]),
     )
 
 

@@ -23,7 +23,7 @@ from faultline.tracing.place import context_of, mark_failed, messaging, place_of
 from faultline.tracing.switch import Enqueueing, version
 
 if TYPE_CHECKING:
-    from faultline.statements.protocol import Reaped
+    from faultline.statements.protocol import ReconciledJob
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Spans:
         return attempt
 
     @harmless
-    def took_back(self, leases: Sequence[Reaped], began_ns: int) -> None:
+    def reconciled(self, leases: Sequence[ReconciledJob], began_ns: int) -> None:
         """The reconciler has taken leases from workers that are lost, or too late."""
         span = self._tracer.start_span(
             "take back",

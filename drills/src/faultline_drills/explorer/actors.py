@@ -42,7 +42,7 @@ def add_reconciler(
 
     def act() -> None:
         leader = Reconciler("")
-        leader._link = SteppedReconnectingSession(execution.session(name), "reconciler")
+        leader._session = SteppedReconnectingSession(execution.session(name), "reconciler")
         for _ in range(passes):
             run_to_completion(leader._look())
 

@@ -10,7 +10,8 @@ from faultline.cli.output import count, duration
 from faultline.postgres.driver import QueryCanceled
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import epochs, locks, server
-from faultline.statements.workers import WorkerStatus, is_led, registry
+from faultline.statements.leadership import is_led
+from faultline.statements.workers import WorkerStatus, registry
 
 OLDEST_ROWS = 10_000
 SIZES_SECONDS = 5

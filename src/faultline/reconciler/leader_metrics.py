@@ -1,6 +1,6 @@
-"""Counts what only the leading reconciler shows to Prometheus: queues, workers, and what was lost.
+"""Counts for Prometheus that only the leading reconciler exports: queues, workers, losses.
 
-Beside the leader and not in it, with a session of its own: recovery never waits for a count.
+It runs beside the reconciler with its own session, so that recovery never waits for a count.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancel
 from faultline.statements import losses, queues, workers
 
 COUNT_SECONDS = 5.0
-_COUNTING_SHARE = 20  # one part in so many of the time, where counting is dear
+_COUNTING_SHARE = 20  # counting takes at most one part in so many of the time
 _ANSWER_SECONDS = 30.0
-_PAGES = 10  # of the log, at once; the rest waits for the next count
+_PAGES = 10  # pages of the log in one count; the rest waits for the next one
 
 
-class Census:
+class LeaderMetrics:
     def __init__(self, url: str) -> None:
-        self._link = ReconnectingSession(url, purpose="census", answer_seconds=_ANSWER_SECONDS)
+        self._session = ReconnectingSession(url, purpose="census", answer_seconds=_ANSWER_SECONDS)
         self._read_up_to: int | None = None
 
     async def run(self) -> None:
-        """Until cancelled. What cannot be counted now is left as it is until the next count."""
+        """Count until cancelled. A count that fails leaves the old figures until the next one."""
         try:
-            self._read_up_to = None  # somebody else led until now, and counted what was lost
+            self._read_up_to = None  # another reconciler led until now, and counted the losses
             while True:
                 began = time.monotonic()
                 try:
@@ -39,20 +39,20 @@ class Census:
                 cost = time.monotonic() - began
                 await asyncio.sleep(max(COUNT_SECONDS, _COUNTING_SHARE * cost))
         finally:
-            await self._link.close()
+            await self._session.close()
 
     async def _count(self) -> None:
         await self._count_losses()
-        sightings = await self._link.run(workers.registry())
+        sightings = await self._session.run(workers.registry())
         meter.current.workers(Counter(sighting.status.value for sighting in sightings))
-        counts = await self._link.run(queues.queues())
+        counts = await self._session.run(queues.queues())
         meter.current.queues(counts)
 
     async def _count_losses(self) -> None:
         if self._read_up_to is None:
-            self._read_up_to = await self._link.run(losses.log_end())
+            self._read_up_to = await self._session.run(losses.log_end())
         for _ in range(_PAGES):
-            lost = await self._link.run(losses.losses(self._read_up_to))
+            lost = await self._session.run(losses.losses(self._read_up_to))
             if lost.last_id == self._read_up_to:
                 return
             self._read_up_to = lost.last_id

@@ -1,9 +1,9 @@
-"""Notices that the database's clock was set back, and makes the jobs due again that this has stranded.
+"""Notices that the database's clock was set back, and makes stranded jobs due again.
 
-A job that is enqueued to run at once is due at the database's time of then. If that clock is set back by a
-day, or a standby whose clock is a day behind is promoted, such a job would wait for a day. So the leading
-reconciler compares the database's clock with its own steady one at every look, and with the newest times
-on record when it begins to lead. See recovery.sql for what is rescheduled, and to when.
+A job that runs at once is due at the database's time of its enqueue. If that clock is set back by a day, or
+a standby whose clock is a day behind is promoted, the job would wait for a day. The leading reconciler
+therefore compares the database's clock with its own steady clock at every look, and with the newest
+recorded times when it begins to lead. recovery.sql says which jobs are rescheduled, and to when.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements import clock
 from faultline.steady import steady_now
 
-_TOLERANCE_SECONDS = 1.0  # a job that waits for so much longer is no matter
+_TOLERANCE_SECONDS = 1.0  # a job may wait this much longer
 # Transactions that enqueued before the clock was set back may commit after it.
 _REPEAT_FOR_SECONDS = 60.0
 _REPEAT_SECONDS = 2.0
-_COST_SHARE = 20  # rescheduling costs at most one part in so many of the time
+_COST_SHARE = 20  # rescheduling takes at most one part in so many of the time
 _MAX_PAGES = 10_000
 
 
 class ClockWatch:
-    """Compares a clock that can be set with a steady one. Pure."""
+    """Compares the database's clock with a steady one. Pure."""
 
     def __init__(self) -> None:
-        self._ahead: float | None = None  # by so much at least, when it was last seen
+        self._ahead: float | None = (
+            None  # of the steady clock, at least by so much, when it was last read
+        )
 
     def set_back_seconds(self, shown: float, *, sent_at: float, answered_at: float) -> float:
-        """By how much the clock has certainly been set back since it was last seen, or 0.
+        """By how much at least the clock was set back since it was last read, or 0.
 
         It showed `shown` at some moment between `sent_at` and `answered_at` of the steady clock.
         """
@@ -40,16 +42,16 @@ class ClockWatch:
         return max(0.0, before - (shown - sent_at))
 
 
-class Rescheduler:
-    def __init__(self, link: ReconnectingSession) -> None:
-        self._link = link
+class ClockSetback:
+    def __init__(self, session: ReconnectingSession) -> None:
+        self._session = session
         self._watch = ClockWatch()
         self._until = 0.0  # of the steady clock
         self._next_at = 0.0
 
     async def begin(self) -> None:
-        """When this reconciler begins to lead: the clock may have been set back before."""
-        self._notice(await self._link.run(clock.clock_setback()))
+        """Check when this reconciler begins to lead: the clock may have been set back before."""
+        self._notice(await self._session.run(clock.clock_setback()))
 
     async def look(
         self,
@@ -85,7 +87,7 @@ class Rescheduler:
     async def _reschedule(self, may_go_on: Callable[[], Awaitable[bool]]) -> int:
         jobs, after = 0, None
         for _ in range(_MAX_PAGES):
-            page = await self._link.run(clock.reschedule_stranded(after))
+            page = await self._session.run(clock.reschedule_stranded(after))
             jobs, after = jobs + page.jobs, page.next
             if after is None or not await may_go_on():
                 break

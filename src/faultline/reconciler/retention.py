@@ -1,4 +1,4 @@
-"""Removes what has been kept for long enough, a little at a time. Runs beside whichever reconciler leads."""
+"""Purges old jobs, ledger entries and audit rows, in small batches beside the leader."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancelled
 from faultline.statements.retention import REST_FACTOR, Sweep
 
-# Not at once: a reconciler that has just begun to lead has dead workers to look for.
+# A reconciler that has just begun to lead looks for dead workers first.
 FIRST_SWEEP_SECONDS = 60.0
 SWEEP_SECONDS = 600.0
 _SHORTEST_REST_SECONDS = 0.01
-_ANSWER_SECONDS = 60.0  # one batch of a sweep may have much to remove
+_ANSWER_SECONDS = 60.0  # one batch may remove many rows
 
 
-class Purger:
-    """Has a session of its own, and only while it sweeps: recovery never waits behind a purge."""
+class RetentionTask:
+    """Opens its own session for each sweep, so that recovery never waits behind a purge."""
 
     def __init__(self, url: str, retention: Retention) -> None:
         self._retention = retention
-        self._link = ReconnectingSession(url, purpose="retention", answer_seconds=_ANSWER_SECONDS)
+        self._session = ReconnectingSession(
+            url, purpose="retention", answer_seconds=_ANSWER_SECONDS
+        )
 
     async def run(self) -> None:
-        """Until cancelled. Whatever stands in its way is said, and tried again with the next sweep."""
+        """Sweep until cancelled. An error is logged, and the next sweep tries again."""
         pause = FIRST_SWEEP_SECONDS
         while True:
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spread
@@ -40,14 +42,14 @@ class Purger:
                 said = " ".join(str(error).split())
                 emit(Event.DEGRADED, reason=f"retention did not finish its sweep: {said}")
             finally:
-                await self._link.close()
+                await self._session.close()
 
     async def _sweep(self) -> None:
         sweep = Sweep(self._retention, is_automatic=True)
         try:
             while (statement := sweep.next_statement) is not None:
                 started = time.monotonic()
-                sweep.add(await self._link.run(statement))
+                sweep.add(await self._session.run(statement))
                 rest = REST_FACTOR * (time.monotonic() - started)
                 await asyncio.sleep(max(rest, _SHORTEST_REST_SECONDS))
         finally:

@@ -14,7 +14,7 @@ _EVIDENCE_LIMIT = 20
 class Invariant:
     name: str
     claim: str
-    query: LiteralString  # of what violates it: a job's id, and what is wrong
+    query: LiteralString  # returns each violation: a job's id, and what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ INVARIANTS: tuple[Invariant, ...] = (
 
 
 def check(invariant: Invariant) -> Statement[list[Finding]]:
-    """What violates it; the first few, which is enough to know that something is wrong."""
+    """Find the first violations of an invariant."""
 
     def read(rows: list[tuple[Any, ...]]) -> list[Finding]:
         return [Finding(str(job_id), str(evidence)) for job_id, evidence in rows]
