@@ -1,1 +1,1 @@
-"""Faultline on Kubernetes: kustomize, a Helm chart, and generators of copied parts."""
+"""Faultline on Kubernetes: kustomize, a Helm chart, and code generators."""

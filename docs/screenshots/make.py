@@ -1,4 +1,4 @@
-"""Makes the screenshots in this folder from a real run: python docs/screenshots/make.py
+"""Makes the screenshots in this folder from a real run.
 
 Starts an embedded PostgreSQL and real workers on a small shop (shop.py). One worker is stopped until its
 lease expires and another takes over. Headless Chromium opens the inspector. Takes about two minutes.
@@ -88,7 +88,7 @@ class Shop:
 
 
 def stage_takeover(shop_: Shop) -> str:
-    """Stop a worker during a charge until another takes over; resume it. Return the job's id."""
+    """Stop a worker during a charge until a takeover; resume it; return the job's id."""
     enqueued = shop.charge.enqueue(
         invoice=4711, seconds=1.6, conn=shop_.conn, idempotency_key="invoice-4711"
     )

@@ -1,4 +1,4 @@
-"""Tasks of the compose.yaml example: a charge, a reminder that fails once, a slow report."""
+"""Example tasks of compose.yaml: a charge, a flaky reminder, a slow report."""
 
 import asyncio
 

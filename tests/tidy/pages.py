@@ -75,7 +75,7 @@ class Page:
         return not self.path.is_relative_to(REPORTS)
 
     def long_lines(self, limit: int) -> list[str]:
-        """Lines that could be broken: not tables, code blocks, or lines with one link only."""
+        """Long lines, except in tables and code blocks, and lines that are one link."""
         return [
             f"line {number}: {len(line)} characters"
             for number, line in enumerate(

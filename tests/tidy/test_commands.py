@@ -1,4 +1,4 @@
-"""Every `faultline` command in the documentation is one that the command line accepts."""
+"""The command line accepts every `faultline` command in the documentation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parse(command: str) -> None:
 
 
 def mistake_in(command: str) -> str:
-    """What click says against a command; a missing argument or file is none, pages leave them out."""
+    """The error of click; pages may leave out an argument or name a missing file."""
     try:
         parse(command)
     except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""Comments and texts of manifests, rules, scripts and the model use plain words too."""
+"""Manifests, rules, scripts and the model use plain words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""House rules for Markdown: short lines, plain words, working links, an index of all pages."""
+"""Rules for Markdown: short lines, plain words, working links, an index."""
 
 from __future__ import annotations
 
