@@ -1,7 +1,7 @@
-"""The bugs that a queue like this one could have, each as an edit of Faultline's own source.
+"""All mutants: bugs that such a queue could have, each as an edit of Faultline's source.
 
-Every mutant names the layer that must find it. A mutant that nothing finds would mean that a line of
-the protocol could be lost without anybody noticing.
+Every mutant names the layer that must find it. If no layer found one, a line of the protocol could be
+lost without any drill failing.
 """
 
 from __future__ import annotations

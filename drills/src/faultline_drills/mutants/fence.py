@@ -20,19 +20,19 @@ _FENCE = (
 FENCE_MUTANTS = (
     sql_mutant(
         "token_predicate_dropped",
-        "the fence compares the lease alone",
+        "the fence compares only the lease id",
         MISMATCHED,
         (_FENCE, "WHEN job.lease_id IS DISTINCT FROM lease THEN 'token_mismatch'"),
     ),
     sql_mutant(
-        "nonce_dropped",
-        "the fence compares the token alone",
+        "lease_id_predicate_dropped",
+        "the fence compares only the token",
         MISMATCHED,
         (_FENCE, "WHEN job.fencing_token IS DISTINCT FROM token THEN 'token_mismatch'"),
     ),
     sql_mutant(
         "any_older_token_accepted",
-        "= became >= on the token",
+        "older tokens pass: = became >=",
         MISMATCHED,
         (
             "job.fencing_token IS DISTINCT FROM token OR job.lease_id",
@@ -40,20 +40,20 @@ FENCE_MUTANTS = (
         ),
     ),
     sql_mutant(
-        "token_and_nonce_dropped",
-        "any worker that ever had the job may write",
+        "token_and_lease_id_dropped",
+        "any worker that ever held the job may commit",
         EXPLORER,
         (_FENCE, "WHEN false THEN ''"),
     ),
     sql_mutant(
         "running_not_required",
-        "a job that was given back can still be committed",
+        "a released job can still be committed",
         MISMATCHED,
         ("WHEN job.state <> 'running' THEN 'not_running'", "WHEN false THEN ''"),
     ),
     sql_mutant(
-        "frozen_clock",
-        "now() stands still while the transaction runs",
+        "clock_frozen_at_transaction_start",
+        "the expiry is compared with now(), which is fixed for a transaction",
         drill("slow_transaction"),
         (
             "WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'",
@@ -61,8 +61,8 @@ FENCE_MUTANTS = (
         ),
     ),
     sql_mutant(
-        "lease_holds_at_its_end",
-        "<= became < at expiry",
+        "lease_valid_at_its_expiry",
+        "a lease is valid at its very expiry: <= became <",
         drill("commit_at_lease_expiry"),
         (
             "WHEN job.lease_expires_at <= clock_timestamp() THEN",
@@ -71,25 +71,25 @@ FENCE_MUTANTS = (
     ),
     sql_mutant(
         "expiry_ignored",
-        "the fence does not look at the clock",
+        "the fence does not check the expiry",
         MISMATCHED,
         ("WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'\n", ""),
     ),
     sql_mutant(
         "batch_not_fenced",
-        "an entry that calls itself part of a batch is believed",
+        "an entry that claims to be part of a batch is not checked",
         MISMATCHED,
         ("        IF committed <> entered THEN\n", "        IF false THEN\n"),
     ),
     sql_mutant(
-        "loser_hidden",
-        "an insert that enters nothing passes for a commit",
+        "insert_without_entry_accepted",
+        "an insert that adds no ledger entry counts as a commit",
         MISMATCHED,
         ("    IF entered = 0 THEN\n", "    IF false THEN\n"),
     ),
     sql_mutant(
-        "dropped_rows_hidden",
-        "a statement of which some rows were dropped passes for a commit of all",
+        "dropped_rows_accepted",
+        "a statement whose rows were partly dropped counts as a commit of all",
         MISMATCHED,
         ("        IF offered::bigint <> entered THEN", "        IF false THEN"),
     ),
@@ -107,8 +107,8 @@ FENCE_MUTANTS = (
         ),
     ),
     Mutant(
-        "trigger_disabled",
-        "the fence is in place and switched off",
+        "ledger_trigger_disabled",
+        "the fence's trigger exists but is disabled",
         drill("stale_takeover"),
         (
             Edit(
@@ -118,6 +118,6 @@ FENCE_MUTANTS = (
                 "CREATE OR REPLACE TRIGGER guard_truncate",
             ),
         ),
-        blocks_the_drill=True,  # no worker starts where the fence is down
+        blocks_the_drill=True,  # workers do not start without the fence
     ),
 )

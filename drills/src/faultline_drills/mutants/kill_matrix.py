@@ -1,4 +1,4 @@
-"""The kill matrix: which bug was found by which layer, as facts and as a page. Pure."""
+"""The kill matrix, which layer found which mutant, as JSON data and as Markdown. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_facts(
 
 
 def as_markdown(kills: Sequence[MutantResult], origin: Provenance) -> str:
-    """Without the times of each run, and the ids in its evidence: they differ from run to run."""
+    """The matrix without times and evidence, which differ between runs."""
     rows = [
         f"| {kill.mutant} | {_BUGS.get(kill.mutant, '')} | {kill.layer} |"
         f" {'killed' if kill.killed else '**survived**'} | {kill.rule} |"
@@ -37,15 +37,15 @@ def as_markdown(kills: Sequence[MutantResult], origin: Provenance) -> str:
     head = [
         "# Mutants",
         "",
-        "Each bug is inserted into a copy of Faultline, and the layer that it names runs on the copy. It is",
-        "green on Faultline itself, and must find a rule broken here. Where the bug keeps a story from",
-        "being told at all, that is said instead.",
+        "Each mutant inserts one bug into a copy of Faultline. The layer that it names, a command of",
+        "`faultline drill`, then runs on the copy and must find a broken rule. On an unchanged copy every",
+        "layer is valid. Some bugs keep a drill from being completed; that is noted instead of a rule.",
         "",
         as_list(origin.facts()),
         "",
         f"**{found} of {len(kills)} killed.**",
         "",
-        "| mutant | the bug | layer | | what gave it away |",
+        "| mutant | bug | layer | result | broken rule |",
         "|---|---|---|---|---|",
     ]
     return "\n".join([*head, *rows]) + "\n"

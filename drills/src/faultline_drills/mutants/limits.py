@@ -1,4 +1,4 @@
-"""Bugs in the limits that a client with nothing but SQL must not pass."""
+"""Bugs in the limits that also hold for clients with plain SQL."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _LIMITS = drill("limit_evasion")
 
 LIMIT_MUTANTS = (
     sql_mutant(
-        "lease_cap_compares_intervals",
-        "the limit on a lease is compared with the interval, not with the moment it leads to",
+        "lease_limit_compares_intervals",
+        "the limit on a lease compares intervals, not the resulting times",
         _LIMITS,
         (
             "    IF (seconds > 0 AND seconds <= 604800) IS NOT TRUE THEN\n",
@@ -28,8 +28,8 @@ LIMIT_MUTANTS = (
         path=INTERVALS,
     ),
     sql_mutant(
-        "retention_floor_compares_intervals",
-        "the hour that everything is kept for is compared with the interval",
+        "retention_minimum_compares_intervals",
+        "the minimum retention of an hour compares intervals, not times",
         _LIMITS,
         (
             "oldest > moment - interval '3600 seconds'\n"
@@ -39,17 +39,17 @@ LIMIT_MUTANTS = (
         path=RETENTION,
     ),
     sql_mutant(
-        "commit_poses_as_a_batch",
-        "a commit under a faultline.batch that was set by hand is not signed",
+        "batch_setting_accepted_from_clients",
+        "the commit of a client that set faultline.batch is not signed by its account",
         _LIMITS,
         (
-            "    IF current_setting('faultline.batch', true) = 'on' THEN -- set by hand",
-            "    IF false THEN -- set by hand",
+            "        idling := set_config('faultline.batch', '', true);\n",
+            "        NULL;\n",
         ),
     ),
     sql_mutant(
-        "keys_with_any_scope",
-        "an account gives a key a scope that it does not have itself",
+        "key_scopes_not_limited",
+        "an account grants a key a scope that it does not have itself",
         _LIMITS,
         ("    IF lacking IS NOT NULL THEN\n", "    IF false THEN\n"),
         path=OPERATING,

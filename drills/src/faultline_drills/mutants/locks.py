@@ -1,4 +1,4 @@
-"""One verb each whose row lock is gone: it looks, and what it saw may change before it writes."""
+"""Verbs without their row lock: the row can change between the check and the write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from faultline_drills.mutants.mutant import EXPLORER, OPERATING, sql_mutant
 LOCK_MUTANTS = (
     sql_mutant(
         "commit_without_lock",
-        "the fence is checked and the job can change before the entry",
+        "the job can change between the fence check and the ledger entry",
         EXPLORER,
         (
             "SELECT * INTO job FROM faultline.jobs WHERE id = NEW.job_id FOR UPDATE;",
@@ -16,7 +16,7 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "commit_many_without_lock",
-        "a batch is judged before its rows are held",
+        "a batch is checked before its rows are locked",
         EXPLORER,
         (
             "                             ORDER BY j.id FOR UPDATE SKIP LOCKED);\n    verdicts",
@@ -25,7 +25,7 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "fail_and_release_without_lock",
-        "giving up is checked and the job can change before it is written",
+        "the job can change between the check and the failure or release",
         EXPLORER,
         (
             "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_own.job_id FOR UPDATE;",
@@ -34,7 +34,7 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "cancel_and_retry_without_lock",
-        "an operator's word overtakes a commit in flight",
+        "an operator cancels or retries a job during its commit",
         EXPLORER,
         (
             "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;",
@@ -44,7 +44,7 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "assert_fence_without_lock",
-        "a fenced step is checked and the job can be taken over before it commits",
+        "the job can be taken over between the check and the commit of a fenced step",
         EXPLORER,
         (
             "WHERE j.id = assert_fence.job_id FOR KEY SHARE;",
@@ -53,7 +53,7 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "heartbeat_without_lock",
-        "a renewal waits behind whoever holds the row",
+        "a renewal waits for a locked row",
         EXPLORER,
         (
             "WHERE j.id = ANY (job_ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),",
@@ -62,7 +62,7 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "reconcile_expired_without_lock",
-        "the reconciler reads, and writes what has changed since",
+        "the reconciler requeues jobs that have changed since it read them",
         EXPLORER,
         (
             "ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);",

@@ -1,10 +1,10 @@
-"""A mutant: one bug as an edit of Faultline's own source, and the layer that must find it."""
+"""A mutant: one bug as an edit of Faultline's source, and the layer that must find it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SEED = 1  # of every layer
+SEED = 1  # for every layer
 PROTOCOL = "sql/protocol.sql"
 ENQUEUE = "sql/enqueue.sql"
 CLAIMING = "sql/claiming.sql"
@@ -29,7 +29,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A command of `faultline drill` that is green on Faultline and must not be on the mutant."""
+    """A command of `faultline drill` that is valid on Faultline and must fail on the mutant."""
 
     name: str
     arguments: tuple[str, ...]
@@ -38,10 +38,10 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class Mutant:
     name: str
-    bug: str  # what the programmer got wrong, in a few words
+    bug: str  # in a few words
     killed_by: Layer
     edits: tuple[Edit, ...]
-    blocks_the_drill: bool = False  # so much so that the story cannot be told: that is noticed, too
+    blocks_the_drill: bool = False  # exit code 2 counts as found
 
 
 def drill(*scenarios: str) -> Layer:

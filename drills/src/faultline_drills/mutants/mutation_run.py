@@ -1,4 +1,4 @@
-"""Plants a mutant in a scratch copy of the package, and lets the layer that must find it look for it."""
+"""Inserts a mutant into a copy of the package and runs a layer on the copy."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ import faultline
 from faultline.errors import FaultlineError
 from faultline_drills.mutants.mutant import Layer, Mutant
 
-_LONGEST_WORDS = 300
-# A rule and what broke it, or an error; not a row of a timeline.
+_MAX_LINE_LENGTH = 300
+# Matches "rule: evidence" or an error, but no row of a timeline and no command.
 _FINDING = re.compile(r"(error \[|[a-z][a-z_ ]+: )(?!reports/|faultline drill)")
 
 
 class MutantNotPlanted(FaultlineError):
-    """The source has changed under a mutant: its edit no longer fits."""
+    """A mutant's edit no longer fits the source, which has changed."""
 
     code = "mutant_not_planted"
 
 
 @dataclass(frozen=True, slots=True)
 class MutantResult:
-    """What became of one mutant in one layer."""
+    """The result of running one layer on one mutant."""
 
     mutant: str
     layer: str
     killed: bool
     seconds: float
-    how: str  # the layer's last words
+    how: str  # the finding or error that the layer printed
 
     @property
     def rule(self) -> str:
-        """What gave it away, without the evidence."""
+        """The broken rule, without the evidence."""
         return self.how.partition(":")[0].replace("_", " ") if self.killed else ""
 
     def facts(self) -> dict[str, object]:
@@ -56,10 +56,10 @@ class MutantResult:
 
 @contextmanager
 def mutated_copy(mutant: Mutant | None) -> Iterator[Path]:
-    """A folder with a copy of the package in which the mutant lives; None: a faithful copy."""
+    """A folder with a copy of the package, changed by the mutant; None: unchanged."""
     package = Path(faultline.__file__).parent
     with tempfile.TemporaryDirectory(prefix="faultline-mutant-") as folder:
-        Path(folder).chmod(0o755)  # a server that runs under another account reads from here
+        Path(folder).chmod(0o755)  # a server under another account reads from here
         copy = Path(folder, "faultline")
         shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in mutant.edits if mutant else ():
@@ -68,8 +68,8 @@ def mutated_copy(mutant: Mutant | None) -> Iterator[Path]:
             if text.count(edit.old) != 1:
                 name = mutant.name if mutant else ""
                 raise MutantNotPlanted(
-                    f"{name}: {edit.path} has its text {text.count(edit.old)} times, not once",
-                    hint="adapt faultline_drills/mutants to the source",
+                    f"{name}: {edit.path} contains its text {text.count(edit.old)} times, not once",
+                    hint="change the edit in faultline_drills/mutants to match the source",
                 )
             path.write_text(text.replace(edit.old, edit.new))
         yield Path(folder)
@@ -82,11 +82,11 @@ def run_layer(
     server_url: str | None,
     timeout_seconds: float = 180.0,
 ) -> MutantResult:
-    """Run the layer's command on the copy: a mutant is killed by a rule that was seen to be broken.
+    """Run the layer's command on the copy; the mutant is killed if a rule is broken (exit code 1).
 
-    That a story could not be told (exit code 2) counts for those that are known to stop everything, and
-    for the faithful copy, on which every layer has to be green. A copy that does not even run would
-    look the same.
+    Exit code 2, a drill that could not be completed, counts only for mutants that block the drill, and
+    for the unchanged copy, where every layer must be valid. Otherwise a copy that does not run at all
+    would count as killed.
     """
     began = time.monotonic()
     with mutated_copy(mutant) as folder, tempfile.TemporaryDirectory() as reports:
@@ -106,25 +106,25 @@ def run_layer(
                 timeout=timeout_seconds,
                 check=False,
             )
-            how = _last_words(ran.stdout, ran.stderr)
-            may_stop = mutant is None or mutant.blocks_the_drill
-            killed = ran.returncode == 1 or (ran.returncode == 2 and may_stop)
-            came_to_no_verdict = how.startswith("error [") or "Traceback" in ran.stderr
-            if came_to_no_verdict and mutant is not None:
+            how = _finding(ran.stdout, ran.stderr)
+            may_block = mutant is None or mutant.blocks_the_drill
+            killed = ran.returncode == 1 or (ran.returncode == 2 and may_block)
+            has_no_verdict = how.startswith("error [") or "Traceback" in ran.stderr
+            if has_no_verdict and mutant is not None:
                 killed = False
         except subprocess.TimeoutExpired:
-            killed, how = mutant is None, f"it did not come to an end in {timeout_seconds:g} s"
-    name = mutant.name if mutant else "faultline itself"
+            killed, how = mutant is None, f"the layer did not end within {timeout_seconds:g} s"
+    name = mutant.name if mutant else "unchanged copy"
     return MutantResult(name, layer.name, killed, time.monotonic() - began, how)
 
 
-def _last_words(*texts: str) -> str:
-    """The line that says what is wrong: a rule and its evidence, or an error."""
+def _finding(*texts: str) -> str:
+    """The first line with a broken rule or an error, else the first line."""
     lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if _FINDING.match(line)]
-    return (telling or lines or ["nothing"])[0][:_LONGEST_WORDS]
+    findings = [line for line in lines if _FINDING.match(line)]
+    return (findings or lines or ["no output"])[0][:_MAX_LINE_LENGTH]
 
 
 def layers_of(mutants: Sequence[Mutant]) -> list[Layer]:
-    """The layers that are named, each once: they must be green on Faultline itself."""
+    """The layers that these mutants name, each once."""
     return list(dict.fromkeys(mutant.killed_by for mutant in mutants))

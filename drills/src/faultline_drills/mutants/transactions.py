@@ -12,13 +12,13 @@ from faultline_drills.mutants.mutant import (
     sql_mutant,
 )
 
-_HALF_WAY = drill("handler_ends_its_transaction")
+_OWN_COMMIT = drill("handler_ends_its_transaction")
 
 TRANSACTION_MUTANTS = (
     sql_mutant(
-        "commit_half_way",
-        "a job's transaction commits without its entry in the ledger",
-        _HALF_WAY,
+        "commit_without_ledger_entry",
+        "a job's transaction commits without its ledger entry",
+        _OWN_COMMIT,
         (
             "        IF NOT FOUND THEN\n            PERFORM",
             "        IF false THEN\n            PERFORM",
@@ -26,9 +26,9 @@ TRANSACTION_MUTANTS = (
         path=HANDLER_TRANSACTIONS,
     ),
     sql_mutant(
-        "step_half_way",
-        "a step commits before its block has ended",
-        _HALF_WAY,
+        "step_committed_in_its_block",
+        "a fenced step commits before its block has ended",
+        _OWN_COMMIT,
         (
             "ELSIF current_setting('faultline.closed', true) IS DISTINCT FROM",
             "ELSIF false AND current_setting('faultline.closed', true) IS DISTINCT FROM",
@@ -36,9 +36,9 @@ TRANSACTION_MUTANTS = (
         path=HANDLER_TRANSACTIONS,
     ),
     sql_mutant(
-        "entry_without_its_opening",
-        "a block's entry is made although its transaction was rolled back",
-        _HALF_WAY,
+        "entry_after_rollback",
+        "a block writes its ledger entry although its transaction was rolled back",
+        _OWN_COMMIT,
         (
             "IF opened = faultline.transaction_mark(close_transaction.lease_id, true) THEN",
             "IF true THEN",
@@ -46,43 +46,41 @@ TRANSACTION_MUTANTS = (
         path=HANDLER_TRANSACTIONS,
     ),
     sql_mutant(
-        "opened_in_a_savepoint",
-        "the check vanishes together with the savepoint that it was queued in",
-        _HALF_WAY,
+        "transaction_opened_in_a_savepoint",
+        "rolling back to a savepoint removes the check at COMMIT",
+        _OWN_COMMIT,
         (
-            "    IF writer <> pg_current_xact_id()::xid THEN\n"
-            "        PERFORM faultline.refuse_half_way('was opened",
-            "    IF false THEN\n        PERFORM faultline.refuse_half_way('was opened",
+            "INTO place, writer;\n    IF writer <> pg_current_xact_id()::xid THEN",
+            "INTO place, writer;\n    IF false THEN",
         ),
         path=HANDLER_TRANSACTIONS,
     ),
     sql_mutant(
         "unlocked_entry_in_a_savepoint",
         "above READ COMMITTED a refusal in a savepoint can be rolled back",
-        _HALF_WAY,
+        _OWN_COMMIT,
         (
-            "    IF writer <> pg_current_xact_id()::xid THEN\n"
-            "        PERFORM faultline.refuse_half_way('enters",
-            "    IF false THEN\n        PERFORM faultline.refuse_half_way('enters",
+            "RETURNING xmin INTO writer;\n    IF writer <> pg_current_xact_id()::xid THEN",
+            "RETURNING xmin INTO writer;\n    IF false THEN",
         ),
         path=HANDLER_TRANSACTIONS,
     ),
     sql_mutant(
         "entry_in_a_savepoint",
-        "rolling back to a savepoint takes the entry and keeps the effect",
-        _HALF_WAY,
+        "rolling back to a savepoint removes the ledger entry and keeps the effect",
+        _OWN_COMMIT,
         ("IF writer <> pg_current_xact_id()::xid\n", "IF false\n"),
     ),
     sql_mutant(
         "batch_in_a_savepoint",
         "the same for a batch",
-        _HALF_WAY,
+        _OWN_COMMIT,
         ("AND j.xmin <> pg_current_xact_id()::xid;", "AND false;"),
     ),
     Mutant(
-        "check_in_time_for_nothing",
-        "the check of the COMMIT is in place and switched off",
-        _HALF_WAY,
+        "commit_check_disabled",
+        "the trigger that checks a COMMIT exists but is disabled",
+        _OWN_COMMIT,
         (
             Edit(
                 HANDLER_TRANSACTIONS,
@@ -93,12 +91,12 @@ TRANSACTION_MUTANTS = (
                 "        ALTER TABLE faultline.open_transactions DISABLE TRIGGER refuse_unfinished;\n",
             ),
         ),
-        blocks_the_drill=True,  # no worker starts where the fence is down
+        blocks_the_drill=True,  # workers do not start without the fence
     ),
     Mutant(
-        "lost_transaction_swallowed",
-        "a handler that swallows the loss of its transaction has succeeded",
-        _HALF_WAY,
+        "lost_transaction_counts_as_success",
+        "a handler that ignores the loss of its transaction succeeds",
+        _OWN_COMMIT,
         (
             Edit(
                 EXECUTION,
@@ -108,9 +106,9 @@ TRANSACTION_MUTANTS = (
         ),
     ),
     Mutant(
-        "handlers_write_outside_of_blocks",
-        "after a ROLLBACK by hand the session writes on by itself",
-        _HALF_WAY,
+        "writes_after_a_manual_rollback",
+        "after a handler's own ROLLBACK the session can write in autocommit",
+        _OWN_COMMIT,
         (
             Edit(
                 SESSION_SETTINGS,

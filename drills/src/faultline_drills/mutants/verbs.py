@@ -1,4 +1,4 @@
-"""Bugs in the verbs: who may claim, renew, give back, fail, cancel and retry, and when."""
+"""Bugs in the verbs: claim, renew, release, fail, defer, cancel, retry and reconcile."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from faultline_drills.mutants.mutant import (
 CLAIM_MUTANTS = (
     sql_mutant(
         "token_not_raised",
-        "a job that is claimed again keeps its token",
+        "a claim does not raise the token",
         drill("stale_takeover"),
         (
             "fencing_token = greatest(j.fencing_token, epoch) + 1,",
             "fencing_token = greatest(j.fencing_token, 1),",
         ),
-        blocks_the_drill=True,  # the guards refuse such a claim, for ever
+        blocks_the_drill=True,  # the guards refuse every such claim
     ),
     sql_mutant(
         "attempt_not_counted_at_claim",
-        "a job that kills its worker never runs out of attempts",
+        "a job that kills its worker never uses up its attempts",
         EXPLORER,
         ("attempts = j.attempts + 1, fencing_token", "attempts = j.attempts, fencing_token"),
     ),
     sql_mutant(
         "claims_wait_for_locks",
-        "SKIP LOCKED is missing from the claim",
+        "the claim lacks SKIP LOCKED",
         EXPLORER,
         (
             "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED",
@@ -44,7 +44,7 @@ CLAIM_MUTANTS = (
     ),
     sql_mutant(
         "claim_without_lock",
-        "two claims read the same job before either has taken it",
+        "two claims read the same job before either locks it",
         EXPLORER,
         (
             "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED",
@@ -52,8 +52,8 @@ CLAIM_MUTANTS = (
         ),
     ),
     Mutant(
-        "key_by_select_then_insert",
-        "the idempotency key is looked up first and not unique",
+        "idempotency_key_not_unique",
+        "the idempotency key is looked up before the insert and has no unique index",
         drill("duplicate_submission"),
         (
             Edit(
@@ -73,7 +73,7 @@ CLAIM_MUTANTS = (
     ),
     sql_mutant(
         "conflicting_key_ignored",
-        "another payload under the same key is taken for the same job",
+        "another payload under the same key counts as the same job",
         drill("duplicate_submission"),
         (
             "        ELSIF FOUND THEN\n            RAISE",
@@ -85,8 +85,8 @@ CLAIM_MUTANTS = (
 
 VERB_MUTANTS = (
     sql_mutant(
-        "reconcile_without_predicate",
-        "the reconciler takes back leases that have not run out",
+        "reconcile_ignores_expiry",
+        "the reconciler requeues jobs whose lease has not expired",
         MISMATCHED,
         (
             "j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
@@ -95,7 +95,7 @@ VERB_MUTANTS = (
     ),
     sql_mutant(
         "retry_without_state_guard",
-        "a running job is queued again",
+        "a running job can be retried",
         MISMATCHED,
         (
             "    ELSIF job.state = 'failed' THEN\n",
@@ -104,8 +104,8 @@ VERB_MUTANTS = (
         path=OPERATING,
     ),
     sql_mutant(
-        "cancel_unfenced",
-        "a finished job is cancelled",
+        "cancel_without_state_guard",
+        "a finished job can be cancelled",
         MISMATCHED,
         (
             "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
@@ -115,7 +115,7 @@ VERB_MUTANTS = (
     ),
     sql_mutant(
         "heartbeat_unfenced",
-        "a stale worker renews the lease of the one that took over",
+        "a stale worker renews the lease of the worker that took over",
         MISMATCHED,
         (
             "          AND faultline.is_holder(j, mine.token, mine.lease_id)\n        RETURNING",
@@ -124,7 +124,7 @@ VERB_MUTANTS = (
     ),
     sql_mutant(
         "release_without_token",
-        "a stale worker gives back a job that another one runs",
+        "a stale worker releases a job that another worker runs",
         EXPLORER,
         (
             "lock_own(release.job_id, release.fencing_token, release.lease_id);",
@@ -133,7 +133,7 @@ VERB_MUTANTS = (
     ),
     sql_mutant(
         "release_after_outage_without_token",
-        "a stale worker gives back, after an outage, a job that another one runs",
+        "after an outage a stale worker releases a job that another worker runs",
         MISMATCHED,
         (
             "lock_own(\n"
@@ -145,7 +145,7 @@ VERB_MUTANTS = (
     ),
     sql_mutant(
         "defer_unfenced",
-        "a stale worker defers a job that another one runs",
+        "a stale worker defers a job that another worker runs",
         MISMATCHED,
         (
             "AND faultline.is_holder(j, mine.token, mine.lease_id)),",
@@ -155,7 +155,7 @@ VERB_MUTANTS = (
     ),
     sql_mutant(
         "fail_without_token",
-        "a late failure queues a job that another one runs",
+        "a stale failure report requeues a job that another worker runs",
         EXPLORER,
         (
             "job  faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);",

@@ -1,4 +1,4 @@
-"""Bugs in the worker, on which the database must not have to rely."""
+"""Bugs in the worker, from which the database must be safe."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from faultline_drills.mutants.mutant import EXECUTION, OUTCOMES, Edit, Mutant, d
 
 WORKER_MUTANTS = (
     Mutant(
-        "lost_answer_taken_for_success",
-        "a COMMIT without an answer is reported as done",
+        "lost_reply_taken_for_success",
+        "a COMMIT without a reply is reported as success",
         drill("delayed_commit_message"),
         (
             Edit(
@@ -18,8 +18,8 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
-        "unanswered_commit_is_charged",
-        "an attempt that got no answer to its COMMIT has failed",
+        "unanswered_commit_uses_an_attempt",
+        "an attempt whose COMMIT got no reply counts as failed",
         drill("unanswered_commit"),
         (
             Edit(
@@ -30,8 +30,8 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
-        "released_in_words_alone",
-        "a worker says that it handed the job back, and keeps the lease until it runs out",
+        "release_not_written",
+        "a worker reports a release that it did not write, and keeps the lease until it expires",
         drill("unanswered_commit"),
         (
             Edit(
@@ -42,8 +42,8 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
-        "blind_retry_of_a_commit",
-        "after a COMMIT without an answer the handler runs again, and nobody asks the ledger",
+        "commit_retried_without_reading_the_ledger",
+        "after a COMMIT without a reply the handler runs again without reading the ledger",
         drill("lost_commit_acknowledgement"),
         (
             Edit(
@@ -57,8 +57,8 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
-        "stale_lease_retried",
-        "a worker that was refused reads the newest token from the job, and commits under that",
+        "commit_under_another_workers_token",
+        "a refused worker reads the newest token from the job and commits under it",
         drill("takeover_after_fenced_step"),
         (
             Edit(
@@ -80,8 +80,8 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
-        "verdict_not_read",
-        "a batch reports success whatever the database said",
+        "batch_verdict_ignored",
+        "a batch reports success whatever PostgreSQL answered",
         drill("stale_batch"),
         (
             Edit(
@@ -93,7 +93,7 @@ WORKER_MUTANTS = (
     ),
     Mutant(
         "refusal_taken_for_success",
-        "a worker that was refused reports its job as done",
+        "a refused worker reports success",
         drill("stale_takeover"),
         (
             Edit(
@@ -104,20 +104,20 @@ WORKER_MUTANTS = (
         ),
     ),
     Mutant(
-        "outside_key_contains_the_token",
-        "every attempt looks like a new call to the outside",
+        "idempotency_key_contains_the_token",
+        "external systems see every attempt as a new call",
         drill("stale_external_call"),
         (
             Edit(
                 "job.py",
-                'see a repeated call as one."""\n        return ',
-                'see a repeated call as one."""\n        return f"{self.token}:" + ',
+                "        return self._claim.id\n",
+                '        return f"{self.token}:{self._claim.id}"\n',
             ),
         ),
     ),
     Mutant(
         "expiry_by_the_workers_clock",
-        "the lease ends when the worker's own clock says so",
+        "the worker's clock decides when a lease expires",
         drill("worker_clock_behind"),
         (
             Edit(
@@ -131,11 +131,11 @@ WORKER_MUTANTS = (
                 "(worker, list(queues), batch_size, __import__('time').time() + lease_seconds",
             ),
         ),
-        blocks_the_drill=True,  # a lease that ended a day ago cannot be had
+        blocks_the_drill=True,  # a lease that expired a day ago is never granted
     ),
     Mutant(
-        "mass_death_is_spared",
-        "many workers killed at once are taken for a cut network, and their leases are waited for",
+        "mass_kill_taken_for_a_partition",
+        "many workers killed at once are taken for a network partition, and their leases must expire",
         drill("workers_killed_together"),
         (
             Edit(
@@ -144,6 +144,6 @@ WORKER_MUTANTS = (
                 "        if False:\n",
             ),
         ),
-        blocks_the_drill=True,  # the drill waits in vain for the jobs
+        blocks_the_drill=True,  # the drill waits for the jobs until its timeout
     ),
 )
