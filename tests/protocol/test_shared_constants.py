@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faultline.reconciler.audit import INVARIANTS
 
 from faultline import RetryPolicy, payload
 from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
@@ -30,7 +29,17 @@ from faultline.model import (
 )
 from faultline.postgres import errors as driver_errors
 from faultline.postgres.migrate import OWNER, TRIGGERS, functions_sql
-from faultline.statements import audit, epochs, keys, protocol, queues, retention, server, workers
+from faultline.reconciler.invariants import INVARIANTS
+from faultline.statements import (
+    audit,
+    epochs,
+    keys,
+    protocol,
+    queues,
+    retention,
+    server,
+    workers,
+)
 from faultline.task import MAX_BATCH
 from faultline.tracing import carrier
 from faultline.workers import claiming, heartbeat, stacks, unknown_tasks
