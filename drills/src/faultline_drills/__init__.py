@@ -1,3 +1,3 @@
-"""Failure drills, the demo and the benchmark, on real processes and a real PostgreSQL."""
+"""Failure drills, the demo and the benchmark, with real processes and PostgreSQL."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What a scenario works with: a database of its own, processes, records, and waits."""
+"""What a scenario works with: a database, processes, records, and waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DrillNotRun(FaultlineError):
 
 
 class DrillContext:
-    """The database, processes and records of one drill; all of them are gone when it ends."""
+    """The database, processes and records of one drill; removed when it ends."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class DrillContext:
         by: ObservedProcess | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
-        """Wait for `condition`; raise DrillNotRun at the timeout, or when the process `by` ended."""
+        """Wait for `condition`; DrillNotRun at the timeout, or if process `by` has ended."""
         limit = timeout_seconds or self.settings.timeout_seconds
         if wait_until(
             condition,
@@ -221,7 +221,7 @@ class DrillContext:
     # ── the end ──────────────────────────────────────────────────────────────────────────────────
 
     def finish_jobs(self) -> None:
-        """Resume stopped workers, run all unfinished jobs to their end, and stop the workers."""
+        """Resume stopped workers, finish all jobs, and stop the workers."""
         for worker in self.workers:
             worker.resume()
         if self.unfinished():

@@ -78,7 +78,7 @@ def run_drill(
     on_fault: Callable[[str], None] = lambda line: None,
     is_replay: bool = False,
 ) -> DrillReport:
-    """Run the scenario on a new database, on the server at `server_url` or on a new server.
+    """Run the scenario on a new database, on a new server if no `server_url` is given.
 
     A scenario that breaks its server always gets a new one.
     """
@@ -120,7 +120,7 @@ def run_drill(
 
 
 def _run(scenario: Scenario, drill: DrillContext) -> list[str]:
-    """Run the scenario and finish its jobs; why nothing was shown, if the scenario could not run.
+    """Run the scenario and finish its jobs; the reasons why nothing was shown.
 
     Jobs that healthy workers do not finish afterwards break an expectation.
     """

@@ -1,4 +1,4 @@
-"""Scenarios: the type, the decorator that registers one, and the list of all of them."""
+"""Scenarios: their type, the decorator that registers one, and the list of all."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def scenario(
     make_server: MakeServer | None = None,
     lacking: Callable[[], str | None] = lambda: None,
 ) -> Callable[[RunScenario], RunScenario]:
-    """Register a function as a scenario of its name; its docstring, or its module's, describes it."""
+    """Register a function as a scenario, described by its or its module's docstring."""
 
     def register(run: RunScenario) -> RunScenario:
         module = inspect.getmodule(run)

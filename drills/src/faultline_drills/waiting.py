@@ -15,7 +15,7 @@ def wait_until(
     poll_seconds: float = POLL_SECONDS,
     can_still_happen: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Poll until `condition` holds; False at the timeout, or once it can no longer happen."""
+    """Poll until `condition` holds; False at the timeout, or if it cannot happen."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if not can_still_happen() or time.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""Clients of a drill inside its own process: producers and concurrent SQL sessions."""
+"""Clients inside the drill's own process: producers and concurrent SQL sessions."""

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ConcurrentSessions:
-    """Connected once and reused: a storm of new connections would slow down everything else."""
+    """Opened once and reused, since many new connections slow down everything else."""
 
     def __init__(self, url: str, size: int, stack: ExitStack, *, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds

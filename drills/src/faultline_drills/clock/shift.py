@@ -20,7 +20,7 @@ def lacking() -> str | None:
 
 
 def shifted(seconds: int, folder: Path) -> dict[str, str]:
-    """Build the library in `folder`; the environment of a process with a shifted clock."""
+    """Build the library in `folder`; the environment that shifts a process's clock."""
     source = folder / "shift.c"
     library = folder / "shift.so"
     source.write_text(resources.files("faultline_drills.clock").joinpath("shift.c").read_text())

@@ -109,7 +109,7 @@ class Cluster:
         return lost
 
     def freeze_primary(self) -> ClusterMember:
-        """Stop every process of the primary, so that nothing is answered; the frozen server."""
+        """Stop every process of the primary, which then answers nothing; that server."""
         frozen = self.primary
         frozen.freeze()
         self._drill.inject("freeze", frozen.name)

@@ -1,4 +1,4 @@
-"""Dumps: the roles and one database of a running server as SQL, restored into another."""
+"""Dumps the roles and one database of a server as SQL, and restores the dump."""
 
 from __future__ import annotations
 

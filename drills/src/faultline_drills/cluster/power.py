@@ -1,4 +1,4 @@
-"""Kills or stops every process of one server at once, like the loss of its machine."""
+"""Kills or stops every process of a server at once, like the loss of its machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def power_off(server: Server) -> None:
 
 
 def freeze(server: Server) -> None:
-    """SIGSTOP every process; the kernel still accepts connections and acknowledges data."""
+    """SIGSTOP every process; the kernel still accepts connections and data."""
     pid = server.pid
     if pid is None:
         return

@@ -27,7 +27,7 @@ def lacking() -> str | None:
 def run_program(
     name: str, *arguments: str, url: str, version: str | None, reads: str | None = None
 ) -> str:
-    """Run it, and return its output; the password is in its environment, hidden from `ps`."""
+    """Run it; its output. The password is in its environment, hidden from `ps`."""
     parts = conninfo.conninfo_to_dict(url)
     password = str(parts.pop("password", ""))
     options = child_options()

@@ -1,1 +1,1 @@
-"""Judges a drill: the rules, the verdict with its evidence, and the measured figures. No I/O."""
+"""Judges a drill: rules, verdict with evidence, and measured figures. No I/O."""

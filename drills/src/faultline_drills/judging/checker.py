@@ -1,4 +1,4 @@
-"""Judges a drill by its rules, and counts what each rule examined. No I/O, linear time."""
+"""Judges a drill by its rules, and counts what each rule examined. No I/O."""
 
 from __future__ import annotations
 

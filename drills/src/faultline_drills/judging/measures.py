@@ -15,7 +15,7 @@ _Z_95 = 1.959964  # two-sided 95 %
 
 
 def recoveries(history: History) -> list[float]:
-    """For each attempt of a lost worker: seconds from its loss to the job's next claim."""
+    """Per attempt of a lost worker: seconds from its loss to the job's next claim."""
     claims: dict[str | None, list[float]] = defaultdict(list)
     for claim in history.operations(Verb.CLAIM):
         if claim.outcome is Phase.OK:

@@ -1,4 +1,4 @@
-"""The record of a drill that the rules read: history, database state, and shared indexes."""
+"""What the rules read: history, database state, and indexes over both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fourteen rules that every drill must keep. No I/O; each is linear in the history.
+"""The fourteen rules that every drill must keep. No I/O, linear time.
 
 A rule yields 1 for everything that it examines, and a sentence for every violation. A rule that
 examined nothing has shown nothing.
@@ -103,7 +103,7 @@ def tokens_are_issued_once(record: DrillRecord) -> Iterator[str | int]:
 
 
 def commit_rights_do_not_overlap(record: DrillRecord) -> Iterator[str | int]:
-    """The right to commit under a token ends with its lease or the job's next transition, for good.
+    """A right to commit ends for good, with its lease or the job's next transition.
 
     One check uses the clock: an INSERT into the ledger that began after its lease had expired. The fence
     reads the clock later than that, so it must have found the lease expired, unless the clock was set

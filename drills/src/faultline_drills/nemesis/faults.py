@@ -1,4 +1,4 @@
-"""The faults that a nemesis injects; each is recorded, and undone before it returns."""
+"""The faults of a nemesis; each is recorded, and undone before it returns."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _restart(targets: FaultTargets) -> None:
 
 
 def _failover(targets: FaultTargets) -> None:
-    """Power off the primary, promote its synchronous standby, and start another standby."""
+    """Power off the primary, promote its synchronous standby, start another one."""
     cluster = targets.cluster
     assert cluster is not None  # noqa: S101 - see available_faults
     lost, (standby,) = cluster.primary, cluster.standbys
@@ -225,7 +225,7 @@ FAULTS: dict[str, NemesisFault] = {
 def available_faults(
     *, owns_server: bool, moves_clock: bool, has_pooler: bool = False, has_standby: bool = False
 ) -> list[NemesisFault]:
-    """The faults that this run can inject without harming a server that it did not start."""
+    """The faults that can be injected here; an existing server is not harmed."""
     impossible = set() if moves_clock else {"clock_jump"}
     impossible |= set() if has_pooler else {"pooler_kill"}
     impossible |= set() if has_standby else {"failover"}

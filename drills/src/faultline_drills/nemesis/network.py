@@ -9,7 +9,7 @@ from faultline_drills.proxy import Direction, ProxiedConnection, Proxy
 
 
 class ProxiedNetwork:
-    """Applies each fault to the path to every server, like a failure of a shared cable."""
+    """Applies each fault to the paths to all servers, like a broken shared cable."""
 
     def __init__(self, name: str, proxies: Sequence[Proxy]) -> None:
         self.name = name

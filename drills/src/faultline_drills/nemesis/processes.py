@@ -1,4 +1,4 @@
-"""The processes that a nemesis strikes: killed workers and reconcilers are replaced."""
+"""The processes that a nemesis kills and stops; killed ones are replaced."""
 
 from __future__ import annotations
 

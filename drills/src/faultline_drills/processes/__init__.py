@@ -1,1 +1,1 @@
-"""The `faultline` processes of a drill: started, observed, stalled, killed and replaced."""
+"""The `faultline` processes of a drill: started, observed, stopped, replaced."""

@@ -23,7 +23,7 @@ _KILL_SECONDS = 60.0  # for the kernel to remove a killed process on a busy mach
 
 
 class ObservedProcess:
-    """One `faultline` process whose JSON events are read; a worker unless `command` says otherwise."""
+    """One `faultline` process, a worker by default, whose JSON events are read."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ObservedProcess:
     def has_event(
         self, name: str, *, timeout_seconds: float, times: int = 1, **fields: Any
     ) -> bool:
-        """Wait for the `times`-th such event; False at the timeout or when the process has ended."""
+        """Wait for the `times`-th such event; False at the timeout or the process's end."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while len(self.events_named(name, **fields)) < times:
@@ -106,7 +106,7 @@ class ObservedProcess:
         return "\n".join([f"{self.name}: {state}; its latest output:", *lines])
 
     def forget_old_output(self, keep: int) -> None:
-        """Drop all but the latest `keep` events and lines, to bound the memory of a long run."""
+        """Keep only the latest events and lines, to bound the memory of a long run."""
         del self.events[: max(0, len(self.events) - keep)]
         del self.stray_lines[: max(0, len(self.stray_lines) - keep)]
 

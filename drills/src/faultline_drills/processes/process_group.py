@@ -1,4 +1,4 @@
-"""Processes that are replaced when they end, as an orchestrator would replace them."""
+"""Processes that are replaced when they end, as by an orchestrator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OUTPUT_SECONDS = 10.0  # for the last output of an ended process to be read
 
 
 class ProcessGroup:
-    """Starts one process per starter, and starts it again whenever that process has ended.
+    """Starts one process per starter, and another one whenever it has ended.
 
     `on_end` gets each ended process first, after all of its output was read; it may raise.
     """
@@ -43,7 +43,7 @@ class ProcessGroup:
 
 
 class CrashingWorkers:
-    """Workers that one kind of fault ends again and again; any other end fails the drill.
+    """Workers that one kind of fault ends repeatedly; any other end fails the drill.
 
     `fault` is the fault's kind, and `exit_code` the exit code that it leads to.
     """

@@ -1,4 +1,4 @@
-"""A worker that stalls (SIGSTOP) during its jobs, and resumes after others took them over.
+"""A worker that stalls (SIGSTOP) during its jobs, and resumes after a takeover.
 
 It runs without self-fencing, so that only PostgreSQL can refuse its late writes.
 """
@@ -12,7 +12,7 @@ from faultline_drills.processes.observed_process import ObservedProcess
 
 
 def stalled_worker(drill: DrillContext, *options: str, **given: Any) -> ObservedProcess:
-    """Start a worker that claims every job, and wait until a job's plan has stopped it."""
+    """Start a worker that claims every job, and wait until a plan has stopped it."""
     jobs = str(max(1, drill.unfinished()))
     options = ("--no-self-fencing", "--concurrency", jobs, *options)
     late = drill.worker(*options, name="late", **given)

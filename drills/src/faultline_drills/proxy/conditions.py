@@ -32,7 +32,7 @@ class _Delay:
 
 
 class NetworkConditions:
-    """For all connections, or for those of one application; used by one event loop only."""
+    """For all connections or one application's; used by one event loop only."""
 
     def __init__(self) -> None:
         self._blackholes: list[_Blackhole] = []

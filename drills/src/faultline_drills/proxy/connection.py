@@ -1,4 +1,4 @@
-"""One client connection through the proxy, and the faults that can be injected into it."""
+"""One client connection through the proxy, and its faults."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Callback = Callable[[Message], None]
 
 
 class Action(StrEnum):
-    """What is done with the message; the proxy waits for the callback, which may kill or stop."""
+    """What is done with the message; the proxy waits for the callback."""
 
     HOLD = "hold"  # callback; the message and all after it wait for release() or clear_faults()
     DROP = "drop"  # callback; the message is lost and the connection closed at both ends

@@ -1,4 +1,4 @@
-"""Predicates that recognise the messages of Faultline's protocol, for `Match(where=…)`."""
+"""Predicates for the messages of Faultline's protocol, for `Match(where=…)`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from faultline_drills.proxy.wire import Message
 
 
 def is_commit(message: Message) -> bool:
-    """The COMMIT of a handler's transaction; the same message may hold the ledger entry."""
+    """The COMMIT of a handler's transaction, perhaps together with its ledger entry."""
     return message.sql.strip().casefold().rpartition(";")[2].strip() == "commit"
 
 

@@ -1,4 +1,4 @@
-"""One direction of a proxied connection: a FIFO of bytes with delays and interruptions."""
+"""One direction of a proxied connection: a FIFO with delays and interruptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy between clients and one PostgreSQL: numbers client messages, and injects faults.
+"""A proxy in front of PostgreSQL: numbers client messages, and injects faults.
 
 It runs in a thread of its own; every method may be called from any other thread, also by a callback.
 It refuses TLS. Since its own kernel acknowledges what clients send, keepalives and `tcp_user_timeout`
@@ -319,7 +319,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def proxy_to(url: str) -> Iterator[Proxy]:
-    """A proxy in front of the server at `url`; re-raises at the end what a callback raised."""
+    """A proxy in front of the server at `url`; raises a callback's error at the end."""
     proxy = Proxy(url)
     try:
         yield proxy

@@ -1,8 +1,8 @@
-"""PostgreSQL's wire protocol, version 3, as far as a proxy has to follow it. No I/O.
+"""The parts of PostgreSQL's wire protocol 3 that a proxy must parse. No I/O.
 
-What a client sends is cut into *messages*: a simple query, or everything up to a Sync (or Flush), which
-is what a driver sends in one go for one statement. Numbering those, and not packets or protocol frames,
-gives the same numbers for the same work. What a server sends is cut where it has said all and waits.
+The client's stream is split into *messages*: a simple query, or everything up to a Sync (or Flush), which
+a driver sends at once for one statement. Their numbers, unlike those of packets or protocol frames, are the
+same for the same work. The server's stream is split after each complete reply.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ PROTOCOL_3 = 3
 SSL_REQUEST = 80877103
 GSSENC_REQUEST = 80877104
 CANCEL_REQUEST = 80877102
-MAX_STARTUP_BYTES = 10_000  # the server's own limit
+MAX_STARTUP_BYTES = 10_000  # the limit of PostgreSQL itself
 TEXT_LENGTH = 60
 
 _HEADER = struct.Struct("!ci")
 _INT = struct.Struct("!i")
-# Authentication requests after which the server waits for the client: passwords, and steps of SASL.
+# Authentication requests that the client must answer: passwords, and steps of SASL.
 _AUTHENTICATION_TURNS = frozenset((2, 3, 5, 7, 8, 9, 10, 11))
 
 
 class MessageKind(StrEnum):
     STARTUP = "startup"
     CANCEL = "cancel"
-    PASSWORD = "password"  # noqa: S105 - any answer to a request to authenticate
+    PASSWORD = "password"  # noqa: S105 - any reply to an authentication request
     QUERY = "query"  # one simple query
     STATEMENT = "statement"  # Parse, Bind, Execute, … up to Sync
-    FLUSH = "flush"  # the same up to Flush: a pipeline that goes on
-    COPY_END = "copy end"  # the rows of a COPY themselves are not counted
+    FLUSH = "flush"  # the same up to Flush, in a pipeline
+    COPY_END = "copy end"  # the rows of a COPY are not messages
     CALL = "call"
     TERMINATE = "terminate"
 
@@ -51,29 +51,29 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class ClientPart:
-    """A piece of what a client sent; without a kind it is only carried (the rows of a COPY)."""
+    """A part of the client's stream; without a kind it is not a message (COPY rows)."""
 
     data: bytes
     kind: MessageKind | None = None
     sql: str = ""
-    is_answered: bool = False  # the server will say something and then wait for us
+    is_answered: bool = False  # the server sends a complete reply
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One numbered message of a client."""
 
-    number: int  # of all that came through the proxy
+    number: int  # of all messages through the proxy
     connection: int
     nth: int  # on its connection
     kind: MessageKind
     sql: str
     application: str
-    at: float  # seconds since the proxy was made
+    at: float  # seconds since the proxy was started
 
     @property
     def text(self) -> str:
-        """Its SQL in one line, cut short."""
+        """Its SQL in one line, truncated."""
         return " ".join(self.sql.split())[:TEXT_LENGTH]
 
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The first packet of a connection."""
+    """The startup packet of a connection."""
 
     code: int
     parameters: dict[str, str] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def read_startup(body: bytes) -> Startup:
 
 
 class ClientStream:
-    """Cuts what a client sends after its startup packet into parts."""
+    """Splits the client's stream, after its startup packet, into parts."""
 
     def __init__(self) -> None:
         self._unread = bytearray()
@@ -130,11 +130,11 @@ class ClientStream:
 
     @property
     def rest(self) -> bytes:
-        """What the client had sent of a message that it never finished."""
+        """The unfinished message at the end of the stream."""
         return b"".join(self._gathered) + self._unread
 
     def _note(self, code: bytes, body: bytes) -> None:
-        """Remember the SQL: of a query, of a statement that is prepared, of one that is used again."""
+        """Remember the SQL of a query, a prepared statement, or one that is bound again."""
         match code:
             case b"Q":
                 self._sql.append(_text(body.partition(b"\0")[0]))
@@ -157,9 +157,7 @@ class ClientStream:
             ):
                 self._last_was_simple = kind is MessageKind.QUERY
                 is_answered = True
-            case (
-                MessageKind.COPY_END
-            ):  # in the extended protocol a Sync follows, and is what is answered
+            case MessageKind.COPY_END:  # in the extended protocol the Sync that follows is answered
                 is_answered = self._last_was_simple
             case _:
                 is_answered = False
@@ -168,19 +166,19 @@ class ClientStream:
 
 @dataclass(frozen=True, slots=True)
 class ServerReply:
-    """A piece of what a server sent."""
+    """A part of the server's stream."""
 
     data: bytes
-    is_complete: bool = False  # the server has said all, and waits for the client
-    transaction_status: str | None = None  # I, T or E, where it said so
+    is_complete: bool = False  # the reply is complete
+    transaction_status: str | None = None  # I, T or E, if included
     backend_pid: int | None = None
 
 
 class ServerStream:
-    """Cuts what a server sends wherever it ends its turn. Rows pass without being gathered."""
+    """Splits the server's stream after each complete reply; rows are not buffered."""
 
     def __init__(self) -> None:
-        self._head = b""  # of a frame that has not arrived yet, with the body where it matters
+        self._head = b""  # of an incomplete frame; with the body if it is parsed
         self._skip = 0
 
     def feed(self, data: bytes) -> Iterator[ServerReply]:
@@ -196,8 +194,8 @@ class ServerStream:
             position = min(position + wanted, len(data))
             if len(self._head) < self._wanted():
                 continue
-            if told := self._read(data[start:position]):
-                yield told
+            if reply := self._read(data[start:position]):
+                yield reply
                 start = position
             _, length = _HEADER.unpack_from(self._head)
             self._skip = 1 + length - len(self._head)
@@ -206,7 +204,7 @@ class ServerStream:
             yield ServerReply(data[start:])
 
     def _wanted(self) -> int:
-        """How much of the frame has to be seen: of most of them only the header."""
+        """The bytes of the frame that must be read: usually only the header."""
         if len(self._head) < _HEADER.size:
             return _HEADER.size
         code, length = _HEADER.unpack_from(self._head)
@@ -219,7 +217,7 @@ class ServerStream:
                 return ServerReply(data, is_complete=True, transaction_status=body.decode("ascii"))
             case b"K":
                 return ServerReply(data, backend_pid=_INT.unpack_from(body)[0])
-            case b"G":  # it is ready to take the rows of a COPY
+            case b"G":  # ready for the rows of a COPY
                 return ServerReply(data, is_complete=True)
             case b"R" if _INT.unpack_from(body)[0] in _AUTHENTICATION_TURNS:
                 return ServerReply(data, is_complete=True)

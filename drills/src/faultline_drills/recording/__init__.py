@@ -1,1 +1,1 @@
-"""Records a drill: the history of operations, worker events, and tables in the database."""
+"""Records a drill: history of operations, worker events, tables in the database."""

@@ -55,7 +55,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class ExternalCall:
-    """A call that reached the external store, which remembers the highest token per job."""
+    """A call to the external store, which remembers the highest token per job."""
 
     order: int
     job: str
@@ -67,7 +67,7 @@ class ExternalCall:
 
 @dataclass(frozen=True, slots=True)
 class LostState:
-    """What a lost server had, and its successor (an asynchronous standby, a backup) lacked.
+    """What a lost server had and its successor (a lagging standby, a backup) lacks.
 
     The rules excuse the loss of exactly this. A token that the lost server issued must still never be
     issued by the successor.
@@ -88,7 +88,7 @@ class LostState:
 
     @classmethod
     def between(cls, lost: DatabaseState, successor: DatabaseState) -> LostState:
-        """From the last state of `lost` and the state of `successor` before its first write."""
+        """From the last state of `lost`, and the first state of `successor`."""
         return cls(
             jobs=frozenset({job.id for job in lost.jobs} - {job.id for job in successor.jobs}),
             claims=lost.claims - successor.claims,

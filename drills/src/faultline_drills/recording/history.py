@@ -131,7 +131,7 @@ class History:
         self.end(self.invoke(process, verb, job=job, token=token, **detail), Phase.OK, **detail)
 
     def mark_unknown(self, process: str | None = None) -> None:
-        """Give all open operations of the process, or of all processes, an unknown outcome."""
+        """Give the open operations of one process, or of all, an unknown outcome."""
         with self._lock:
             unended = [
                 n for n, entry in self._open.items() if process is None or entry.process == process

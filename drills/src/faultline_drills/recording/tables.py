@@ -1,4 +1,4 @@
-"""The drill's tables in the database under test: effects, and every change of a job's row.
+"""The drill's own tables: effects, and every change of a job's row.
 
 Effects and transitions draw their order from one sequence, so no clock decides which came first. A
 job's transitions are in order because each transaction locks the row.

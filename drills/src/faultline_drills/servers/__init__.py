@@ -1,1 +1,1 @@
-"""What a drill connects to: scratch databases, PgBouncer, servers on hosts of their own."""
+"""What a drill connects to: scratch databases, PgBouncer, servers on hosts."""

@@ -1,4 +1,4 @@
-"""A PostgreSQL server on a simulated host, reached by the other hosts over the network."""
+"""A PostgreSQL server on a simulated host, reached over the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated hosts: network namespaces on one machine that can be partitioned and healed.
+"""Simulated hosts: network namespaces that can be partitioned and healed.
 
 The namespaces have no names, so the kernel removes each one, with its interfaces and rules, when its
 last thread or process ends: a crash leaves nothing behind. The addresses are reserved for documentation,
@@ -33,7 +33,7 @@ _MOST_HOSTS = 250
 
 
 class Cut(Enum):
-    """How packets between two hosts are lost, as iptables rules of the host that is cut off."""
+    """How packets are lost, as iptables rules of the host that is cut off."""
 
     BOTH_WAYS = (("INPUT", "-j", "DROP"), ("OUTPUT", "-j", "DROP"))
     # What the host sends arrives; it receives nothing, not even an ACK.
@@ -68,7 +68,7 @@ def lacking() -> str | None:
 
 
 class Host:
-    """A thread in a network namespace; processes that it starts are in the namespace too."""
+    """A thread in a network namespace, with the processes that it starts."""
 
     def __init__(self, name: str, address: str = "") -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""A PgBouncer in front of a PostgreSQL server: started, paused, redirected, killed."""
+"""A PgBouncer in front of PostgreSQL: started, paused, redirected, killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scratch databases: created for one drill on a given server, and dropped afterwards."""
+"""Scratch databases, created on a given server and dropped after the drill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEMAS = ("faultline", "drill", "race", "recovery")
 
 
 def new_database(server_url: str, *, prefix: str = "faultline_drill") -> str:
-    """Create an empty database that is not dropped, on a server that is removed as a whole."""
+    """Create an empty database on a server that is removed as a whole afterwards."""
     name = f"{prefix}_{secrets.token_hex(6)}"
     _administer(server_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     return conninfo.make_conninfo(server_url, dbname=name)

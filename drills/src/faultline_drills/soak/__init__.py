@@ -1,4 +1,4 @@
-"""The soak: a whole system at work for minutes or hours, while a nemesis injects faults."""
+"""The soak: a whole system at work for minutes or hours, under a nemesis."""
 
 from faultline_drills.soak.report import SoakReport
 from faultline_drills.soak.settings import SoakSettings

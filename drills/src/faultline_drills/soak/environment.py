@@ -1,4 +1,4 @@
-"""The environment of a soak: server, standby, movable clock, networks, pooler, faults."""
+"""The environment of a soak: server, standby, clock, networks, pooler, faults."""
 
 from __future__ import annotations
 

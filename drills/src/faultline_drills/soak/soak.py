@@ -1,4 +1,4 @@
-"""Runs a soak: producers, workers, reconcilers and a nemesis, and judges the result."""
+"""Runs a soak: producers, workers, reconcilers and a nemesis; judges the result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_soak(
     on_fault: Callable[[str], None] = lambda line: None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> SoakReport:
-    """Run on the server at `server_url` without harming it, else on a server of the soak's own."""
+    """Run on the server at `server_url` without harming it, or on a new server."""
     began = time.monotonic()
     with ExitStack() as stack:
         if server_url is None:

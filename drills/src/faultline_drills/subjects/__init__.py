@@ -1,4 +1,4 @@
-"""The subjects of a drill: Faultline, and the control, the same queue without its fence."""
+"""The subjects of a drill: Faultline, and the control, which has no fence."""
 
 from __future__ import annotations
 

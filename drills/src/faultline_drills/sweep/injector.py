@@ -43,7 +43,7 @@ class PointInjector:
         self._has_victim.set()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether the point was reached in time; if it was, also wait for the fault itself."""
+        """Whether the point was reached in time; if so, wait for the fault as well."""
         interception = self._interception
         if interception.wait(timeout_seconds) is None and interception.message is not None:
             interception.wait(_START_SECONDS)

@@ -1,4 +1,4 @@
-"""Trials of the migrator: after a fault, a second migration must complete the schema."""
+"""Trials of the migrator: after a fault, a second migration must complete it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read_queue(conn: Connection) -> Catalogue:
 
 
 def leave_older(conn: Connection) -> None:
-    """Make a new database due for an upgrade, with a succeeded, a running and a queued job."""
+    """Make a database due for an upgrade: with a succeeded, a running, a queued job."""
     for _ in range(3):
         run(conn, protocol.enqueue("t", {}, queue="older", priority=5, max_attempts=5))
     take = protocol.claim("older", ["older"], batch_size=2, lease_seconds=_LONG_SECONDS)
@@ -175,7 +175,7 @@ class MigrationTrial:
         return True
 
     def _second(self, injector: PointInjector, victim: Migrator, fault: SweepFault) -> list[str]:
-        """Migrate a second time, beside the first one if that is stopped; what is wrong then."""
+        """Migrate a second time, beside a stopped first one; what is wrong then."""
         try:
             if fault.stops:
                 self._migrate_beside(injector)
@@ -194,7 +194,7 @@ class MigrationTrial:
         return [f"it differs in {kind} {name}" for kind, name, *_ in sorted(differing)]
 
     def _migrate_beside(self, injector: PointInjector) -> None:
-        """Migrate while the first one is stopped; it may have to wait until that is resumed."""
+        """Migrate while the first one is stopped; resume that one after a second."""
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(migrate, self._url)
             wait([second], timeout=_STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""The points of a sweep: each message that a process sends, with a reproducible name. No I/O.
+"""The points of a sweep: each message of a process, with a reproducible name.
 
 Message numbers are not reproducible, because heartbeats and polls follow the clock and sessions run
 concurrently. The n-th message of one kind on sessions of one purpose is: "worker: faultline.claim #2".
@@ -113,7 +113,7 @@ def _what(message: Message) -> str:
 
 
 def points_of(target: SweepTarget, runs: Sequence[Iterable[Message]]) -> list[SweepPoint]:
-    """The points that all of these fault-free runs have in common, in the order of the first."""
+    """The points that all of these fault-free runs have, in the order of the first."""
     counts = [Counter(map(label_of, run)) for run in runs]
     points: list[SweepPoint] = []
     seen: Counter[MessageLabel] = Counter()

@@ -1,4 +1,4 @@
-"""The crash sweep: injects each of six faults at every message that a process sends."""
+"""The crash sweep: injects six faults at every message that a process sends."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def sweep(
 
 
 def _without_pointless_targets(settings: SweepSettings) -> tuple[SweepSettings, tuple[str, ...]]:
-    """Without migrations where the subject is the control: they would put the fence back."""
+    """Leave out migrations if the subject is the control: they restore the fence."""
     if settings.subject is Subject.FAULTLINE:
         return settings, ()
     kept = tuple(target for target in settings.targets if not target.migrates)

@@ -31,7 +31,7 @@ class TargetSetup:
 
 
 def _enqueue_jobs(drill: DrillContext) -> None:
-    """Four jobs: a long one, one without writes, one that fails once, one with its own transaction."""
+    """Enqueue a long job, one without writes, a failing one, one with `job.commit`."""
     long, short = drill.settings.lease_seconds * 0.6, drill.settings.lease_seconds * 0.2
     drill.submit(tasks.pay, number=1, parts=2, work_seconds=long)
     drill.submit(tasks.note, number=2)

@@ -1,4 +1,4 @@
-"""One trial: injects one fault at one point, lets a second worker finish, and judges."""
+"""One trial: injects a fault at one point, lets a second worker finish, judges."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class PointTrial:
     def _wait_for(
         self, injector: PointInjector, drill: DrillContext, victim: ObservedProcess
     ) -> bool:
-        """Wait for the fault; SIGTERM the process after its work, as stopping has points too."""
+        """Wait for the fault; SIGTERM the process after its work: stopping has points too."""
         deadline = time.monotonic() + self._settings.timeout_seconds
         stops_at: float | None = None
         while not injector.wait(POLL_SECONDS):
@@ -135,7 +135,7 @@ class PointTrial:
         return True
 
     def _outlast(self, drill: DrillContext, victim: ObservedProcess, fault: SweepFault) -> None:
-        """While it is stopped, a second worker finishes all jobs, or starts one that it held."""
+        """Let a second worker finish all jobs meanwhile, or start one that it held."""
         began = time.monotonic()
         held = [row[0] for row in drill.conn.execute(_HELD, [f"-{victim.pid}-"])]
         second = drill.worker(name="second") if drill.unfinished() else None

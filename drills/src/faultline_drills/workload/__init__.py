@@ -1,1 +1,1 @@
-"""The jobs that drills run, the faults that they cause, and the external store they call."""
+"""The jobs of drills, the faults that they cause, and the external store."""

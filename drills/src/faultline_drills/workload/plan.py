@@ -1,4 +1,4 @@
-"""Plans: which fault a job causes in its own worker, under which token and at which point.
+"""Plans: which fault a job causes in its worker, by token and point.
 
 A plan maps a fencing token to an act and a point: `{"1": "kill@half"}`. It is part of the payload, so
 one seed causes the same faults in the same jobs, whatever the subject.
@@ -80,7 +80,7 @@ def _leave_no_core() -> None:
 
 
 def _exhaust_memory() -> None:
-    """Allocate up to a limit that protects the machine, then end by SIGKILL like an OOM kill."""
+    """Allocate memory up to a safe limit, then end by SIGKILL, like an OOM kill."""
     import resource
 
     has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""A second application on the same database, with one task that the first one lacks."""
+"""A second application on the same database, with a task that the first one lacks."""
 
 from __future__ import annotations
 

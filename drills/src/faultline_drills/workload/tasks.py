@@ -1,4 +1,4 @@
-"""The jobs of a drill: each writes its effect once, and causes the faults that its plan names."""
+"""The tasks of drills: each writes its effect once, and causes the planned faults."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def pay_by_hand(
     work_seconds: float = 0.0,
     plan: dict[str, str] | None = None,
 ) -> None:
-    """The same in the handler's own transaction, with `job.commit` as its last statement.
+    """The same in the handler's own transaction, which ends with `job.commit`.
 
     Nothing locks the job before that, so another worker can take it over meanwhile.
     """
@@ -109,7 +109,7 @@ async def step_and_pay(
 
 @app.task(name="drill.end_transaction", max_attempts=20, retry=SOON)
 async def end_transaction(job: Job, number: int, statement: str, parts: int = 1) -> None:
-    """In the first attempt, run `statement` inside the transaction, and ignore every error."""
+    """In the first attempt, run `statement` in the transaction, and ignore errors."""
     if job.attempt == 1:
         with contextlib.suppress(Exception):
             async with job.transaction() as conn:
