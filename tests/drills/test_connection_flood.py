@@ -1,4 +1,4 @@
-"""The control of the flood: with the metrics port's limits switched off, the same drill finds it out."""
+"""The control of connection_flood: without the metrics port's limits it is invalid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultline_drills.drill import run_drill
 from faultline_drills.judging.checker import Verdict
 from faultline_drills.scenario import DrillSettings, all_scenarios
 
-# What Python runs first in every process that the drill starts.
+# sitecustomize.py of every process that the drill starts.
 UNLIMITED = """
 import faultline.metrics.http_server as server
 server.SPARE_FILES, server.GRACE_SECONDS = 0, 1e9
@@ -20,7 +20,7 @@ server.HttpServer.__init__.__kwdefaults__.update(connections=10**6, read_seconds
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_metrics_port_without_limits_takes_the_descriptors_of_jobs(
+def test_without_its_limits_a_flooded_metrics_port_leaves_jobs_no_file_descriptors(
     server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = all_scenarios()["connection_flood"]
@@ -33,5 +33,5 @@ def test_a_metrics_port_without_limits_takes_the_descriptors_of_jobs(
     report = run_drill(scenario, DrillSettings(jobs=3, timeout_seconds=30), server_url=server_url)
 
     assert report.judgement.verdict is Verdict.INVALID
-    said = str(report.judgement.findings)
-    assert "jobs do not run while every port is flooded" in said
+    findings = str(report.judgement.findings)
+    assert "jobs do not run while every port is flooded" in findings

@@ -1,4 +1,4 @@
-"""Every scenario, short, against Faultline; and against the control where that must be found out."""
+"""Every scenario finds Faultline valid, and the control invalid where it must."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from tests.proof import TRIES, Tally, until_shown
 from tests.slow import slow_unless
 
 SCENARIOS = all_scenarios()
-# These ask the verbs themselves, and nothing takes effect twice while they do. Whether a failure that is
-# let through late breaks a rule as well is chance: the story says that it was.
-JUDGED_BY_THEIR_STORY = (
+# These call the verbs directly, so that the control breaks the scenario's expectations and not always a rule.
+JUDGED_BY_EXPECTATION = (
     "mismatched_token_or_lease",
     "one_guard_disabled",
     "commit_at_lease_expiry",
     "stale_failure_report",
 )
-# The six failures of the campaign, the fence, and one story each of reconcilers, poolers, failovers,
+# The six failures of the campaign, the fence, and one scenario each of reconcilers, poolers, failovers,
 # partitions, restarts and backups. The others are slow tests.
 REPRESENTATIVES = (
     *("worker_crash", "stale_takeover", "retry_storm", "timeout_burst", "duplicate_submission"),
@@ -30,11 +29,11 @@ REPRESENTATIVES = (
     *("database_restart_immediate", "handler_ends_its_transaction"),
 )
 CONTROLLED = ("stale_takeover", "mismatched_token_or_lease", "partition_blackhole")
-TRIES_SECONDS = 300  # a drill that waits in vain does so for a minute, and may be tried three times
+TRIES_SECONDS = 300  # a drill may time out after a minute, three times
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 
 
-def play(name: str, subject: Subject, server_url: str) -> DrillReport:
+def run(name: str, subject: Subject, server_url: str) -> DrillReport:
     scenario = SCENARIOS[name]
     if lacking := scenario.lacking():
         pytest.skip(lacking)
@@ -47,21 +46,21 @@ def play(name: str, subject: Subject, server_url: str) -> DrillReport:
 def test_a_drill_finds_nothing_wrong_with_faultline(
     name: str, server_url: str, tally: Tally
 ) -> None:
-    report = play(name, Subject.FAULTLINE, server_url)
+    report = run(name, Subject.FAULTLINE, server_url)
     tally("drill", scenarios=1, **report.tally)
     assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
 
 
 @pytest.mark.timeout(TRIES_SECONDS)
 @pytest.mark.parametrize("name", slow_unless(CONTROLS, *CONTROLLED))
-def test_the_same_drill_finds_the_queue_without_a_fence_out(
+def test_the_same_drill_finds_the_queue_without_a_fence_invalid(
     name: str, server_url: str, tally: Tally
 ) -> None:
-    for _ in range(TRIES):  # whether its lateness breaks more than the story is chance
-        report = play(name, Subject.NAIVE, server_url)
+    for _ in range(TRIES):  # a late commit breaks a rule by chance
+        report = run(name, Subject.NAIVE, server_url)
         rules = {finding.rule for finding in report.judgement.findings}
-        if rules != {"scenario_expectation"} or name in JUDGED_BY_THEIR_STORY:
+        if rules != {"scenario_expectation"} or name in JUDGED_BY_EXPECTATION:
             break
     tally("drill on the control", scenarios=1)
     assert report.judgement.verdict is Verdict.INVALID
-    assert rules != {"scenario_expectation"} or name in JUDGED_BY_THEIR_STORY, rules
+    assert rules != {"scenario_expectation"} or name in JUDGED_BY_EXPECTATION, rules

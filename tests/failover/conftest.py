@@ -1,4 +1,4 @@
-"""One primary for all tests of a run, and a standby of its own for each test that wants to promote one."""
+"""One primary for all tests of a process, and a new standby for each test that promotes one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Open = Callable[[ClusterMember], Connection]
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A primary with the schema. It is never lost: a standby that is promoted goes its own way."""
+    """A primary with the schema; a promoted standby does not affect it."""
     if reason := lacking():
         pytest.skip(reason)
     with ExitStack() as stack:
@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def primary(cluster: Cluster) -> ClusterMember:
-    """With nothing to do: what the last test left is called off."""
+    """With no unfinished jobs: those of the last test are cancelled."""
     with psycopg.connect(cluster.primary.url, autocommit=True) as conn:
         conn.execute(
             "SELECT faultline.cancel(id) FROM faultline.jobs WHERE state IN ('queued', 'running')"
@@ -45,7 +45,7 @@ def primary(cluster: Cluster) -> ClusterMember:
 
 
 @contextmanager
-def one_more(cluster: Cluster) -> Iterator[ClusterMember]:
+def _new_standby(cluster: Cluster) -> Iterator[ClusterMember]:
     made = cluster.add_standby()
     try:
         yield made
@@ -56,13 +56,13 @@ def one_more(cluster: Cluster) -> Iterator[ClusterMember]:
 
 @pytest.fixture
 def standby(cluster: Cluster) -> Iterator[ClusterMember]:
-    with one_more(cluster) as made:
+    with _new_standby(cluster) as made:
         yield made
 
 
 @pytest.fixture
 def other_standby(cluster: Cluster, standby: ClusterMember) -> Iterator[ClusterMember]:
-    with one_more(cluster) as made:
+    with _new_standby(cluster) as made:
         yield made
 
 

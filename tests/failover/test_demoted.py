@@ -1,6 +1,6 @@
 """A session whose server was demoted is closed, and no attempt is charged for it.
 
-PgBouncer stands for the switch-over: its clients keep their sessions while it turns to another server.
+PgBouncer simulates the switch-over: its clients keep their sessions while it connects to another server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def lease_of(found: Claim) -> Lease:
     return Lease(found, sent_at=steady_now(), lease_seconds=LEASE_SECONDS)
 
 
-def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
+def test_a_sync_transaction_on_a_demoted_server_is_the_servers_failure_and_leaves_it(
     pooled: Pooler, primary: ClusterMember, standby: ClusterMember, claimed: Claim
 ) -> None:
     url = pooled.url(primary.url)
@@ -63,7 +63,7 @@ def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
         transactions = AttemptTransactions(claimed, lease)
         job = Job(claimed, lease, lambda: pool, None, transactions=transactions)
         with pytest.raises(FaultlineError), job.transaction():
-            raise AssertionError("the block was opened on a standby")
+            raise AssertionError("the transaction was opened on a standby")
         assert transactions.server_failed
         pooled.redirect(primary.url)
         transactions = AttemptTransactions(claimed, lease)
@@ -74,7 +74,7 @@ def test_a_plain_block_on_a_demoted_server_blames_the_server_and_leaves_it(
 
 
 @pytest.mark.slow
-def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
+def test_an_async_transaction_on_a_demoted_server_is_the_servers_failure_and_leaves_it(
     pooled: Pooler, primary: ClusterMember, standby: ClusterMember, claimed: Claim
 ) -> None:
     async def main() -> None:
@@ -87,7 +87,7 @@ def test_an_async_block_on_a_demoted_server_blames_the_server_and_leaves_it(
             job = Job(claimed, lease, _no_pool, pool, transactions=transactions)
             with pytest.raises(FaultlineError):
                 async with job.transaction():
-                    raise AssertionError("the block was opened on a standby")
+                    raise AssertionError("the transaction was opened on a standby")
             assert transactions.server_failed
             pooled.redirect(primary.url)
             async with Job(claimed, lease_of(claimed), _no_pool, pool).transaction():
@@ -100,7 +100,7 @@ def _no_pool() -> NoReturn:
     raise AssertionError("an async job uses the async pool")
 
 
-def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_primary(
+def test_an_enqueue_on_a_demoted_server_fails_and_the_next_one_finds_the_primary(
     pooled: Pooler, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     app = Faultline(pooled.url(primary.url))
@@ -129,7 +129,7 @@ def test_an_enqueue_on_a_demoted_server_says_so_and_the_next_one_finds_the_prima
 def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
-    """The URL asks for any server, so that sessions with the standby are opened, and then closed."""
+    """The URL accepts any server, so sessions with the standby are opened and then closed."""
     with (
         proxy_to(primary.url) as proxy,
         served(proxy.url) as server,
@@ -147,5 +147,5 @@ def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
         proxy.redirect(standby.url)
         proxy.reset_all()
         wait_until(lambda: status() == 503 and not is_ready(), "the standby")
-        proxy.redirect(primary.url)  # what was opened to the standby stays there
-        wait_until(lambda: status() == 201 and is_ready(), "the API's return")
+        proxy.redirect(primary.url)  # open sessions stay with the standby
+        wait_until(lambda: status() == 201 and is_ready(), "the API's recovery")

@@ -1,4 +1,4 @@
-"""What `faultline doctor` says of a cluster, and of an account that shares our schema's name."""
+"""`faultline doctor` on a cluster, and for an account named like Faultline's schema."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def names(outcome: Outcome) -> set[str]:
     return {str(check["name"]) for check in outcome.json["checks"]}
 
 
-def test_a_plain_cluster_is_told_of_the_setting_and_a_managed_one_of_its_manager(
+def test_doctor_advises_the_setting_on_a_plain_cluster_and_the_manager_on_a_managed_one(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
     plain = invoke(primary.url, "doctor", "--json")
     assert "synchronous_standby_names" in found(plain, "synchronous standbys")["advice"]
     assert "managed cluster" not in names(plain)
-    # As Patroni's own sessions are named.
+    # The name of Patroni's own sessions.
     with psycopg.connect(primary.url, application_name="Patroni heartbeat"):
         managed = invoke(primary.url, "doctor", "--json")
     check = found(managed, "synchronous standbys")
@@ -42,7 +42,7 @@ def test_a_plain_cluster_is_told_of_the_setting_and_a_managed_one_of_its_manager
     ("role", "manager"),
     [("streaming_replica", "CloudNativePG"), ("rds_superuser", "a managed service")],
 )
-def test_other_managers_are_known_by_their_roles(
+def test_doctor_recognises_other_managers_by_their_roles(
     cluster: Cluster, primary: ClusterMember, role: str, manager: str
 ) -> None:
     with psycopg.connect(primary.url, autocommit=True) as admin:
@@ -54,7 +54,7 @@ def test_other_managers_are_known_by_their_roles(
     assert f"managed by {manager}" in check["says"]
 
 
-def test_tables_of_an_account_named_as_our_schema_are_found_and_foreseen(
+def test_doctor_and_migrate_warn_an_account_named_like_the_schema(
     cluster: Cluster, primary: ClusterMember
 ) -> None:
     with psycopg.connect(primary.url, autocommit=True) as admin:

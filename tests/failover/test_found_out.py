@@ -1,4 +1,4 @@
-"""The drills of failover can fail: acknowledged work that is missing is found out, and not excused."""
+"""Failover drills can fail: lost acknowledged work is found, and not excused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultline_drills.cluster import BackgroundLoad, Cluster, lacking
 from faultline_drills.context import DrillContext
 from faultline_drills.drill import DrillReport, run_drill
 from faultline_drills.judging.checker import Verdict
-from faultline_drills.scenario import DrillSettings, Play, find_scenario
+from faultline_drills.scenario import DrillSettings, RunScenario, find_scenario
 from tests.proof import until_shown
 
 pytestmark = [
@@ -19,9 +19,9 @@ pytestmark = [
 ]
 
 
-def played_otherwise(name: str, play: Play) -> DrillReport:
-    story = replace(find_scenario(name), run=play)
-    return until_shown(lambda: run_drill(story, DrillSettings(jobs=6)))
+def run_changed(name: str, change: RunScenario) -> DrillReport:
+    scenario = replace(find_scenario(name), run=change)
+    return until_shown(lambda: run_drill(scenario, DrillSettings(jobs=6)))
 
 
 def broken_rules(report: DrillReport) -> set[str]:
@@ -30,7 +30,7 @@ def broken_rules(report: DrillReport) -> set[str]:
 
 
 @pytest.mark.slow
-def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledged() -> None:
+def test_promoting_the_lagging_standby_loses_acknowledged_commits() -> None:
     def promote_the_wrong_one(drill: DrillContext) -> None:
         cluster = Cluster(drill, standbys=2)
         behind = cluster.standbys[0]
@@ -43,20 +43,20 @@ def test_promoting_the_standby_that_was_not_waited_for_loses_what_was_acknowledg
         cluster.promote(behind)
         load.end()
 
-    rules = broken_rules(played_otherwise("second_failover", promote_the_wrong_one))
+    rules = broken_rules(run_changed("second_failover", promote_the_wrong_one))
     assert {"no_acknowledged_submit_is_lost", "reported_commits_are_in_the_ledger"} <= rules
 
 
 @pytest.mark.slow
-def test_a_loss_is_excused_by_what_the_lost_server_had_and_by_nothing_else() -> None:
-    story = find_scenario("asynchronous_failover")
+def test_only_what_the_lost_server_alone_had_is_excused() -> None:
+    scenario = find_scenario("asynchronous_failover")
 
     def forget_what_was_lost(drill: DrillContext) -> None:
-        story.run(drill)
+        scenario.run(drill)
         found = drill.lost_states.pop()
         some = replace(found, jobs=frozenset(sorted(found.jobs)[1:]), commits=frozenset())
         drill.lost_states.append(some)
 
-    rules = broken_rules(played_otherwise("asynchronous_failover", forget_what_was_lost))
+    rules = broken_rules(run_changed("asynchronous_failover", forget_what_was_lost))
     assert {"no_acknowledged_submit_is_lost", "reported_commits_are_in_the_ledger"} <= rules
     assert not rules & {"at_most_one_effect", "tokens_are_issued_once", "scenario_expectation"}

@@ -1,6 +1,6 @@
-"""A server that accepts everything and answers nothing is given up on, and another host is used.
+"""A frozen server, which accepts connections and never replies, is left for another host.
 
-The proxy stands for the frozen server: its kernel acknowledges what clients send.
+The proxy simulates the frozen server: its kernel acknowledges what clients send.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def freezing(database_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def both(freezing: Proxy, database_url: str) -> str:
-    """The host that will freeze, and another way to the same database."""
+    """A URL with the host that will freeze, and another host of the same database."""
     return conninfo.make_conninfo(multi_host_url([freezing.url, database_url]), connect_timeout=2)
 
 
-def test_a_session_without_an_answer_is_closed_and_its_outcome_is_unknown(freezing: Proxy) -> None:
+def test_a_session_without_a_reply_is_closed_and_its_outcome_is_unknown(freezing: Proxy) -> None:
     conn, _ = open_session(freezing.url, application_name="test", answer_seconds=SHORT_SECONDS)
     freezing.blackhole()
     with pytest.raises(ReplyTimeout):
@@ -72,7 +72,9 @@ def test_a_session_without_an_answer_is_closed_and_its_outcome_is_unknown(freezi
     assert conn.closed
 
 
-def test_a_link_leaves_a_frozen_server_for_another_host(freezing: Proxy, both: str) -> None:
+def test_a_reconnecting_session_leaves_a_frozen_server_for_another_host(
+    freezing: Proxy, both: str
+) -> None:
     async def main() -> None:
         link = ReconnectingSession(both, purpose="test", answer_seconds=SHORT_SECONDS)
         assert (await link.connection()).info.port == freezing_port(freezing)
@@ -86,7 +88,7 @@ def test_a_link_leaves_a_frozen_server_for_another_host(freezing: Proxy, both: s
     asyncio.run(main())
 
 
-def test_a_host_that_was_reached_while_the_first_was_away_is_tried_first_from_then_on(
+def test_the_host_reached_during_an_outage_of_the_first_is_tried_first_afterwards(
     freezing: Proxy, both: str
 ) -> None:
     def port() -> int:
@@ -111,7 +113,7 @@ def freezing_port(proxy: Proxy) -> int:
     return int(conninfo.conninfo_to_dict(proxy.url)["port"] or 0)
 
 
-def test_a_limit_grows_while_nothing_is_answered_and_is_the_first_again_after_an_answer() -> None:
+def test_the_reply_timeout_grows_without_replies_and_is_reset_by_one() -> None:
     patience = Patience(100.0)
     patience.note(psycopg.OperationalError("something else"))
     assert patience.seconds == 100.0
@@ -144,7 +146,7 @@ def test_an_enqueue_on_a_frozen_server_ends_and_the_next_one_finds_another_host(
     with pytest.raises(DatabaseUnavailable, match="may have been done") as late:
         pay.enqueue(number=2, idempotency_key="two")
     assert was_unanswered(late.value)
-    app._timeout_seconds = 30.0  # what follows is not about the limit
+    app._timeout_seconds = 30.0  # the rest does not test the timeout
     job_id = pay.enqueue(number=2, idempotency_key="two").job_id
     assert stored(conn, job_id) == 2
     app.close()
@@ -176,12 +178,12 @@ def stored(conn: Connection, job_id: UUID) -> int:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 301.0, float("nan")])
-def test_a_limit_that_makes_no_sense_is_refused(seconds: float) -> None:
+def test_an_invalid_enqueue_timeout_is_refused(seconds: float) -> None:
     with pytest.raises(InvalidInput, match="enqueue_timeout_seconds"):
         Faultline(enqueue_timeout_seconds=seconds)
 
 
-def test_one_session_that_is_back_ends_the_outage_for_all_and_wakes_the_others(
+def test_one_reconnected_session_ends_the_outage_for_all_and_wakes_the_others(
     database_url: str, events: EventTap
 ) -> None:
     async def main() -> None:
@@ -201,12 +203,12 @@ def test_one_session_that_is_back_ends_the_outage_for_all_and_wakes_the_others(
         await second.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    said = [(line["event"], line["purpose"]) for line in events.all()]
-    assert said == [("database_unavailable", "first"), ("database_back", "first")]
+    logged = [(line["event"], line["purpose"]) for line in events.all()]
+    assert logged == [("database_unavailable", "first"), ("database_back", "first")]
     assert events.of("database_back")[0]["away_seconds"] > 0
 
 
-def test_a_session_that_was_idle_in_an_outage_does_not_begin_another(
+def test_a_session_that_was_idle_in_an_outage_does_not_log_another_one(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
     async def main() -> None:
@@ -231,7 +233,7 @@ def test_a_session_that_was_idle_in_an_outage_does_not_begin_another(
     assert [line["purpose"] for line in events.all()] == ["busy", "busy", "idle", "idle"]
 
 
-def test_a_block_whose_server_freezes_after_the_handler_failed_gives_its_rollback_up(
+def test_a_rollback_on_a_frozen_server_is_abandoned_and_the_handlers_error_raised(
     freezing: Proxy, database_url: str, conn: Connection
 ) -> None:
     enqueue(conn)
@@ -264,7 +266,7 @@ def test_a_handlers_statement_ends_when_its_worker_has_left_the_frozen_server(
     with working(jobs.app, answer_seconds=2.0, lease_seconds=300):
         wait_until(lambda: value(conn, IS_SLEEPING) == 1, "the statement")
         freezing.blackhole()
-        # The sleeping backend still locks the job, as that of a frozen server does not at the new one.
+        # The sleeping backend still locks the job here; after a real failover it would not.
         wait_until(lambda: value(conn, RELEASE_WAITS) == 1, "the end of the attempt")
         conn.execute(END_ONE)
         wait_until(lambda: stored_state(conn, job_id) == ("succeeded", 1), "the second attempt")
@@ -289,10 +291,10 @@ class _CountingHeartbeat(Heartbeat):
         self._called.set()
 
 
-def test_a_listener_leaves_a_frozen_server_and_hears_again(
+def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
     freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for notifications, and a frozen server sends none: so it asks now and then."""
+    """A frozen server sends no notifications, so the listener sends queries now and then."""
     monkeypatch.setattr(listener_module, "_ROUND_SECONDS", 0.1)
     calls = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Epochs on real servers: what sessions, claims and leases are worth after a standby was promoted."""
+"""Sessions, claims and leases after the promotion of a standby, on real servers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def epochs(conn: psycopg.Connection[object]) -> list[int]:
     return [epoch for (epoch,) in rows(conn, "SELECT epoch FROM faultline.epochs ORDER BY epoch")]
 
 
-def test_a_session_that_lives_through_a_promotion_claims_in_the_new_epoch_at_once(
+def test_a_session_open_during_a_promotion_claims_in_the_new_epoch_at_once(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     enqueue(open_session(primary))
@@ -40,7 +40,7 @@ def test_a_session_that_lives_through_a_promotion_claims_in_the_new_epoch_at_onc
     assert (first, token) == (0, (second << COUNTER_BITS) + 1)
 
 
-def test_a_lease_that_reached_the_standby_is_held_on_it(
+def test_a_replicated_lease_is_valid_on_the_promoted_standby(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     old = open_session(primary)
@@ -54,7 +54,7 @@ def test_a_lease_that_reached_the_standby_is_held_on_it(
     assert state(new, lease.job_id) == "succeeded"
 
 
-def test_a_claim_that_never_reached_the_standby_commits_nothing_there(
+def test_a_claim_that_was_not_replicated_cannot_commit_on_the_new_primary(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     old = open_session(primary)
@@ -75,7 +75,7 @@ def test_a_claim_that_never_reached_the_standby_commits_nothing_there(
     commit(new, holder)
 
 
-def test_of_many_sessions_that_wait_for_a_promotion_one_begins_the_epoch(
+def test_of_many_sessions_after_a_promotion_one_starts_the_epoch(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
     old = open_session(primary)
@@ -89,14 +89,14 @@ def test_of_many_sessions_that_wait_for_a_promotion_one_begins_the_epoch(
     assert {token >> COUNTER_BITS for token in tokens} == {epoch}
 
 
-def test_two_standbys_that_are_promoted_beside_each_other_share_a_timeline_and_no_token(
+def test_two_standbys_promoted_beside_each_other_share_a_timeline_but_no_token(
     cluster: Cluster,
     primary: ClusterMember,
     standby: ClusterMember,
     other_standby: ClusterMember,
     open_session: Open,
 ) -> None:
-    """That is a mistake of whoever looks after the cluster, and the outside can still tell them apart."""
+    """An operator's mistake; an external store can still tell their tokens apart."""
     other = other_standby
     enqueue(open_session(primary))
     for each in (standby, other):
@@ -112,10 +112,10 @@ def test_two_standbys_that_are_promoted_beside_each_other_share_a_timeline_and_n
     assert one.token >> COUNTER_BITS < two.token >> COUNTER_BITS
 
 
-def test_restarts_of_a_promoted_standby_begin_nothing(
+def test_a_restart_of_a_promoted_standby_starts_no_epoch(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember, open_session: Open
 ) -> None:
-    """Its files came from a base backup, and it is known by that from its promotion on."""
+    """Its files came from a base backup, which its promotion has already recorded."""
     old = open_session(primary)
     for _ in range(2):
         enqueue(old)

@@ -1,4 +1,4 @@
-"""What is told to fail fails, at the message that was meant, and nothing else does."""
+"""Each injected fault affects the message or connection it was meant for, and no other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wait_for_count(conn: psycopg.Connection[Any], wanted: int) -> None:
 
 
 def wait_until_gone(conn: psycopg.Connection[Any], backend: int) -> None:
-    wait_until(lambda: not is_known(conn, backend), "the end of the session at the server")
+    wait_until(lambda: not is_known(conn, backend), "the end of the server session")
 
 
 def is_known(conn: psycopg.Connection[Any], backend: int) -> bool:
@@ -52,8 +52,8 @@ def enter_in_transaction(session: psycopg.Connection[Any]) -> None:
         session.execute("INSERT INTO entries VALUES (%s)", [1])
 
 
-class Attempt:
-    """An entry in a thread of its own, since its answer may never come."""
+class BackgroundInsert:
+    """An insert in its own thread, since its reply may never come."""
 
     def __init__(self, session: psycopg.Connection[Any]) -> None:
         self.error: psycopg.Error | None = None
@@ -92,21 +92,21 @@ def test_a_dropped_commit_is_not_done_and_the_connection_ends(
     assert count(conn) == 0
 
 
-def test_a_commit_is_done_although_its_answer_is_swallowed(
+def test_a_commit_whose_reply_is_dropped_has_happened(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     session = through()
     backend = session.info.backend_pid
     interception = proxy.on(Match(text="COMMIT"), Action.DROP_REPLY, lambda message: None)
-    attempt = Attempt(session)
+    attempt = BackgroundInsert(session)
     assert interception.wait(BOUND_SECONDS) is not None
-    assert count(conn) == 1  # the server had answered when the callback was called
+    assert count(conn) == 1  # the callback runs after the server's reply
     assert attempt.is_waiting
     proxy.connection_of(backend_pid=backend).reset()
     assert isinstance(attempt.end(), psycopg.OperationalError)
 
 
-def test_only_the_answer_that_was_meant_is_swallowed(proxy: Proxy, through: Through) -> None:
+def test_only_the_matched_reply_is_dropped(proxy: Proxy, through: Through) -> None:
     session = through()
     proxy.on(
         Match(text="chosen", nth=2),
@@ -119,20 +119,20 @@ def test_only_the_answer_that_was_meant_is_swallowed(proxy: Proxy, through: Thro
     assert through().execute("SELECT 3 AS chosen").fetchone() == (3,)
 
 
-def test_a_forwarded_commit_is_done_and_its_answer_waits_for_the_callback(
+def test_a_forwarded_commit_happens_and_its_reply_waits_for_the_callback(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     still_waiting: list[bool] = []
 
     def look(message: Message) -> None:
         wait_for_count(conn, 1)
-        assert is_begun.wait(BOUND_SECONDS)  # whoever began it may be slower than the server is
+        assert is_begun.wait(BOUND_SECONDS)  # the attempt may start later than the server commits
         still_waiting.append(attempt.is_waiting)
 
     session = through()
     is_begun = threading.Event()
     interception = proxy.on(Match(text="COMMIT"), Action.FORWARD, look)
-    attempt = Attempt(session)
+    attempt = BackgroundInsert(session)
     is_begun.set()
     assert interception.wait(BOUND_SECONDS) is not None
     assert attempt.end() is None
@@ -143,7 +143,7 @@ def test_a_held_commit_happens_when_it_is_released(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     interception = proxy.on(Match(text="COMMIT"), Action.HOLD)
-    attempt = Attempt(through())
+    attempt = BackgroundInsert(through())
     assert interception.wait(BOUND_SECONDS) is not None
     assert count(conn) == 0
     proxy.release(interception)
@@ -157,7 +157,7 @@ def test_a_held_commit_arrives_although_its_client_is_gone(
     session = through()
     backend = session.info.backend_pid
     interception = proxy.on(Match(text="COMMIT"), Action.HOLD)
-    attempt = Attempt(session)
+    attempt = BackgroundInsert(session)
     assert interception.wait(BOUND_SECONDS) is not None
     proxy.connection_of(backend_pid=backend).cut_client()
     assert isinstance(attempt.end(), psycopg.OperationalError)
@@ -179,7 +179,7 @@ def test_a_reset_ends_the_session_on_both_sides(
     wait_until_gone(conn, backend)
 
 
-def test_everything_can_be_reset_at_once_or_what_one_application_has(
+def test_all_connections_or_those_of_one_application_can_be_reset(
     proxy: Proxy, through: Through
 ) -> None:
     mine, other = through("mine"), through("other")
@@ -191,7 +191,7 @@ def test_everything_can_be_reset_at_once_or_what_one_application_has(
     assert proxy.reset_all() == 1
 
 
-def test_a_client_that_is_cut_off_is_still_believed_alive_by_the_server(
+def test_the_server_keeps_the_session_of_a_client_that_was_cut(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     session = through()
@@ -204,13 +204,13 @@ def test_a_client_that_is_cut_off_is_still_believed_alive_by_the_server(
     assert is_known(conn, backend)
 
 
-def test_a_server_that_is_cut_off_is_still_believed_alive_by_the_client(
+def test_the_client_keeps_waiting_for_a_server_that_was_cut(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     session = through()
     backend = session.info.backend_pid
     interception = proxy.on(Match(text="INSERT"), Action.CUT_SERVER)
-    attempt = Attempt(session)
+    attempt = BackgroundInsert(session)
     assert interception.wait(BOUND_SECONDS) is not None
     wait_until_gone(conn, backend)
     assert attempt.is_waiting
@@ -218,12 +218,12 @@ def test_a_server_that_is_cut_off_is_still_believed_alive_by_the_client(
     assert isinstance(attempt.end(), psycopg.OperationalError)
 
 
-def test_a_blackhole_holds_both_directions_and_new_connections_until_it_flows_again(
+def test_a_blackhole_holds_both_directions_and_new_connections_until_cleared(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     session = through()
     proxy.blackhole()
-    attempt = Attempt(session)
+    attempt = BackgroundInsert(session)
     with pytest.raises(psycopg.OperationalError, match="timeout"):
         through(connect_timeout=2)
     assert attempt.is_waiting
@@ -233,7 +233,7 @@ def test_a_blackhole_holds_both_directions_and_new_connections_until_it_flows_ag
     assert count(conn) == 1
 
 
-def test_where_only_answers_are_lost_the_work_is_done(
+def test_a_blackhole_to_the_client_lets_statements_through(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     session = through()
@@ -244,7 +244,7 @@ def test_where_only_answers_are_lost_the_work_is_done(
     proxy.clear_faults()
 
 
-def test_where_only_requests_are_lost_what_the_server_says_arrives(
+def test_a_blackhole_to_the_server_lets_notifications_through(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     listener = through("listener")
@@ -267,14 +267,14 @@ def test_a_blackhole_for_one_application_leaves_the_others_alone(
 ) -> None:
     lost, other = through("lost"), through("other")
     proxy.blackhole(application="lost")
-    attempt = Attempt(lost)
+    attempt = BackgroundInsert(lost)
     enter_in_transaction(other)
     assert attempt.is_waiting
     proxy.clear_faults()
     assert attempt.end() is None
 
 
-def test_a_death_behind_a_blackhole_is_not_told(
+def test_the_end_of_a_client_behind_a_blackhole_is_not_noticed(
     proxy: Proxy, through: Through, conn: psycopg.Connection[Any]
 ) -> None:
     session = through()
@@ -287,9 +287,7 @@ def test_a_death_behind_a_blackhole_is_not_told(
     wait_until_gone(conn, backend)
 
 
-def test_a_slow_network_takes_its_time_each_way_and_keeps_the_order(
-    proxy: Proxy, through: Through
-) -> None:
+def test_delays_apply_to_each_direction_and_keep_the_order(proxy: Proxy, through: Through) -> None:
     session = through()
     proxy.delay(0.05, jitter=0.04, seed=7)
     began = time.monotonic()
@@ -299,7 +297,7 @@ def test_a_slow_network_takes_its_time_each_way_and_keeps_the_order(
     proxy.clear_faults()
 
 
-def test_connections_are_refused_until_it_flows_again(proxy: Proxy, through: Through) -> None:
+def test_connections_are_refused_until_faults_are_cleared(proxy: Proxy, through: Through) -> None:
     proxy.refuse_connections()
     with pytest.raises(psycopg.OperationalError):
         through()
@@ -307,7 +305,7 @@ def test_connections_are_refused_until_it_flows_again(proxy: Proxy, through: Thr
     assert through().execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_callback_that_fails_is_not_forgotten(database_url: str) -> None:
+def test_an_error_of_a_callback_is_raised_at_the_end(database_url: str) -> None:
     from faultline_drills.proxy import proxy_to
 
     def fail(message: Message) -> None:

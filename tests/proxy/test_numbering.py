@@ -1,4 +1,4 @@
-"""The same work gives the same messages, whatever the packets were."""
+"""The same statements give the same messages, however they are split into packets."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tests.proxy.conftest import Through
 
 
 def some_work(proxy: Proxy, conn: psycopg.Connection[Any]) -> None:
-    goodbye = proxy.on(Match(kind=MessageKind.TERMINATE), Action.FORWARD)
-    for number in range(8):  # at the sixth use the driver prepares it, in a message of its own
+    termination = proxy.on(Match(kind=MessageKind.TERMINATE), Action.FORWARD)
+    for number in range(8):  # at its sixth use the driver prepares it, with another message
         conn.execute("SELECT %s::int AS chosen", [number])
     with conn.transaction():
         conn.execute("SELECT 'in a transaction'")
     conn.close()
-    assert goodbye.wait(30)
+    assert termination.wait(30)
 
 
 def test_one_statement_is_one_message_named_by_its_sql(proxy: Proxy, through: Through) -> None:
-    some_work(proxy, through("clerk"))
-    said = [
+    some_work(proxy, through("client"))
+    found = [
         (m.kind, m.text)
         for m in proxy.log
         if m.kind not in (MessageKind.STARTUP, MessageKind.PASSWORD)
     ]
-    assert said == [
+    assert found == [
         *[(MessageKind.STATEMENT, "SELECT $1::int AS chosen")] * 9,
         (MessageKind.QUERY, "BEGIN"),
         (MessageKind.QUERY, "SELECT 'in a transaction'"),
         (MessageKind.QUERY, "COMMIT"),
         (MessageKind.TERMINATE, ""),
     ]
-    assert {message.application for message in proxy.log} == {"clerk"}
+    assert {message.application for message in proxy.log} == {"client"}
 
 
 def test_the_same_work_is_numbered_alike_each_time(proxy: Proxy, through: Through) -> None:
@@ -65,7 +65,7 @@ def test_a_message_is_found_by_its_place_among_those_that_fit(
     assert interception.message == chosen[2]
 
 
-def test_a_client_is_understood_byte_by_byte() -> None:
+def test_a_client_stream_can_be_parsed_byte_by_byte() -> None:
     parse = b"P" + (4 + 13).to_bytes(4) + b"s\0SELECT 1\0\0\0"
     bind = b"B" + (4 + 4).to_bytes(4) + b"\0s\0\0"
     sync = b"S" + (4).to_bytes(4)
@@ -80,7 +80,7 @@ def test_a_client_is_understood_byte_by_byte() -> None:
     assert stream.rest == b""
 
 
-def test_a_server_is_understood_byte_by_byte() -> None:
+def test_a_server_stream_can_be_parsed_byte_by_byte() -> None:
     row = b"D" + (4 + 100).to_bytes(4) + b"r" * 100
     ready = b"Z" + (5).to_bytes(4) + b"T"
     sent = row + ready + row
@@ -95,7 +95,7 @@ def test_a_server_is_understood_byte_by_byte() -> None:
     assert [a.transaction_status for a in bytewise if a.is_complete] == ["T"]
 
 
-def test_a_server_that_waits_for_rows_has_said_all_when_its_whole_frame_is_there() -> None:
+def test_a_reply_that_asks_for_copy_rows_is_complete_with_its_whole_frame() -> None:
     ready_for_rows = b"G" + (4 + 3).to_bytes(4) + b"\0\0\0"
     sent = ready_for_rows + b"N" + (4 + 1).to_bytes(4) + b"\0"
     answers = list(ServerStream().feed(sent))

@@ -1,4 +1,4 @@
-"""Left alone, the proxy changes nothing that passes through it."""
+"""Without a fault, the proxy changes nothing that passes through it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_request_to_cancel_reaches_the_server(
     deadline = time.monotonic() + 30
 
     def cancel() -> None:
-        """Once it sleeps: a request that comes before its query is for nothing."""
+        """Cancel once it sleeps: an earlier request would have no effect."""
         while conn.execute(asleep, [backend]).fetchone() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         sleeper.cancel_safe()

@@ -1,4 +1,4 @@
-"""A short soak of both subjects on a server that others use too, and what a soak must not do."""
+"""Short soaks of both subjects on a shared server, and the limits of a soak."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def soak(
 
 @pytest.mark.slow
 def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally) -> None:
-    """In a few seconds a fault may come to nothing: then nothing is shown, and another seed is drawn."""
+    """A fault may have no effect within seconds: then the verdict is unknown; try another seed."""
     for seed in range(1, 5):
         report = soak(Subject.FAULTLINE, server_url, seed=seed)
         if report.judgement.verdict is not Verdict.UNKNOWN:
@@ -40,9 +40,8 @@ def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally
 
 
 @pytest.mark.slow
-def test_a_soak_finds_the_queue_without_a_fence_out(server_url: str, tally: Tally) -> None:
-    """Workers that stop and come back; whether one of them is late with a payment is chance. One of the
-    two does not watch its own clock, and there is always something to do."""
+def test_a_soak_finds_the_queue_without_a_fence_invalid(server_url: str, tally: Tally) -> None:
+    """Whether a resumed worker commits late is chance, so several seeds are tried."""
     busy = {"workers": 2, "jobs_per_second": 40.0, "longest_pause_seconds": 0.3}
     for seed in range(1, 9):
         report = soak(Subject.NAIVE, server_url, faults=("stop",), seed=seed, **busy)
@@ -55,7 +54,7 @@ def test_a_soak_finds_the_queue_without_a_fence_out(server_url: str, tally: Tall
     }
 
 
-def test_a_soak_that_was_too_short_for_its_faults_has_shown_nothing(server_url: str) -> None:
+def test_a_soak_too_short_for_its_faults_is_unknown(server_url: str) -> None:
     settings = SoakSettings(
         seconds=0.01, longest_pause_seconds=600, workers=1, producers=1, faults=("kill",)
     )
@@ -64,7 +63,7 @@ def test_a_soak_that_was_too_short_for_its_faults_has_shown_nothing(server_url: 
     assert "kills: none" in {finding.evidence for finding in report.judgement.findings}
 
 
-def test_a_nemesis_uses_every_fault_before_it_repeats_one_and_follows_its_seed() -> None:
+def test_a_nemesis_injects_every_fault_before_it_repeats_one_in_the_order_of_its_seed() -> None:
     def first(count: int, seed: int) -> list[str]:
         endless = draw_faults(list(FAULTS.values()), random.Random(seed))
         return [fault.kind for fault in itertools.islice(endless, count)]
@@ -74,7 +73,7 @@ def test_a_nemesis_uses_every_fault_before_it_repeats_one_and_follows_its_seed()
     assert first(100, 1) != first(100, 2)
 
 
-def test_the_server_of_somebody_else_is_not_harmed() -> None:
+def test_a_soak_does_not_harm_an_existing_server() -> None:
     mild = {fault.kind for fault in available_faults(owns_server=False, moves_clock=True)}
     assert mild.isdisjoint({"restart", "failover", "exhaustion", "clock_jump"})
     assert "kill" in mild

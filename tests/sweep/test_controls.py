@@ -1,4 +1,4 @@
-"""The sweep finds what is wrong: a queue without a fence, and a fence with a hole in it."""
+"""The sweep finds planted bugs: a queue without a fence, and an incomplete fence."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.sweep.conftest import CachedPoints
 
 BEFORE_THE_TRANSACTION = SweepPoint(SweepTarget.WORKER, MessageLabel("handler", "BEGIN"), 1)
 UNFENCED = ("--no-self-fencing",)
-# Work takes a good half of it: time for the first to come back while the second is at the same job.
+# Work takes half of it, so that the first worker resumes while the second runs the same job.
 LEASE_SECONDS = 1.5
-LEAVING_SECONDS = 25  # less than a strike waits for the signal to be sent
-# "It is running" is not "it is running for you".
+END_SECONDS = 25  # less than the injector waits
+# A fence that checks only whether the job is running, not for whom.
 STATE_ALONE = """
     CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid)
     RETURNS text LANGUAGE sql VOLATILE AS $$
@@ -42,8 +42,7 @@ STATE_ALONE = """
 def struck(
     runner: PointRunner, fault: SweepFault, *, until: Callable[[PointResult], bool]
 ) -> PointResult:
-    """Until the one who comes back is late: on a busy machine the other may not have begun by then,
-    or be done already."""
+    """Repeat until the resumed worker is late: on a busy machine the other may be early or late."""
     for _ in range(TRIES):
         result = runner.run(BEFORE_THE_TRANSACTION, fault)
         if result.verdict is Verdict.INVALID or until(result):
@@ -52,7 +51,7 @@ def struck(
 
 
 def never(result: PointResult) -> bool:
-    """Only what is wrong is looked for: a refusal may be another guard's, which came first."""
+    """Wait for a violation only: a refusal may come from another guard."""
     return False
 
 
@@ -60,8 +59,8 @@ def is_refused(result: PointResult) -> bool:
     return result.tally.get("stale_rejections", 0) > 0
 
 
-def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) -> None:
-    """Strike again where a busy machine made the control break other rules."""
+def test_without_a_fence_a_resumed_worker_pays_twice(server_url: str) -> None:
+    """Repeated, since on a busy machine the control may break other rules first."""
     settings = SweepSettings(subject=Subject.NAIVE, worker_options=UNFENCED)
     for _ in range(TRIES):
         with point_runner(server_url, settings) as naive:
@@ -74,7 +73,7 @@ def test_without_a_fence_a_worker_that_comes_back_pays_twice(server_url: str) ->
 
 
 @pytest.mark.slow
-def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> None:
+def test_a_fence_that_checks_the_state_alone_is_found_invalid(server_url: str) -> None:
     settings = SweepSettings(
         patch=STATE_ALONE, worker_options=UNFENCED, lease_seconds=LEASE_SECONDS
     )
@@ -85,7 +84,7 @@ def test_a_fence_that_looks_at_the_state_alone_is_found_out(server_url: str) -> 
 
 
 @pytest.mark.slow
-def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
+def test_with_the_fence_the_same_worker_is_refused_at_the_same_points(
     server_url: str, tally: Tally
 ) -> None:
     with point_runner(server_url, SweepSettings(worker_options=UNFENCED)) as whole:
@@ -101,7 +100,7 @@ def test_with_the_fence_the_same_worker_at_the_same_points_is_refused(
     tally("sweep point", scenarios=len(results), stale_rejections=refused)
 
 
-def test_on_the_control_a_migration_is_left_out_and_that_is_said(server_url: str) -> None:
+def test_a_sweep_of_the_control_leaves_migrations_out_and_says_so(server_url: str) -> None:
     command = ["drill", "sweep", "--subject", "naive", "--target", "migrator", "--json"]
     ran = CliRunner().invoke(cli, ["--database-url", server_url, *command])
     report = json.loads(ran.stdout)
@@ -111,8 +110,8 @@ def test_on_the_control_a_migration_is_left_out_and_that_is_said(server_url: str
 
 
 @pytest.mark.slow
-def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None:
-    """The queue as it was before is compared with what is there: here somebody has taken a job out."""
+def test_an_upgrade_that_loses_a_job_is_found_invalid(server_url: str) -> None:
+    """The queue is compared with its state before, from which the test removes a job."""
     with point_runner(server_url, SweepSettings(targets=(SweepTarget.UPGRADER,))) as runner:
         point = runner.points(SweepTarget.UPGRADER)[0]
         runner._queue.pop()
@@ -121,25 +120,25 @@ def test_an_upgrade_that_loses_a_job_would_be_found_out(server_url: str) -> None
     assert "differs in job" in result.findings[0].evidence
 
 
-def test_a_process_that_has_left_before_the_kill_was_not_reached_and_did_nothing_wrong(
+def test_a_process_that_ended_before_the_kill_counts_as_not_reached(
     swept: CachedPoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing keeps it from leaving once it has said goodbye; here the signal always comes too late."""
+    """A process may end after its last message; here the signal always comes too late."""
     kill = Migrator.kill
 
     def kill_too_late(self: Migrator) -> None:
-        self._process.wait(LEAVING_SECONDS)
+        self._process.wait(END_SECONDS)
         kill(self)
 
     monkeypatch.setattr(Migrator, "kill", kill_too_late)
-    goodbye = SweepPoint(SweepTarget.MIGRATOR, MessageLabel("migrate", "terminate"), 1)
+    last_message = SweepPoint(SweepTarget.MIGRATOR, MessageLabel("migrate", "terminate"), 1)
 
-    result = swept.run(goodbye, SweepFault.KILL_BEFORE)
+    result = swept.run(last_message, SweepFault.KILL_BEFORE)
 
     assert result.verdict is Verdict.UNKNOWN, result.findings
 
 
-def test_the_command_says_how_many_points_there_are_and_what_became_of_them(
+def test_the_command_reports_the_number_of_points_and_their_results(
     server_url: str,
 ) -> None:
     command = ["drill", "sweep", "--target", "migrator", "--fault", "kill-before", "--points", "1"]

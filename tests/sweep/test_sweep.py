@@ -1,7 +1,4 @@
-"""A sample of the crash sweep: real processes struck at points that a seed has drawn.
-
-The whole of it is `faultline drill sweep`.
-"""
+"""A sample of the crash sweep, drawn from a seed; `faultline drill sweep` runs all of it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from tests.slow import slow_unless
 from tests.sweep.conftest import CachedPoints
 
 SEED = 20
-# How many points in the middle of the work, and how many while sessions are opened and closed.
+# The number of points during the work, and while sessions are opened and closed.
 SHARES = {
     SweepTarget.WORKER: (2, 1),
     SweepTarget.RECONCILER: (1, 1),
@@ -22,7 +19,7 @@ SHARES = {
     SweepTarget.UPGRADER: (1, 0),
 }
 SESSION_WORDS = ("startup", "password", "terminate", "check", "pg_backend_pid", "SET default")
-STRIKES = [
+POINTS = [
     (target, fault)
     for target in SweepTarget
     for fault in SweepFault
@@ -33,10 +30,10 @@ STRIKES = [
 @pytest.mark.timeout(300)  # several real crashes, each with its own bounds
 @pytest.mark.parametrize(
     ("target", "fault"),
-    slow_unless(STRIKES, (SweepTarget.WORKER, SweepFault.KILL_AFTER)),
-    ids=[f"{t}-{f}" for t, f in STRIKES],
+    slow_unless(POINTS, (SweepTarget.WORKER, SweepFault.KILL_AFTER)),
+    ids=[f"{t}-{f}" for t, f in POINTS],
 )
-def test_whatever_it_was_doing_when_struck_everything_ends_with_one_effect_per_job(
+def test_after_a_fault_at_any_point_every_job_ends_with_one_effect(
     swept: CachedPoints, target: SweepTarget, fault: SweepFault, tally: Tally
 ) -> None:
     points = swept.points(target)
