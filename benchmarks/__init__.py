@@ -1,1 +1,1 @@
-"""Faultline beside its peers, measured in one run: see README.md."""
+"""Compares Faultline with other queues in one run: see README.md."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run, list, check."""
+"""The commands of `python -m benchmarks`: run, list and check."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from benchmarks.results import Results
 from benchmarks.run import Plan, run_plan
 from benchmarks.section import SECTIONS
 from benchmarks.servers import postgres_server, redis_server
-from benchmarks.trial import Stage
+from benchmarks.trial import TrialServers
 from benchmarks.workloads import WORKLOADS
 from faultline_drills.cli.scratch_server import cleanup_on_signals
 
 _REPEATS = 3
-# The short form: one repeat of the workloads that matter most, at a fraction of the jobs.
+# --short: one repeat of the most important workloads, with a fraction of the jobs.
 _SHORT_WORKLOADS = ("bulk_enqueue", "single_enqueue", "drain", "write", "latency")
 _SHORT_PEERS = (*OWN, "procrastinate", "pgqueuer")
 _SHORT_SCALE = 0.3
@@ -35,12 +35,12 @@ _TIMEOUT_SECONDS, _SHORT_TIMEOUT_SECONDS = 180.0, 45.0
 
 @click.group()
 def cli() -> None:
-    """Faultline beside its peers, in one run, on one PostgreSQL."""
+    """Compare Faultline with other queues, in one run, on one PostgreSQL."""
 
 
 @cli.command("list")
 def list_peers() -> None:
-    """The peers, and the workloads."""
+    """List the peers and the workloads."""
     console = Console()
     peers = Table("peer", "title", "broker", "runtime", "packages", "cannot")
     for peer in load_peers(peer_names()):
@@ -48,7 +48,7 @@ def list_peers() -> None:
         peers.add_row(
             peer.name, peer.title, peer.broker, peer.runtime, packages, ", ".join(peer.cannot)
         )
-    workloads = Table("workload", "what is done")
+    workloads = Table("workload", "description")
     for workload in WORKLOADS.values():
         workloads.add_row(workload.name, workload.about)
     console.print(peers)
@@ -57,9 +57,11 @@ def list_peers() -> None:
 
 @cli.command()
 @click.argument("name")
-@click.option("--database-url", metavar="URL", help="A PostgreSQL to use instead of one of ours.")
+@click.option(
+    "--database-url", metavar="URL", help="Use this PostgreSQL instead of an embedded one."
+)
 def check(name: str, database_url: str | None) -> None:
-    """Run each role of one peer once, and say what is wrong with it."""
+    """Run each role of one peer once, and report its errors."""
     console = Console(highlight=False)
     try:
         peer = load_peer(PEERS / name)
@@ -68,30 +70,40 @@ def check(name: str, database_url: str | None) -> None:
         raise click.ClickException(str(problem)) from None
     wrong = 0
     with cleanup_on_signals(), postgres_server(database_url) as postgres, redis_server() as redis:
-        for what, flaw in check_peer(peer, program, Stage(postgres, redis)):
+        for what, flaw in check_peer(peer, program, TrialServers(postgres, redis)):
             console.print(f"  {'[red]✗' if flaw else '[green]✓'}[/] {what} {escape(flaw or '')}")
             wrong += flaw is not None
     sys.exit(1 if wrong else 0)
 
 
 @cli.command()
-@click.option("--peers", "chosen_peers", metavar="A,B", help='Only these; "" for our own three.')
+@click.option(
+    "--peers",
+    "chosen_peers",
+    metavar="A,B",
+    help='Only these; "" for Faultline, naive and raw_sql alone.',
+)
 @click.option("--workloads", "chosen_workloads", metavar="A,B", help="Only these.")
 @click.option(
-    "--sections", "chosen_sections", metavar="A,B", help=f'Of {", ".join(SECTIONS)}; "" for none.'
+    "--sections",
+    "chosen_sections",
+    metavar="A,B",
+    help=f'Some of {", ".join(SECTIONS)}; "" for none.',
 )
-@click.option("--short", is_flag=True, help="A few peers, one repeat, a fraction of the jobs.")
-@click.option("--repeats", type=click.IntRange(min=1), help="How often everything is measured.")
-@click.option("--scale", type=float, help="Share of the number of jobs that each peer names.")
-@click.option("--seed", type=int, help="Decides the order of the peers.")
-@click.option("--database-url", metavar="URL", help="A PostgreSQL to use instead of one of ours.")
+@click.option("--short", is_flag=True, help="Run a few peers, one repeat, a fraction of the jobs.")
+@click.option("--repeats", type=click.IntRange(min=1), help="The number of repeats.")
+@click.option("--scale", type=float, help="Multiply each peer's number of jobs by this.")
+@click.option("--seed", type=int, help="The seed for the order of the peers.")
+@click.option(
+    "--database-url", metavar="URL", help="Use this PostgreSQL instead of an embedded one."
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("reports/latest"),
     show_default=True,
 )
-@click.option("--resume", is_flag=True, help="Take only the turns that --output does not have yet.")
+@click.option("--resume", is_flag=True, help="Measure only what --output does not have yet.")
 def run(
     chosen_peers: str | None,
     chosen_workloads: str | None,
@@ -106,8 +118,8 @@ def run(
 ) -> None:
     """Measure, and write performance.json, performance.md and plots.
 
-    Every sample is written to samples.jsonl when it is taken. An interrupted run writes the report of
-    what it has, and --resume with the same options goes on from there (sections begin anew).
+    Every sample is written to samples.jsonl at once. An interrupted run writes a report of its samples;
+    --resume with the same options continues it (sections start again).
     """
     known = peer_names()
     all_peers = [name for name in (_SHORT_PEERS if short else known) if name in known]
@@ -148,35 +160,37 @@ def run(
         raise click.ClickException(str(problem)) from None
     _conclude(console, results, files)
     if results.is_interrupted:
-        again = "the same command with --resume takes them"
+        again = "run the same command with --resume to take them"
         console.print(f"  interrupted: {results.turns_left} measurements are missing; {again}")
         sys.exit(130)
 
 
 def _chosen(given: str | None, known: list[str], otherwise: list[str], noun: str) -> list[str]:
-    """What was named, checked; an empty text or `none` for nothing, None for what is usual."""
+    """Return the given names after checking them; nothing for "" or `none`, the default for None."""
     if given is None:
         return otherwise
     names = [name.strip() for name in given.split(",") if name.strip() not in ("", "none")]
     if unknown := [name for name in names if name not in known]:
-        hint = f"there are: {', '.join(known)}"
+        hint = f"choose from: {', '.join(known)}"
         raise click.BadParameter(f"no {noun} is named {' or '.join(unknown)}; {hint}")
     return names
 
 
 def _conclude(console: Console, results: Results, files: list[Path]) -> None:
-    told = Table("to reach", "against", "wanted", "measured", "")
+    table = Table("goal", "compared with", "required", "measured", "")
     verdicts = [verdict for verdict in results.verdicts if verdict.measured is not None]
     for verdict in verdicts:
         outcome = f"[{'green' if verdict.reached else 'red'}]{verdict.outcome}[/]"
         against = verdict.against + (f" ({verdict.note})" if verdict.note else "")
-        told.add_row(verdict.what, against, verdict.wanted, verdict.figure, outcome)
-    console.print(told)
-    console.print(f"  {len(results.verdicts) - len(verdicts)} more were not measured in this run")
-    for entrant in results.entrants:
-        if entrant.not_installed:
-            reason = f"not installed: {entrant.not_installed}"
-            console.print(f"  {entrant.peer.title}: {reason}", markup=False)
+        table.add_row(verdict.what, against, verdict.wanted, verdict.figure, outcome)
+    console.print(table)
+    console.print(
+        f"  {len(results.verdicts) - len(verdicts)} more goals were not measured in this run"
+    )
+    for participant in results.participants:
+        if participant.not_installed:
+            reason = f"not installed: {participant.not_installed}"
+            console.print(f"  {participant.peer.title}: {reason}", markup=False)
     for path in files:
         console.print(f"  wrote {path}", markup=False)
 

@@ -1,4 +1,4 @@
-"""Whether a peer's folder keeps the contract: each of its roles, run once and small."""
+"""Checks a peer's folder: runs each of its roles once with a few jobs."""
 
 from __future__ import annotations
 
@@ -7,39 +7,41 @@ from functools import partial
 
 import psycopg
 
+from benchmarks.comparison import excluded_because
 from benchmarks.peer import Peer
 from benchmarks.peer_recovery import RECOVERY, held_ns
 from benchmarks.processes import PeerFailed, Program
-from benchmarks.race import why_not
-from benchmarks.trial import Stage, Trial, open_trial
+from benchmarks.trial import Trial, TrialServers, open_trial
 from benchmarks.workloads import WORKLOADS, Workload
 
 _JOBS = 30
 _TIMEOUT_SECONDS = 60.0
 
 
-def check_peer(peer: Peer, program: Program, stage: Stage) -> Iterator[tuple[str, str | None]]:
-    """Each thing that was tried, with what is wrong with it; None when nothing is."""
-    problem = _try(peer, program, stage, "none", lambda trial: None)
+def check_peer(
+    peer: Peer, program: Program, servers: TrialServers
+) -> Iterator[tuple[str, str | None]]:
+    """Yield each check with its error, or None."""
+    problem = _try(peer, program, servers, "none", lambda trial: None)
     yield "prepare", problem
     if problem:
         return
     for workload in WORKLOADS.values():
-        if reason := why_not(peer, workload):
-            yield f"{workload.name} (left out: {reason})", None
+        if reason := excluded_because(peer, workload):
+            yield f"{workload.name} (excluded: {reason})", None
             continue
-        yield workload.name, _try(peer, program, stage, workload.name, partial(_do, workload))
+        yield workload.name, _try(peer, program, servers, workload.name, partial(_do, workload))
     if peer.recovery:
-        yield "hold", _try(peer, program, stage, RECOVERY, _holds)
-    yield "SIGTERM ends the worker", _try(peer, program, stage, "none", _ends_when_told)
+        yield "hold", _try(peer, program, servers, RECOVERY, _hold_job)
+    yield "SIGTERM ends the worker", _try(peer, program, servers, "none", _ends_on_sigterm)
 
 
 def _try(
-    peer: Peer, program: Program, stage: Stage, workload: str, act: Callable[[Trial], None]
+    peer: Peer, program: Program, servers: TrialServers, workload: str, act: Callable[[Trial], None]
 ) -> str | None:
     try:
         with open_trial(
-            stage,
+            servers,
             peer,
             program,
             workload=workload,
@@ -56,27 +58,27 @@ def _try(
 def _do(workload: Workload, trial: Trial) -> None:
     outcome = workload.run(trial)
     if not all(value > 0 for value in outcome.values.values()):
-        raise PeerFailed(f"{outcome.values} cannot be")
+        raise PeerFailed(f"the values {outcome.values} are not positive")
     if isinstance(workload.size, int) or workload.name.endswith("enqueue"):
         return
-    counted = trial.count_finished()
-    if counted != trial.jobs:
-        raise PeerFailed(f"{counted} jobs are said to be finished, of {trial.jobs}")
+    finished = trial.count_finished()
+    if finished != trial.jobs:
+        raise PeerFailed(f"the peer counts {finished} finished jobs, not {trial.jobs}")
     effects = trial.count_effects()
     expected = trial.jobs if workload.size == "write" else 0
     if effects is not None and effects != expected:
         raise PeerFailed(f"{effects} rows in bench_effects, instead of {expected}")
 
 
-def _holds(trial: Trial) -> None:
+def _hold_job(trial: Trial) -> None:
     trial.enqueue("hold", 1)
     with trial.start_worker() as worker:
         worker.wait_for(lambda heard: bool(held_ns(heard)), trial.deadline)
 
 
-def _ends_when_told(trial: Trial) -> None:
+def _ends_on_sigterm(trial: Trial) -> None:
     trial.enqueue("noop", 1, batch=1)
     with trial.start_worker() as worker:
         worker.wait_for(lambda heard: any("first_ns" in line for line in heard), trial.deadline)
         if not worker.end():
-            raise PeerFailed("it was still there 5 s after SIGTERM")
+            raise PeerFailed("the worker was still running 5 s after SIGTERM")

@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a bar, what is running now, and a line for each sample."""
+"""Progress of a run on the terminal: a bar, the current step, and a line for each sample."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from benchmarks.comparison import Sample, Turn
 from benchmarks.measurement import number
-from benchmarks.race import Sample, Turn
 from benchmarks.workloads import MEASURES
 
 
 class TerminalDisplay:
-    """On a terminal a live bar; in a log, lines alone."""
+    """A live progress bar on a terminal, and only lines in a log."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -43,22 +43,22 @@ class TerminalDisplay:
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
-    def says(self, text: str) -> None:
+    def show(self, text: str) -> None:
         self._bar.update(self._task, description=text)
         if not self._console.is_terminal:
             self._console.print(text)
 
-    def begins(self, turns: int) -> None:
+    def start(self, turns: int) -> None:
         self._bar.reset(self._task, total=turns)
 
-    def turn(self, turn: Turn) -> None:
+    def show_turn(self, turn: Turn) -> None:
         what = f"{turn.workload.name}: {turn.peer.title} (repeat {turn.repeat + 1})"
         self._bar.update(self._task, description=what)
 
-    def took(self, sample: Sample) -> None:
+    def show_sample(self, sample: Sample) -> None:
         self._bar.advance(self._task)
-        told = ", ".join(
+        values = ", ".join(
             f"{number(value)} {MEASURES[name].unit}" for name, value in sample.values.items()
         )
         problem = f"[red]{escape(sample.problem)}[/red]" if sample.problem else ""
-        self._console.print(f"  {sample.workload:15} {sample.peer:16} {told}{problem}")
+        self._console.print(f"  {sample.workload:15} {sample.peer:16} {values}{problem}")

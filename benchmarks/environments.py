@@ -1,4 +1,4 @@
-"""Where each peer is installed: a virtual environment or node_modules of its own, made once."""
+"""Installs each peer once into its own virtual environment or node_modules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Environment:
 
 
 def environment_of(peer: Peer, root: Path = ENVIRONMENTS) -> Environment:
-    """Install the peer unless that is done; a second run installs nothing."""
+    """Install the peer if it is not installed yet, and return its environment."""
     if (
         peer.runtime == "python" and not peer.packages
     ):  # ours: Faultline is installed where this runs
@@ -59,7 +59,7 @@ def environment_of(peer: Peer, root: Path = ENVIRONMENTS) -> Environment:
 
 
 def _fingerprint(peer: Peer) -> str:
-    """Of all that decides what gets installed."""
+    """Return a hash of everything that determines the installation."""
     package_json = peer.folder / "package.json"
     parts = [*peer.packages, package_json.read_text() if package_json.is_file() else ""]
     parts.append(f"{peer.python} {sys.version}" if peer.runtime == "python" else "")
@@ -72,7 +72,7 @@ def _program(peer: Peer, folder: Path) -> Program:
     own_node = folder / "node_modules" / "node" / "bin" / "node"
     node = str(own_node) if own_node.is_file() else shutil.which("node")
     if node is None:
-        raise NotInstalled("there is no node on this machine")
+        raise NotInstalled("node is not installed on this machine")
     modules = str(folder / "node_modules")
     return Program((node, str(peer.program)), {"NODE_PATH": modules})
 
@@ -81,7 +81,7 @@ def _install_python(peer: Peer, folder: Path) -> None:
     environment = folder / "venv"
     interpreter = find_interpreter(peer.python)
     if uv := shutil.which("uv"):
-        # What is not on this machine, uv may be able to fetch.
+        # uv may be able to download an interpreter that this machine does not have.
         wanted = interpreter or str(peer.python)
         _run([uv, "venv", "--quiet", "--python", wanted, str(environment)])
         command = [uv, "pip", "install", "--quiet", "--python", str(_python_of(folder))]
@@ -90,12 +90,12 @@ def _install_python(peer: Peer, folder: Path) -> None:
         pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         command = [str(_python_of(folder)), *pip]
     else:
-        raise NotInstalled(f"it needs Python {peer.python}, and there is none on this machine")
+        raise NotInstalled(f"it needs Python {peer.python}, which is not installed on this machine")
     _run([*command, *peer.packages])
 
 
 def find_interpreter(wanted: str | None) -> str | None:
-    """Our own Python if it will do, else the oldest that is new enough; `wanted` reads ">=3.12"."""
+    """Return this Python if it is new enough, else the oldest that is; `wanted` is like ">=3.12"."""
     oldest = tuple(map(int, re.findall(r"\d+", wanted or "3.0")))
     if sys.version_info[:2] >= oldest:
         return sys.executable
@@ -109,7 +109,7 @@ def find_interpreter(wanted: str | None) -> str | None:
 
 
 def _runs(interpreter: str) -> bool:
-    """A version manager leaves commands on the PATH that do nothing."""
+    """Tell whether the interpreter starts: version managers leave dead commands on the PATH."""
     command = [interpreter, "-c", ""]
     return subprocess.run(command, capture_output=True, timeout=30).returncode == 0
 
@@ -117,7 +117,7 @@ def _runs(interpreter: str) -> bool:
 def _install_node(peer: Peer, folder: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise NotInstalled("there is no npm on this machine")
+        raise NotInstalled("npm is not installed on this machine")
     shutil.copy(peer.folder / "package.json", folder)
     options = ["--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
     _run([npm, "install", *options, "--prefix", str(folder)])
@@ -129,8 +129,8 @@ def _run(command: list[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise NotInstalled(str(problem)) from None
     if done.returncode != 0:
-        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise NotInstalled(" / ".join(said[-_LAST_LINES:]) or f"{command[0]} failed")
+        output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise NotInstalled(" / ".join(output[-_LAST_LINES:]) or f"{command[0]} failed")
 
 
 def _python_of(folder: Path) -> Path:
@@ -139,11 +139,11 @@ def _python_of(folder: Path) -> Path:
 
 def _python_versions(peer: Peer, folder: Path) -> dict[str, str]:
     names = [re.split(r"[\[=<>~! ]", package)[0] for package in peer.packages]
-    ask = "import json, sys; from importlib.metadata import version as v;"
-    ask += " print(json.dumps({name: v(name) for name in sys.argv[1:]}))"
-    command = [str(_python_of(folder)), "-c", ask, *names]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return dict(json.loads(said.stdout)) if said.returncode == 0 else {}
+    code = "import json, sys; from importlib.metadata import version as v;"
+    code += " print(json.dumps({name: v(name) for name in sys.argv[1:]}))"
+    command = [str(_python_of(folder)), "-c", code, *names]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
 
 
 def _node_versions(peer: Peer, folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a figure is to reach, and whether it did. Pure."""
+"""Goals for figures, and verdicts whether they were reached. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from benchmarks.measurement import number
 
 @dataclass(frozen=True)
 class Verdict:
-    """One row of the table "to reach"."""
+    """One row of the table of goals."""
 
     what: str
     against: str
     wanted: str  # "≥ 2×"
     measured: float | None  # None: not measured in this run
     reached: bool | None
-    missed_by: float | None  # a share of what was wanted: 0.1 is a tenth short of it
+    missed_by: float | None  # as a share of the bound: 0.1 means 10 % short of it
     unit: str
-    note: str = ""  # who the best peer was, or why there is no figure
-    detail: str = ""  # n, and the span of what was measured
+    note: str = ""  # the name of the best peer, or why there is no figure
+    detail: str = ""  # n, and the range of the measured values
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
 
     @property
     def figure(self) -> str:
-        """What was measured, with its unit."""
+        """The measured value with its unit."""
         if self.measured is None:
             return "–"
         detail = f" ({self.detail})" if self.detail else ""
@@ -45,12 +45,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound on one figure; in `×` it is a bound on the ratio of Faultline to another."""
+    """A bound on a figure; with the unit `×`, on the ratio of Faultline to another queue."""
 
     what: str
     against: str
     bound: float
-    at_least: bool = True  # else at most
+    at_least: bool = True  # false: at most
     unit: str = "×"
 
     def judge(self, measured: float | None, note: str = "", detail: str = "") -> Verdict:

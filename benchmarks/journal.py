@@ -1,4 +1,4 @@
-"""The samples of a run on disk, written one by one, so that an interrupted run keeps them."""
+"""Writes the samples of a run to disk one by one, so that an interrupted run keeps them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.race import Sample, Turn
+from benchmarks.comparison import Sample, Turn
 
 JOURNAL = "samples.jsonl"
 
 
 class CannotResume(Exception):
-    """There is no journal to go on from, or it belongs to a run with other settings."""
+    """There is no journal to resume, or it belongs to a run with other settings."""
 
 
 class Journal:
-    """First line: the settings that the samples were taken with. Then one sample per line."""
+    """A file with the run's settings in the first line, then one sample per line."""
 
     def __init__(self, file: IO[str], samples: list[Sample]) -> None:
         self._file = file
@@ -32,15 +32,15 @@ class Journal:
 
     @classmethod
     def resume(cls, folder: Path, settings: Mapping[str, Any]) -> Journal:
-        """Go on from the journal of a run with the same settings."""
+        """Continue the journal of a run with the same settings."""
         before, samples = _read(folder / JOURNAL)
         if before != dict(settings):
             differing = ", ".join(key for key in settings if before.get(key) != settings[key])
             raise CannotResume(
                 f"{folder / JOURNAL} was measured with other settings ({differing}):"
-                " give the same options again, or run without --resume"
+                " use the same options, or run without --resume"
             )
-        journal = cls((folder / JOURNAL).open("w"), [])  # without the line that was cut off
+        journal = cls((folder / JOURNAL).open("w"), [])  # drops an incomplete last line
         journal._write(settings)
         for sample in samples:
             journal.add(sample)
@@ -63,7 +63,7 @@ class Journal:
 
 
 def seed_of(folder: Path) -> int:
-    """The seed of the run that left its journal in this folder."""
+    """Return the seed of the journal in this folder."""
     seed: int = _read(folder / JOURNAL)[0]["seed"]
     return seed
 
@@ -73,7 +73,9 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Sample]]:
         lines = path.read_text().splitlines(keepends=True)
     except FileNotFoundError:
         raise CannotResume(f"there is no {path}: run without --resume") from None
-    whole = [json.loads(line) for line in lines if line.endswith("\n")]
-    if not whole or "seed" not in whole[0]:
-        raise CannotResume(f"{path} does not begin with the settings of a run")
-    return whole[0], [Sample(**facts) for facts in whole[1:]]
+    complete = [json.loads(line) for line in lines if line.endswith("\n")]
+    if not complete or "seed" not in complete[0]:
+        raise CannotResume(
+            f"{path} does not begin with the settings of a run: run without --resume"
+        )
+    return complete[0], [Sample(**facts) for facts in complete[1:]]

@@ -1,4 +1,4 @@
-"""Several measurements of one thing, and one thing measured against another. Pure."""
+"""Medians and ranges of repeated measurements, and ratios of two of them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """From the lowest to the highest, as a share of the median."""
+        """The range from lowest to highest, as a share of the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
     def facts(self) -> dict[str, Any]:
@@ -35,16 +35,16 @@ def measurement(values: Sequence[float]) -> Measurement:
 
 
 def number(value: float) -> str:
-    """For readers: three digits that count, thousands separated."""
+    """Format a number with three significant digits and separated thousands."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Measurement | None:
-    """Ours over theirs, by repeat: a machine that is slower for a while is slower for both of a pair.
+    """Return the ratio of ours to theirs, computed per repeat; None without a common repeat.
 
-    None when there is no repeat in which both were measured.
+    A machine that is slow for a while is slow for both values of a pair.
     """
     both = [ours[repeat] / theirs[repeat] for repeat in ours if theirs.get(repeat)]
     return measurement(both) if both else None

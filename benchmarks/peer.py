@@ -1,4 +1,4 @@
-"""A peer: one queue, as its folder describes it."""
+"""A peer: a queue that is compared with Faultline, described by its folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 PEERS = Path(__file__).parent / "peers"
 FAULTLINE, NAIVE, RAW_SQL = "faultline", "naive", "raw_sql"
-# Not somebody else's work: the subject, the same without its fence, and the ceiling that its SQL allows.
+# Part of this project: Faultline, its worker without the fence, and its SQL in a bare loop.
 OWN = (FAULTLINE, NAIVE, RAW_SQL)
 _PROGRAMS = {"python": "peer.py", "node": "peer.mjs"}
 _SIZES = ("enqueue", "single", "drain", "write")
@@ -27,14 +27,14 @@ class Peer:
     title: str
     broker: str
     runtime: str
-    python: str | None = None  # ">=3.12", where it needs another one than we do
+    python: str | None = None  # ">=3.12", if it needs another Python than Faultline
     packages: tuple[str, ...]
     settings: str
-    finished: str | None  # SQL, or a Redis command; None: the peer has a role for it
+    finished: str | None  # SQL or a Redis command; None: the peer has the role `finished`
     jobs: Mapping[str, int]
     concurrency: Mapping[str, int] = field(default_factory=dict)  # by workload
-    cannot: Mapping[str, str] = field(default_factory=dict)  # by workload: why not
-    recovery: str | None = None  # how it notices a dead worker; None: that is not measured
+    cannot: Mapping[str, str] = field(default_factory=dict)  # by workload: the reason
+    recovery: str | None = None  # how it notices a dead worker; None: not measured
     folder: Path
 
     @property
@@ -87,12 +87,12 @@ def load_peer(folder: Path) -> Peer:
 
 def _check(peer: Peer) -> None:
     if peer.broker not in ("postgresql", "redis"):
-        raise BadPeer(f"{peer.name}: broker is postgresql or redis, not {peer.broker!r}")
+        raise BadPeer(f"{peer.name}: broker must be postgresql or redis, not {peer.broker!r}")
     if peer.runtime not in _PROGRAMS:
-        raise BadPeer(f"{peer.name}: runtime is python or node, not {peer.runtime!r}")
+        raise BadPeer(f"{peer.name}: runtime must be python or node, not {peer.runtime!r}")
     if not peer.program.is_file():
         raise BadPeer(f"{peer.name}: there is no {peer.program.name}")
     if peer.broker == "postgresql" and not peer.finished:
-        raise BadPeer(f"{peer.name}: peer.toml does not say how to count finished jobs")
+        raise BadPeer(f"{peer.name}: peer.toml must say in `finished` how to count finished jobs")
     if missing := [size for size in _SIZES if size not in peer.jobs and size not in peer.cannot]:
         raise BadPeer(f"{peer.name}: [jobs] has no {' and no '.join(missing)}")

@@ -1,4 +1,4 @@
-"""How long the running job of a peer's killed worker takes to run in another, at the peer's defaults."""
+"""Measures how long a peer needs to run a killed worker's job in another worker."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ import psycopg
 
 from benchmarks.peer import Peer
 from benchmarks.processes import Deadline, PeerFailed, Program, RoleProcess
-from benchmarks.trial import Stage, open_trial
+from benchmarks.trial import TrialServers, open_trial
 
-RECOVERY = "recovery"  # what a worker is told to be doing
+RECOVERY = "recovery"  # the value of BENCH_WORKLOAD
 KILLS = 3
 BOUND_SECONDS = 150.0
 _START_SECONDS = 60.0
-# The second worker has started by then, and no two kills meet a heartbeat or a minute at the same point.
-_SOONEST_SECONDS, _LATEST_SECONDS = 5.0, 25.0
+# Long enough for the second worker to start; random, so that kills hit heartbeats at different points.
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 25.0
 
 
 @dataclass(frozen=True)
 class PeerRecovery:
-    """Seconds from each SIGKILL until the job ran elsewhere; None where the bound came first."""
+    """Seconds from each SIGKILL until the job ran elsewhere; None if not within the bound."""
 
     peer: Peer
     seconds: Sequence[float | None]
     bound_seconds: float = BOUND_SECONDS
-    problem: str | None = None  # why there are fewer than were asked for
+    problem: str | None = None  # why there are fewer values than kills
 
     @property
     def median(self) -> float | None:
@@ -55,7 +55,7 @@ class PeerRecovery:
         }
 
     def _at(self, pick: Callable[[list[float]], float]) -> float | None:
-        """A job that did not run in time took longer than any that did."""
+        """Treat a job that did not run within the bound as the slowest."""
         never = float("inf")
         if not self.seconds:
             return None
@@ -64,7 +64,7 @@ class PeerRecovery:
 
 
 def measure_peer(
-    stage: Stage,
+    servers: TrialServers,
     peer: Peer,
     program: Program,
     *,
@@ -72,13 +72,13 @@ def measure_peer(
     kills: int = KILLS,
     bound_seconds: float = BOUND_SECONDS,
 ) -> PeerRecovery:
-    """All kills at a time, each with a database and two workers of its own: most of this is waiting."""
-    chance = random.Random(f"{seed} {peer.name}")  # noqa: S311 - moments, not secrets
-    pauses = [chance.uniform(_SOONEST_SECONDS, _LATEST_SECONDS) for _ in range(kills)]
+    """Measure all kills at once, each with its own database and two workers."""
+    chance = random.Random(f"{seed} {peer.name}")  # noqa: S311 - not for secrets
+    pauses = [chance.uniform(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS) for _ in range(kills)]
 
     def attempt(pause_seconds: float) -> float | PeerFailed | None:
         try:
-            return kill_once(stage, peer, program, pause_seconds, bound_seconds)
+            return kill_once(servers, peer, program, pause_seconds, bound_seconds)
         except (PeerFailed, psycopg.Error, OSError) as problem:
             return PeerFailed(str(problem))
 
@@ -90,12 +90,12 @@ def measure_peer(
 
 
 def kill_once(
-    stage: Stage, peer: Peer, program: Program, pause_seconds: float, bound_seconds: float
+    servers: TrialServers, peer: Peer, program: Program, pause_seconds: float, bound_seconds: float
 ) -> float | None:
-    """SIGKILL a worker that holds a job while another one is there; None: not within the bound."""
+    """Kill a worker that runs a job; return the seconds until another runs it, or None."""
     with (
         open_trial(
-            stage,
+            servers,
             peer,
             program,
             workload=RECOVERY,
@@ -116,7 +116,7 @@ def kill_once(
 
 
 def held_ns(heard: Sequence[dict[str, Any]]) -> list[int]:
-    """When a worker said that it holds a job, by the clock that all processes share."""
+    """Return when workers reported a held job, in monotonic nanoseconds."""
     return [line["held_ns"] for line in heard if "held_ns" in line]
 
 
@@ -124,7 +124,7 @@ def _until_held(worker: RoleProcess, killed_ns: int, bound_seconds: float) -> fl
     try:
         worker.wait_for(lambda heard: bool(held_ns(heard)), Deadline(bound_seconds))
     except PeerFailed:
-        worker.require_alive()  # a worker that is gone has not waited in vain: it has failed
+        worker.require_alive()  # a worker that ended has failed; it did not time out
         return None
     held = held_ns(worker.heard)[0]
     if held < killed_ns:

@@ -1,4 +1,4 @@
-"""The plots of the race: bars with the spread over repeats, the best first."""
+"""Plots of the comparison: bars with the range over repeats, the best first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.ticker import NullFormatter
 
 from benchmarks.measurement import number
 from benchmarks.peer import FAULTLINE, Peer
-from benchmarks.results import Entrant, Results
+from benchmarks.results import Participant, Results
 from benchmarks.workloads import MEASURES
 from faultline_drills.report.plots import FAINT, INK, annotate_origin, new_figure, save
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_OURS, _OWN, _PEER = "#1f7a5c", "#8fbfae", "#7c8896"
-_INVISIBLE = 50  # the longest bar over the median one
+_FAULTLINE_COLOUR, _OWN_COLOUR, _PEER_COLOUR = "#1f7a5c", "#8fbfae", "#7c8896"
+_LOG_SCALE_RATIO = 50  # of the longest bar to the median one
 _PLOTS = (
     ("performance_drain", "No-op jobs drained by one worker process", ("drain",)),
     ("performance_write", "Jobs with one write each", ("write",)),
@@ -40,7 +40,7 @@ _PLOTS = (
 )
 
 
-def draw_race(results: Results, folder: Path, note: str) -> list[Path]:
+def draw_comparison(results: Results, folder: Path, note: str) -> list[Path]:
     """Write each plot that has figures, as PNG and SVG."""
     written = []
     for stem, title, measures in _PLOTS:
@@ -56,7 +56,7 @@ def _draw(results: Results, title: str, measures: Sequence[str], note: str) -> F
     for number_of_bar, measure in enumerate(measures):
         _bars(axes, results, shown, measure, number_of_bar, len(measures))
     unit = MEASURES[measures[0]].unit
-    axes.set_yticks(range(len(shown)), [_label(entrant) for entrant in shown], fontsize=8)
+    axes.set_yticks(range(len(shown)), [_label(participant) for participant in shown], fontsize=8)
     axes.invert_yaxis()
     scale = _scale(axes)
     axes.set_xlabel(f"{unit}{scale}; the line spans all repeats", color=INK, fontsize=8)
@@ -72,10 +72,10 @@ def _draw(results: Results, title: str, measures: Sequence[str], note: str) -> F
 
 
 def _scale(axes: Axes) -> str:
-    """Linear, from zero, as bars should be; logarithmic where the shorter half would be invisible."""
+    """Use a linear scale from zero, or a logarithmic one if most bars would be invisible."""
     ends = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
     axes.xaxis.set_major_formatter(lambda value, position: f"{value:,g}")
-    if max(ends) < _INVISIBLE * statistics.median(ends):
+    if max(ends) < _LOG_SCALE_RATIO * statistics.median(ends):
         axes.set_xlim(0, 1.1 * max(ends))
         return ""
     axes.set_xscale("log")
@@ -85,17 +85,19 @@ def _scale(axes: Axes) -> str:
     return ", logarithmic"
 
 
-def _shown(results: Results, measure: str) -> list[Entrant]:
-    """The entrants that have a figure, the best first."""
+def _shown(results: Results, measure: str) -> list[Participant]:
+    """Return the participants with a figure, the best first."""
     medians = {
-        entrant.peer.name: found.median
-        for entrant in results.runners
-        if (found := results.measured(measure, entrant.peer.name))
+        participant.peer.name: found.median
+        for participant in results.installed
+        if (found := results.measured(measure, participant.peer.name))
     }
-    with_figure = [entrant for entrant in results.runners if entrant.peer.name in medians]
+    with_figure = [
+        participant for participant in results.installed if participant.peer.name in medians
+    ]
     return sorted(
         with_figure,
-        key=lambda entrant: medians[entrant.peer.name],
+        key=lambda participant: medians[participant.peer.name],
         reverse=MEASURES[measure].higher_is_better,
     )
 
@@ -103,19 +105,19 @@ def _shown(results: Results, measure: str) -> list[Entrant]:
 def _bars(
     axes: Axes,
     results: Results,
-    shown: Sequence[Entrant],
+    shown: Sequence[Participant],
     measure: str,
     number_of_bar: int,
     bars: int,
 ) -> None:
     width = 0.76 / bars
-    for row, entrant in enumerate(shown):
-        found = results.measured(measure, entrant.peer.name)
+    for row, participant in enumerate(shown):
+        found = results.measured(measure, participant.peer.name)
         if found is None:
             continue
         at = row + (number_of_bar - (bars - 1) / 2) * width
         alpha = 0.9 if number_of_bar == 0 else 0.5
-        axes.barh(at, found.median, width * 0.94, color=_colour(entrant.peer), alpha=alpha)
+        axes.barh(at, found.median, width * 0.94, color=_colour(participant.peer), alpha=alpha)
         spread = [[found.median - found.low], [found.high - found.median]]
         axes.errorbar(found.median, at, xerr=spread, color=INK, capsize=2, linewidth=0.9)
         axes.annotate(
@@ -125,16 +127,16 @@ def _bars(
             textcoords="offset points",
             va="center",
             fontsize=7.5,
-            color=INK if entrant.peer.name == FAULTLINE else FAINT,
+            color=INK if participant.peer.name == FAULTLINE else FAINT,
         )
 
 
-def _label(entrant: Entrant) -> str:
-    title = entrant.peer.title.split(" (")[0]  # what stands in brackets is for the table
-    return title if entrant.peer.is_own else f"{title} {entrant.version}".strip()
+def _label(participant: Participant) -> str:
+    title = participant.peer.title.split(" (")[0]  # the part in parentheses is only for the table
+    return title if participant.peer.is_own else f"{title} {participant.version}".strip()
 
 
 def _colour(peer: Peer) -> str:
     if peer.name == FAULTLINE:
-        return _OURS
-    return _OWN if peer.is_own else _PEER
+        return _FAULTLINE_COLOUR
+    return _OWN_COLOUR if peer.is_own else _PEER_COLOUR

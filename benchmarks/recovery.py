@@ -1,4 +1,4 @@
-"""A section: how long the running job of a worker that is killed, or stopped, takes to run elsewhere."""
+"""Section of the report: recovery of the job of a killed or stopped worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.goal import Goal
 from benchmarks.peer_recovery import BOUND_SECONDS, PeerRecovery, measure_peer
 from benchmarks.section import Context, Section
 from benchmarks.tables import table
-from benchmarks.trial import Stage
+from benchmarks.trial import TrialServers
 from faultline.config import WorkerSettings
 from faultline.postgres.sessions import Connection, connect
 from faultline.postgres.sessions import run as run_statement
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KILLS, _KILLS_IN_SHORT = 50, 5
-# A stopped worker is noticed when its lease runs out, so several are stopped at a time.
+# A stopped worker is noticed when its lease expires, so several are stopped at once.
 _STOP_ROUNDS, _STOPS_AT_A_TIME, _STOPS_IN_SHORT = 5, 10, 3
 _TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.005
@@ -67,49 +67,48 @@ def run(context: Context) -> Section:
 
 
 def _peers(context: Context) -> list[PeerRecovery]:
-    """Those of this run whose peer.toml says how they recover; each takes a minute or more."""
-    able = [(peer, program) for peer, program in context.peers if peer.recovery]
+    """Measure the peers whose peer.toml has `recovery`; each takes a minute or more."""
+    recoverable = [(peer, program) for peer, program in context.peers if peer.recovery]
     measured = []
-    for peer, program in able:
+    for peer, program in recoverable:
         context.progress(f"recovery: killing workers of {peer.title}, up to {BOUND_SECONDS:g} s")
-        stage = Stage(context.server, None)
-        measured.append(measure_peer(stage, peer, program, seed=context.seed))
+        servers = TrialServers(context.server, None)
+        measured.append(measure_peer(servers, peer, program, seed=context.seed))
     return measured
 
 
 def measure_stops(
     url: str, *, rounds: int, at_a_time: int, seed: int, progress: Callable[[str], None]
 ) -> list[float]:
-    """SIGSTOP workers that run a job each: seconds until each job runs in another process.
+    """Stop workers that run a job; return the seconds until each job runs elsewhere.
 
-    Each job has a queue and two workers to itself, at default settings, so that one worker never
-    holds two of the jobs.
+    Each job has its own queue and two workers at default settings, so that no worker holds two of the jobs.
     """
     measured: list[float] = []
-    chance = random.Random(seed)  # noqa: S311 - moments, not secrets
+    chance = random.Random(seed)  # noqa: S311 - not for secrets
     with connect(url, application_name="faultline bench") as conn:
         conn.execute(_STARTS)
         for number in range(rounds):
             progress(f"recovery: stopping workers, {len(measured)} of {rounds * at_a_time} so far")
             queues = [f"stop-{number}-{pair}" for pair in range(at_a_time)]
-            with ExitStack() as crew:
+            with ExitStack() as processes:
                 for queue in queues * 2:
-                    _start_worker(crew, url, queue)
+                    _start_worker(processes, url, queue)
                 measured += _stop_once(conn, queues, chance)
     return measured
 
 
-def _start_worker(crew: ExitStack, url: str, queue: str) -> None:
+def _start_worker(processes: ExitStack, url: str, queue: str) -> None:
     app = "faultline_drills.recovery.endless_task:app"
-    witness = ObservedProcess("worker", app=app, url=url, options=["--queues", queue])
-    crew.callback(witness.end)
+    process = ObservedProcess("worker", app=app, url=url, options=["--queues", queue])
+    processes.callback(process.end)
 
 
 def _stop_once(conn: Connection, queues: Sequence[str], chance: random.Random) -> list[float]:
     _wait_until(lambda: _registered(conn) == 2 * len(queues), "the workers did not start")
     jobs = [linger.enqueue(conn=conn, queue=queue).job_id for queue in queues]
     _wait_until(lambda: len(_starts(conn, jobs, 1)) == len(jobs), "the jobs did not start")
-    # At any point between two heartbeats: how much of the lease is left then is a matter of luck.
+    # At a random point between two heartbeats, because the rest of the lease depends on it.
     began, heartbeat = time.monotonic(), WorkerSettings().heartbeat_seconds
     moments = sorted(began + chance.uniform(0, heartbeat) for _ in jobs)
     stopped_at = {}
@@ -127,9 +126,7 @@ def _stop_once(conn: Connection, queues: Sequence[str], chance: random.Random) -
     _wait_until(all_seen, "a stopped worker's job did not run elsewhere")
     for job in jobs:
         run_statement(conn, protocol.cancel(job))
-    conn.execute(
-        "DELETE FROM faultline.workers"
-    )  # those of this round; the next one counts its own
+    conn.execute("DELETE FROM faultline.workers")  # the next round counts its own workers
     return [seconds[job] for job in jobs]
 
 
@@ -170,7 +167,7 @@ def as_section(
     about = (
         "From the signal until the job that the worker was running is running in another worker, default"
         f" settings. A killed process is noticed by its closed connections; a stopped one when its lease of"
-        f" {lease} s, renewed every {defaults.heartbeat_seconds:g} s, has run out."
+        f" {lease} s, renewed every {defaults.heartbeat_seconds:g} s, has expired."
     )
     what = "SIGKILLed worker → its job running elsewhere"
     p50_goal = Goal(f"{what}, p50", "default settings", 0.3, at_least=False, unit="s")
@@ -188,7 +185,7 @@ def as_section(
 
 
 def _row(recovery: PeerRecovery) -> list[str]:
-    """Without a p95: two or three kills have none."""
+    """Return a row without p95, since there are only a few kills."""
     if not recovery.seconds:
         return [recovery.peer.title, "SIGKILL", "0", f"failed: {recovery.problem}", "–", "–"]
     p50, longest = (
@@ -203,14 +200,14 @@ def _about(peers: Sequence[PeerRecovery]) -> list[str]:
         return []
     settings = "; ".join(f"{recovery.peer.title}: {recovery.peer.recovery}" for recovery in peers)
     return [
-        "Peers, at the settings that they come with: one worker holds a job, a second one is idle, the"
-        f" first is killed. They are given {BOUND_SECONDS:g} s, and few kills each because they take long."
-        f" What recovers a job there: {settings}."
+        "Peers run at their default settings: one worker runs a job, a second one is idle, and the first is"
+        f" killed. Each kill is measured for at most {BOUND_SECONDS:g} s; there are few of them."
+        f" How each peer recovers a job: {settings}."
     ]
 
 
 def _draw(killed: Sequence[float], stopped: Sequence[float]) -> Figure:
-    """Every measured time as a dot."""
+    """Draw every measured time as a dot."""
     figure, axes = new_figure(7.6, 2.6)
     rows = [("SIGKILL", killed), ("SIGSTOP", stopped)]
     for row, (_, seconds) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Everything that a run found, as one object that can be written as JSON. Pure."""
+"""The results of a run as one object that can be written as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.comparison import Sample, excluded_because
+from benchmarks.comparison_goals import judge_comparison
 from benchmarks.goal import Verdict
 from benchmarks.measurement import Measurement, measurement, paired_ratio
 from benchmarks.peer import FAULTLINE, Peer
-from benchmarks.race import Sample, why_not
 from benchmarks.section import Section
-from benchmarks.targets import judge_race
 from benchmarks.workloads import MEASURES, WORKLOADS
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A peer as it took part in this run, or the reason why it did not."""
+class Participant:
+    """A peer in this run, with its versions or the reason why it is not installed."""
 
     peer: Peer
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Entrant:
 
     @property
     def version(self) -> str:
-        """Of the package that it is known by: the first that peer.toml names."""
+        """The version of the first package in peer.toml."""
         return next(iter(self.versions.values()), "")
 
     def facts(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Entrant:
             "cannot": {
                 name: reason
                 for name, workload in WORKLOADS.items()
-                if (reason := why_not(self.peer, workload))
+                if (reason := excluded_because(self.peer, workload))
             },
         }
 
@@ -48,12 +48,12 @@ class Entrant:
 class Results:
     origin: Mapping[str, Any]  # command, commit, seed, machine, versions
     settings: Mapping[str, Any]  # of the run and of the servers
-    entrants: Sequence[Entrant]
+    participants: Sequence[Participant]
     samples: Sequence[Sample]
     sections: Mapping[str, Section] = field(default_factory=dict)
-    missing_sections: Mapping[str, str] = field(default_factory=dict)  # by name: why
+    missing_sections: Mapping[str, str] = field(default_factory=dict)  # by name: the reason
     is_interrupted: bool = False
-    turns_left: int = 0  # that an interrupted run had planned and did not take
+    turns_left: int = 0  # planned turns that an interrupted run did not take
 
     def by_repeat(self, measure: str, peer: str) -> dict[int, float]:
         return {
@@ -67,32 +67,38 @@ class Results:
         return measurement(list(values.values())) if values else None
 
     def ratio(self, measure: str, peer: str) -> Measurement | None:
-        """Faultline over this peer."""
+        """Return the ratio of Faultline to this peer."""
         return paired_ratio(self.by_repeat(measure, FAULTLINE), self.by_repeat(measure, peer))
 
     @property
-    def runners(self) -> list[Entrant]:
-        return [entrant for entrant in self.entrants if entrant.not_installed is None]
+    def installed(self) -> list[Participant]:
+        return [
+            participant for participant in self.participants if participant.not_installed is None
+        ]
 
     @property
     def measures(self) -> list[str]:
-        """Those with at least one figure, in the order of the report."""
+        """The measures with at least one figure, in the order of the report."""
         return [
-            name for name in MEASURES if any(self.measured(name, e.peer.name) for e in self.runners)
+            name
+            for name in MEASURES
+            if any(self.measured(name, e.peer.name) for e in self.installed)
         ]
 
     @property
     def verdicts(self) -> list[Verdict]:
         of_sections = [row for section in self.sections.values() for row in section.verdicts]
-        return [*judge_race(self), *of_sections]
+        return [*judge_comparison(self), *of_sections]
 
     def facts(self) -> dict[str, Any]:
-        peers = [entrant.peer.name for entrant in self.runners]
+        peers = [participant.peer.name for participant in self.installed]
         return {
             "format": 1,
             **self.origin,
             "settings": dict(self.settings),
-            "peers": {entrant.peer.name: entrant.facts() for entrant in self.entrants},
+            "peers": {
+                participant.peer.name: participant.facts() for participant in self.participants
+            },
             "workloads": {name: workload.about for name, workload in WORKLOADS.items()},
             "figures": {
                 measure: {

@@ -1,4 +1,4 @@
-"""One run from the installation of peers to the report."""
+"""One run, from the installation of the peers to the report."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.comparison import Sample, Turn, run_comparison, turns
 from benchmarks.environments import Environment, NotInstalled, environment_of
 from benchmarks.journal import Journal
 from benchmarks.peer import Peer
 from benchmarks.processes import Program
-from benchmarks.race import Sample, Turn, run_race, turns
 from benchmarks.report import write_report
-from benchmarks.results import Entrant, Results
+from benchmarks.results import Participant, Results
 from benchmarks.section import Context, Section, load_section
 from benchmarks.servers import Redis, Server, postgres_server, redis_server
-from benchmarks.trial import Stage
+from benchmarks.trial import TrialServers
 from benchmarks.workloads import Workload
 from faultline_drills.provenance import provenance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What was asked for."""
+    """The options of a run."""
 
     command: str
     peers: Sequence[Peer]
@@ -41,7 +41,7 @@ class Plan:
     resume: bool = False
 
     def settings(self) -> dict[str, object]:
-        """What a sample depends on: a run goes on from another one only if these are equal."""
+        """Return the settings that samples depend on; --resume requires equal ones."""
         return {
             "seed": self.seed,
             "scale": self.scale,
@@ -53,16 +53,16 @@ class Plan:
 
 
 class Display(Protocol):
-    """Who is told what happens."""
+    """Shows the progress of a run."""
 
-    def says(self, text: str) -> None: ...
-    def begins(self, turns: int) -> None: ...
-    def turn(self, turn: Turn) -> None: ...
-    def took(self, sample: Sample) -> None: ...
+    def show(self, text: str) -> None: ...
+    def start(self, turns: int) -> None: ...
+    def show_turn(self, turn: Turn) -> None: ...
+    def show_sample(self, sample: Sample) -> None: ...
 
 
 def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
-    """Measure and write the report; after an interrupt, the report of what was measured until then."""
+    """Measure and write the report; after an interrupt, of the samples so far."""
     began = time.monotonic()
     sections: dict[str, Section] = {}
     missing: dict[str, str] = {}
@@ -72,14 +72,16 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
         open_journal = Journal.resume if plan.resume else Journal.begin
         journal = open_journal(plan.output, plan.settings())
         stack.callback(journal.close)
-        display.says("starting PostgreSQL")
+        display.show("starting PostgreSQL")
         postgres = stack.enter_context(postgres_server(plan.database_url))
         redis = stack.enter_context(redis_server())
-        entrants, environments = _install(plan.peers, redis, display)
-        running = [entrant.peer for entrant in entrants if entrant.not_installed is None]
+        participants, environments = _install(plan.peers, redis, display)
+        running = [
+            participant.peer for participant in participants if participant.not_installed is None
+        ]
         try:
             planned = turns(running, plan.workloads, plan.repeats, plan.seed)
-            _race(plan, planned, environments, Stage(postgres, redis), journal, display)
+            _compare(plan, planned, environments, TrialServers(postgres, redis), journal, display)
             installed = [(peer, environments[peer.name].program) for peer in running]
             _run_sections(plan, postgres, installed, display, sections, missing)
         except KeyboardInterrupt:
@@ -91,7 +93,7 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
     results = Results(
         origin=origin.facts(),
         settings=_settings(plan, postgres, redis, time.monotonic() - began),
-        entrants=entrants,
+        participants=participants,
         samples=journal.samples,
         sections=sections,
         missing_sections=missing,
@@ -101,43 +103,43 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
     return results, write_report(results, plan.output, origin.line)
 
 
-def _race(
+def _compare(
     plan: Plan,
     planned: Sequence[Turn],
     environments: dict[str, Environment],
-    stage: Stage,
+    servers: TrialServers,
     journal: Journal,
     display: Display,
 ) -> None:
     left = [turn for turn in planned if not journal.has(turn)]
-    display.begins(len(left))
-    for sample in run_race(
+    display.start(len(left))
+    for sample in run_comparison(
         left,
         environments,
-        stage,
+        servers,
         scale=plan.scale,
         timeout_seconds=plan.timeout_seconds,
-        on_turn=display.turn,
+        on_turn=display.show_turn,
     ):
         journal.add(sample)
-        display.took(sample)
+        display.show_sample(sample)
 
 
 def _install(
     peers: Sequence[Peer], redis: Redis | None, display: Display
-) -> tuple[list[Entrant], dict[str, Environment]]:
-    entrants, environments = [], {}
+) -> tuple[list[Participant], dict[str, Environment]]:
+    participants, environments = [], {}
     for peer in peers:
-        display.says(f"installing {peer.title}")
+        display.show(f"installing {peer.title}")
         try:
             if peer.broker == "redis" and redis is None:
-                raise NotInstalled("there is no redis-server on this machine")
+                raise NotInstalled("redis-server is not installed on this machine")
             environments[peer.name] = environment = environment_of(peer)
         except NotInstalled as problem:
-            entrants.append(Entrant(peer, not_installed=str(problem)))
+            participants.append(Participant(peer, not_installed=str(problem)))
         else:
-            entrants.append(Entrant(peer, environment.versions))
-    return entrants, environments
+            participants.append(Participant(peer, environment.versions))
+    return participants, environments
 
 
 def _run_sections(
@@ -148,15 +150,15 @@ def _run_sections(
     done: dict[str, Section],
     missing: dict[str, str],
 ) -> None:
-    """A section that breaks is missing from the report, which says so; the race is kept."""
-    context = Context(postgres, plan.short, plan.seed, display.says, peers)
+    """Run the sections; the report lists a failed section as missing and keeps the rest."""
+    context = Context(postgres, plan.short, plan.seed, display.show, peers)
     for name in plan.sections:
-        display.says(name)
+        display.show(name)
         try:
             done[name] = load_section(name)(context)
         except Exception as problem:
             missing[name] = f"{type(problem).__name__}: {problem}"
-            display.says(f"{name} failed: {missing[name]}")
+            display.show(f"{name} failed: {missing[name]}")
 
 
 def _settings(

@@ -1,6 +1,6 @@
-"""A section of the report that is not a race between peers: what it is given, and what it gives back.
+"""Sections of the report beside the comparison: their input and their result.
 
-A section is a module with `run(context) -> Section`. Adding one is a line in SECTIONS.
+A section is a module with `run(context) -> Section`. To add one, add it to SECTIONS.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SECTIONS = {"recovery": "benchmarks.recovery", "scaling": "benchmarks.scaling"}
 
 @dataclass(frozen=True)
 class Context:
-    server: Server  # server.url may create databases; a section makes its own and drops them
+    server: Server  # server.url may create databases; a section creates and drops its own
     short: bool
     seed: int
-    progress: Callable[[str], None]  # what is being done now, in a few words
-    peers: Sequence[tuple[Peer, Program]] = ()  # those of this run that are installed
+    progress: Callable[[str], None]  # shows the current step
+    peers: Sequence[tuple[Peer, Program]] = ()  # the installed peers of this run
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Section:
     json: Mapping[str, Any]
     markdown: str  # without the title; headings from ### on
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the stem of their files
-    verdicts: Sequence[Verdict] = ()  # its rows of the table "to reach"
+    verdicts: Sequence[Verdict] = ()  # its rows of the table of goals
 
 
 def load_section(name: str) -> Callable[[Context], Section]:

@@ -1,4 +1,4 @@
-"""What peers run on: one PostgreSQL and one Redis for the whole run, at the settings they come with."""
+"""Starts the servers of a run: one PostgreSQL and one Redis, at default settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Server:
 
     url: str
     settings: dict[str, str]
-    is_own: bool = False  # started for this run, so that nobody else's work can suffer
+    is_own: bool = False  # started for this run
 
     @property
     def version(self) -> str:
@@ -47,22 +47,22 @@ class Redis:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def ask(self, *words: str) -> str:
-        """One command, in Redis's own protocol; the first line of the answer, without its type."""
+    def command(self, *words: str) -> str:
+        """Send one command; return the first line of the reply without its type."""
         message = [f"*{len(words)}"]
         for word in words:
             message += [f"${len(word.encode())}", word]
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
             connection.sendall(("\r\n".join(message) + "\r\n").encode())
-            answer = connection.makefile("rb").readline().decode().strip()
-        if answer.startswith("-"):
-            raise ValueError(f"Redis refused {words[0]}: {answer[1:]}")
-        return answer[1:]
+            reply = connection.makefile("rb").readline().decode().strip()
+        if reply.startswith("-"):
+            raise ValueError(f"Redis refused {words[0]}: {reply[1:]}")
+        return reply[1:]
 
 
 @contextlib.contextmanager
 def postgres_server(database_url: str | None) -> Iterator[Server]:
-    """The server that was named, else one of our own that is gone afterwards."""
+    """Yield the given server, else a temporary embedded one."""
     with contextlib.ExitStack() as stack:
         url = database_url or stack.enter_context(embedded.temporary_server()).url
         yield Server(url, _read_settings(url), is_own=database_url is None)
@@ -70,7 +70,7 @@ def postgres_server(database_url: str | None) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def redis_server(timeout_seconds: float = 10.0) -> Iterator[Redis | None]:
-    """A Redis of our own at Debian's settings; None where redis-server is not installed."""
+    """Start a Redis with its built-in settings; yield None if redis-server is not installed."""
     program = shutil.which("redis-server")
     if program is None:
         yield None
@@ -88,7 +88,7 @@ def redis_server(timeout_seconds: float = 10.0) -> Iterator[Redis | None]:
 
 @contextlib.contextmanager
 def database_of(server: Server, peer: str) -> Iterator[str]:
-    """An empty database with the table that `write` jobs fill; what the peer makes beside it goes with it."""
+    """Yield an empty database with the table for `write` jobs; drop all that the peer created."""
     name = f"bench_{peer}_{secrets.token_hex(4)}".replace("-", "_")
     with psycopg.connect(server.url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -100,23 +100,23 @@ def database_of(server: Server, peer: str) -> Iterator[str]:
         finally:
             # Some peers keep a second database, named after the first.
             query = "SELECT datname FROM pg_database WHERE starts_with(datname, %s)"
-            for (made,) in admin.execute(query, [name]).fetchall():
+            for (database,) in admin.execute(query, [name]).fetchall():
                 drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
-                admin.execute(drop.format(sql.Identifier(made)))
+                admin.execute(drop.format(sql.Identifier(database)))
 
 
-def settle(conn: psycopg.Connection[tuple[object, ...]]) -> None:
-    """Let every measurement begin in the same state: statistics fresh, nothing left to write back."""
+def vacuum_and_checkpoint(conn: psycopg.Connection[tuple[object, ...]]) -> None:
+    """Start every measurement with fresh statistics and no dirty pages."""
     conn.execute("VACUUM (ANALYZE, SKIP_LOCKED)")
     with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
         conn.execute("CHECKPOINT")
 
 
 def _url_of(server_url: str, database: str) -> str:
-    """The same server, by URL: not every peer's driver reads anything else."""
+    """Return the URL of a database; not every peer's driver reads other connection strings."""
     parts = urlsplit(server_url)
     if parts.scheme not in ("postgresql", "postgres"):
-        raise ValueError("the server must be named by a URL: postgresql://…")
+        raise ValueError("--database-url must be a URL: postgresql://…")
     return parts._replace(path=f"/{database}").geturl()
 
 
@@ -129,12 +129,12 @@ def _read_settings(url: str) -> dict[str, str]:
 
 
 def _wait_for_redis(program: str, port: int, timeout_seconds: float) -> Redis:
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10)
-    version = next((word[2:] for word in said.stdout.split() if word.startswith("v=")), "unknown")
+    result = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10)
+    version = next((word[2:] for word in result.stdout.split() if word.startswith("v=")), "unknown")
     redis, deadline = Redis(port, version), time.monotonic() + timeout_seconds
     while True:
         try:
-            redis.ask("PING")
+            redis.command("PING")
         except OSError:
             if time.monotonic() > deadline:
                 raise

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.measurement import Measurement, number
 from benchmarks.peer import FAULTLINE
-from benchmarks.results import Entrant, Results
+from benchmarks.results import Participant, Results
 from benchmarks.workloads import MEASURES, WORKLOADS
 
-_READING = (
-    "Everything below was measured in one run, on one server, the peers taking turns in an order drawn"
-    " anew for every workload of every repeat. A figure is the median over repeats; ± is half the way"
-    " from the lowest to the highest, as a share of it. Ratios are made within a repeat, Faultline over"
-    " the other, and are the result; absolute figures are context."
+_INTRODUCTION = (
+    "Everything below was measured in one run, on one server. The peers took turns, in a new random order"
+    " for every workload of every repeat. A figure is the median over repeats; ± is half of the range from"
+    " the lowest to the highest value, as a share of the median. Ratios are Faultline to the other queue,"
+    " computed within a repeat; they are the result, and absolute figures are context."
 )
 
 
 def as_markdown(results: Results, plots: Sequence[str]) -> str:
-    """`plots` are the names of pictures beside the file."""
-    parts = ["# Faultline beside its peers", _origin(results), _READING]
-    parts += ["## To reach", _to_reach(results)]
+    """Return the report; `plots` are the names of image files beside it."""
+    parts = ["# Faultline compared with other queues", _origin(results), _INTRODUCTION]
+    parts += ["## Goals", _to_reach(results)]
     parts += [f"![{name}]({name})" for name in plots]
     for title, measures in _groups(results):
         parts += [f"## {title}", _figures(results, measures)]
@@ -38,7 +38,7 @@ def _origin(results: Results) -> str:
     origin = results.origin
     settings = results.settings
     lines = {
-        "made by": f"`{origin['command']}`",
+        "command": f"`{origin['command']}`",
         "commit": origin["commit"] or "unknown",
         "seed": origin["seed"],
         "machine": f"{origin['cores']} cores, {origin['machine']}",
@@ -47,10 +47,10 @@ def _origin(results: Results) -> str:
         "PostgreSQL": ", ".join(f"{key} {value}" for key, value in settings["postgres"].items()),
         "run": f"{settings['repeats']} repeats, {settings['scale']:g} of each peer's number of jobs,"
         f" {settings['took_seconds']} s in all",
-        "at": origin["made_at"],
+        "date": origin["made_at"],
     }
     if results.is_interrupted:
-        lines["interrupted"] = f"{results.turns_left} measurements of the race are missing"
+        lines["interrupted"] = f"{results.turns_left} measurements of the comparison are missing"
     return "\n".join(f"- {name}: {value}" for name, value in lines.items())
 
 
@@ -61,7 +61,7 @@ def _to_reach(results: Results) -> str:
         if verdict.reached is not None and verdict.note:
             against += f" ({verdict.note})"
         rows.append([verdict.what, against, verdict.wanted, verdict.figure, verdict.outcome])
-    return table(["what", "against", "to reach", "measured", ""], rows)
+    return table(["goal", "compared with", "required", "measured", ""], rows)
 
 
 def _groups(results: Results) -> Iterable[tuple[str, list[str]]]:
@@ -82,36 +82,36 @@ def _figures(results: Results, measures: Sequence[str]) -> str:
         sense = "" if measure.higher_is_better else " (less is better)"
         head += [f"{measure.title}, {measure.unit}{sense}", "Faultline ÷ this"]
     rows = []
-    for entrant in _ranked(results, measures[0]):
-        row = [_name(entrant)]
+    for participant in _ranked(results, measures[0]):
+        row = [_name(participant)]
         for name in measures:
-            row.append(_figure(results.measured(name, entrant.peer.name)))
-            is_us = entrant.peer.name == FAULTLINE
-            ratio = None if is_us else results.ratio(name, entrant.peer.name)
+            row.append(_figure(results.measured(name, participant.peer.name)))
+            is_us = participant.peer.name == FAULTLINE
+            ratio = None if is_us else results.ratio(name, participant.peer.name)
             row.append(_ratio(ratio))
         if any(cell != "–" for cell in row[1:]):
             rows.append(row)
     return table(head, rows)
 
 
-def _ranked(results: Results, measure: str) -> list[Entrant]:
-    """The best first; without a figure, last."""
+def _ranked(results: Results, measure: str) -> list[Participant]:
+    """Return the participants, the best first; those without a figure last."""
 
-    def rank(entrant: Entrant) -> tuple[bool, float]:
-        found = results.measured(measure, entrant.peer.name)
+    def rank(participant: Participant) -> tuple[bool, float]:
+        found = results.measured(measure, participant.peer.name)
         if found is None:
             return True, 0.0
         return False, -found.median if MEASURES[measure].higher_is_better else found.median
 
-    return sorted(results.runners, key=rank)
+    return sorted(results.installed, key=rank)
 
 
-def _name(entrant: Entrant) -> str:
-    version = "" if entrant.peer.is_own else f" {entrant.version}"
-    broker = ", Redis" if entrant.peer.broker == "redis" else ""
-    node = ", Node" if entrant.peer.runtime == "node" else ""
-    title = f"{entrant.peer.title}{version}{broker}{node}".strip()
-    return f"**{title}**" if entrant.peer.name == FAULTLINE else title
+def _name(participant: Participant) -> str:
+    version = "" if participant.peer.is_own else f" {participant.version}"
+    broker = ", Redis" if participant.peer.broker == "redis" else ""
+    node = ", Node" if participant.peer.runtime == "node" else ""
+    title = f"{participant.peer.title}{version}{broker}{node}".strip()
+    return f"**{title}**" if participant.peer.name == FAULTLINE else title
 
 
 def _figure(found: Measurement | None) -> str:
@@ -137,26 +137,26 @@ def _workloads(results: Results) -> str:
             jobs = {sample.jobs for sample in results.samples if sample.workload == name}
             size = f"{min(jobs):,}" if len(jobs) == 1 else f"{min(jobs):,} to {max(jobs):,}"
             rows.append([name, workload.about, size])
-    return table(["name", "what is done", "jobs, by peer"], rows)
+    return table(["name", "description", "jobs, by peer"], rows)
 
 
 def _settings(results: Results) -> str:
     rows = []
-    for entrant in results.runners:
-        versions = ", ".join(f"{name} {version}" for name, version in entrant.versions.items())
-        used = {s.concurrency for s in results.samples if s.peer == entrant.peer.name}
+    for participant in results.installed:
+        versions = ", ".join(f"{name} {version}" for name, version in participant.versions.items())
+        used = {s.concurrency for s in results.samples if s.peer == participant.peer.name}
         concurrency = ", ".join(str(value) for value in sorted(used))
-        rows.append([entrant.peer.title, versions, concurrency, entrant.peer.settings])
+        rows.append([participant.peer.title, versions, concurrency, participant.peer.settings])
     return table(["peer", "versions", "concurrency C", "settings"], rows)
 
 
 def _absences(results: Results) -> Iterable[str]:
-    for entrant in results.entrants:
-        title = entrant.peer.title
-        if entrant.not_installed:
-            yield f"{title}: not installed: {entrant.not_installed}"
+    for participant in results.participants:
+        title = participant.peer.title
+        if participant.not_installed:
+            yield f"{title}: not installed: {participant.not_installed}"
             continue
-        for workload, reason in entrant.facts()["cannot"].items():
+        for workload, reason in participant.facts()["cannot"].items():
             yield f"{title}, {workload}: {reason}"
     seen = set()
     for sample in results.samples:

@@ -1,4 +1,4 @@
-"""One peer doing one workload once, on a database (or Redis) that is new to it."""
+"""One measurement: one peer runs one workload once, on a new database or an empty Redis."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import psycopg
 
 from benchmarks.peer import Peer
 from benchmarks.processes import Deadline, PeerFailed, Program, RoleProcess, call
-from benchmarks.servers import Redis, Server, database_of, settle
+from benchmarks.servers import Redis, Server, database_of, vacuum_and_checkpoint
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What trials run on."""
+class TrialServers:
+    """The servers that trials use."""
 
     postgres: Server
     redis: Redis | None
@@ -33,25 +33,25 @@ class Trial:
     concurrency: int
     deadline: Deadline
     count_finished: Callable[[], int]
-    conn: psycopg.Connection[Any] | None  # to the peer's database; None on Redis
+    conn: psycopg.Connection[Any] | None  # to the peer's database; None for Redis
 
     def enqueue(self, task: str, jobs: int, **options: float) -> dict[str, Any]:
-        """Run the role to its end; what it printed."""
+        """Run the role to its end; return what it printed."""
         words = ["enqueue", "--task", task, "--jobs", str(jobs)]
         for name, value in options.items():
             words += [f"--{name}", f"{value:g}"]
-        said = call(self._told, words, self.url, self.deadline)
-        if said.get("jobs") != jobs or not said.get("seconds"):
-            raise PeerFailed(f"enqueue of {jobs} jobs printed {said}")
-        return said
+        printed = call(self._program_with_workload, words, self.url, self.deadline)
+        if printed.get("jobs") != jobs or not printed.get("seconds"):
+            raise PeerFailed(f"enqueue of {jobs} jobs printed {printed}")
+        return printed
 
     def start_worker(self) -> RoleProcess:
         words = ["work", "--concurrency", str(self.concurrency)]
-        return RoleProcess(self._told, words, self.url)
+        return RoleProcess(self._program_with_workload, words, self.url)
 
-    def settle(self) -> None:
+    def vacuum_and_checkpoint(self) -> None:
         if self.conn is not None:
-            settle(self.conn)
+            vacuum_and_checkpoint(self.conn)
 
     def count_effects(self) -> int | None:
         if self.conn is None:
@@ -60,15 +60,15 @@ class Trial:
         return int(row[0]) if row else 0
 
     @property
-    def _told(self) -> Program:
-        """The program, told the workload: some peers have to be set up differently for one."""
-        told = {**self.program.environment, "BENCH_WORKLOAD": self.workload}
-        return replace(self.program, environment=told)
+    def _program_with_workload(self) -> Program:
+        """The program with the workload's name, by which some peers choose their settings."""
+        environment = {**self.program.environment, "BENCH_WORKLOAD": self.workload}
+        return replace(self.program, environment=environment)
 
 
 @contextlib.contextmanager
 def open_trial(
-    stage: Stage,
+    servers: TrialServers,
     peer: Peer,
     program: Program,
     *,
@@ -77,13 +77,13 @@ def open_trial(
     concurrency: int,
     timeout_seconds: float,
 ) -> Iterator[Trial]:
-    """A trial on an empty database, prepared by the peer itself."""
+    """Yield a trial on an empty database that the peer has prepared."""
     deadline = Deadline(timeout_seconds)
     with contextlib.ExitStack() as stack:
         if peer.broker == "redis":
-            url, conn, count = _on_redis(stage, peer, program, deadline)
+            url, conn, count = _on_redis(servers, peer, program, deadline)
         else:
-            url = stack.enter_context(database_of(stage.postgres, peer.name))
+            url = stack.enter_context(database_of(servers.postgres, peer.name))
             conn = stack.enter_context(psycopg.connect(url, autocommit=True))
             count = _counter_in_sql(peer, conn)
         call(program, ["prepare"], url, deadline)
@@ -91,7 +91,7 @@ def open_trial(
 
 
 def _counter_in_sql(peer: Peer, conn: psycopg.Connection[Any]) -> Callable[[], int]:
-    assert peer.finished is not None  # noqa: S101 - load_peer has checked
+    assert peer.finished is not None  # noqa: S101 - checked by load_peer
     query = peer.finished.encode()
 
     def count() -> int:
@@ -102,15 +102,15 @@ def _counter_in_sql(peer: Peer, conn: psycopg.Connection[Any]) -> Callable[[], i
 
 
 def _on_redis(
-    stage: Stage, peer: Peer, program: Program, deadline: Deadline
+    servers: TrialServers, peer: Peer, program: Program, deadline: Deadline
 ) -> tuple[str, None, Callable[[], int]]:
-    redis = stage.redis
+    redis = servers.redis
     if redis is None:
-        raise PeerFailed("there is no redis-server on this machine")
-    redis.ask("FLUSHALL")
+        raise PeerFailed("redis-server is not installed on this machine")
+    redis.command("FLUSHALL")
 
     def by_command() -> int:
-        return int(redis.ask(*shlex.split(peer.finished or "")))
+        return int(redis.command(*shlex.split(peer.finished or "")))
 
     def by_role() -> int:
         return int(call(program, ["finished"], redis.url, deadline)["finished"])

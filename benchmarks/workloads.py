@@ -1,4 +1,4 @@
-"""What every peer is asked to do, and how it is timed."""
+"""The workloads of the comparison, and how they are timed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from benchmarks.drain import wait_until_finished
+from benchmarks.completion import wait_until_finished
 from benchmarks.peer import Peer
 from benchmarks.processes import PeerFailed
 from benchmarks.trial import Trial
@@ -17,12 +17,12 @@ BULK = 1000
 LATENCY_JOBS = 200
 _WARM_UP_JOBS = 5
 _BETWEEN_JOBS_SECONDS = 0.02
-_FEWEST_JOBS = 10
+_MIN_JOBS = 10
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of the report."""
+    """A measured quantity, one column of the report."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Outcome:
-    values: Mapping[str, float]  # by the name of the measure
+    values: Mapping[str, float]  # by name of the measure
     jobs: int
     seconds: float
     details: Mapping[str, object] = field(default_factory=dict)
@@ -44,40 +44,42 @@ class Workload:
     about: str
     measures: tuple[Measure, ...]
     run: Callable[[Trial], Outcome]
-    size: str | int  # a key of the peer's [jobs], or the same number for everybody
+    size: str | int  # a key of the peer's [jobs], or one number for all peers
     share: float = 1.0  # of that number
 
     def jobs_of(self, peer: Peer, scale: float) -> int:
-        """A peer may name a number for this very workload."""
+        """Return the number of jobs; a peer may set its own for this workload."""
         own = peer.jobs.get(self.name)
         whole = self.size if isinstance(self.size, int) else peer.jobs[self.size] * self.share
-        return max(_FEWEST_JOBS, round((own or whole) * scale))
+        return max(_MIN_JOBS, round((own or whole) * scale))
 
 
 def _enqueue(trial: Trial, *, batch: int, measure: str) -> Outcome:
-    trial.settle()
-    said = trial.enqueue("noop", trial.jobs, batch=batch)
-    seconds = float(said["seconds"])
+    trial.vacuum_and_checkpoint()
+    printed = trial.enqueue("noop", trial.jobs, batch=batch)
+    seconds = float(printed["seconds"])
     return Outcome({measure: trial.jobs / seconds}, trial.jobs, seconds)
 
 
 def _drain(
     trial: Trial, *, measure: str, task: str = "noop", payload: int = 0, workers: int = 1
 ) -> Outcome:
-    """From the start of the first handler until the database says that every job is finished."""
+    """Measure from the start of the first handler until the database has all jobs finished."""
     trial.enqueue(task, trial.jobs, batch=BULK, payload=payload)
-    trial.settle()
+    trial.vacuum_and_checkpoint()
     with contextlib.ExitStack() as stack:
-        crew = [stack.enter_context(trial.start_worker()) for _ in range(workers)]
+        processes = [stack.enter_context(trial.start_worker()) for _ in range(workers)]
 
         def starts() -> list[int]:
-            return [line["first_ns"] for one in crew for line in one.heard if "first_ns" in line]
+            return [
+                line["first_ns"] for one in processes for line in one.heard if "first_ns" in line
+            ]
 
         def check() -> None:
-            for one in crew:
+            for one in processes:
                 one.require_alive()
 
-        crew[0].wait_for(lambda heard: bool(starts()), trial.deadline)
+        processes[0].wait_for(lambda heard: bool(starts()), trial.deadline)
         ended_ns = wait_until_finished(
             trial.count_finished,
             trial.jobs,
@@ -90,13 +92,13 @@ def _drain(
     if task == "write":
         details["effects"] = effects = trial.count_effects()
         if effects is not None and effects < trial.jobs:
-            raise PeerFailed(f"{trial.jobs} jobs were finished, and {effects} took effect")
+            raise PeerFailed(f"{trial.jobs} jobs were finished, but only {effects} took effect")
     return Outcome({measure: trial.jobs / seconds}, trial.jobs, seconds, details)
 
 
 def _latency(trial: Trial) -> Outcome:
-    """From right before a job is enqueued to its handler's first line, in two processes of one clock."""
-    trial.settle()
+    """Measure from just before a job is enqueued to its handler's first line, by one clock."""
+    trial.vacuum_and_checkpoint()
     with trial.start_worker() as worker:
 
         def stamps() -> list[float]:
@@ -123,7 +125,7 @@ def _rate(name: str, title: str) -> tuple[Measure]:
 _LIST = (
     Workload(
         "bulk_enqueue",
-        "enqueue no-op jobs 1,000 at a time, by the peer's best bulk way",
+        "enqueue no-op jobs 1,000 at a time, with the peer's fastest bulk method",
         _rate("bulk_enqueue", "bulk enqueue"),
         partial(_enqueue, batch=BULK, measure="bulk_enqueue"),
         "enqueue",
@@ -137,7 +139,7 @@ _LIST = (
     ),
     Workload(
         "drain",
-        "one worker process drains no-op jobs, until the database says that all are finished",
+        "one worker process drains no-op jobs, until all are finished in the database",
         _rate("drain", "drain, no-op"),
         partial(_drain, measure="drain"),
         "drain",
@@ -160,14 +162,14 @@ _LIST = (
     ),
     Workload(
         "write",
-        "jobs that insert one row each, in the transaction that finishes the job where a peer can do that",
+        "jobs that insert one row each, in the transaction that finishes the job if the peer supports that",
         _rate("write", "one write per job"),
         partial(_drain, measure="write", task="write"),
         "write",
     ),
     Workload(
         "write_each",
-        "the same, and each job is finished on its own before its slot takes another: a crash can repeat one"
+        "the same, but each job is finished on its own before its slot takes another: a crash can repeat one"
         " job of a slot, not a batch",
         _rate("write_each", "one write per job, finished one by one"),
         partial(_drain, measure="write_each", task="write"),

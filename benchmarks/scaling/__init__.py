@@ -1,4 +1,4 @@
-"""How Faultline behaves when its tables are large, old or held, and when its workers are many or idle."""
+"""Measures Faultline with large and old tables, held snapshots, and many or idle workers."""
 
 from benchmarks.scaling.section import run
 

@@ -1,4 +1,4 @@
-"""These measurements alone: `python -m benchmarks.scaling [--short] [PART …]`."""
+"""Runs the scaling measurements: `python -m benchmarks.scaling [--short] [PART …]`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from faultline_drills.report.plots import save
 
 @click.command()
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
-@click.option("--short", is_flag=True, help="Smaller tables and fewer repeats: under a minute.")
-@click.option("--database-url", metavar="URL", help="A superuser's; else a server of our own.")
-@click.option("--seed", default=1, show_default=True, help="For the order of what is measured.")
+@click.option("--short", is_flag=True, help="Use smaller tables and fewer repeats: under a minute.")
+@click.option(
+    "--database-url", metavar="URL", help="A superuser's URL; without it, an embedded server."
+)
+@click.option("--seed", default=1, show_default=True, help="The seed for the order of the cases.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -32,7 +34,7 @@ from faultline_drills.report.plots import save
 def main(
     parts: tuple[str, ...], short: bool, database_url: str | None, seed: int, output: Path
 ) -> None:
-    """Measure PARTS (all of them unless named), and write scaling.json, scaling.md and the plots."""
+    """Measure PARTS (default: all), and write scaling.json, scaling.md and the plots."""
     began = time.monotonic()
 
     def progress(line: str) -> None:
@@ -49,7 +51,7 @@ def main(
     click.echo(section.markdown)
     for verdict in section.verdicts:
         click.echo(
-            f"{verdict.what}: {verdict.measured:.2f}, wanted {verdict.wanted}: {verdict.outcome}"
+            f"{verdict.what}: {verdict.measured:.2f}, required {verdict.wanted}: {verdict.outcome}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the measured workers run: handlers that do nothing, so that the queue is what is timed."""
+"""The tasks of the measured workers; they do nothing, so that only the queue is timed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import faultline
 from faultline.retry_policy import RetryPolicy
 
 NAME = "benchmarks.scaling.application:app"
-FLAKY_SHARE = 10  # one job in so many fails at its first attempt
+FLAKY_SHARE = 10  # one in this many jobs fails at its first attempt
 
 app = faultline.Faultline()
 
@@ -21,7 +21,7 @@ async def noop(job: faultline.Job, n: int) -> None:
 @app.task(name="flaky", retry=RetryPolicy(base_seconds=0.05, cap_seconds=0.05))
 async def flaky(job: faultline.Job, n: int) -> None:
     if n % FLAKY_SHARE == 0 and job.attempt == 1:
-        raise RuntimeError("the first attempt of this one fails")
+        raise RuntimeError("the first attempt of this job fails")
 
 
 @app.task(name="sleeper")

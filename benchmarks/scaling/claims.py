@@ -1,10 +1,8 @@
-"""What one claim costs when the table is large, full of jobs for later, or full of jobs of the past.
+"""Measures the cost of a claim on tables with many waiting, scheduled or finished jobs.
 
-Claims are real: they take jobs and commit, one after another, as a worker's do. A claim that is rolled
-back would take the same rows from the same pages for ever. The session commits asynchronously, because a
-disk's flush is the same for every table and would only dilute the ratios.
-
-Beside the time, the pages that a claim touches are counted: other work on the machine does not change those.
+Claims commit, one after another, like a worker's: a claim that is rolled back would read the same pages
+again. The session commits asynchronously, because flushing the disk takes the same time for every table and
+would dilute the ratios. The pages that a claim touches are counted too: other load does not change them.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import protocol
 
 BATCHES = (1, 100)
-_LEASE_SECONDS = 3_600.0  # longer than the run: none of them may come back
-_WARM_UP = 12  # plans are kept from the sixth use on
+_LEASE_SECONDS = 3_600.0  # longer than the run, so that no lease expires
+_WARM_UP = 12  # PostgreSQL may keep a generic plan from the sixth use on
 
 _EXPLAIN = """
     EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM faultline.claim('bench', %s, %s, '1 hour')
@@ -34,13 +32,13 @@ _EXPLAIN = """
 class Case:
     name: str
     population: Population
-    against: str  # the case that its ratio is to
-    judged: bool = True  # whether the ratio has a bound to keep
+    against: str  # the case that the ratio refers to
+    judged: bool = True  # whether the ratio has a bound
 
 
 @dataclass
 class Cost:
-    """Milliseconds per claim, by batch size: the median of each round."""
+    """Milliseconds per claim by batch size, one median per round."""
 
     case: Case
     rounds: dict[int, list[float]] = field(default_factory=lambda: {size: [] for size in BATCHES})
@@ -70,18 +68,18 @@ def cases(*, short: bool) -> list[Case]:
 
 def measure(
     templates: Templates,
-    given: Sequence[Case],
+    cases: Sequence[Case],
     *,
     rounds: int,
     seed: int,
     progress: Callable[[str], None],
 ) -> list[Cost]:
-    """Every case in every round, in an order drawn anew: what else the machine does, it does to all."""
-    order = random.Random(seed)  # noqa: S311 - a run must be repeatable
-    costs = [Cost(case) for case in given]
+    """Measure every case in every round, in random order, so that other load affects all."""
+    order = random.Random(seed)  # noqa: S311 - not for secrets
+    costs = [Cost(case) for case in cases]
     with ExitStack() as stack:
         sessions = {}
-        for case in given:
+        for case in cases:
             progress(f"building {case.name}")
             url = stack.enter_context(templates.copy(case.population))
             sessions[case.name] = stack.enter_context(_session(url, case.population))
@@ -109,20 +107,20 @@ def _measure_once(conn: Connection, cost: Cost) -> None:
 
 
 def _claim(conn: Connection, population: Population, size: int) -> float:
-    """Claim, as a worker does, and say how many milliseconds it took."""
+    """Claim as a worker does; return the milliseconds."""
     statement = protocol.claim(
         "bench", population.queue_names, batch_size=size, lease_seconds=_LEASE_SECONDS
     )
     began = time.perf_counter_ns()
-    taken = run(conn, statement)
+    claims = run(conn, statement)
     spent = time.perf_counter_ns() - began
-    if len(taken) != size:
-        raise NotMeasured(f"a claim of {size} took {len(taken)} jobs of {population}")
+    if len(claims) != size:
+        raise NotMeasured(f"a claim of {size} returned {len(claims)} jobs of {population}")
     return spent / 1e6
 
 
 def _pages(conn: Connection, population: Population, size: int) -> int:
-    """How many pages one claim touches, in memory or not: in tables, indexes and the catalogue."""
+    """Return how many pages one claim touches, of tables, indexes and the catalogue."""
     row = conn.execute(_EXPLAIN, [list(population.queue_names), size]).fetchone()
     plan = row[0][0]["Plan"] if row else {}
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])

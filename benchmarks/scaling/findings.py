@@ -1,4 +1,4 @@
-"""What was found, as figures: measurements, ratios and verdicts. Pure."""
+"""The results of the parts: measurements, ratios and verdicts. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from benchmarks.measurement import Measurement, measurement, paired_ratio
 from benchmarks.scaling.claims import BATCHES, Cost
 from benchmarks.scaling.drain import Drain, Shape
 from benchmarks.scaling.idle import Load
+from benchmarks.scaling.maintenance import MaintenanceTimes
 from benchmarks.scaling.memory import Footprint
-from benchmarks.scaling.upkeep import Chore
 
-CLAIM_BOUND, PIN_BOUND = 1.1, 0.85
+CLAIM_BOUND, PINNED_BOUND = 1.1, 0.85
 MEMORY_BOUNDS = {"idle": 80.0, "1,000 jobs running": 150.0}
 
 
 @dataclass
 class Findings:
-    """What each part gave; empty for one that was not asked for."""
+    """The results of each part; empty if the part was not run."""
 
     costs: list[Cost] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     drains: list[Drain] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     footprints: list[Footprint] = field(default_factory=list)
-    chores: dict[int, Chore] = field(default_factory=dict)  # by how many jobs have finished
-    missing: dict[str, str] = field(default_factory=dict)  # part or shape: why there are no figures
+    maintenance_times: dict[int, MaintenanceTimes] = field(
+        default_factory=dict
+    )  # by number of finished jobs
+    missing: dict[str, str] = field(default_factory=dict)  # part or shape: the reason
 
     # ── claims ───────────────────────────────────────────────────────────────────────────────────
 
     def claim_ratio(self, cost: Cost, size: int) -> Measurement:
-        """Against the case that it is compared with, round by round."""
+        """Return the ratio to the case it is compared with, computed per round."""
         base = next(other for other in self.costs if other.case.name == cost.case.against)
         ratio = paired_ratio(_numbered(cost.rounds[size]), _numbered(base.rounds[size]))
         assert ratio is not None  # noqa: S101 - every case is measured in every round
@@ -45,11 +47,11 @@ class Findings:
         return [each for each in self.drains if (each.shape, each.held) == (shape.name, held)]
 
     def tenth(self, shape: Shape, number: int, *, held: bool) -> Measurement:
-        """Jobs per second in the tenth of that number; -1 is the last."""
+        """Return the jobs per second in one tenth; -1 is the last."""
         return measurement([each.rates[number] for each in self.drains_of(shape, held=held)])
 
-    def pin_ratio(self, shape: Shape) -> Measurement:
-        """The last tenth under the pin against the last tenth without it."""
+    def pinned_ratio(self, shape: Shape) -> Measurement:
+        """Return the ratio of the last tenths with and without the pinned snapshot."""
         held = {each.repeat: each.rates[-1] for each in self.drains_of(shape, held=True)}
         free = {each.repeat: each.rates[-1] for each in self.drains_of(shape, held=False)}
         ratio = paired_ratio(held, free)
@@ -65,11 +67,11 @@ class Findings:
             for name in names
         }
 
-    # ── all of it ────────────────────────────────────────────────────────────────────────────────
+    # ── verdicts and facts ────────────────────────────────────────────────────────────────────────────────
 
     def verdicts(self) -> list[Verdict]:
         found = [self._judge_claims(cost) for cost in self.costs if cost.case.judged]
-        found += [self._judge_pin(shape) for shape in self.shapes if shape.workers]
+        found += [self._judge_pinned(shape) for shape in self.shapes if shape.workers]
         for name, bound in MEMORY_BOUNDS.items():
             if name in (peaks := self.peaks()):
                 goal = Goal(
@@ -84,19 +86,23 @@ class Findings:
         goal = Goal(f"claim cost, {cost.case.name}", cost.case.against, CLAIM_BOUND, at_least=False)
         return goal.judge(by_size[worst], f"claims of {worst}: the worse of {BATCHES}")
 
-    def _judge_pin(self, shape: Shape) -> Verdict:
-        goal = Goal(f"throughput under a pinned snapshot, {shape.name}", "no pin", PIN_BOUND)
+    def _judge_pinned(self, shape: Shape) -> Verdict:
+        goal = Goal(
+            f"throughput under a pinned snapshot, {shape.name}",
+            "no pinned snapshot",
+            PINNED_BOUND,
+        )
         done = shape.aged + min(each.jobs for each in self.drains_of(shape, held=True))
-        return goal.judge(self.pin_ratio(shape).median, f"the last tenth, after {done:,} jobs")
+        return goal.judge(self.pinned_ratio(shape).median, f"the last tenth, after {done:,} jobs")
 
     def facts(self) -> dict[str, Any]:
-        """Every sample, and what was computed from them."""
+        """Return every sample, and the computed figures."""
         return {
             "claims": [self._claim_facts(cost) for cost in self.costs],
             "pinned_snapshot": [self._drain_facts(shape) for shape in self.shapes],
             "idle_workers": [asdict(load) for load in self.loads],
             "memory_mb": [asdict(each) for each in self.footprints],
-            "upkeep": [asdict(chore) for chore in self.chores.values()],
+            "maintenance": [asdict(times) for times in self.maintenance_times.values()],
             "not_measured": self.missing,
         }
 
@@ -114,7 +120,7 @@ class Findings:
         samples = [asdict(each) for each in self.drains if each.shape == shape.name]
         return {
             "shape": asdict(shape),
-            "ratio_of_last_tenths": self.pin_ratio(shape).facts(),
+            "ratio_of_last_tenths": self.pinned_ratio(shape).facts(),
             "drains": samples,
         }
 

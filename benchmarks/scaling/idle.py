@@ -1,7 +1,7 @@
-"""What many workers cost the database while there is nothing to do.
+"""Measures the load of many idle workers on the database.
 
-Workers are real ones at their default settings, with reconciler, heartbeat and listener: every statement that
-they send is sent. For a hundred of them on a small machine, a process holds many; the server cannot tell.
+The workers are real ones at default settings, with reconciler, heartbeat and listener. A process runs several
+of them, so that a hundred fit on a small machine; that makes no difference to the server.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from benchmarks.scaling.process import NotMeasured, cpu_seconds, sleep_until, wo
 from faultline.postgres.sessions import Connection, connect
 
 _PER_PROCESS = 20
-_RESERVED_CONNECTIONS = 15  # for the server's own, and for whoever looks
-_CONNECTIONS_EACH = 5  # before one worker has been seen
+_RESERVED_CONNECTIONS = 15  # for the server itself and for the measurement
+_CONNECTIONS_EACH = 5  # assumed before the first measurement
 _START_SECONDS = 120.0
 _SETTLE_SECONDS = 2.0
 _OF_WORKERS = """
@@ -35,29 +35,29 @@ class Load:
     workers: int
     processes: int
     connections: int
-    seconds: float  # of observation
+    seconds: float  # of measurement
     transactions_per_second: float
-    cpu_share: float  # seconds of the server's processes per second: 1 is one core
+    cpu_share: float  # processor seconds of the server per second: 1 is one core
 
 
 def measure(
     templates: Templates, sizes: Sequence[int], *, seconds: float, progress: Callable[[str], None]
 ) -> list[Load]:
-    """One load for each number of workers, or for as many as the server has connections for."""
+    """Measure each number of workers, limited by the server's max_connections."""
     found: list[Load] = []
     with (
         templates.copy(Population(waiting=0)) as url,
         connect(url, application_name="bench") as conn,
     ):
         for size in sizes:
-            fitting = min(size, _room(conn, found))
+            fitting = min(size, _max_workers(conn, found))
             per_process = min(max(1, fitting), _PER_PROCESS)
-            progress(f"watching {fitting} idle workers")
+            progress(f"measuring {fitting} idle workers")
             found.append(_observe(url, conn, fitting // per_process, per_process, seconds))
     return found
 
 
-def _room(conn: Connection, found: Sequence[Load]) -> int:
+def _max_workers(conn: Connection, found: Sequence[Load]) -> int:
     last = found[-1] if found and found[-1].workers else None
     each = last.connections / last.workers if last else _CONNECTIONS_EACH
     return int(
@@ -67,12 +67,12 @@ def _room(conn: Connection, found: Sequence[Load]) -> int:
 
 def _observe(url: str, conn: Connection, processes: int, per_process: int, seconds: float) -> Load:
     options = ("--workers", str(per_process))
-    with workers(url, processes, *options, module="benchmarks.scaling.crowd"):
+    with workers(url, processes, *options, module="benchmarks.scaling.many_workers"):
         count = processes * per_process
         deadline = time.monotonic() + _START_SECONDS
         while _number(conn, _REGISTERED) < count:
             if not sleep_until(deadline, 0.2):
-                raise NotMeasured(f"{count} workers were not all there in {_START_SECONDS:g} s")
+                raise NotMeasured(f"{count} workers did not all register in {_START_SECONDS:g} s")
         time.sleep(_SETTLE_SECONDS)
         sessions = [pid for (pid,) in conn.execute("SELECT pid FROM pg_stat_activity")]
         connections = int(_number(conn, _OF_WORKERS))

@@ -1,49 +1,50 @@
-"""The findings as Markdown. Pure."""
+"""The results as Markdown. Pure."""
 
 from __future__ import annotations
 
 from benchmarks.measurement import Measurement, measurement
 from benchmarks.scaling.claims import BATCHES
 from benchmarks.scaling.findings import Findings
-from benchmarks.scaling.upkeep import BATCH_SIZE
+from benchmarks.scaling.maintenance import BATCH_SIZE
 from benchmarks.tables import table
 
 _CLAIMS = """\
 ### Claim cost
 
-Milliseconds for one claim of 1 and of 100 jobs, through `faultline.claim` and as a client sees them: the
-median of the rounds (each itself a median of its claims), and their range. Claims are real and committed,
-asynchronously: a disk's flush is the same everywhere. Large tables were filled by a superuser with triggers
-disabled, then vacuumed and analyzed. Ratios are made within a round. Pages are those that one claim touched,
-counted by the server, in one claim of each round.
+Milliseconds for one claim of 1 and of 100 jobs by `faultline.claim`, measured by the client: the median of
+the rounds (each itself a median of its claims), and their range. Claims are committed asynchronously, because
+flushing the disk takes the same time for every table. Large tables were filled by a superuser with triggers
+disabled, then vacuumed and analyzed. Ratios are computed within a round. Pages are those that one claim of
+each round touched, counted by the server.
 """
-_PIN = """\
+_HELD_SNAPSHOT = """\
 ### A pinned snapshot
 
-Jobs per second in the first and the last tenth of a drain, while an idle REPEATABLE READ transaction, begun
-before it, keeps vacuum from removing anything; and the same without. Read afterwards from the ledger's own
-times. A drain that had not ended when its time was up is judged by the jobs that it had done; jobs done
-"before" are done in large batches by SQL, under the same snapshot, and not timed. The ratio is pinned to not
-pinned, in the last tenth. "By hand" is a loop of `claim` and `commit_many` on one connection.
+Jobs per second in the first and the last tenth of a drain, with and without an idle REPEATABLE READ
+transaction that began before it and keeps vacuum from removing dead rows. The times are read from the ledger
+afterwards. A drain that exceeds its time limit is judged by the jobs that it has done; jobs done "before" are
+done in large batches by SQL, under the same snapshot, and not timed. The ratio is pinned to not pinned, in
+the last tenth. "Plain SQL" is a loop of `claim` and `commit_many` on one connection.
 """
 _IDLE = """\
 ### Idle workers
 
-Whole workers at their default settings (several to a process, which the server cannot tell), and nothing to
-do. Transactions are those of `pg_stat_database`; processor time is that of the server's processes, from
+Workers at default settings without jobs, several in one process, which makes no difference to the server.
+Transactions are those of `pg_stat_database`; processor time is that of the server's processes, from
 `/proc`: 100 % is one core.
 """
 _MEMORY = """\
 ### Memory of a worker
 
 In MB (of 1,000,000 bytes), from `/proc`: resident size at the end and at its highest, and the proportional
-size, which divides what processes share.
+size, which divides shared memory among processes.
 """
-_UPKEEP = f"""\
+_MAINTENANCE = f"""\
 ### Counting and purging
 
-Milliseconds for `faultline.queues()`, the counts of all queues, and for one batch of retention, {BATCH_SIZE}
-jobs and what belongs to them, beside few finished jobs and beside many: the median of all rounds, and range.
+Milliseconds for `faultline.queues()`, which counts all queues, and for one batch of retention, which purges
+{BATCH_SIZE} jobs with their records, with few and with many finished jobs: the median of all rounds, and
+the range.
 """
 
 
@@ -52,13 +53,13 @@ def as_markdown(findings: Findings) -> str:
     if findings.costs:
         parts.append(_CLAIMS + "\n" + _claims(findings))
     if findings.drains:
-        parts.append(_PIN + "\n" + _drains(findings))
+        parts.append(_HELD_SNAPSHOT + "\n" + _drains(findings))
     if findings.loads:
         parts.append(_IDLE + "\n" + _loads(findings))
     if findings.footprints:
         parts.append(_MEMORY + "\n" + _footprints(findings))
-    if findings.chores:
-        parts.append(_UPKEEP + "\n" + _chores(findings))
+    if findings.maintenance_times:
+        parts.append(_MAINTENANCE + "\n" + _maintenance(findings))
     parts += [f"Not measured: {part}: {why}\n" for part, why in findings.missing.items()]
     return "\n".join(parts)
 
@@ -75,28 +76,35 @@ def _claims(findings: Findings) -> str:
             row.append(f"{_ranged(findings.claim_ratio(cost, size), 2)}×")
             row.append(_ranged(measurement(cost.pages[size]), 0))
         rows.append([*row, cost.case.against])
-    return table([*head, "against"], rows)
+    return table([*head, "compared with"], rows)
 
 
 def _drains(findings: Findings) -> str:
-    head = ["drained by", "jobs done", "n", "no pin: first → last", "pinned: first → last", "ratio"]
+    head = [
+        "drained by",
+        "jobs done",
+        "n",
+        "not pinned: first → last",
+        "pinned: first → last",
+        "ratio",
+    ]
     rows = []
     for shape in findings.shapes:
         held = findings.drains_of(shape, held=True)
         speeds = [
-            " → ".join(f"{findings.tenth(shape, at, held=pin).median:,.0f}" for at in (0, -1))
-            for pin in (False, True)
+            " → ".join(f"{findings.tenth(shape, at, held=is_held).median:,.0f}" for at in (0, -1))
+            for is_held in (False, True)
         ]
         done = f"{shape.aged + min(each.jobs for each in held):,} of {shape.jobs:,}"
         if shape.aged:
             done += f", {shape.aged:,} of them before"
-        ratio = f"{_ranged(findings.pin_ratio(shape), 2)}×"
+        ratio = f"{_ranged(findings.pinned_ratio(shape), 2)}×"
         rows.append([shape.name, done, str(len(held)), *speeds, ratio])
     return table(head, rows)
 
 
 def _loads(findings: Findings) -> str:
-    head = ["workers", "connections", "transactions/s", "per worker", "processor", "watched for"]
+    head = ["workers", "connections", "transactions/s", "per worker", "processor", "measured for"]
     rows = [
         [
             str(load.workers),
@@ -121,15 +129,15 @@ def _footprints(findings: Findings) -> str:
     return table(["worker", "resident", "highest", "proportional", "n"], rows)
 
 
-def _chores(findings: Findings) -> str:
+def _maintenance(findings: Findings) -> str:
     rows = [
         [
             f"{finished:,}",
-            _ranged(measurement(chore.count), 2),
-            _ranged(measurement(chore.purge), 1),
-            str(len(chore.purge)),
+            _ranged(measurement(times.count), 2),
+            _ranged(measurement(times.purge), 1),
+            str(len(times.purge)),
         ]
-        for finished, chore in findings.chores.items()
+        for finished, times in findings.maintenance_times.items()
     ]
     return table(["finished jobs", "counting, ms", f"purging {BATCH_SIZE}, ms", "n"], rows)
 

@@ -1,4 +1,4 @@
-"""The memory of a worker: with nothing to do, with a thousand jobs under way, with a million waiting."""
+"""Measures the memory of a worker: idle, with 1,000 running jobs, and with a long queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STARTED = "SELECT pg_relation_size('faultline.ledger')"
 
 @dataclass(frozen=True)
 class Footprint:
-    """`memory` as it was at the end; its `peak` covers the worker's whole life."""
+    """Memory at the end; `peak` covers the worker's whole life."""
 
     what: str
     repeat: int
@@ -37,7 +37,7 @@ def idle_worker(templates: Templates, repeat: int) -> Footprint:
 
 
 def busy_worker(templates: Templates, repeat: int) -> Footprint:
-    """Its handlers are asleep, so all of its jobs are under way at once."""
+    """Measure a worker whose handlers sleep, so that all of its jobs run at once."""
     sleepers = Population(waiting=RUNNING_JOBS, task="sleeper")
     options = ("--concurrency", str(RUNNING_JOBS), "--drain-seconds", "0")
     with _worker(templates, sleepers, *options) as (conn, pid):
@@ -46,10 +46,10 @@ def busy_worker(templates: Templates, repeat: int) -> Footprint:
         return Footprint(f"{RUNNING_JOBS:,} jobs running", repeat, memory_of(pid))
 
 
-def worker_before_a_long_queue(
+def worker_with_a_long_queue(
     templates: Templates, repeat: int, *, waiting: int, seconds: float
 ) -> Footprint:
-    """While it works through them: what waits is to stay in the database."""
+    """Measure a worker while it drains a long queue, whose jobs should stay in the database."""
     options = ("--concurrency", "100", "--drain-seconds", "2")
     with _worker(templates, Population(waiting=waiting), *options) as (conn, pid):
         _wait(conn, _STARTED, 1)
@@ -67,12 +67,10 @@ def measure(
 ) -> list[Footprint]:
     found = []
     for repeat in range(repeats):
-        progress(f"weighing workers, {repeat + 1} of {repeats}")
+        progress(f"measuring memory, {repeat + 1} of {repeats}")
         found.append(idle_worker(templates, repeat))
         found.append(busy_worker(templates, repeat))
-        found.append(
-            worker_before_a_long_queue(templates, repeat, waiting=waiting, seconds=seconds)
-        )
+        found.append(worker_with_a_long_queue(templates, repeat, waiting=waiting, seconds=seconds))
     return found
 
 
@@ -80,7 +78,7 @@ def measure(
 def _worker(
     templates: Templates, population: Population, *options: str
 ) -> Iterator[tuple[Connection, int]]:
-    """One worker process before that many jobs: somebody to ask about it, and its process id."""
+    """Start one worker on a populated database; yield a connection and its process id."""
     with (
         templates.copy(population) as url,
         connect(url, application_name="bench") as conn,
@@ -89,8 +87,8 @@ def _worker(
         yield conn, pid
 
 
-def _wait(conn: Connection, query: LiteralString, wanted: int) -> None:
+def _wait(conn: Connection, query: LiteralString, expected: int) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while (conn.execute(query).fetchone() or (0,))[0] < wanted:
+    while (conn.execute(query).fetchone() or (0,))[0] < expected:
         if not sleep_until(deadline, 0.1):
-            raise NotMeasured(f"not {wanted} within {_START_SECONDS:g} s: {query.strip()}")
+            raise NotMeasured(f"not {expected} within {_START_SECONDS:g} s: {query.strip()}")

@@ -1,4 +1,4 @@
-"""The five measurements, each at its full or its short size."""
+"""The five parts, each in its full or short size."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from benchmarks.scaling import claims, drain, idle, memory, upkeep
+from benchmarks.scaling import claims, drain, idle, maintenance, memory
 from benchmarks.scaling.findings import Findings
 from benchmarks.scaling.population import Population, Templates
 from benchmarks.scaling.process import NotMeasured, has_proc
 from faultline.embedded import temporary_server
 
-PARTS = ("claims", "pinned", "idle", "memory", "upkeep")
-_IDLE_CONNECTIONS = "600"  # for a hundred workers and more
+PARTS = ("claims", "pinned", "idle", "memory", "maintenance")
+_IDLE_CONNECTIONS = "600"  # enough for a hundred workers
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to measure, where, and how thoroughly."""
+    """The server, size and seed of the measurements."""
 
-    url: str  # the account may create databases, and disable triggers
-    is_own_server: (
-        bool  # nobody named it: where it is too small, another of our own may take its place
-    )
+    url: str  # of an account that may create databases and disable triggers
+    is_own_server: bool  # embedded: a part may start another one with more connections
     short: bool
     seed: int
     progress: Callable[[str], None]
 
 
 def measure(task: Task, parts: Sequence[str] = PARTS) -> Findings:
-    """A part that cannot be measured here is said to be so; the others go on."""
+    """Measure the parts; `missing` of the findings has the reason for each that failed."""
     findings = Findings()
     with ExitStack() as stack:
         templates = Templates(task.url, stack)
@@ -53,8 +51,8 @@ def _measure_claims(task: Task, templates: Templates, findings: Findings) -> Non
 
 
 def _measure_pinned(task: Task, templates: Templates, findings: Findings) -> None:
-    hint = drain.has_hint(templates.database(Population(waiting=0)))
-    shapes, missing = drain.shapes(short=task.short, hint=hint), findings.missing
+    cursor = drain.has_claim_cursor(templates.database(Population(waiting=0)))
+    shapes, missing = drain.shapes(short=task.short, cursor=cursor), findings.missing
     findings.drains = drain.measure(
         templates, shapes, seed=task.seed, progress=task.progress, missing=missing
     )
@@ -64,8 +62,8 @@ def _measure_pinned(task: Task, templates: Templates, findings: Findings) -> Non
 def _measure_idle(task: Task, templates: Templates, findings: Findings) -> None:
     _require_proc()
     sizes, seconds = ((5,), 2.0) if task.short else ((0, 1, 20, 100), 20.0)
-    with _roomy(task, templates) as roomy:
-        findings.loads = idle.measure(roomy, sizes, seconds=seconds, progress=task.progress)
+    with _with_many_connections(task, templates) as templates:
+        findings.loads = idle.measure(templates, sizes, seconds=seconds, progress=task.progress)
 
 
 def _measure_memory(task: Task, templates: Templates, findings: Findings) -> None:
@@ -79,8 +77,10 @@ def _measure_memory(task: Task, templates: Templates, findings: Findings) -> Non
     )
 
 
-def _measure_upkeep(task: Task, templates: Templates, findings: Findings) -> None:
-    findings.chores = upkeep.measure(templates, short=task.short, progress=task.progress)
+def _measure_maintenance(task: Task, templates: Templates, findings: Findings) -> None:
+    findings.maintenance_times = maintenance.measure(
+        templates, short=task.short, progress=task.progress
+    )
 
 
 _MEASURES = {
@@ -88,13 +88,13 @@ _MEASURES = {
     "pinned": _measure_pinned,
     "idle": _measure_idle,
     "memory": _measure_memory,
-    "upkeep": _measure_upkeep,
+    "maintenance": _measure_maintenance,
 }
 
 
 @contextmanager
-def _roomy(task: Task, templates: Templates) -> Iterator[Templates]:
-    """On a server with connections for a hundred workers, unless one was named."""
+def _with_many_connections(task: Task, templates: Templates) -> Iterator[Templates]:
+    """Yield templates on a server with more connections, unless a server was given."""
     if task.short or not task.is_own_server:
         yield templates
         return
@@ -105,4 +105,4 @@ def _roomy(task: Task, templates: Templates) -> Iterator[Templates]:
 
 def _require_proc() -> None:
     if not has_proc():
-        raise NotMeasured("memory and processor time are read from /proc, which is Linux's")
+        raise NotMeasured("memory and processor time are read from /proc, which only Linux has")

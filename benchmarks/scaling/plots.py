@@ -1,4 +1,4 @@
-"""The findings as pictures. matplotlib is needed here and nowhere else."""
+"""The results as plots; only this module needs matplotlib."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = 3
 
 
 def figures(findings: Findings) -> dict[str, Figure]:
-    """By the stem of their files."""
+    """Return the plots by the stem of their file names."""
     drawn: dict[str, Figure] = {}
     if findings.costs:
         drawn["scaling_claims"] = draw_claims(findings)
@@ -31,17 +31,17 @@ def figures(findings: Findings) -> dict[str, Figure]:
 
 
 def draw_claims(findings: Findings) -> Figure:
-    """What each table does to the cost of a claim: a ratio of 1 is nothing."""
+    """Draw the cost of a claim for each table, as a ratio to the small table."""
     figure, axes = new_figure(7.6, 0.55 * len(findings.costs) + 1.6)
     names = [cost.case.name for cost in findings.costs]
     for row, cost in enumerate(findings.costs):
         for offset, size in zip((-0.14, 0.14), BATCHES, strict=True):
             ratio = findings.claim_ratio(cost, size)
-            reach = [[ratio.median - ratio.low], [ratio.high - ratio.median]]
+            error = [[ratio.median - ratio.low], [ratio.high - ratio.median]]
             axes.errorbar(
                 ratio.median,
                 row + offset,
-                xerr=reach,
+                xerr=error,
                 fmt="o",
                 markersize=5,
                 capsize=2.5,
@@ -53,15 +53,17 @@ def draw_claims(findings: Findings) -> Figure:
     axes.axvline(CLAIM_BOUND, color=_HELD, linewidth=0.8, linestyle="--", label=f"{CLAIM_BOUND}×")
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("cost of a claim against the small table of its kind", color=INK, fontsize=8)
-    axes.set_title("What a claim costs when the table is large", loc="left", color=INK)
+    axes.set_xlabel(
+        "cost of a claim, compared with the small table of its kind", color=INK, fontsize=8
+    )
+    axes.set_title("Cost of a claim on large tables", loc="left", color=INK)
     axes.legend(frameon=False, fontsize=8)
     figure.tight_layout()
     return figure
 
 
 def draw_drains(findings: Findings) -> Figure:
-    """Jobs per second over the course of a drain, a panel for each way to drain."""
+    """Draw the jobs per second over a drain, one panel for each shape."""
     rows = -(-len(findings.shapes) // _COLUMNS)
     figure, first = new_figure(9.6, 2.7 * rows)
     first.remove()
@@ -70,14 +72,16 @@ def draw_drains(findings: Findings) -> Figure:
         _draw_shape(axes, findings, shape)
         if number == 0:
             axes.legend(frameon=False, fontsize=8, loc="lower left")
-    figure.suptitle("Throughput while a snapshot holds back vacuum", x=0.02, ha="left", color=INK)
+    figure.suptitle(
+        "Throughput while a pinned snapshot blocks vacuum", x=0.02, ha="left", color=INK
+    )
     figure.tight_layout()
     return figure
 
 
 def _draw_shape(axes: Axes, findings: Findings, shape: Shape) -> None:
     tenths = range(1, TENTHS + 1)
-    for held, colour, label in ((False, _FREE, "no pin"), (True, _HELD, "pinned")):
+    for held, colour, label in ((False, _FREE, "not pinned"), (True, _HELD, "pinned")):
         found = [findings.tenth(shape, number - 1, held=held) for number in tenths]
         lows, highs = [each.low for each in found], [each.high for each in found]
         axes.fill_between(tenths, lows, highs, color=colour, alpha=0.15, linewidth=0)
@@ -92,13 +96,13 @@ def _draw_shape(axes: Axes, findings: Findings, shape: Shape) -> None:
 
 
 def draw_memory(findings: Findings) -> Figure:
-    """The highest resident size, with the bounds where there are any."""
+    """Draw the highest resident size, with its bound if there is one."""
     peaks = findings.peaks()
     figure, axes = new_figure(7.6, 0.6 * len(peaks) + 1.3)
     for row, (name, peak) in enumerate(peaks.items()):
         axes.barh(row, peak.median, 0.5, color="#3b6ea8", alpha=0.85)
-        reach = [[peak.median - peak.low], [peak.high - peak.median]]
-        axes.errorbar(peak.median, row, xerr=reach, color=INK, capsize=3, linewidth=1)
+        error = [[peak.median - peak.low], [peak.high - peak.median]]
+        axes.errorbar(peak.median, row, xerr=error, color=INK, capsize=3, linewidth=1)
         if (bound := MEMORY_BOUNDS.get(name)) is not None:
             axes.plot([bound, bound], [row - 0.33, row + 0.33], color=_HELD, linewidth=1.4)
     axes.set_yticks(range(len(peaks)), list(peaks), fontsize=8)

@@ -1,4 +1,4 @@
-"""Tables of a given size and age, made by the server itself, and copies of them."""
+"""Databases with a given number of jobs, filled by SQL and copied for each measurement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, LiteralString
 
 from psycopg import conninfo, sql
 
-from benchmarks.servers import settle
+from benchmarks.servers import vacuum_and_checkpoint
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import epochs
@@ -19,10 +19,10 @@ from faultline_drills.servers.scratch_database import scratch_database
 
 QUEUES = ("default", "second")
 _PRIORITY = 5  # the default
-_BETTER_PRIORITY = 0
+_HIGHER_PRIORITY = 0
 _LARGE = 200_000
 
-# Ids rise with the number, as those of jobs that were enqueued one after another do.
+# Ids rise with the number, like those of jobs enqueued one after another.
 _WAITING: LiteralString = """
     INSERT INTO faultline.jobs (id, task, queue, priority, payload, next_run_at, created_at)
     SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(task)s,
@@ -31,11 +31,11 @@ _WAITING: LiteralString = """
            jsonb_build_object('n', n), now() - interval '1 hour' + n * interval '1 microsecond', now()
     FROM generate_series(1, %(count)s) AS n
 """
-# Every other one at a better priority than the jobs that are due: a claim looks at those lanes first.
+# Every second job has a higher priority than the due jobs: a claim checks those first.
 _FOR_LATER: LiteralString = """
     INSERT INTO faultline.jobs (id, task, priority, payload, next_run_at, created_at)
     SELECT ('01a00000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(task)s,
-           CASE WHEN n %% 2 = 0 THEN %(better)s ELSE %(priority)s END,
+           CASE WHEN n %% 2 = 0 THEN %(higher)s ELSE %(priority)s END,
            jsonb_build_object('n', n), now() + interval '1 day' + n * interval '1 microsecond', now()
     FROM generate_series(1, %(count)s) AS n
 """
@@ -44,14 +44,14 @@ _FINISHED: LiteralString = """
         id, task, payload, state, next_run_at, created_at, attempts, fencing_token, lease_id,
         lease_owner, lease_seconds, lease_expires_at, claimed_at, finished_at)
     SELECT id, %(task)s, jsonb_build_object('n', n), 'succeeded', moment, moment, 1, 1, id,
-           'a worker of the past', 15, moment + interval '15 seconds', moment, moment
+           'former worker', 15, moment + interval '15 seconds', moment, moment
     FROM (SELECT n, ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id,
                  now() - interval '1 day' AS moment
           FROM generate_series(1, %(count)s) AS n) AS past
 """
 _LEDGER: LiteralString = """
     INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, worker, committed_at)
-    SELECT id, 1, id, 'a worker of the past', now() - interval '1 day'
+    SELECT id, 1, id, 'former worker', now() - interval '1 day'
     FROM (SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id
           FROM generate_series(1, %(count)s) AS n) AS past
 """
@@ -59,7 +59,7 @@ _LEDGER: LiteralString = """
 
 @dataclass(frozen=True, kw_only=True)
 class Population:
-    """How many jobs there are, of which kind."""
+    """The number of jobs of each kind."""
 
     waiting: int
     later: int = 0
@@ -78,7 +78,7 @@ class Population:
 
 
 class Templates:
-    """Databases that are made once in a run, then copied. All of them are gone at its end."""
+    """Databases that are filled once per run and then copied; all are dropped at its end."""
 
     def __init__(self, server_url: str, stack: ExitStack) -> None:
         self._server_url = server_url
@@ -87,7 +87,7 @@ class Templates:
         self._empty: str | None = None
 
     def database(self, population: Population) -> str:
-        """The URL of the one database that holds `population`, made at the first call."""
+        """Return the URL of the database with `population`; the first call creates it."""
         if population not in self._made:
             url = self._stack.enter_context(_copy_of(self._empty_database(), self._server_url))
             populate(url, population)
@@ -96,7 +96,7 @@ class Templates:
 
     @contextmanager
     def copy(self, population: Population) -> Iterator[str]:
-        """A database like that one, inside the `with` block. Nobody may be connected to the first."""
+        """Yield the URL of a copy. The original must have no open sessions."""
         template, large = self.database(population), population.size > _LARGE
         with _copy_of(template, self._server_url, large=large) as url:
             yield url
@@ -108,14 +108,14 @@ class Templates:
             )
             migrate(self._empty)
             with connect(self._empty, application_name="bench") as conn:
-                run(conn, epochs.forget_database())  # it is there to be copied
+                run(conn, epochs.forget_database())  # it is only copied
         return self._empty
 
 
 def populate(url: str, population: Population) -> None:
-    """Fill the tables by plain inserts, without triggers: a superuser may, and size needs no fence.
+    """Fill the tables by plain inserts with triggers disabled, which needs a superuser.
 
-    Afterwards they are vacuumed and analyzed, as autovacuum would have done long ago.
+    Afterwards the tables are vacuumed and analyzed, as autovacuum would do.
     """
     values = {
         "task": population.task,
@@ -123,7 +123,7 @@ def populate(url: str, population: Population) -> None:
         "queue_count": population.queues,
         "priorities": population.priorities,
         "priority": _PRIORITY,
-        "better": _BETTER_PRIORITY,
+        "higher": _HIGHER_PRIORITY,
     }
     counts = (
         (_FINISHED, population.finished),
@@ -141,12 +141,12 @@ def populate(url: str, population: Population) -> None:
             ]
             for each in filled:
                 each.result()
-        except BaseException:  # Ctrl-C must not wait for ten million rows
+        except BaseException:  # so that Ctrl-C does not wait for ten million rows
             for session in sessions:
                 session.cancel()
             raise
     with connect(url, application_name="bench") as conn:
-        settle(conn)
+        vacuum_and_checkpoint(conn)
 
 
 def _fill(conn: Connection, statement: LiteralString, values: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ def _copy_of(template_url: str, server_url: str, *, large: bool = False) -> Iter
         create = sql.SQL("CREATE DATABASE {} TEMPLATE {}{}").format(
             sql.Identifier(name),
             sql.Identifier(template),
-            # Through the log by default: right for a small one, and twice the work for a large one.
+            # The default strategy writes to the WAL: good for small databases, slow for large ones.
             sql.SQL(
                 " STRATEGY file_copy" if large and admin.info.server_version >= 150_000 else ""
             ),

@@ -1,4 +1,4 @@
-"""Worker processes, and what Linux says of a process: its memory and the time it has used."""
+"""Starts worker processes, and reads their memory and processor time from /proc."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _BYTES_PER_KIB, _BYTES_PER_MB = 1_024, 1_000_000
 
 
 class NotMeasured(FaultlineError):
-    """The measurement could not be made, so there is no figure."""
+    """The measurement failed, so there is no figure."""
 
     code = "not_measured"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """In MB. `pss` divides what processes share among them; `peak` is the highest `rss` there ever was."""
+    """In MB. `pss` divides shared memory among processes; `peak` is the highest `rss`."""
 
     rss: float
     pss: float
@@ -46,7 +46,7 @@ def memory_of(pid: int) -> Memory:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time that these processes have used; those that have ended count as nothing."""
+    """Return the user and system time of these processes; ended ones count as 0."""
     ticks = 0
     for pid in pids:
         try:
@@ -63,7 +63,7 @@ def has_proc() -> bool:
 
 @contextmanager
 def workers(url: str, count: int, *options: str, module: str = "faultline") -> Iterator[list[int]]:
-    """`count` real worker processes inside the `with` block; their process ids."""
+    """Run `count` worker processes during the block; yield their process ids."""
     program = [sys.executable, "-m", module]
     if module == "faultline":
         program += ["--app", NAME, "--log-format", "json", "worker"]
@@ -73,12 +73,14 @@ def workers(url: str, count: int, *options: str, module: str = "faultline") -> I
         yield [process.pid for process in started]
         ended = [process.returncode for process in started if process.poll() is not None]
         if ended:
-            raise NotMeasured(f"{len(ended)} of {count} workers ended by themselves, with {ended}")
+            raise NotMeasured(
+                f"{len(ended)} of {count} workers ended early, with exit codes {ended}"
+            )
     finally:
         for process in started:
             process.send_signal(signal.SIGTERM)
         for process in started:
-            _reap(process)
+            _wait_for_exit(process)
 
 
 def _start(command: Sequence[str], url: str) -> subprocess.Popen[bytes]:
@@ -93,7 +95,7 @@ def _start(command: Sequence[str], url: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _reap(process: subprocess.Popen[bytes]) -> None:
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -102,7 +104,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 
 
 def sleep_until(deadline: float, pause_seconds: float) -> bool:
-    """Wait a little; False when the deadline has passed."""
+    """Sleep for `pause_seconds`; return False if the deadline has passed."""
     time.sleep(pause_seconds)
     return time.monotonic() < deadline
 
@@ -110,5 +112,5 @@ def sleep_until(deadline: float, pause_seconds: float) -> bool:
 def _megabytes(name: str, text: str) -> float:
     found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
     if found is None:
-        raise NotMeasured(f"the kernel does not say {name}")
+        raise NotMeasured(f"/proc has no value for {name}")
     return int(found[1]) * _BYTES_PER_KIB / _BYTES_PER_MB

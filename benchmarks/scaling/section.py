@@ -1,4 +1,4 @@
-"""The findings as a section of the performance report."""
+"""The results as a section of the performance report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.scaling.parts import Task, measure
 from benchmarks.scaling.plots import figures
 from benchmarks.section import Context, Section
 
-TITLE = "Large, old and held tables; many and idle workers"
+TITLE = "Large tables, pinned snapshots, idle workers"
 
 
 def run(context: Context) -> Section:

@@ -1,4 +1,4 @@
-"""The driver, run for real and small: what it writes, and whether the figures follow from the samples."""
+"""A small real run of the benchmarks: its files, and the figures computed from the samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Facts = dict[str, Any]
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # three runs of the driver, each with its own processes
-def test_an_interrupted_run_keeps_its_samples_and_a_resumed_one_takes_the_rest(
+def test_an_interrupted_run_keeps_its_samples_and_a_resumed_run_takes_the_rest(
     tmp_path: Path, server_url: str
 ) -> None:
     command = [
@@ -30,14 +30,14 @@ def test_an_interrupted_run_keeps_its_samples_and_a_resumed_one_takes_the_rest(
         *("--workloads", "drain", "--repeats", str(REPEATS), "--scale", "0.002"),
         *("--seed", "5", "--database-url", server_url, "--output", str(tmp_path)),
     ]
-    # A test process that stands still for long enough finds the run at its end: try again then.
+    # If this process is paused for too long, the run has ended before the signal: try again.
     assert any(is_interrupted_after_the_first_sample(command) for _ in range(3))
     facts = json.loads((tmp_path / "performance.json").read_text())
     kept = facts["samples"]
     assert kept
     assert facts["interrupted"] is True
     assert facts["turns_left"] == len(PEERS) * REPEATS - len(kept)
-    assert facts["sections"] == facts["missing_sections"] == {}  # none were asked for
+    assert facts["sections"] == facts["missing_sections"] == {}  # none were requested
 
     another = [*command, "--scale", "0.003", "--resume"]
     refused = subprocess.run(another, cwd=ROOT, capture_output=True, text=True, timeout=100)
@@ -50,11 +50,11 @@ def test_an_interrupted_run_keeps_its_samples_and_a_resumed_one_takes_the_rest(
     facts = json.loads((tmp_path / "performance.json").read_text())
     assert facts["interrupted"] is False
     assert facts["samples"][: len(kept)] == kept
-    every_peer_had_every_turn(facts)
-    figures_follow_from_the_samples(facts)
-    verdicts_follow_from_the_ratios(facts)
-    its_origin_is_told(facts)
-    tables_and_plots_are_beside_it(tmp_path)
+    assert_every_peer_had_every_turn(facts)
+    assert_figures_follow_from_the_samples(facts)
+    assert_verdicts_follow_from_the_ratios(facts)
+    assert_its_origin_is_recorded(facts)
+    assert_tables_and_plots_are_written(tmp_path)
 
 
 def is_interrupted_after_the_first_sample(command: list[str]) -> bool:
@@ -65,14 +65,16 @@ def is_interrupted_after_the_first_sample(command: list[str]) -> bool:
     assert running.stdout is not None
     with running:
         try:
-            assert any("jobs/s" in line for line in running.stdout)  # a sample is told in a line
+            assert any(
+                "jobs/s" in line for line in running.stdout
+            )  # each sample is printed as a line
             running.send_signal(signal.SIGTERM)
             rest = running.stdout.read()
             code = running.wait(timeout=100)
         finally:
             running.kill()
     assert code in (0, 130), rest
-    assert ("--resume takes them" in rest) == (code == 130)
+    assert ("with --resume" in rest) == (code == 130)
     return code == 130
 
 
@@ -84,7 +86,7 @@ def rates_of(facts: Facts, peer: str) -> dict[int, float]:
     }
 
 
-def every_peer_had_every_turn(facts: Facts) -> None:
+def assert_every_peer_had_every_turn(facts: Facts) -> None:
     assert [sample["problem"] for sample in facts["samples"] if sample["problem"]] == []
     for peer in PEERS:
         assert sorted(rates_of(facts, peer)) == list(range(REPEATS))
@@ -93,24 +95,24 @@ def every_peer_had_every_turn(facts: Facts) -> None:
         assert sample["values"]["drain"] == pytest.approx(sample["jobs"] / sample["seconds"])
 
 
-def figures_follow_from_the_samples(facts: Facts) -> None:
-    told = facts["figures"]["drain"]
+def assert_figures_follow_from_the_samples(facts: Facts) -> None:
+    figures = facts["figures"]["drain"]
     for peer in PEERS:
         rates = list(rates_of(facts, peer).values())
-        middle = statistics.median(rates)
-        assert told["peers"][peer]["n"] == REPEATS
-        assert told["peers"][peer]["median"] == pytest.approx(middle)
-        assert told["peers"][peer]["spread"] == pytest.approx((max(rates) - min(rates)) / middle)
+        median = statistics.median(rates)
+        assert figures["peers"][peer]["n"] == REPEATS
+        assert figures["peers"][peer]["median"] == pytest.approx(median)
+        assert figures["peers"][peer]["spread"] == pytest.approx((max(rates) - min(rates)) / median)
     ours = rates_of(facts, "faultline")
     for peer in PEERS[1:]:
         theirs = rates_of(facts, peer)
         paired = [ours[repeat] / theirs[repeat] for repeat in range(REPEATS)]
-        assert told["ratios_to_faultline"][peer]["median"] == pytest.approx(
+        assert figures["ratios_to_faultline"][peer]["median"] == pytest.approx(
             statistics.median(paired)
         )
 
 
-def verdicts_follow_from_the_ratios(facts: Facts) -> None:
+def assert_verdicts_follow_from_the_ratios(facts: Facts) -> None:
     ratios = facts["figures"]["drain"]["ratios_to_faultline"]
     judged = {row["against"]: row for row in facts["to_reach"] if row["measured"] is not None}
     for against, peer, bound in (
@@ -122,19 +124,19 @@ def verdicts_follow_from_the_ratios(facts: Facts) -> None:
         assert row["reached"] == (row["measured"] >= bound)
         if not row["reached"]:
             assert row["missed_by"] == pytest.approx(1 - row["measured"] / bound)
-    assert judged == {}  # nobody else's peers ran, so nothing else may be claimed
+    assert judged == {}  # no other peers ran, so no other goal was judged
 
 
-def its_origin_is_told(facts: Facts) -> None:
+def assert_its_origin_is_recorded(facts: Facts) -> None:
     assert facts["seed"] == 5
     assert "benchmarks run" in facts["command"]
     assert facts["settings"]["postgres"]["server_version"] == facts["postgres"]
     assert facts["peers"]["raw_sql"]["settings"]
 
 
-def tables_and_plots_are_beside_it(folder: Path) -> None:
+def assert_tables_and_plots_are_written(folder: Path) -> None:
     page = (folder / "performance.md").read_text()
-    for words in ("## To reach", "## Drain of no-op jobs", "## Settings", "not measured"):
+    for words in ("## Goals", "## Drain of no-op jobs", "## Settings", "not measured"):
         assert words in page
     assert "![performance_drain.png](performance_drain.png)" in page
     assert (folder / "performance_drain.png").read_bytes().startswith(b"\x89PNG")

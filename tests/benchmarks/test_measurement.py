@@ -1,4 +1,4 @@
-"""The arithmetic of the benchmarks: medians, spreads, ratios by repeat, and goals."""
+"""Arithmetic of the benchmarks: medians, ranges, ratios per repeat, and goals."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from benchmarks.measurement import measurement, number, paired_ratio
 from benchmarks.tables import table
 
 
-def test_a_measurement_is_the_median_with_the_span_of_all_repeats() -> None:
+def test_a_measurement_is_the_median_and_the_range_of_all_repeats() -> None:
     found = measurement([110.0, 90.0, 100.0])
     assert (found.n, found.median, found.low, found.high) == (3, 100.0, 90.0, 110.0)
     assert found.spread == pytest.approx(0.2)
 
 
-def test_a_ratio_is_made_within_each_repeat_and_only_where_both_were_measured() -> None:
-    """The machine is half as fast in the second repeat, for both: the ratio does not move."""
+def test_a_ratio_is_computed_within_each_repeat_in_which_both_were_measured() -> None:
+    """The machine is half as fast in the second repeat for both, so the ratio stays."""
     ours = {0: 200.0, 1: 100.0, 2: 210.0}
     theirs = {0: 100.0, 1: 50.0, 3: 1.0}
     found = paired_ratio(ours, theirs)
@@ -41,23 +41,23 @@ def test_without_a_common_repeat_there_is_no_ratio() -> None:
 def test_a_goal_says_by_how_much_it_was_missed(
     bound: float, at_least: bool, measured: float, outcome: str
 ) -> None:
-    verdict = Goal("what", "whom", bound, at_least=at_least).judge(measured)
+    verdict = Goal("figure", "peer", bound, at_least=at_least).judge(measured)
     assert verdict.outcome == outcome
     assert verdict.reached == (outcome == "reached")
 
 
 def test_a_goal_without_a_figure_is_neither_reached_nor_missed() -> None:
-    verdict = Goal("what", "whom", 1, unit="s").judge(None, "Redis is not here")
+    verdict = Goal("figure", "peer", 1, unit="s").judge(None, "no Redis")
     assert verdict.reached is None
-    assert verdict.outcome == "not measured: Redis is not here"
+    assert verdict.outcome == "not measured: no Redis"
     assert verdict.wanted == "≥ 1 s"
 
 
-def test_numbers_keep_three_digits_that_count() -> None:
+def test_numbers_have_three_significant_digits() -> None:
     assert [number(value) for value in (12345.6, 99.96, 9.876, 0.5)] == [
         *("12,346", "100.0", "9.88", "0.50")
     ]
 
 
-def test_a_cell_cannot_break_its_table() -> None:
+def test_a_cell_with_a_pipe_or_newline_does_not_break_its_table() -> None:
     assert table(["a"], [["x|y\nz"]]).splitlines()[-1] == r"| x\|y z |"

@@ -1,4 +1,4 @@
-"""Killed workers of peers: a small one that recovers by the locks of PostgreSQL, and some that do not."""
+"""Recovery of peers: one that uses PostgreSQL's locks, and some that do not recover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.peer_recovery import PeerRecovery, kill_once, measure_peer
 from benchmarks.processes import PeerFailed, Program
 from benchmarks.recovery import as_section
 from benchmarks.servers import Server
-from benchmarks.trial import Stage
+from benchmarks.trial import TrialServers
 
 DESCRIPTION = """
 title = "Latch"
@@ -28,7 +28,7 @@ single = 1
 drain = 1
 write = 1
 """
-# Its one job is a lock, which PostgreSQL takes from a dead session.
+# Its only job is a lock, which PostgreSQL releases when the session dies.
 LATCH = """
 import json, os, sys, time
 import psycopg
@@ -41,8 +41,8 @@ if sys.argv[1] == "work":
         print(json.dumps({"held_ns": time.monotonic_ns(), "n": 0}), flush=True)
         time.sleep(600)
 """
-# The first worker leaves a mark, and nobody looks after its job.
-FORGETFUL = (
+# The first worker inserts a row; no worker takes over its job.
+WITHOUT_RECOVERY = (
     LATCH.replace("{", "{{")
     .replace("}", "}}")
     .replace(
@@ -64,55 +64,59 @@ def make_peer(folder: Path, program: str) -> tuple[Peer, Program]:
 
 
 @pytest.fixture
-def stage(server_url: str) -> Stage:
-    return Stage(Server(server_url, {"server_version": "any"}), None)
+def servers(server_url: str) -> TrialServers:
+    return TrialServers(Server(server_url, {"server_version": "any"}), None)
 
 
-def test_the_time_ends_when_the_second_worker_says_that_it_holds_the_job(
-    tmp_path: Path, stage: Stage
+def test_the_time_ends_when_the_second_worker_reports_that_it_holds_the_job(
+    tmp_path: Path, servers: TrialServers
 ) -> None:
     peer, program = make_peer(tmp_path / "latch", LATCH)
-    seconds = kill_once(stage, peer, program, pause_seconds=1.0, bound_seconds=60)
+    seconds = kill_once(servers, peer, program, pause_seconds=1.0, bound_seconds=60)
     assert seconds is not None
     assert seconds > 0
 
 
-def test_a_job_that_nobody_takes_over_is_reported_as_not_within_the_bound(
-    tmp_path: Path, stage: Stage
+def test_a_job_that_no_worker_takes_over_is_reported_as_not_within_the_bound(
+    tmp_path: Path, servers: TrialServers
 ) -> None:
-    peer, program = make_peer(tmp_path / "idle", FORGETFUL.format(otherwise="time.sleep(600)"))
-    assert kill_once(stage, peer, program, pause_seconds=1.0, bound_seconds=1.0) is None
+    peer, program = make_peer(
+        tmp_path / "idle", WITHOUT_RECOVERY.format(otherwise="time.sleep(600)")
+    )
+    assert kill_once(servers, peer, program, pause_seconds=1.0, bound_seconds=1.0) is None
 
 
-def test_a_second_worker_that_breaks_has_failed_and_not_waited_in_vain(
-    tmp_path: Path, stage: Stage
+def test_a_second_worker_that_ends_is_a_failure_and_not_a_timeout(
+    tmp_path: Path, servers: TrialServers
 ) -> None:
-    broken = FORGETFUL.format(otherwise="raise SystemExit('out of order')")
+    broken = WITHOUT_RECOVERY.format(otherwise="raise SystemExit('out of order')")
     peer, program = make_peer(tmp_path / "broken", broken)
     with pytest.raises(PeerFailed, match="out of order"):
-        kill_once(stage, peer, program, pause_seconds=1.0, bound_seconds=60.0)
+        kill_once(servers, peer, program, pause_seconds=1.0, bound_seconds=60.0)
 
 
-def test_a_job_that_runs_twice_at_a_time_is_no_recovery(tmp_path: Path, stage: Stage) -> None:
-    """However late the second worker comes to say so, it has held the job since before the kill."""
+def test_a_job_that_runs_in_two_workers_at_once_is_no_recovery(
+    tmp_path: Path, servers: TrialServers
+) -> None:
+    """The second worker held the job before the kill, even if it reports it later."""
     program = LATCH.replace('conn.execute("SELECT pg_advisory_lock(1)")', "pass")
     peer, command = make_peer(
         tmp_path / "twice", program.replace("time.monotonic_ns()", str(time.monotonic_ns()))
     )
     with pytest.raises(PeerFailed, match="while the first one was alive"):
-        kill_once(stage, peer, command, pause_seconds=0.1, bound_seconds=60.0)
+        kill_once(servers, peer, command, pause_seconds=0.1, bound_seconds=60.0)
 
 
 def test_a_peer_that_cannot_prepare_has_a_problem_instead_of_figures(
-    tmp_path: Path, stage: Stage
+    tmp_path: Path, servers: TrialServers
 ) -> None:
     peer, program = make_peer(tmp_path / "absent", "raise SystemExit('no such table')")
-    found = measure_peer(stage, peer, program, seed=1, kills=2)
+    found = measure_peer(servers, peer, program, seed=1, kills=2)
     assert not found.seconds
     assert found.problem == "prepare ended with 1: no such table"
 
 
-def test_what_was_not_within_the_bound_counts_as_the_longest(tmp_path: Path) -> None:
+def test_a_time_beyond_the_bound_counts_as_the_longest(tmp_path: Path) -> None:
     peer, _ = make_peer(tmp_path / "latch", LATCH)
     found = PeerRecovery(peer, [30.0, None, 40.0])
     assert (found.median, found.longest) == (40.0, None)
@@ -120,7 +124,7 @@ def test_what_was_not_within_the_bound_counts_as_the_longest(tmp_path: Path) -> 
     assert found.facts()["seconds"] == [30.0, None, 40.0]
 
 
-def test_peers_are_beside_faultline_in_the_table_with_their_n(tmp_path: Path) -> None:
+def test_the_table_lists_peers_with_their_number_of_kills(tmp_path: Path) -> None:
     peer, _ = make_peer(tmp_path / "latch", LATCH)
     found = [
         PeerRecovery(peer, [30.0, 31.0, None]),

@@ -1,4 +1,4 @@
-"""Peers that misbehave: they are reported, and nothing of them is left behind."""
+"""Peers that fail are reported, and their processes end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.check import check_peer
-from benchmarks.drain import wait_until_finished
+from benchmarks.comparison import run_comparison, turns
+from benchmarks.completion import wait_until_finished
 from benchmarks.environments import (
     Environment,
     NotInstalled,
@@ -19,13 +20,12 @@ from benchmarks.environments import (
 )
 from benchmarks.peer import BadPeer, Peer, load_peer
 from benchmarks.processes import Deadline, PeerFailed, Program
-from benchmarks.race import run_race, turns
 from benchmarks.servers import Server
-from benchmarks.trial import Stage
+from benchmarks.trial import TrialServers
 from benchmarks.workloads import WORKLOADS
 
 DESCRIPTION = """
-title = "Sluggard"
+title = "Stalling peer"
 broker = "postgresql"
 runtime = "python"
 packages = {packages}
@@ -37,8 +37,8 @@ single = 10
 drain = 10
 write = 10
 """
-# Its enqueue starts a child and waits for ever.
-SLUGGARD = """
+# Its enqueue starts a child process and never ends.
+STALLING = """
 import pathlib, subprocess, sys, time
 if sys.argv[1] == "enqueue":
     child = subprocess.Popen(["sleep", "600"])
@@ -47,7 +47,7 @@ if sys.argv[1] == "enqueue":
 """
 
 
-def make_peer(folder: Path, packages: list[str], program: str = SLUGGARD) -> Peer:
+def make_peer(folder: Path, packages: list[str], program: str = STALLING) -> Peer:
     folder.mkdir(exist_ok=True)
     (folder / "peer.toml").write_text(DESCRIPTION.format(packages=packages))
     (folder / "peer.py").write_text(program)
@@ -61,18 +61,18 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")
-def test_a_peer_that_stalls_is_reported_and_ended_with_all_that_it_started(
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_stalled_peer_is_reported_and_ended_with_its_child_processes(
     tmp_path: Path, server_url: str
 ) -> None:
-    peer = make_peer(tmp_path / "sluggard", [])
+    peer = make_peer(tmp_path / "stalling", [])
     environment = Environment(Program((sys.executable, str(peer.program))), {})
-    [sample] = run_race(
+    [sample] = run_comparison(
         turns([peer], [WORKLOADS["bulk_enqueue"]], 1, seed=1),
-        {"sluggard": environment},
-        Stage(Server(server_url, {"server_version": "any"}), None),
+        {"stalling": environment},
+        TrialServers(Server(server_url, {"server_version": "any"}), None),
         scale=1,
-        timeout_seconds=8,  # its database and its preparation are part of it
+        timeout_seconds=8,  # includes creating its database and its preparation
         on_turn=lambda turn: None,
     )
     assert sample.problem is not None
@@ -81,12 +81,12 @@ def test_a_peer_that_stalls_is_reported_and_ended_with_all_that_it_started(
     assert not is_alive(int((peer.folder / "pid").read_text()))
 
 
-def test_a_worker_that_finishes_too_little_is_a_stall_with_its_count() -> None:
+def test_a_stall_is_reported_with_the_number_of_finished_jobs() -> None:
     with pytest.raises(PeerFailed, match="3 of 10"):
         wait_until_finished(lambda: 3, 10, began_ns=0, deadline=Deadline(0.3), check=lambda: None)
 
 
-def test_an_install_that_fails_is_a_reason_and_not_a_crash(tmp_path: Path) -> None:
+def test_a_failed_installation_is_reported_with_its_reason(tmp_path: Path) -> None:
     peer = make_peer(tmp_path / "absent", [str(tmp_path / "absent-1.0-py3-none-any.whl")])
     with pytest.raises(NotInstalled, match="absent"):
         environment_of(peer, tmp_path / "environments")
@@ -107,14 +107,14 @@ def test_a_second_run_installs_nothing(tmp_path: Path) -> None:
     assert os.access(first.program.command[0], os.X_OK)
 
 
-def test_a_folder_that_breaks_the_contract_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_an_invalid_peer_folder_is_refused_with_the_reason(tmp_path: Path) -> None:
     make_peer(tmp_path / "bad", [])
     (tmp_path / "bad" / "peer.py").unlink()
     with pytest.raises(BadPeer, match=r"there is no peer\.py"):
         load_peer(tmp_path / "bad")
 
 
-def test_the_order_of_the_peers_is_the_seeds_and_every_workload_draws_a_new_one(
+def test_the_order_of_the_peers_depends_on_the_seed_and_changes_with_every_workload(
     tmp_path: Path,
 ) -> None:
     peers = [make_peer(tmp_path / f"peer{number}", []) for number in range(8)]
@@ -130,13 +130,13 @@ def test_the_order_of_the_peers_is_the_seeds_and_every_workload_draws_a_new_one(
 def test_a_check_stops_at_a_peer_that_cannot_prepare(tmp_path: Path, server_url: str) -> None:
     peer = make_peer(tmp_path / "broken", [], program="raise SystemExit('no such table')")
     program = Program((sys.executable, str(peer.program)))
-    stage = Stage(Server(server_url, {"server_version": "any"}), None)
-    [(what, flaw)] = check_peer(peer, program, stage)
+    servers = TrialServers(Server(server_url, {"server_version": "any"}), None)
+    [(what, flaw)] = check_peer(peer, program, servers)
     assert what == "prepare"
     assert flaw == "prepare ended with 1: no such table"
 
 
-def test_a_peer_runs_on_our_python_unless_it_needs_a_newer_one() -> None:
+def test_a_peer_runs_on_this_python_unless_it_needs_a_newer_one() -> None:
     assert find_interpreter(None) == sys.executable
     assert find_interpreter(">=3.11") == sys.executable
     assert find_interpreter(">=3.99") is None

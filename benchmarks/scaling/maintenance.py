@@ -1,6 +1,6 @@
-"""What counting the queues and purging old jobs cost beside many finished ones.
+"""Measures the cost of counting queues and purging jobs with many finished jobs.
 
-Both are asked of the tables that claims were measured on, and last: purged is purged.
+This part uses the tables of the part `claims` and runs last, because it purges jobs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from faultline.statements import queues, retention
 
 BATCH_SIZE = retention.BATCH_SIZE
 _ROUNDS = 10
-# Jobs of a day ago have to go. An hour is the least that may be kept.
+# Purges the finished jobs, which are a day old. One hour is the shortest retention.
 _RETENTION = Retention(succeeded_days=1 / 24, failed_days=1 / 24, ledger_days=1 / 24)
 
 
 @dataclass
-class Chore:
-    """Milliseconds that one call took, in each round."""
+class MaintenanceTimes:
+    """Milliseconds of one call, in each round."""
 
     finished: int
     count: list[float] = field(default_factory=list)
@@ -34,10 +34,10 @@ class Chore:
 
 def measure(
     templates: Templates, *, short: bool, progress: Callable[[str], None]
-) -> dict[int, Chore]:
-    """By the number of finished jobs, the smaller first."""
+) -> dict[int, MaintenanceTimes]:
+    """Return the times by number of finished jobs, the smaller first."""
     sizes = (20_000, 100_000) if short else (20_000, 10_000_000)
-    chores = {size: Chore(size) for size in sizes}
+    maintenance_times = {size: MaintenanceTimes(size) for size in sizes}
     with ExitStack() as stack:
         sessions = {}
         for size in sizes:
@@ -47,10 +47,10 @@ def measure(
             sessions[size].execute("SET synchronous_commit = off")
         for number in range(_ROUNDS):
             progress(f"counting and purging, round {number + 1} of {_ROUNDS}")
-            for size, chore in chores.items():
-                chore.count.append(median(_count(sessions[size]) for _ in range(3)))
-                chore.purge.append(_purge(sessions[size]))
-    return chores
+            for size, times in maintenance_times.items():
+                times.count.append(median(_count(sessions[size]) for _ in range(3)))
+                times.purge.append(_purge(sessions[size]))
+    return maintenance_times
 
 
 def _count(conn: Connection) -> float:

@@ -1,4 +1,4 @@
-"""The race: every peer does every workload, again and again, in an order that favours nobody."""
+"""Runs every workload with every peer, repeatedly and in random order."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import psycopg
 from benchmarks.environments import Environment
 from benchmarks.peer import Peer
 from benchmarks.processes import PeerFailed, Program
-from benchmarks.trial import Stage, open_trial
+from benchmarks.trial import TrialServers, open_trial
 from benchmarks.workloads import Workload
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Who does what next."""
+    """One measurement to take: a peer with a workload."""
 
     repeat: int
     workload: Workload
@@ -27,7 +27,7 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one turn gave: values, or why there are none."""
+    """The result of one turn: values, or the problem."""
 
     repeat: int
     workload: str
@@ -46,32 +46,32 @@ class Sample:
 def turns(
     peers: Sequence[Peer], workloads: Sequence[Workload], repeats: int, seed: int
 ) -> list[Turn]:
-    """Every workload of every repeat, with the peers in a new order each time; the same for the same seed."""
-    chance = random.Random(seed)  # noqa: S311 - an order, not a secret
+    """Return all turns; each workload of each repeat has a new order of peers, drawn by seed."""
+    chance = random.Random(seed)  # noqa: S311 - not for secrets
     planned = []
     for repeat in range(repeats):
         for workload in workloads:
-            able = [peer for peer in peers if why_not(peer, workload) is None]
-            chance.shuffle(able)
-            planned += [Turn(repeat, workload, peer) for peer in able]
+            capable = [peer for peer in peers if excluded_because(peer, workload) is None]
+            chance.shuffle(capable)
+            planned += [Turn(repeat, workload, peer) for peer in capable]
     return planned
 
 
-def why_not(peer: Peer, workload: Workload) -> str | None:
-    """A peer may exclude a workload by its name, or by the kind of jobs it is made of."""
+def excluded_because(peer: Peer, workload: Workload) -> str | None:
+    """Return why the peer excludes the workload, by its name or its kind of jobs; else None."""
     return peer.cannot.get(workload.name) or peer.cannot.get(str(workload.size))
 
 
-def run_race(
+def run_comparison(
     planned: Sequence[Turn],
     environments: Mapping[str, Environment],
-    stage: Stage,
+    servers: TrialServers,
     *,
     scale: float,
     timeout_seconds: float,
     on_turn: Callable[[Turn], None],
 ) -> Iterator[Sample]:
-    """One sample per turn; a peer that fails again at the same workload is not asked a third time."""
+    """Yield one sample per turn; skip a peer that failed twice at the same workload."""
     failures: dict[tuple[str, str], int] = {}
     for turn in planned:
         key = (turn.peer.name, turn.workload.name)
@@ -79,14 +79,14 @@ def run_race(
             continue
         on_turn(turn)
         program = environments[turn.peer.name].program
-        sample = _take(turn, program, stage, scale=scale, timeout_seconds=timeout_seconds)
+        sample = _take(turn, program, servers, scale=scale, timeout_seconds=timeout_seconds)
         if sample.problem:
             failures[key] = failures.get(key, 0) + 1
         yield sample
 
 
 def _take(
-    turn: Turn, program: Program, stage: Stage, *, scale: float, timeout_seconds: float
+    turn: Turn, program: Program, servers: TrialServers, *, scale: float, timeout_seconds: float
 ) -> Sample:
     peer, workload = turn.peer, turn.workload
     jobs, concurrency = workload.jobs_of(peer, scale), peer.concurrency_of(workload.name)
@@ -102,7 +102,7 @@ def _take(
 
     try:
         with open_trial(
-            stage,
+            servers,
             peer,
             program,
             workload=workload.name,

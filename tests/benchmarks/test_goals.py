@@ -1,15 +1,15 @@
-"""The table "to reach", judged from samples whose ratios are known."""
+"""The table of goals, judged by samples with known ratios."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.comparison import Sample
+from benchmarks.comparison_goals import BEST, BEST_PYTHON
 from benchmarks.goal import Verdict
 from benchmarks.peer import Peer
-from benchmarks.race import Sample
-from benchmarks.results import Entrant, Results
+from benchmarks.results import Participant, Results
 from benchmarks.tables import as_markdown
-from benchmarks.targets import BEST, BEST_PYTHON
 
 RATES = {
     "faultline": {
@@ -58,7 +58,7 @@ def results() -> Results:
     return Results(
         origin={**origin, "made_at": ""},
         settings={"postgres": {}, "repeats": 2, "scale": 1.0, "took_seconds": 1},
-        entrants=[Entrant(peer(name)) for name in RATES],
+        participants=[Participant(peer(name)) for name in RATES],
         samples=samples,
     )
 
@@ -69,24 +69,24 @@ def verdict(what: str, against: str) -> Verdict:
     return found[0]
 
 
-def test_a_ratio_that_is_too_small_is_missed_by_its_share() -> None:
+def test_a_missed_goal_says_by_which_share_it_was_missed() -> None:
     missed = verdict("no-op jobs drained", "PgQueuer")
     assert (missed.measured, missed.reached, missed.missed_by) == (1.5, False, 0.25)
     assert verdict("no-op jobs drained", "procrastinate").reached
 
 
-def test_the_best_peer_is_the_one_that_faultline_does_worst_against() -> None:
+def test_the_best_peer_is_the_one_with_the_worst_ratio_for_faultline() -> None:
     latency = verdict("p50", BEST)
     assert (latency.measured, latency.reached, latency.note) == (2.0, False, "Pgqueuer")
 
 
-def test_the_best_python_peer_runs_on_python_and_is_not_ours() -> None:
-    """And it is judged by what it does one by one: in batches Pgqueuer would be ahead."""
+def test_the_best_python_peer_runs_on_python_and_is_not_part_of_this_project() -> None:
+    """Jobs finished one by one are compared: in batches Pgqueuer would be faster."""
     write = verdict("one write each", BEST_PYTHON)
     assert (write.measured, write.reached, write.note) == (3.0, True, "Pgqueuer")
 
 
-def test_what_was_not_measured_is_said_and_never_counted_as_reached() -> None:
+def test_a_goal_without_a_figure_is_listed_as_not_measured() -> None:
     absent = verdict("no-op jobs drained", "graphile-worker")
     assert absent.reached is None
     assert "not measured: graphile_worker or Faultline has no figure" in as_markdown(results(), [])

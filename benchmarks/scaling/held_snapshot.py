@@ -1,4 +1,4 @@
-"""A pinned snapshot: somebody's forgotten transaction, for whose sake no dead row may be removed."""
+"""Holds a snapshot, like a forgotten transaction, so that no dead row can be removed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from faultline.postgres.sessions import connect
 
 
 @contextmanager
-def snapshot_held(url: str, *, held: bool) -> Iterator[None]:
-    """While the block runs, a REPEATABLE READ transaction sits idle, as old as the block's start.
+def held_snapshot(url: str, *, held: bool) -> Iterator[None]:
+    """Keep a REPEATABLE READ transaction idle while the block runs.
 
-    With `held` false that session is there as well, but in no transaction.
+    If `held` is false, the session is open as well, but without a transaction.
     """
-    with connect(url, application_name="faultline bench pin") as conn:
+    with connect(url, application_name="faultline bench snapshot") as conn:
         if held:
             conn.autocommit = False
             conn.isolation_level = IsolationLevel.REPEATABLE_READ

@@ -1,4 +1,4 @@
-"""What Faultline is to reach beside its peers, judged from the ratios of one run. Pure."""
+"""Goals for Faultline compared with its peers, judged by the ratios of one run. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _WRITE_EACH = (
 )
 _FENCE = "the cost of the fence"
 
-# (measure, peer's folder or one of the best, the goal)
-RACE_GOALS = (
+# (measure, the peer's folder or BEST or BEST_PYTHON, the goal)
+COMPARISON_GOALS = (
     ("drain", "pgqueuer", Goal(_DRAIN, "PgQueuer", 2)),
     ("drain", "graphile_worker", Goal(_DRAIN, "graphile-worker", 1)),
     ("drain", "pg_boss", Goal(_DRAIN, "pg-boss", 1)),
@@ -38,8 +38,8 @@ RACE_GOALS = (
 )
 
 
-def judge_race(results: Results) -> list[Verdict]:
-    return [_judge(results, measure, peer, goal) for measure, peer, goal in RACE_GOALS]
+def judge_comparison(results: Results) -> list[Verdict]:
+    return [_judge(results, measure, peer, goal) for measure, peer, goal in COMPARISON_GOALS]
 
 
 def _judge(results: Results, measure: str, against: str, goal: Goal) -> Verdict:
@@ -52,20 +52,20 @@ def _judge(results: Results, measure: str, against: str, goal: Goal) -> Verdict:
     ratio = results.ratio(measure, peer)
     if ratio is None:
         return goal.judge(None, f"{peer} or Faultline has no figure in this run")
-    titles = {entrant.peer.name: entrant.peer.title for entrant in results.entrants}
+    titles = {participant.peer.name: participant.peer.title for participant in results.participants}
     span = f"{number(ratio.low)}–{number(ratio.high)}, " if ratio.n > 1 else ""
     note = titles[peer] if peer != against else ""
     return goal.judge(ratio.median, note, f"{span}n = {ratio.n}")
 
 
 def _best(results: Results, measure: str, goal: Goal, *, only_python: bool) -> str | None:
-    """The peer that Faultline does worst against; what is ours is nobody's peer."""
+    """Return the peer with the worst ratio for Faultline, without naive and raw_sql."""
     ratios = {
-        entrant.peer.name: ratio.median
-        for entrant in results.runners
-        if not entrant.peer.is_own
-        and (entrant.peer.runtime == "python" or not only_python)
-        and (ratio := results.ratio(measure, entrant.peer.name)) is not None
+        participant.peer.name: ratio.median
+        for participant in results.installed
+        if not participant.peer.is_own
+        and (participant.peer.runtime == "python" or not only_python)
+        and (ratio := results.ratio(measure, participant.peer.name)) is not None
     }
     if not ratios:
         return None

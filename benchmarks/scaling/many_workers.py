@@ -1,4 +1,4 @@
-"""Many whole workers in one process, until SIGTERM: `python -m benchmarks.scaling.crowd --workers 20`."""
+"""Runs many workers in one process until SIGTERM; a program for the part `idle`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from faultline.workers import Worker
 
 
 async def work(count: int) -> None:
-    crowd = [
+    all_workers = [
         Worker(app, WorkerSettings(), companions=[Reconciler(app.database_url).run])
         for _ in range(count)
     ]
 
     def stop() -> None:
-        for worker in crowd:
+        for worker in all_workers:
             worker.stop()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
-    await asyncio.gather(*(worker.run() for worker in crowd))
+    await asyncio.gather(*(worker.run() for worker in all_workers))
 
 
 @click.command()
