@@ -1,4 +1,4 @@
-"""Explain why a job is not running, from what was read about it. Pure."""
+"""Explains why a job is not running, from data that the caller has read."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Situation:
     job: JobRecord
     workers: Sequence[WorkerSighting]
     is_led: bool  # a reconciler leads
-    ahead: int  # due jobs that a claim prefers to this one: in its queue
-    ahead_elsewhere: int  # and in other queues of the workers that listen to its queue
+    ahead: int  # due jobs of its queue that are claimed before it
+    ahead_elsewhere: int  # the same in other queues of the workers that claim from its queue
     holders: Sequence[LockHolder]  # transactions that lock its row
     pause: PausedQueue | None = None  # of its queue
     deferral: Deferral | None = None  # a worker did not know its task
-    was_restored: bool = False  # the database, and nobody has said yet that it goes on
+    was_restored: bool = False  # the database was restored, and no new epoch has begun
 
     @property
     def listeners(self) -> list[WorkerSighting]:
-        """Who would claim it."""
+        """The live workers that claim from its queue."""
         return [
             worker
             for worker in self.workers
@@ -38,9 +38,11 @@ class Situation:
         ]
 
     @property
-    def can_be_taken_back(self) -> bool:
-        """By the leading reconciler, by a claim on its queue, or by a worker behind a pooler, whose
-        reconciler cannot be seen."""
+    def can_be_reconciled(self) -> bool:
+        """Whether a reconciler leads, or a worker can reconcile the job when it claims.
+
+        The reconciler of a worker behind a pooler is not visible, so such a worker counts too.
+        """
         pooled = any(
             worker.status is WorkerStatus.ALIVE and not worker.holds_locks
             for worker in self.workers
@@ -100,7 +102,7 @@ def _seconds(earlier: datetime, later: datetime) -> float:
 def _succeeded(situation: Situation) -> Answer:
     finished = situation.job.finished_at or situation.now
     said = (
-        f"it has succeeded, {duration(_seconds(finished, situation.now))} ago"
+        f"it succeeded {duration(_seconds(finished, situation.now))} ago"
         f" ({finished.isoformat(timespec='seconds')})"
     )
     advice = [f"faultline jobs show {situation.job.id}"]
@@ -121,17 +123,17 @@ def _failed(situation: Situation) -> Answer:
     facts = _facts(situation, failed_reason=job.failed_reason, finished_at=finished)
     first = {
         "poison": "find out what kills the worker: memory, a crash, a call that never returns",
-        "cancelled": "somebody called it off; ask them first",
-        "token_spent": "enqueue it anew: this job cannot run again",
-        "unreadable": "enqueue it with a smaller payload: this job cannot run",
-    }.get(job.failed_reason or "", "repair the cause")
-    advice = [first, f"then run it again: faultline jobs retry {job.id}"]
+        "cancelled": "an operator cancelled it; ask before you retry it",
+        "token_spent": "enqueue a new job: this one cannot run again",
+        "unreadable": "enqueue a new job with a smaller payload: this one cannot run",
+    }.get(job.failed_reason or "", "fix the cause")
+    advice = [first, f"to run it again: faultline jobs retry {job.id}"]
     if job.failed_reason in ("token_spent", "unreadable"):
         advice = [first]
     return Answer(f"it has failed: {meaning}{error}", "failed", facts, advice)
 
 
-# ── it is in somebody's hands ────────────────────────────────────────────────────────────────────
+# ── it is running ────────────────────────────────────────────────────────────────────────────────
 
 
 def _running(situation: Situation) -> Answer:
@@ -152,12 +154,14 @@ def _running(situation: Situation) -> Answer:
     held = f"token {job.fencing_token}, lease valid for {duration(left)}"
     if owner and owner.status is WorkerStatus.LOST:
         said = f"it is running for worker {owner.id}, which is gone ({held})"
-        soon = "a reconciler leads and gives it back at once"
-        late = f"any worker of queue {job.queue} takes it back when the lease has run out"
+        soon = "nothing to do: a reconciler leads, and requeues it at once"
+        late = (
+            f"nothing to do: a worker of queue {job.queue} reconciles it when its lease has run out"
+        )
         return Answer(said, "worker_lost", facts, [soon if situation.is_led else late])
     beat = f", last heartbeat {duration(owner.silent_seconds)} ago" if owner else ""
     said = f"it is running on worker {job.lease_owner} ({held}{beat})"
-    return Answer(said, "running", facts, [f"to call it off: faultline jobs cancel {job.id}"])
+    return Answer(said, "running", facts, [f"to cancel it: faultline jobs cancel {job.id}"])
 
 
 def _blocked(
@@ -167,13 +171,13 @@ def _blocked(
     stack = (owner.blocked_stack or "").splitlines()
     facts |= {"blocked_frame": frame, "blocked_stack": stack}
     since = f"has been blocked for {duration(seconds)} at {frame}"
-    cure = "make the blocking handler a plain def, or process=True, or let it await"
+    cure = "define the blocking handler as a plain def or with process=True, or let it await"
     if owner.blocked_job == job.id:
         said = f"its handler blocks the event loop of worker {owner.id}, which {since}"
         return Answer(said, "loop_blocked", facts, [cure])
     by = f" by job {owner.blocked_job}" if owner.blocked_job else ""
     said = f"it waits for the event loop of worker {owner.id}, which {since}{by}"
-    later = "its lease is no longer renewed: another worker takes it when the lease has run out"
+    later = "its lease is no longer renewed: another worker claims it when the lease has run out"
     return Answer(said, "loop_blocked", facts, [later, cure])
 
 
@@ -185,15 +189,15 @@ def _overdue(situation: Situation, overdue: float, facts: dict[str, Any]) -> Ans
         advice = _ways_to_unlock(situation.holders)
         if any(holder.prepared_as is None for holder in situation.holders):
             advice.append(
-                "a reconciler ends a session that waits for a frozen client where it may: grant"
-                " pg_signal_backend and pg_read_all_stats to the schema's owner"
+                "to let reconcilers end sessions of frozen clients: GRANT pg_signal_backend,"
+                " pg_read_all_stats TO the schema's owner"
             )
         return Answer(said, "locked", facts, advice)
-    if situation.can_be_taken_back:
+    if situation.can_be_reconciled:
         who = "a reconciler" if situation.is_led else f"a worker of queue {job.queue}"
-        advice = ["if this stays so for seconds, look into the workers' logs"]
-        return Answer(f"{late}; {who} is about to take it back", "lease_expired", facts, advice)
-    said = f"{late}, and no reconciler or worker of queue {job.queue} is alive to take it back"
+        advice = ["if this lasts for more than seconds, read the workers' logs"]
+        return Answer(f"{late}; {who} is about to reconcile it", "lease_expired", facts, advice)
+    said = f"{late}, and no reconciler or worker of queue {job.queue} is alive to reconcile it"
     return Answer(said, "unattended", facts, [_start_a_worker(job.queue)])
 
 
@@ -208,11 +212,13 @@ def _queued(situation: Situation) -> Answer:
         after = f", after attempt {job.attempts} of {job.max_attempts}" if job.attempts else ""
         if situation.deferral is not None:
             return _deferred(situation, situation.deferral, wait, facts)
-        said = f"it waits for its time: due in {duration(wait)}{after}"
+        said = f"it is scheduled: due in {duration(wait)}{after}"
         return Answer(said, "scheduled", facts, ["nothing to do"])
-    facts = _facts(situation, due_for_seconds=-wait, workers=_crowd(situation.workers))
+    facts = _facts(situation, due_for_seconds=-wait, workers=_worker_lines(situation.workers))
     if situation.was_restored:
-        said = "it is due, but this database was restored, and nobody has said yet that it goes on"
+        said = (
+            "it is due, but this database was restored and refuses claims until a new epoch begins"
+        )
         advice = ["if the original is gone for good: faultline epoch bump"]
         return Answer(said, "server_changed", facts, advice)
     if situation.pause is not None:
@@ -222,7 +228,7 @@ def _queued(situation: Situation) -> Answer:
         return Answer(said, "locked", facts, _ways_to_unlock(situation.holders))
     if not situation.listeners:
         return _without_workers(situation, facts)
-    return _in_line(situation, facts)
+    return _waiting_for_a_slot(situation, facts)
 
 
 def _deferred(
@@ -233,7 +239,7 @@ def _deferred(
     facts |= {"deferred_at": deferral.deferred_at.isoformat(), "deferred_by": deferral.worker}
     said = (
         f"it waits for a worker that knows task {job.task}: worker {deferral.worker} did not, {ago} ago;"
-        f" such a worker takes it at once, any other is asked again in {duration(wait)}"
+        f" a worker that knows it claims the job at once, others try again in {duration(wait)}"
     )
     advice = [
         f"start a worker of queue {job.queue} whose application has task {job.task}",
@@ -254,40 +260,42 @@ def _without_workers(situation: Situation, facts: dict[str, Any]) -> Answer:
     queue = situation.job.queue
     alive = [worker for worker in situation.workers if worker.status is WorkerStatus.ALIVE]
     others = sorted({name for worker in alive for name in worker.queues})
-    where = f"live workers listen to {', '.join(others)}" if others else "no worker is alive at all"
-    said = f"it is due, but no live worker listens to queue {queue} ({where})"
+    where = f"live workers claim from {', '.join(others)}" if others else "no worker is alive"
+    said = f"it is due, but no live worker claims from queue {queue} ({where})"
     advice = [_start_a_worker(queue)]
     unable = [worker for worker in situation.workers if queue in worker.queues]
-    advice += [f"worker {worker.id} would, but it is {worker.status.value}" for worker in unable]
+    advice += [
+        f"worker {worker.id} has this queue, but is {worker.status.value}" for worker in unable
+    ]
     return Answer(said, "no_worker", facts, advice)
 
 
-def _in_line(situation: Situation, facts: dict[str, Any]) -> Answer:
+def _waiting_for_a_slot(situation: Situation, facts: dict[str, Any]) -> Answer:
     listeners = situation.listeners
     running = sum(worker.running for worker in listeners)
-    crew = count(len(listeners), "live worker")
+    workers = count(len(listeners), "live worker")
     work = f"busy with {count(running, 'job')}" if running else "idle"
     facts |= {"jobs_ahead": situation.ahead, "jobs_ahead_elsewhere": situation.ahead_elsewhere}
     ahead = situation.ahead + situation.ahead_elsewhere
     if not ahead:
-        said = f"it is due and next in line: {crew} of queue {situation.job.queue}, {work}"
-        advice = ["a worker takes it as soon as one of its slots is free"]
+        said = f"it is due and next in line: {workers} of queue {situation.job.queue}, {work}"
+        advice = ["nothing to do: a worker claims it as soon as one of its slots is free"]
         if not running:
-            advice = ["a worker takes it at its next poll; if not, look into the worker's log"]
+            advice = ["a worker claims it at its next poll; if not, read the worker's log"]
         return Answer(said, "next_in_line", facts, advice)
     many = f"more than {COUNT_LIMIT:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
     said = (
         f"it is due, but {many} due {'job is' if ahead == 1 else 'jobs are'} ahead of it"
-        f" (better priority, or due earlier); {crew}, {work}"
+        f" (higher priority, or due earlier); {workers}, {work}"
     )
     advice = ["wait, or add workers: faultline --app MODULE:NAME worker --concurrency N"]
     return Answer(said, "behind_others", facts, advice)
 
 
-def _crowd(workers: Sequence[WorkerSighting]) -> list[str]:
+def _worker_lines(workers: Sequence[WorkerSighting]) -> list[str]:
     return [
         f"{worker.id}: {worker.status.value}, queues {', '.join(worker.queues)},"
-        f" {count(worker.running, 'job')}, heard of {duration(worker.silent_seconds)} ago"
+        f" {count(worker.running, 'job')}, last heartbeat {duration(worker.silent_seconds)} ago"
         for worker in workers
     ]
 

@@ -1,4 +1,4 @@
-"""Numbers, durations and untrusted text as words for people."""
+"""Formats numbers, durations and untrusted text for output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def plain(value: object) -> str:
-    """Text of unknown origin: a job's error, say, must not move the cursor or colour the screen."""
+    """Escape control characters, so that stored text cannot control the terminal."""
     return "".join(
         char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
         for char in str(value)
@@ -19,7 +19,7 @@ def one_line(value: object, limit: int = 200) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time as people say it: 0.24 s, 12.5 s, 3 min 20 s, 5 h 4 min, 2 d 7 h."""
+    """Format seconds as 0.24 s, 12.5 s, 3 min 20 s, 5 h 4 min or 2 d 7 h."""
     if seconds < _MINUTE:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
     whole = int(seconds)

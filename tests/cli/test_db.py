@@ -20,7 +20,7 @@ def development(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_server_each_command_says_so() -> None:
     assert invoke(None, "db", "status").out.startswith("not running")
     assert invoke(None, "db", "status", "--json").json["running"] is False
-    assert invoke(None, "db", "stop").out == "it was not running\n"
+    assert invoke(None, "db", "stop").out == "the server was not running\n"
     assert invoke(None, "db", "url").refused("embedded_server").hint == "faultline db start"
 
 

@@ -65,7 +65,7 @@ def test_without_the_schema_it_says_how_to_get_it(healthy_url: str) -> None:
     done = invoke(f"{healthy_url.rsplit('/', 1)[0]}/bare", "doctor", "--json")
     assert done.code == 1
     [schema] = found(done, "schema")
-    assert (schema["level"], schema["advice"]) == ("problem", "faultline migrate")
+    assert (schema["level"], schema["advice"]) == ("problem", "run: faultline migrate")
     assert level(done, "fsync") == "ok"
 
 
@@ -243,7 +243,7 @@ def test_a_server_that_is_away_is_one_problem_without_the_password() -> None:
     assert "127.0.0.1" in done.out
 
 
-# ── rows from before the limits ──────────────────────────────────────────────────────────────────
+# ── rows that are older than the size limits ─────────────────────────────────────────────────────
 
 
 def test_rows_larger_than_may_be_stored_today_are_found_at_a_bounded_cost(

@@ -36,7 +36,7 @@ def test_one_is_asked_and_told_what_it_holds(
     enqueue(conn)
     claim(conn, "first")
     done = faultline("drain", "first")
-    assert done.out == "asked first to drain, with 1 job in its hands\n"
+    assert done.out == "asked first to drain; it runs 1 job\n"
     assert done.code == 0
     assert asked(conn) == ["first"]
 
@@ -63,9 +63,9 @@ def test_those_of_a_host_are_asked_by_a_pattern(
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        ((), "say which workers, or --all", "--all"),
-        (("web-1-10-a", "--all"), "either workers, or --all, not both", "--all"),
-        (("--all", "--timeout", "3"), "--timeout is how long to --wait", ""),
+        ((), "no worker is given", "--all"),
+        (("web-1-10-a", "--all"), "workers and --all exclude each other", "--all"),
+        (("--all", "--timeout", "3"), "--timeout has no effect without --wait", ""),
         (("web-1-10-b",), "there is no worker 'web-1-10-b'", "did you mean web-1-10-a?"),
         (("nothing-like-it-*",), "there is no worker 'nothing-like-it-*'", "there are web-1-10-a;"),
     ],
@@ -100,7 +100,7 @@ def test_one_that_is_gone_is_said_to_be_and_asked_for_the_case_that_it_comes_bac
     run(conn, workers.remove_dead_workers(["gone"]))
     done = faultline("drain", "gone", "here")
     assert done.code == 1
-    assert "gone is gone already: lost, last heard of" in done.out
+    assert "gone is lost, last heartbeat" in done.out
     assert "asked here to drain" in done.out
     assert asked(conn) == ["gone", "here"]
 
@@ -125,7 +125,7 @@ def test_waiting_ends_when_all_have_left(
     assert first.startswith("asked first")
     assert second.startswith("asked second")
     assert {line.split()[0] for line in farewells} == {"first", "second"}
-    assert farewells[-1].endswith("has left (2 of 2)")
+    assert farewells[-1].endswith("has stopped (2 of 2)")
 
 
 def test_who_has_not_left_in_time_is_named(
@@ -138,9 +138,9 @@ def test_who_has_not_left_in_time_is_named(
     claim(conn, "slow")
     done = faultline("drain", "--all", "--wait", "--timeout", "0.3")
     assert done.code == 1
-    assert "after 0.30 s 2 workers had not left:" in done.out
-    assert "slow: draining, 1 job in its hands" in done.out
-    assert "deaf: has not reacted yet, 0 jobs in its hands" in done.out
+    assert "after 0.30 s 2 workers had not stopped:" in done.out
+    assert "slow: draining, 1 job running" in done.out
+    assert "deaf: has not reacted yet, 0 jobs running" in done.out
 
 
 def test_one_that_is_lost_meanwhile_has_not_left_in_peace(

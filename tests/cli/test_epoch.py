@@ -26,7 +26,7 @@ def test_it_shows_the_epoch_of_the_install(faultline: Faultline) -> None:
     assert heading.split()[:3] == ["epoch", "began", "cause"]
     assert epoch.split()[0] == "0"
     assert "install" in epoch
-    assert said == "this is the server that it began on"
+    assert said == "this is the server on which the epoch began"
     assert faultline("epoch", "show", "--json").json["status"]["is_refused"] is False
 
 
@@ -67,4 +67,4 @@ def test_a_promotion_that_nobody_has_claimed_on_yet_is_announced(
     faultline: Faultline, conn: Connection
 ) -> None:
     conn.execute("UPDATE faultline.epochs SET timeline = 7")
-    assert "the next claim begins an epoch" in faultline("epoch", "show").out
+    assert "the next claim begins a new epoch" in faultline("epoch", "show").out

@@ -25,7 +25,7 @@ def test_the_list_is_newest_first_and_pages_by_the_last_id(
     rest = faultline("jobs", "list", "--before", page[-1], "--json").json
     assert page + [job["id"] for job in rest] == ids[::-1]
     shown = faultline("jobs", "list", "--limit", "3").out
-    assert f"older ones: faultline jobs list --before {page[-1]}" in shown
+    assert f"older jobs: faultline jobs list --before {page[-1]}" in shown
     assert all(job_id in shown for job_id in page)
 
 

@@ -20,7 +20,7 @@ def test_the_first_run_says_what_it_applied_and_the_second_that_nothing_was_to_d
 
 
 def test_roles_are_created_on_request(empty_database_url: str) -> None:
-    assert "the roles are in place" in invoke(empty_database_url, "migrate", "--roles").out
+    assert "the roles exist" in invoke(empty_database_url, "migrate", "--roles").out
     with psycopg.connect(empty_database_url) as conn:
         query = "SELECT has_schema_privilege('faultline_worker', 'faultline', 'USAGE')"
         assert conn.execute(query).fetchone() == (True,)

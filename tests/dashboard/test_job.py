@@ -46,7 +46,7 @@ def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
     expect(payload).to_contain_text(f'"share": {PRECISE}')
     expect(payload).to_contain_text('"empty": []')
     why = tab.page.get_by_role("region", name="Why this job waits")
-    expect(why).to_contain_text("no live worker listens to queue unserved")
+    expect(why).to_contain_text("no live worker claims from queue unserved")
     expect(why).to_contain_text("Problem")
     expect(why).to_contain_text("worker --queues unserved")
 

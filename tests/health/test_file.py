@@ -61,7 +61,7 @@ def test_a_process_that_has_not_begun_reports_that_and_leaves_no_file(
     pulse.stop()
     assert worker_probe() == (
         1,
-        f"there is no {health_file}: nothing runs that was told to keep it",
+        f"there is no {health_file}: no process with this --health-file is running",
     )
 
 

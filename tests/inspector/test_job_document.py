@@ -56,7 +56,7 @@ def test_the_job_says_why_it_does_not_run(client: TestClient, conn: Connection) 
     why = client.get(f"/api/jobs/{job_id}").raise_for_status().json()["why"]
 
     assert why["code"] == "no_worker"
-    assert "no live worker listens to queue biling" in why["answer"]
+    assert "no live worker claims from queue biling" in why["answer"]
     assert why["facts"]["queue"] == "biling"
     assert why["advice"] == ["start one: faultline --app MODULE:NAME worker --queues biling"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from rich.console import Console
 
-from faultline.cli.top import away
+from faultline.cli.top import unavailable
 from faultline.errors import DatabaseUnavailable
 from tests.cli.conftest import invoke
 from tests.inspector import stories
@@ -50,7 +50,7 @@ def test_one_frame_shows_queues_leases_workers_and_refusals(
     assert "stale risk medium (25)" in shown
     assert "1 stale write was refused in the last 10 minutes" in shown
     assert "1 due · 0 scheduled · 1 running · 0 failed" in shown
-    assert "workers: 1 alive; 1 job in their hands" in shown
+    assert "workers: 1 alive; 1 job running" in shown
     assert re.search(r"mail +1 +0 +0 +0", shown)
     assert re.search(rf"{running.job_id} +send_mail +second +1 .*low", shown)
     assert re.search(rf"ago +{story.job_id} +first +1 → 2 +token_mismatch", shown)
@@ -74,11 +74,11 @@ def test_without_a_terminal_it_says_what_to_do(database_url: str) -> None:
 def test_a_database_that_is_away_is_said_above_what_was_seen_last() -> None:
     console = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
 
-    console.print(away("the last frame", DatabaseUnavailable("gone")))
+    console.print(unavailable("the last frame", DatabaseUnavailable("gone")))
     console.file.close()
 
     lines = console.export_text().splitlines()
-    assert lines[0] == "database away: gone"
+    assert lines[0] == "database unavailable: gone"
     assert lines[-1] == "the last frame"
 
 

@@ -210,9 +210,9 @@ def test_doctor_says_who_could_switch_the_fence_off(
     worker, migrator = (said_by_doctor(installation.urls[name]) for name in ("worker", "migrator"))
     assert worker["roles"][0] == migrator["roles"][0] == "ok"
     assert worker["roles"][1].endswith("the schema belongs to faultline_owner")
-    assert worker["account"][1].endswith("neither a superuser nor an owner")
-    assert "could switch the fence off" in migrator["account"][1]
-    assert worker["encryption"] == ("ok", "none, and the connection stays on this machine")
+    assert worker["account"][1].endswith("neither a superuser nor the owner")
+    assert "could disable the fence" in migrator["account"][1]
+    assert worker["encryption"] == ("ok", "none, but the connection does not leave this machine")
 
     with psycopg.connect(database_url, autocommit=True) as conn:  # as an earlier release left it
         conn.execute(f"GRANT USAGE ON SCHEMA faultline TO {', '.join(EVERY_ROLE)}".encode())

@@ -103,7 +103,7 @@ def test_a_url_that_was_given_is_what_the_application_and_children_find(
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "nowhere"))
     monkeypatch.setenv("DATABASE_URL", "another")  # restored after the test
 
-    Context(app_path=None, given_url=URL, log_format="json", verbose=False).tell_environment()
+    Context(app_path=None, given_url=URL, log_format="json", verbose=False).export_database_url()
 
     assert address.from_environment() == URL
     assert "DATABASE_URL_FILE" not in os.environ
@@ -115,7 +115,7 @@ def test_a_url_that_came_from_a_file_stays_there(
     (tmp_path / "url").write_text(URL)
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
 
-    Context(app_path=None, given_url=URL, log_format="json", verbose=False).tell_environment()
+    Context(app_path=None, given_url=URL, log_format="json", verbose=False).export_database_url()
 
     assert "DATABASE_URL" not in os.environ
     assert address.from_environment() == URL

@@ -1,4 +1,4 @@
-"""The command `api`: serve the producer API. Its options are the fields of ApiSettings."""
+"""The command `api`: serves the HTTP API; its options are the fields of ApiSettings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from faultline.tracing.export import exporting
 
 
 def _limits(command: Callable[..., None]) -> Callable[..., None]:
-    """An option for each limit, in their order: --body-bytes, --page-size, …"""
+    """Add an option for each limit of ApiSettings: --body-bytes, --page-size, …"""
     for limit in reversed(fields(ApiSettings)):
         if "says" in limit.metadata:
             option = click.option(
@@ -35,27 +35,36 @@ def _limits(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.option("--host", default=ApiSettings.host, show_default=True, envvar="FAULTLINE_API_HOST")
+@click.option(
+    "--host",
+    default=ApiSettings.host,
+    show_default=True,
+    envvar="FAULTLINE_API_HOST",
+    help="The address to listen on.",
+)
 @_limits
 @click.option(
     "--tls-proxy",
     "behind_proxy",
     is_flag=True,
-    help="Trust X-Forwarded-For of the proxy in front of it: the last element is the client.",
+    help="Trust X-Forwarded-For, which a proxy in front sets: its last element is the client.",
 )
-@click.option("--open-metrics", is_flag=True, help="GET /metrics without a key.")
+@click.option("--open-metrics", is_flag=True, help="Serve GET /metrics without a key.")
 @click.option(
     "--insecure-no-keys",
     is_flag=True,
-    help="For development: let whoever is on this machine do everything. Loopback only.",
+    help="For development, on a loopback address only: serve every request without a key.",
 )
 @click.pass_obj
 def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
-    """Serve the HTTP API: enqueue, look at and operate jobs. Keys: faultline keys create."""
+    """Serve the HTTP API to enqueue, read and operate jobs.
+
+    Clients need a key: faultline keys create.
+    """
     settings = ApiSettings(require_keys=not insecure_no_keys, **options)
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise InvalidSettings(
-            "the API needs packages that are not here", hint="pip install 'faultline-queue[api]'"
+            "the API needs FastAPI and uvicorn", hint="pip install 'faultline-queue[api]'"
         )
     url = context.database_url
 

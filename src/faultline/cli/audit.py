@@ -1,11 +1,11 @@
-"""The command `audit`: who did what to jobs, queues, workers and keys."""
+"""The command `audit`: lists operators' actions on jobs, queues, workers and keys."""
 
 from __future__ import annotations
 
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.output import one_line, print_json, print_table
+from faultline.cli.output import json_option, one_line, print_json, print_table
 from faultline.cli.session import session
 from faultline.postgres.sessions import run
 from faultline.statements.audit import AuditFilter
@@ -13,18 +13,26 @@ from faultline.statements.audit import page as audit_page
 
 
 @click.command()
-@click.option("--actor", help="Only what was done for this key, user or role.")
-@click.option("--action", help="Only this action, such as cancel, pause or 'create key'.")
-@click.option("--object", "target", help="Only this object, such as 'queue mail'.")
-@click.option("--address", help="Only what came from this address.")
+@click.option("--actor", help="List only actions of this key, user or role.")
+@click.option("--action", help="List only this action, such as cancel, pause or 'create key'.")
+@click.option("--object", "target", help="List only actions on this object, such as 'queue mail'.")
+@click.option("--address", help="List only actions from this address.")
 @click.option(
     "--result",
     type=click.Choice(["done", "unchanged", "refused"]),
-    help="Only actions that ended like this.",
+    help="List only actions with this result.",
 )
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--before", type=int, metavar="ID", help="The last id of the page before.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="How many entries to list.",
+)
+@click.option(
+    "--before", type=int, metavar="ID", help="List the page after the one that ended with this id."
+)
+@json_option
 @click.pass_obj
 def audit(
     context: Context,
@@ -37,7 +45,7 @@ def audit(
     before: int | None,
     as_json: bool,
 ) -> None:
-    """List what operators did and which keys were refused, newest first."""
+    """List operators' actions and refused keys, newest first."""
     wanted = AuditFilter(actor, action, target, result, address)
     with session(context) as conn:
         page = run(conn, audit_page(wanted, limit=limit, before=before))
@@ -65,4 +73,4 @@ def audit(
             ],
         )
     if page.next is not None:
-        click.echo(f"older ones: faultline audit --before {page.next}")
+        click.echo(f"older entries: faultline audit --before {page.next}")

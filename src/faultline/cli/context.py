@@ -1,4 +1,4 @@
-"""What every subcommand is given: the application and the database it should use."""
+"""The context of every command: which application and database it uses."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ class Context:
 
     @cached_property
     def app(self) -> Faultline:
-        """The user's application; without --app one that defines no tasks."""
-        self.tell_environment()  # before the app is imported: it reads it
+        """The user's application; without --app, an application without tasks."""
+        self.export_database_url()  # the app reads it when it is imported
         if self.app_path is None:
             return Faultline(self.given_url)
         return load_app(self.app_path)
 
-    def tell_environment(self) -> None:
-        """Let the application, and every child process, find the database that was given to us. What is in
-        a file stays there."""
-        if self.given_url and not _is_told(self.given_url):
+    def export_database_url(self) -> None:
+        """Put the given URL into the environment, for the application and child processes.
+
+        A URL that was read from a file stays in that file.
+        """
+        if self.given_url and not _is_exported(self.given_url):
             os.environ.pop(address.FILE_VARIABLE, None)
             os.environ[address.VARIABLE] = self.given_url
 
@@ -46,13 +48,13 @@ class Context:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A session on a database whose schema this code speaks."""
+        """A session on a database that has the current schema."""
         with open_session(self.database_url, application_name="faultline cli")[0] as conn:
             require_current_schema(conn)
             yield conn
 
 
-def _is_told(url: str) -> bool:
+def _is_exported(url: str) -> bool:
     try:
         return address.from_environment() == url
     except InvalidSettings:
@@ -79,7 +81,7 @@ def load_app(path: str) -> Faultline:
         if error.name and module_name.startswith(error.name):
             raise InvalidInput(
                 f"--app: there is no module {error.name!r}",
-                hint="run it from your project's folder, or install your project",
+                hint="run the command in your project's folder, or install your project",
             ) from None
         raise _broken_app(module_name, error) from error
     except Exception as error:
@@ -87,7 +89,12 @@ def load_app(path: str) -> Faultline:
     try:
         app = getattr(module, name)
     except AttributeError:
-        raise InvalidInput(f"--app: {module_name} has no {name!r}") from None
+        raise InvalidInput(
+            f"--app: the module {module_name} has no {name!r}", hint="name your Faultline object"
+        ) from None
     if not isinstance(app, Faultline):
-        raise InvalidInput(f"--app: {path} is a {type(app).__name__}, not a Faultline")
+        raise InvalidInput(
+            f"--app: {path} is a {type(app).__name__}, not a Faultline",
+            hint="name your Faultline object",
+        )
     return app

@@ -1,7 +1,7 @@
-"""A password on our own command line: kept from the process list, and from our children's.
+"""Keeps the password in --database-url out of the process list.
 
-Everyone on a machine may read the command line of every process. What is in the environment, only the
-same account and root.
+Every account of a machine can read the command line of every process, but the environment of a process
+can be read only by its own account and by root.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import click
 from faultline.postgres.driver import ProgrammingError, conninfo
 
 OPTION = "--database-url"
-# Of /proc/self/stat, behind the name of the program, which may hold anything: the addresses of the
-# first byte of the command line, and of the one after the last.
+# Fields of /proc/self/stat, counted after the program's name: the address of the command line's first
+# byte, and of the byte after its last one.
 _BEGINNING, _END = 45, 46
 
 
 def without_url(words: Sequence[str]) -> list[str]:
-    """This command line without --database-url; the environment tells a child where the database is."""
+    """The command line without --database-url: child processes get the URL by environment."""
     kept: list[str] = []
     is_value = False
     for word in words:
@@ -36,12 +36,14 @@ def without_url(words: Sequence[str]) -> list[str]:
 
 
 def conceal_passwords(words: Sequence[str]) -> None:
-    """Blank out every URL with a password, or say that others can read it. Until here they could: a
-    moment, and the shell's history."""
+    """Overwrite every URL that has a password, or warn that other accounts can read it.
+
+    It was readable until here, and the shell's history keeps it.
+    """
     for url in _urls_with_passwords(words):
         if not _blank(url):
             click.echo(
-                f"warning: everyone on this machine can read the password in {OPTION} in the process"
+                f"warning: every account of this machine can read the password in {OPTION} in the process"
                 " list; use DATABASE_URL, DATABASE_URL_FILE or a passfile",
                 err=True,
             )
@@ -54,13 +56,13 @@ def _urls_with_passwords(words: Sequence[str]) -> Iterator[str]:
             try:
                 parts = conninfo.conninfo_to_dict(url)
             except ProgrammingError:
-                parts = {"password": "it may hold one"}
+                parts = {"password": "unreadable, so assume one"}
             if parts.get("password"):
                 yield url
 
 
 def _blank(url: str) -> bool:
-    """Overwrite it where the kernel reads command lines from: our own memory, which Python has copied."""
+    """Overwrite the URL in the memory that the kernel shows as our command line."""
     if sys.platform != "linux":
         return False
     try:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import click
 
 from faultline import embedded
-from faultline.cli.output import print_json
+from faultline.cli.output import json_option, print_json
 from faultline.errors import EmbeddedServerError
 from faultline.postgres.url import redact
 
 
 @click.group()
 def db() -> None:
-    """The embedded PostgreSQL for development: used when there is no DATABASE_URL."""
+    """Run the embedded PostgreSQL for development.
+
+    Faultline uses it when no DATABASE_URL is given.
+    """
 
 
 @db.command()
 def start() -> None:
-    """Start it, unless it runs already."""
+    """Start the server, unless it is running."""
     was_running = embedded.status().running
     embedded.ensure_running()
     found = embedded.status()
@@ -28,14 +31,14 @@ def start() -> None:
 
 @db.command()
 def stop() -> None:
-    """Stop it; its data stays."""
-    click.echo("stopped" if embedded.stop_running() else "it was not running")
+    """Stop the server; its data stays."""
+    click.echo("stopped" if embedded.stop_running() else "the server was not running")
 
 
 @db.command()
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 def status(as_json: bool) -> None:
-    """Whether it runs, and where."""
+    """Show whether the server is running, and where."""
     found = embedded.status()
     url = redact(found.url) if found.url else None
     if as_json:
@@ -57,7 +60,10 @@ def status(as_json: bool) -> None:
 
 @db.command()
 def url() -> None:
-    """Print its URL, password included, for other programs: psql "$(faultline db url)"."""
+    """Print the server's URL with its password.
+
+    Other programs can use it: psql "$(faultline db url)".
+    """
     found = embedded.status()
     if found.url is None:
         raise EmbeddedServerError("the embedded server is not running", hint="faultline db start")

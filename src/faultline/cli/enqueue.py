@@ -1,4 +1,4 @@
-"""The command that puts a job in."""
+"""The command `enqueue`: creates one job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.output import print_json
+from faultline.cli.output import json_option, print_json
 from faultline.cli.session import session, with_lock_timeout
 from faultline.errors import InvalidInput, UnknownTask
 from faultline.payload import (
@@ -31,14 +31,26 @@ _MAX_DELAY_SECONDS = 10 * 365 * 86400
 @click.command()
 @click.argument("task")
 @click.argument("payload", metavar="[PAYLOAD_JSON]", default="{}")
-@click.option("--queue", help="The task's own, else default.")
-@click.option("--priority", type=int, help="0 (first) to 9 (last); the task's own, else 5.")
-@click.option("--run-at", metavar="ISO", help="Not before this time, with its zone.")
-@click.option("--delay", type=float, metavar="SECONDS", help="Not before this long from now.")
-@click.option("--key", help="Idempotency key: the same key never makes two jobs.")
-@click.option("--max-attempts", type=int, help="The task's own, else 5.")
-@click.option("--force", is_flag=True, help="Even if --app has no such task, or other arguments.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--queue", help="The queue; if absent, the task's own or `default`.")
+@click.option(
+    "--priority", type=int, help="From 0 (first) to 9 (last); if absent, the task's own or 5."
+)
+@click.option("--run-at", metavar="ISO", help="Do not start before this time, given with its zone.")
+@click.option(
+    "--delay", type=float, metavar="SECONDS", help="Do not start before this many seconds from now."
+)
+@click.option("--key", help="The idempotency key; one key never creates two jobs.")
+@click.option(
+    "--max-attempts",
+    type=int,
+    help="How many attempts the job has; if absent, the task's own or 5.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Enqueue even if --app has no such task, or the arguments do not fit it.",
+)
+@json_option
 @click.pass_obj
 def enqueue(
     context: Context,
@@ -53,12 +65,15 @@ def enqueue(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Enqueue one job. The payload is a JSON object of the task's arguments; - reads it from stdin."""
+    """Enqueue one job.
+
+    PAYLOAD_JSON is a JSON object of the task's arguments; - reads it from stdin.
+    """
     check_task_name(task)
     arguments = _read_payload(payload)
     options = _task_options(context, task, arguments, force)
     if run_at is not None and delay is not None:
-        raise InvalidInput("--run-at and --delay contradict each other", hint="give one of them")
+        raise InvalidInput("--run-at and --delay exclude each other", hint="give one of them")
     with session(context) as conn:
         statement = protocol.enqueue(
             task,
@@ -85,7 +100,8 @@ def _read_payload(given: str) -> Any:
         value = parse_json(text)
     except ValueError as error:
         raise InvalidInput(
-            f"the payload is not JSON: {error}", hint="an object of arguments: '{\"order_id\": 7}'"
+            f"the payload is not JSON: {error}",
+            hint="give an object of arguments: '{\"order_id\": 7}'",
         ) from None
     encode_payload(value)
     return value
@@ -101,7 +117,7 @@ def _task_options(context: Context, name: str, arguments: Any, force: bool) -> T
     except UnknownTask as error:
         if not force:
             raise UnknownTask(
-                error.message, hint=f"{error.hint}; --force enqueues it all the same"
+                error.message, hint=f"{error.hint}; --force enqueues the job anyway"
             ) from None
         return TaskOptions()
     return task.options
@@ -123,7 +139,9 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _later(conn: Connection, delay: float) -> datetime:
-    """By the database's clock, which is the one that decides when the job is due."""
+    """Computed from the database's clock, which decides when a job is due."""
     if not 0 <= delay <= _MAX_DELAY_SECONDS:
-        raise InvalidInput(f"--delay {delay:g} is not within 0 and ten years, in seconds")
+        raise InvalidInput(
+            f"--delay {delay:g} is out of range", hint="give 0 to 315,360,000 seconds (ten years)"
+        )
     return run(conn, clock.database_time()) + timedelta(seconds=delay)

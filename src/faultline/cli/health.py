@@ -1,7 +1,7 @@
 """The command `health`: one line and an exit code, for the probes of an orchestrator.
 
-It is started every few seconds next to a process that needs the machine itself, so nothing is imported here
-that reading a small file, or asking one URL, does not need.
+An orchestrator runs it every few seconds beside a working process. This module therefore imports only
+what it takes to read a small file or request one URL.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ INSPECTOR_URL = "http://127.0.0.1:8001"
 def _live_or_ready(default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for name, says in (
-            ("ready", "Whether work can be given to it."),
-            ("live", "Whether it is stuck, and only a restart would help."),
+            ("ready", "Check whether the process can take work."),
+            ("live", "Check whether the process is stuck, so that it needs a restart."),
         ):
             note = "  [default]" if name == default else ""
             command = click.option(f"--{name}", "what", flag_value=name, help=says + note)(command)
@@ -49,19 +49,19 @@ def _file_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--silent-seconds",
             default=SILENT_SECONDS,
             show_default=True,
-            help="A process that has not reported for this long is not alive.",
+            help="A process that has not written its file for this long is not alive.",
         ),
         click.option(
             "--stuck-seconds",
             default=STUCK_SECONDS,
             show_default=True,
-            help="An event loop that has stood still for this long is stuck.",
+            help="An event loop without progress for this long is stuck.",
         ),
         click.option(
             "--health-file",
             type=click.Path(path_type=Path),
             envvar="FAULTLINE_HEALTH_FILE",
-            help="The file that the process was given; FAULTLINE_HEALTH_FILE says the same to both.",
+            help="The --health-file of the process; FAULTLINE_HEALTH_FILE sets both.",
         ),
         _live_or_ready(None),
     ):
@@ -73,9 +73,12 @@ def _url_options(url: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             click.option(
-                "--timeout", default=3.0, show_default=True, help="Seconds to wait for its answer."
+                "--timeout",
+                default=3.0,
+                show_default=True,
+                help="Seconds to wait for the response.",
             ),
-            click.option("--url", default=url, show_default=True, help="Where it is served."),
+            click.option("--url", default=url, show_default=True, help="The URL of the process."),
             _live_or_ready("ready"),
         ):
             command = option(command)
@@ -86,7 +89,10 @@ def _url_options(url: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @click.group()
 def health() -> None:
-    """Say in one line whether a process is well; exit code 0 if so, 1 if not. For probes."""
+    """Check one process, for the probes of an orchestrator.
+
+    It prints one line; the exit code is 0 if the process is healthy and 1 if not.
+    """
 
 
 @health.command()
@@ -94,10 +100,11 @@ def health() -> None:
 def worker(
     what: str | None, health_file: Path | None, stuck_seconds: float, silent_seconds: float
 ) -> None:
-    """A worker, or all that run under one `--processes`: busy is well, stuck is not.
+    """Check a worker, or all processes of one `--processes`.
 
-    Without --live or --ready it fails as well when no heartbeat was answered for a lease. A worker that
-    the database does not answer is not ready. It stays live: a restart would not bring the database back.
+    A busy worker is healthy, a stuck one is not. Without --live or --ready the check also fails if no
+    heartbeat succeeded for the length of a lease. A worker without an answer from the database is not
+    ready, but live: a restart would not help.
     """
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
     _say(_of_file(health_file, {"worker", "supervisor"}, what, limits))
@@ -108,7 +115,7 @@ def worker(
 def reconciler(
     what: str | None, health_file: Path | None, stuck_seconds: float, silent_seconds: float
 ) -> None:
-    """A `faultline reconciler`."""
+    """Check a `faultline reconciler`."""
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
     _say(_of_file(health_file, {"reconciler"}, what, limits))
 
@@ -116,14 +123,20 @@ def reconciler(
 @health.command()
 @_url_options(API_URL)
 def api(what: str | None, url: str, timeout: float) -> None:
-    """The HTTP API: ready when a job could be enqueued, live when it answers anything at all."""
+    """Check the HTTP API.
+
+    It is ready if a job could be enqueued, and live if it sends any response.
+    """
     _say(_of_url(url, "/" if what == "live" else "/ready", what, timeout))
 
 
 @health.command()
 @_url_options(INSPECTOR_URL)
 def inspector(what: str | None, url: str, timeout: float) -> None:
-    """The inspector: ready when it can read the database, live when it answers anything at all."""
+    """Check the inspector.
+
+    It is ready if it can read the database, and live if it sends any response.
+    """
     path = "/api/about" if what == "live" else "/api/leases?limit=1"
     _say(_of_url(url, path, what, timeout))
 
@@ -135,13 +148,15 @@ def _say(verdict: Verdict) -> None:
 
 def _of_file(path: Path | None, kinds: set[str], what: str | None, limits: Limits) -> Verdict:
     if path is None:
-        raise click.UsageError("which file? --health-file, or FAULTLINE_HEALTH_FILE")
+        raise click.UsageError(
+            "no health file is given: use --health-file or FAULTLINE_HEALTH_FILE"
+        )
     try:
         report = file.read(path)
     except (OSError, ValueError) as error:
         return Verdict(False, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
     if report is None:
-        return Verdict(False, f"there is no {path}: nothing runs that was told to keep it")
+        return Verdict(False, f"there is no {path}: no process with this --health-file is running")
     if report.kind not in kinds:
         return Verdict(False, f"{path} is the health file of a {report.kind}")
     judge = {"ready": is_ready, "live": is_live}.get(what or "", is_well)
@@ -152,11 +167,11 @@ def _read_beside(path: Path, name: str) -> Report | None:
     try:
         return file.read(path.with_name(name))
     except (OSError, ValueError):
-        return None  # as if it had not reported
+        return None  # the same as a process that has not reported
 
 
 def _of_url(url: str, path: str, what: str | None, timeout: float) -> Verdict:
-    """Asked directly: whatever proxy the environment names is not between a probe and its process."""
+    """Request the URL directly, without a proxy that the environment names."""
     import http.client
     from urllib.parse import urlsplit
 

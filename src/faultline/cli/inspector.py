@@ -1,4 +1,4 @@
-"""The command `inspector`: the dashboard and what feeds it, served to a browser."""
+"""The command `inspector serve`: the dashboard and its API."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from faultline.postgres.url import redact
 from faultline.serving.limits import is_loopback
 from faultline.termination import Termination
 
-_WARNING = "whoever can reach this address can read every job and its payload"
+_WARNING = "every client that reaches this address can read every job and its payload"
 
 
 @click.group()
 def inspector() -> None:
-    """See what the queue is doing. Reads only."""
+    """Serve a read-only dashboard of the queue."""
 
 
 @inspector.command()
-@click.option("--host", default=DEFAULT_HOST, show_default=True)
+@click.option("--host", default=DEFAULT_HOST, show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="0 for any that is free.",
+    help="The port to listen on; 0 chooses a free one.",
 )
-@click.option("--expose", is_flag=True, help=f"Listen on more than this machine: {_WARNING}.")
+@click.option("--expose", is_flag=True, help=f"Allow a --host that is not loopback: {_WARNING}.")
 @click.option(
     "--allow-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="A name that browsers reach it by, besides localhost and addresses; may be repeated.",
+    help="A host name, besides localhost, under which browsers may open it; may be repeated.",
 )
 @click.option(
     "--api-url",
     metavar="URL",
-    help="Where `faultline api` is: lets operators with a key retry, cancel and pause.",
+    help="The URL of `faultline api`; operators with a key can then retry, cancel and pause.",
 )
 @click.option(
     "--reports",
@@ -78,7 +78,7 @@ def inspector() -> None:
     "--tls-proxy",
     "behind_proxy",
     is_flag=True,
-    help="Trust X-Forwarded-For and X-Forwarded-Proto of the proxy in front of it.",
+    help="Trust X-Forwarded-For and X-Forwarded-Proto, which a proxy in front of it sets.",
 )
 @click.pass_obj
 def serve(

@@ -1,4 +1,4 @@
-"""Commands for jobs: look at them, run them again, call them off."""
+"""The commands `jobs list`, `show`, `retry` and `cancel`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import orjson
 
 from faultline import timeline
 from faultline.cli.context import Context
-from faultline.cli.output import duration, one_line, print_json, print_table
+from faultline.cli.output import duration, json_option, one_line, print_json, print_table
 from faultline.cli.session import audited, session
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.model import JobRecord, JobState
@@ -30,16 +30,31 @@ from faultline.wording import plain
 
 @click.group()
 def jobs() -> None:
-    """Look at jobs, run failed ones again, cancel."""
+    """List, show, retry and cancel jobs."""
 
 
 @jobs.command("list")
-@click.option("--state", type=click.Choice([state.value for state in JobState]))
-@click.option("--queue")
-@click.option("--task")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--before", type=click.UUID, metavar="JOB", help="The last id of the page before.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option(
+    "--state",
+    type=click.Choice([state.value for state in JobState]),
+    help="List only jobs in this state.",
+)
+@click.option("--queue", help="List only jobs of this queue.")
+@click.option("--task", help="List only jobs of this task.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="How many jobs to list.",
+)
+@click.option(
+    "--before",
+    type=click.UUID,
+    metavar="JOB",
+    help="List the page after the one that ended with this id.",
+)
+@json_option
 @click.pass_obj
 def list_jobs(
     context: Context,
@@ -73,7 +88,7 @@ def list_jobs(
         ],
     )
     if len(found) == limit:
-        click.echo(f"older ones: faultline jobs list --before {found[-1].id}")
+        click.echo(f"older jobs: faultline jobs list --before {found[-1].id}")
 
 
 def _remark(job: JobRecord, now: datetime) -> str:
@@ -97,10 +112,10 @@ def _ago(now: datetime, then: datetime) -> str:
 
 @jobs.command()
 @click.argument("job", type=click.UUID)
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def show(context: Context, job: UUID, as_json: bool) -> None:
-    """Everything that is known of a job, and what happened to it."""
+    """Show a job and its timeline."""
     with session(context) as conn:
         record = run(conn, statements.get_job(job))
         if record is None:
@@ -124,7 +139,7 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
 
 
 def _exact(job: JobRecord, text: JobText | None) -> dict[str, Any]:
-    """With payload and result as they are stored; None: the job was purged meanwhile."""
+    """The job with payload and result as stored; `text` is None if it was purged meanwhile."""
     shown = asdict(job)
     if text is not None:
         shown["payload"] = orjson.Fragment(text.payload)
@@ -150,10 +165,13 @@ def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:
 
 @jobs.command()
 @click.argument("job", type=click.UUID, nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def retry(context: Context, job: tuple[UUID, ...], as_json: bool) -> None:
-    """Queue failed jobs again, with all their attempts. A succeeded one is refused."""
+    """Queue failed jobs again, with all their attempts.
+
+    A job that has succeeded is refused.
+    """
     words = {
         JobState.QUEUED: "is queued",
         JobState.RUNNING: "is running; there is nothing to retry",
@@ -163,11 +181,14 @@ def retry(context: Context, job: tuple[UUID, ...], as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("job", type=click.UUID, nargs=-1, required=True)
-@click.option("--reason", help="Kept with the job.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--reason", help="Stored with the job.")
+@json_option
 @click.pass_obj
 def cancel(context: Context, job: tuple[UUID, ...], reason: str | None, as_json: bool) -> None:
-    """Make sure that jobs do not run (again). What has succeeded stays so."""
+    """Cancel jobs, so that they do not run (again).
+
+    A job that has succeeded stays succeeded.
+    """
     words = {
         JobState.FAILED: "will not run (again)",
         JobState.SUCCEEDED: "had succeeded before; nothing was cancelled",
@@ -185,7 +206,7 @@ def _for_each(
     words: Mapping[JobState, str],
     as_json: bool,
 ) -> None:
-    """Each on its own: what is refused for one says nothing of the others. Exit code 1 if any was."""
+    """Run `verb` on each job by itself; exit code 1 if it was refused for any of them."""
     answers: list[dict[str, Any]] = []
     with session(context) as conn:
         for job_id in job_ids:

@@ -1,11 +1,11 @@
-"""The commands `keys create`, `keys list` and `keys revoke`: who may talk to the HTTP API."""
+"""The commands `keys create`, `list` and `revoke`: keys of the HTTP API."""
 
 from __future__ import annotations
 
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.output import print_json, print_table
+from faultline.cli.output import json_option, print_json, print_table
 from faultline.cli.session import audited, session
 from faultline.errors import InvalidInput
 from faultline.payload import encode_json
@@ -16,7 +16,7 @@ from faultline.statements.keys import Scope
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke the keys of the HTTP API."""
+    """Create, list and revoke keys of the HTTP API."""
 
 
 @keys.command()
@@ -28,12 +28,15 @@ def keys() -> None:
     type=click.Choice([scope.value for scope in Scope]),
     multiple=True,
     required=True,
-    help="What it may do; give it once for each scope.",
+    help="What the key may do; repeat the option for more scopes.",
 )
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def create(context: Context, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
-    """Make a key and show it, this once: only its hash is kept."""
+    """Create a key and print it.
+
+    It cannot be printed again: only its hash is stored.
+    """
     key_values.check_name(name)
     key = key_values.new_key()
     with session(context) as conn, audited(conn, "create key", f"key flk_{key.prefix}"):
@@ -44,17 +47,20 @@ def create(context: Context, name: str, scopes: tuple[str, ...], as_json: bool) 
         return
     click.echo(key.text)
     click.echo(
-        f"Key {key_id} may {', '.join(sorted(set(scopes)))}. It is not shown again: keep it now.",
+        f"Key {key_id} may {', '.join(sorted(set(scopes)))}. It is not shown again: store it now.",
         err=True,
     )
 
 
 @keys.command("list")
-@click.option("--revoked", is_flag=True, help="Revoked ones too.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--revoked", is_flag=True, help="Also list revoked keys.")
+@json_option
 @click.pass_obj
 def list_keys(context: Context, revoked: bool, as_json: bool) -> None:
-    """List keys, newest first. Of a key itself only its prefix can be shown."""
+    """List keys, newest first.
+
+    Of a key itself only the prefix is known.
+    """
     with session(context) as conn:
         found = run(conn, key_values.listed(revoked=revoked))
     if as_json:
@@ -80,10 +86,13 @@ def list_keys(context: Context, revoked: bool, as_json: bool) -> None:
 
 @keys.command()
 @click.argument("key", metavar="ID|PREFIX")
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def revoke(context: Context, key: str, as_json: bool) -> None:
-    """Make a key worthless: at once for an API that looks it up, else when it forgets it."""
+    """Revoke a key.
+
+    An API process that has just looked the key up accepts it for --key-cache-seconds more.
+    """
     encode_json(key, what="the key")
     with session(context) as conn, audited(conn, "revoke key", f"key {key[:12]}"):
         key_id = run(conn, key_values.id_of(key))

@@ -21,10 +21,10 @@ class CommandNotInstalled(FaultlineError):
 
 
 class LazyGroup(click.Group):
-    """A group that knows the module of each command: {name: "module" or "module:attribute"}.
+    """A group of commands that are given as {name: "module" or "module:attribute"}.
 
-    `elsewhere` names commands of other distributions: {name: what to install}. They are found by the
-    entry points of the group `faultline.commands`.
+    `elsewhere` lists commands of other distributions as {name: requirement to install}. They are found
+    by the entry points of the group `faultline.commands`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ def _from_entry_point(name: str, requirement: str) -> click.Command:
 
 
 def _not_installed(name: str, requirement: str) -> click.Command:
-    """A command that accepts any arguments and says which distribution to install."""
+    """A command that accepts any arguments and reports which distribution to install."""
 
     def refuse() -> None:
         raise CommandNotInstalled(

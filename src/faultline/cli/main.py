@@ -1,7 +1,7 @@
-"""The command `faultline`: its global options, and where its subcommands come from.
+"""The command `faultline`: global options, the table of commands and error output.
 
-What most commands need, the driver above all, is imported when it is needed: a probe (`faultline health`) is
-started every few seconds, and needs none of it.
+Modules that most commands need, above all the driver, are imported on use: `faultline health` runs as a
+probe every few seconds and needs none of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMMANDS = {
         "top",
     )
 }
-# Fault injection and measurements are a distribution of their own: a production image does not hold them.
+# The drills are a separate distribution, which production images do not install.
 _DRILLS = "faultline-queue[drills]"
 COMMANDS_OF_THE_DRILLS = {"demo": _DRILLS, "drill": _DRILLS, "bench": _DRILLS}
 
@@ -54,41 +54,51 @@ COMMANDS_OF_THE_DRILLS = {"demo": _DRILLS, "drill": _DRILLS, "bench": _DRILLS}
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="faultline")
-@click.option("--app", metavar="MODULE:NAME", envvar="FAULTLINE_APP", help="Your Faultline object.")
+@click.option(
+    "--app",
+    metavar="MODULE:NAME",
+    envvar="FAULTLINE_APP",
+    help="The Faultline object of your application.",
+)
 @click.option(
     "--database-url",
     metavar="URL",
-    help="PostgreSQL to use; else DATABASE_URL, the file that DATABASE_URL_FILE names, the app's own,"
-    " or an embedded one for development.",
+    help="The PostgreSQL to use. Default: DATABASE_URL, the file that DATABASE_URL_FILE names, the URL of the"
+    " app, or an embedded server for development.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "json", "console"]),
     default="auto",
     show_default=True,
-    help="Events on stderr: readable on a terminal, JSON lines otherwise.",
+    help="How events are written to stderr; auto is text on a terminal and JSON lines elsewhere.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say routine events too: claims, commits, …")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also log routine events, such as claims and commits."
+)
 @click.pass_context
 def cli(
     ctx: click.Context, app: str | None, database_url: str | None, log_format: str, verbose: bool
 ) -> None:
-    """Crash-safe jobs on PostgreSQL: your writes commit under a fence, or not at all."""
+    """Faultline is a crash-safe job queue on PostgreSQL.
+
+    A job's writes commit under its fencing token, or not at all.
+    """
     if ctx.invoked_subcommand == "health":
-        return  # it asks a file or a URL: no application, no database, no log
+        return  # it reads a file or a URL, and needs no application, database or log
     from faultline.cli.context import Context
     from faultline.events import log
     from faultline.postgres import address
 
     log.open(style=log_format, verbose=verbose)
-    # The driver's own remarks are no events; what they mean is said by whoever meets the error.
+    # The driver logs errors too; Faultline reports each error where it is handled.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     url = database_url or address.from_environment()
     ctx.obj = Context(app_path=app, given_url=url, log_format=log_format, verbose=verbose)
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one clear line and exit code 1, not a traceback."""
+    """Run the command line; report an error in one line, with exit code 1 and no traceback."""
     open_closed_streams()
     if any(word.startswith("--database-url") for word in sys.argv[1:]):
         from faultline.cli.database_url_option import conceal_passwords
@@ -103,7 +113,7 @@ def main() -> None:
         click.echo("aborted", err=True)
         sys.exit(130)
     except FaultlineError as error:
-        _complain(error)
+        _print_error(error)
         sys.exit(1)
     except Exception as error:
         from faultline.postgres.driver import DriverError
@@ -111,11 +121,11 @@ def main() -> None:
 
         if not isinstance(error, DriverError):
             raise
-        _complain(explain_error(error))
+        _print_error(explain_error(error))
         sys.exit(1)
 
 
-def _complain(error: FaultlineError) -> None:
+def _print_error(error: FaultlineError) -> None:
     click.echo(
         f"{click.style('error', fg='red', bold=True)} [{error.code}] {plain(error.message)}",
         err=True,

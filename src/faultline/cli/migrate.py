@@ -21,11 +21,14 @@ from faultline.postgres.sessions import connect
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give up, with nothing changed, when a lock takes longer than this.",
+    help="Give up, and change nothing, if a lock is not granted within this time.",
 )
 @click.pass_obj
 def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
-    """Bring the schema up to date: in one transaction, safe to repeat, safe to kill."""
+    """Install the schema, or upgrade it.
+
+    This is one transaction: it is safe to repeat and safe to kill.
+    """
     with driver_errors():
         url = _url_to_migrate(context)
         report = bring_up_to_date(url, roles=roles, lock_timeout_seconds=lock_timeout)
@@ -38,9 +41,9 @@ def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
     if not report.applied and not report.functions_replaced:
         click.echo("nothing to do")
     if roles:
-        click.echo("the roles are in place, and the schema belongs to faultline_owner")
+        click.echo("the roles exist, and the schema belongs to faultline_owner")
         click.echo(
-            "  GRANT faultline_worker TO the accounts of your workers; docs/security.md has the rest"
+            "  next: GRANT faultline_worker TO the accounts of your workers; see docs/security.md"
         )
     click.echo(f"the schema is at version {report.version}")
     for found in misplaced:
@@ -49,7 +52,7 @@ def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
 
 
 def _url_to_migrate(context: Context) -> str:
-    """Like Context.database_url, which would migrate an embedded server before we could say so."""
+    """Like Context.database_url, but does not migrate an embedded server yet."""
     if context.given_url or context.app_path:
         return context.database_url
     return embedded.ensure_running()

@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for scripts, and nothing that a terminal would obey."""
+"""Prints tables and JSON; control characters in the data are escaped."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ import orjson
 
 from faultline.wording import count, duration, one_line, plain
 
-if TYPE_CHECKING:  # a worker prints no tables, and starts faster without what draws them
+if TYPE_CHECKING:  # a worker prints no tables, and starts faster without rich
     from rich.console import Console
     from rich.text import Text
 
-_WIDTH_OF_A_PIPE = 200  # a job's id is never folded where nobody looks
-__all__ = ["LEVEL_COLORS", "console", "count", "duration", "one_line", "print_json", "print_table"]
+_PIPE_WIDTH = 200  # wide enough that a job's id is not folded
+__all__ = [
+    "LEVEL_COLORS",
+    "console",
+    "count",
+    "duration",
+    "json_option",
+    "one_line",
+    "print_json",
+    "print_table",
+]
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 LEVEL_COLORS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
@@ -35,8 +45,8 @@ def print_table(columns: list[str], rows: list[list[str | Text]], *, title: str 
 
 
 def console() -> Console:
-    """Made for each use: whoever runs the command decides what stdout is just then."""
+    """A console on the current sys.stdout, which a test may have replaced."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
     return Console(file=sys.stdout, width=width, highlight=False, markup=False)

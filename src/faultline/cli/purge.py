@@ -7,7 +7,7 @@ import time
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.output import count, print_json
+from faultline.cli.output import count, json_option, print_json
 from faultline.cli.retention_options import retention_options
 from faultline.cli.session import audited, session
 from faultline.config import Retention
@@ -16,14 +16,15 @@ from faultline.statements.retention import REST_FACTOR, Sweep
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Count what would go, and leave it.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--dry-run", is_flag=True, help="Count the records, but remove nothing.")
+@json_option
 @retention_options
 @click.pass_obj
 def purge(context: Context, dry_run: bool, as_json: bool, retention: Retention) -> None:
-    """Remove what has been kept for long enough; the leading reconciler does it all the time.
+    """Remove records whose retention has passed.
 
-    In batches, with rests in between, and without waiting for anyone's lock: it may run at any hour.
+    The leading reconciler does this continuously. The command removes small batches with pauses in
+    between and skips locked rows, so it may run at any time.
     """
     sweep = Sweep(retention, dry_run=dry_run)
     with session(context) as conn:

@@ -7,7 +7,7 @@ from itertools import groupby
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.output import duration, print_json, print_table
+from faultline.cli.output import duration, json_option, print_json, print_table
 from faultline.cli.session import audited, session
 from faultline.postgres.sessions import run
 from faultline.statements import queues as statements
@@ -20,14 +20,14 @@ from faultline.statements.queues import EXACT_UP_TO, QueueCount
     type=click.IntRange(1, 10_000_000),
     default=EXACT_UP_TO,
     show_default=True,
-    help="Count this far in each queue; beyond it, estimate.",
+    help="Count exactly up to this many jobs in each queue, and estimate beyond.",
 )
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_context
 def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> None:
-    """What waits, runs and has failed in each queue, and for how long.
+    """Count waiting, running and failed jobs of each queue.
 
-    Read from indexes alone: it costs the same whether a thousand jobs have finished or ten million.
+    The counts are read from indexes alone, so finished jobs do not slow the command down.
     """
     if click_context.invoked_subcommand is not None:
         return
@@ -54,20 +54,23 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
 
 @queues.command()
 @click.argument("queue")
-@click.option("--reason", help="Shown to whoever asks why nothing runs.")
+@click.option("--reason", help="Shown by `faultline why` and `faultline queues`.")
 @click.pass_obj
 def pause(context: Context, queue: str, reason: str | None) -> None:
-    """Let no worker claim from QUEUE. Jobs can still be enqueued, and what runs is finished."""
+    """Stop workers from claiming jobs of QUEUE.
+
+    Jobs can still be enqueued, and running jobs finish.
+    """
     with session(context) as conn, audited(conn, "pause", f"queue {queue}"):
-        ran = run(conn, statements.pause(queue, reason))
-    click.echo(f"{queue} is paused" if ran else f"{queue} was paused already")
+        is_new = run(conn, statements.pause(queue, reason))
+    click.echo(f"{queue} is paused" if is_new else f"{queue} was paused already")
 
 
 @queues.command()
 @click.argument("queue")
 @click.pass_obj
 def resume(context: Context, queue: str) -> None:
-    """Let workers claim from QUEUE again."""
+    """Let workers claim jobs of QUEUE again."""
     with session(context) as conn, audited(conn, "resume", f"queue {queue}"):
         was_paused = run(conn, statements.resume(queue))
     click.echo(f"{queue} is resumed" if was_paused else f"{queue} was not paused")

@@ -34,7 +34,10 @@ from faultline.tracing.export import exporting
 def reconciler(
     context: Context, health_file: Path | None, metrics: MetricsOptions, retention: Retention
 ) -> None:
-    """Give back what dead workers hold. Every worker does this too; any number may run."""
+    """Requeue the jobs of dead workers until SIGTERM or SIGINT.
+
+    Every worker does this too, unless it has --no-reconciler. Any number of reconcilers may run.
+    """
     with Termination() as termination, pulsing(health_file, "reconciler") as pulse:
         require_schema(context.database_url, require_fence)
         with measuring(metrics, Part.RECONCILER), exporting("reconciler"):

@@ -15,7 +15,7 @@ Command = Callable[..., None]
 
 
 def retention_options(command: Command) -> Command:
-    """Give the command its options about retention, and their values as one: `retention`."""
+    """Add the options for retention; the command gets their values as `retention`."""
 
     @functools.wraps(command)
     def with_retention(
@@ -34,18 +34,18 @@ def retention_options(command: Command) -> Command:
         )
         command(*args, retention=retention, **rest)
 
-    for name, days in (
-        ("audit", DEFAULTS.audit_days),
-        ("ledger", DEFAULTS.ledger_days),
-        ("failed", DEFAULTS.failed_days),
-        ("succeeded", DEFAULTS.succeeded_days),
+    for name, days, records in (
+        ("audit", DEFAULTS.audit_days, "entries of the audit log"),
+        ("ledger", DEFAULTS.ledger_days, "entries of the ledger"),
+        ("failed", DEFAULTS.failed_days, "failed jobs"),
+        ("succeeded", DEFAULTS.succeeded_days, "succeeded jobs"),
     ):
         add = click.option(
             f"--keep-{name}-days",
             default=days,
             show_default=True,
             envvar=f"FAULTLINE_KEEP_{name.upper()}_DAYS",
-            help="0: for ever.",
+            help=f"How long to keep {records}; 0 keeps them for ever.",
         )
         with_retention = add(with_retention)
     return with_retention

@@ -16,14 +16,14 @@ Command = Callable[..., None]
 
 
 class MetricsOptions(NamedTuple):
-    port: int  # 0: no metrics
+    port: int  # 0: metrics are off
     host: str
-    files: Path | None  # of a supervised worker: where it counts, instead of serving
+    files: Path | None  # where a supervised worker counts; its supervisor serves the metrics
     token_file: Path | None = None
 
 
 def metrics_options(command: Command) -> Command:
-    """Give the command its options about metrics, and their values as one: `metrics`."""
+    """Add the options for metrics; the command gets their values as `metrics`."""
 
     @functools.wraps(command)
     def with_metrics(
@@ -43,21 +43,21 @@ def metrics_options(command: Command) -> Command:
             "--metrics-token-file",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="FAULTLINE_METRICS_TOKEN_FILE",
-            help="A file with the bearer token that a scraper must present;"
-            " FAULTLINE_METRICS_TOKEN has the token itself.",
+            help="A file with the bearer token that scrapers must send. FAULTLINE_METRICS_TOKEN can hold the"
+            " token itself.",
         ),
         click.option(
             "--metrics-host",
             default="127.0.0.1",
             show_default=True,
-            help="The address to serve them on.",
+            help="The address to serve metrics on.",
         ),
         click.option(
             "--metrics-port",
             default=0,
             show_default=True,
             type=click.IntRange(0, 65535),
-            help="Serve metrics for Prometheus on this port; 0 for none.",
+            help="Serve Prometheus metrics on this port; 0 turns them off.",
         ),
     ):
         with_metrics = add(with_metrics)
@@ -69,7 +69,7 @@ def health_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--health-file",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="FAULTLINE_HEALTH_FILE",
-        help="Keep a small file up to date, for `faultline health` to read.",
+        help="Keep this file up to date for `faultline health`.",
     )(command)
 
 

@@ -1,4 +1,4 @@
-"""A command's session with the database, whose every error is in words that help."""
+"""Database sessions of commands: explained errors, a lock timeout, audited actions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOCK_TIMEOUT_SECONDS = 5
 
 @contextmanager
 def session(context: Context) -> Iterator[Connection]:
-    """A session on a database whose schema this code speaks."""
+    """A session on a database that has the current schema; driver errors are explained."""
     with driver_errors(), context.connection() as conn:
         yield conn
 
 
 @contextmanager
 def with_lock_timeout(conn: Connection) -> Iterator[None]:
-    """A transaction that gives up rather than wait for a lock without saying why."""
+    """A transaction that fails if a lock is not granted within LOCK_TIMEOUT_SECONDS."""
     with conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
         yield
@@ -36,10 +36,10 @@ def with_lock_timeout(conn: Connection) -> Iterator[None]:
 
 @contextmanager
 def audited(conn: Connection, action: str, target: str | None = None) -> Iterator[None]:
-    """A transaction of an operator's action, which the audit log records under this user's name.
+    """A transaction for an operator's action, which the audit log records for this user.
 
-    The function that acts writes the row. If the action is refused, PostgreSQL rolls that row back
-    too: `action` and `target` then name it in a row of its own.
+    The SQL function that acts writes the row. If the action is refused, PostgreSQL rolls that row back
+    too, so the refusal is recorded in a second transaction, with `action` and `target`.
     """
     actor = Actor("command line", _user())
     try:
@@ -50,7 +50,7 @@ def audited(conn: Connection, action: str, target: str | None = None) -> Iterato
         refusal = explain_error(error) if isinstance(error, DriverError) else error
         if audit.is_refusal(refusal):
             row = audit.record_refusal(actor, action=action, target=target, code=refusal.code)
-            with suppress(FaultlineError, DriverError):  # the account may not even do that
+            with suppress(FaultlineError, DriverError):  # the account may lack this right too
                 run(conn, row)
         raise
 
@@ -63,7 +63,7 @@ def _user() -> str:
 
 
 def require_schema(url: str, check: Callable[[Connection], None]) -> None:
-    """A wrong schema is an error at once; a server that is away is waited for, by who needs it first."""
+    """Raise an error for a wrong schema, but not if the server is unreachable: services wait for it."""
     try:
         with connect(url, application_name="faultline cli") as conn:
             check(conn)

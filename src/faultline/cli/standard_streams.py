@@ -1,7 +1,7 @@
-"""Standard streams that were closed when the process started (`2>&-`) lead to /dev/null.
+"""Opens standard streams that were closed at the start (`2>&-`) on /dev/null.
 
-Otherwise the next socket that is opened gets the number 0, 1 or 2, and what a library or a child process
-writes to "stderr" goes to the database. Python itself has no `sys.stderr` then.
+Otherwise the next socket gets the number 0, 1 or 2, and output of a library or a child process to
+"stderr" goes to the database. Python itself has no `sys.stderr` then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAMES = ("stdin", "stdout", "stderr")
 
 
 def open_closed_streams() -> None:
-    """Call this first: before anything else opens a file."""
+    """Must run before the process opens any other file."""
     for number, name in enumerate(_NAMES):
         try:
             os.fstat(number)

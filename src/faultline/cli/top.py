@@ -30,79 +30,82 @@ from faultline.statements.queues import QueueCount, Standing
 from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
 
-AT_A_GLANCE = 8  # rows of each table
+SHOWN_ROWS = 8  # of each table
 _COLORS = {Level.LOW: "green", Level.MEDIUM: "yellow", Level.HIGH: "red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    data: OverviewData
+class FrameData:
+    overview: OverviewData
     rate: Throughput
     soonest: list[LeaseRow]
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one frame and leave; needs no terminal.")
+@click.option("--once", is_flag=True, help="Print one frame and exit; needs no terminal.")
 @click.option(
     "--every",
     "pause_seconds",
     type=click.FloatRange(0.2, 60),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two refreshes.",
 )
 @click.pass_obj
 def top(context: Context, once: bool, pause_seconds: float) -> None:
-    """What waits, runs, fails and is at risk, live. Reads only; leave with Ctrl-C."""
+    """Show queues, workers, leases and refused writes, live.
+
+    It only reads. Ctrl-C ends it.
+    """
     if not once and not sys.stdout.isatty():
-        raise InvalidSettings("this is not a terminal", hint="faultline top --once")
-    with context.connection():  # says what is wrong before the screen is taken
+        raise InvalidSettings("stdout is not a terminal", hint="faultline top --once")
+    with context.connection():  # report errors before the screen is cleared
         pass
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_print_once(context) if once else _keep_looking(context, pause_seconds))
+        asyncio.run(_print_once(context) if once else _refresh(context, pause_seconds))
 
 
 async def _print_once(context: Context) -> None:
     reader = Reader(context.database_url, sessions=1)
     try:
-        console().print(frame(await _glance(reader, LedgerSamples())))
+        console().print(frame(await _read_frame(reader, LedgerSamples())))
     finally:
         await reader.close()
 
 
-async def _keep_looking(context: Context, pause_seconds: float) -> None:
+async def _refresh(context: Context, pause_seconds: float) -> None:
     reader, samples = Reader(context.database_url, sessions=1), LedgerSamples()
-    shown: RenderableType = "looking …"
+    shown: RenderableType = "reading …"
     try:
         with Live(shown, console=console(), screen=True, auto_refresh=False) as live:
             while True:
                 try:
-                    shown = frame(await _glance(reader, samples))
+                    shown = frame(await _read_frame(reader, samples))
                     live.update(shown, refresh=True)
                 except FaultlineError as error:
-                    live.update(away(shown, error), refresh=True)
+                    live.update(unavailable(shown, error), refresh=True)
                 await asyncio.sleep(pause_seconds)
     finally:
         await reader.close()
 
 
-async def _glance(reader: Reader, samples: LedgerSamples) -> Glance:
+async def _read_frame(reader: Reader, samples: LedgerSamples) -> FrameData:
     async with reader.transaction() as tx:
         found = await overview.read(tx)
-        soonest = await tx.read(leases.page(limit=AT_A_GLANCE))
-    return Glance(found, samples.add(found.sample), soonest.leases)
+        soonest = await tx.read(leases.page(limit=SHOWN_ROWS))
+    return FrameData(found, samples.add(found.sample), soonest.leases)
 
 
-def frame(glance: Glance) -> RenderableType:
-    found = glance.data
-    parts: list[RenderableType] = [_headline(found), _numbers(glance), _workers(found), Text()]
-    parts += [_queues(found), Text(), _leases(glance), Text(), _rejections(found)]
+def frame(data: FrameData) -> RenderableType:
+    found = data.overview
+    parts: list[RenderableType] = [_headline(found), _numbers(data), _workers(found), Text()]
+    parts += [_queues(found), Text(), _leases(data), Text(), _rejections(found)]
     return Group(*parts)
 
 
-def away(shown: RenderableType, error: FaultlineError) -> RenderableType:
-    """What was seen last, under what is wrong."""
-    return Group(Text(f"database away: {one_line(error)}", "bold red"), Text(), shown)
+def unavailable(shown: RenderableType, error: FaultlineError) -> RenderableType:
+    """The last frame, below the error."""
+    return Group(Text(f"database unavailable: {one_line(error)}", "bold red"), Text(), shown)
 
 
 def _headline(found: OverviewData) -> Text:
@@ -117,13 +120,13 @@ def _headline(found: OverviewData) -> Text:
     return line
 
 
-def _numbers(glance: Glance) -> Text:
-    sums = overview.totals(glance.data.counts)
+def _numbers(data: FrameData) -> Text:
+    sums = overview.totals(data.overview.counts)
     about = "" if sums.pop("is_exact") else "about "
     numbers = " · ".join(f"{about}{number:,} {name}" for name, number in sums.items())
-    rate = glance.rate.succeeded_per_second
+    rate = data.rate.succeeded_per_second
     pace = "" if rate is None else f" · {rate:,.1f} succeeded/s"
-    refused = glance.data.rejections
+    refused = data.overview.rejections
     bound = "" if refused.is_exact else "≥ "
     return Text(
         f"{numbers}{pace} · {bound}{refused.last_hour:,} stale writes refused in the last hour"
@@ -134,7 +137,7 @@ def _workers(found: OverviewData) -> Text:
     statuses = Counter(worker.status for worker in found.workers)
     said = ", ".join(f"{statuses[status]} {status}" for status in WorkerStatus if statuses[status])
     running = sum(worker.running for worker in found.workers)
-    return Text(f"workers: {said or 'none'}; {count(running, 'job')} in their hands")
+    return Text(f"workers: {said or 'none'}; {count(running, 'job')} running")
 
 
 def _queues(found: OverviewData) -> Table:
@@ -144,13 +147,13 @@ def _queues(found: OverviewData) -> Table:
         for queue, group in groupby(found.counts, key=lambda each: each.queue)
     }
     fullest = sorted(rows, key=lambda queue: (-rows[queue][Standing.DUE].at_least, queue))
-    for queue in fullest[:AT_A_GLANCE]:
+    for queue in fullest[:SHOWN_ROWS]:
         standings = rows[queue]
         shown = (Standing.DUE, Standing.SCHEDULED, Standing.RUNNING, Standing.FAILED)
         oldest = standings[Standing.DUE].oldest_seconds
         age = "" if oldest is None else duration(max(0.0, oldest))
         table.add_row(Text(plain(queue)), *(_number(standings[each]) for each in shown), age)
-    _say_rest(table, len(rows), "queue")
+    _add_rest(table, len(rows), "queue")
     return table
 
 
@@ -158,10 +161,10 @@ def _number(counted: QueueCount) -> str:
     return f"{'' if counted.is_exact else '≥ '}{counted.at_least:,}"
 
 
-def _leases(glance: Glance) -> Table:
+def _leases(data: FrameData) -> Table:
     table = _table("lease of job", "task", "owner", "token", "left", "")
-    gone = {worker.id for worker in glance.data.workers if worker.status in GONE}
-    for lease in glance.soonest:
+    gone = {worker.id for worker in data.overview.workers if worker.status in GONE}
+    for lease in data.soonest:
         level = risk.of_lease(lease.remaining_share, owner_is_gone=lease.owner in gone)
         left = lease.remaining_seconds
         table.add_row(
@@ -176,8 +179,8 @@ def _leases(glance: Glance) -> Table:
 
 
 def _rejections(found: OverviewData) -> Table:
-    table = _table("refused", "job", "worker", "token", "reason", "side by side")
-    for each in found.newest_rejections[:AT_A_GLANCE]:
+    table = _table("refused", "job", "worker", "token", "reason", "overlap")
+    for each in found.newest_rejections[:SHOWN_ROWS]:
         ago = max(0.0, (found.now - each.rejected_at).total_seconds())
         table.add_row(
             f"{duration(ago)} ago",
@@ -196,6 +199,6 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _say_rest(table: Table, rows: int, noun: str) -> None:
-    if rows > AT_A_GLANCE:
-        table.add_row(Text(f"and {count(rows - AT_A_GLANCE, noun)} more", "dim"))
+def _add_rest(table: Table, rows: int, noun: str) -> None:
+    if rows > SHOWN_ROWS:
+        table.add_row(Text(f"and {count(rows - SHOWN_ROWS, noun)} more", "dim"))

@@ -11,7 +11,7 @@ from rich.progress import track
 from rich.text import Text
 
 from faultline.cli.context import Context
-from faultline.cli.output import print_json, print_table
+from faultline.cli.output import json_option, print_json, print_table
 from faultline.cli.session import session
 from faultline.postgres.sessions import run
 from faultline.reconciler.invariants import INVARIANTS, Finding, Invariant, check
@@ -20,10 +20,13 @@ _SHOWN_EVIDENCE = 3
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def verify(context: Context, as_json: bool) -> None:
-    """Check every invariant against the records themselves; exit code 1 if one is violated."""
+    """Check every invariant on the stored records.
+
+    The exit code is 1 if one is violated.
+    """
     with session(context) as conn:
         progress = track(
             INVARIANTS,
@@ -42,7 +45,7 @@ def verify(context: Context, as_json: bool) -> None:
         held = f"{len(results) - len(violated)} of {len(results)} invariants hold"
         click.secho(held, fg="red" if violated else "green", bold=True)
         if violated:
-            click.echo("→ keep the evidence: pg_dump --schema=faultline; then report it")
+            click.echo("→ save the evidence with pg_dump --schema=faultline, then report it")
     if violated:
         sys.exit(1)
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import click
 
 from faultline.cli.context import Context
-from faultline.cli.output import duration, one_line, print_json
+from faultline.cli.output import duration, json_option, one_line, print_json
 from faultline.cli.session import session, with_lock_timeout
 from faultline.errors import UnknownJob
 from faultline.explanation import Answer, Situation, explain
@@ -21,10 +21,10 @@ from faultline.wording import plain
 
 @click.command()
 @click.argument("job", type=click.UUID)
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def why(context: Context, job: UUID, as_json: bool) -> None:
-    """One answer to: why is this job not running?"""
+    """Explain why a job is not running."""
     with session(context) as conn, with_lock_timeout(conn):
         answer = explain(_look_at(conn, job))
     if as_json:
@@ -60,7 +60,7 @@ def _look_at(conn: Connection, job_id: UUID) -> Situation:
 
 
 def _lock_holders(conn: Connection, job_id: UUID) -> list[LockHolder]:
-    """The transactions that keep a claim from this row."""
+    """The transactions that lock the job's row, so that it cannot be claimed."""
     if run(conn, locks.may_probe()):
         with conn.transaction(force_rollback=True):
             if not run(conn, locks.probe_lock(job_id)):
@@ -73,7 +73,7 @@ def _lock_holders(conn: Connection, job_id: UUID) -> list[LockHolder]:
     try:
         with conn.transaction():
             members = run(conn, locks.lockers_behind(locker))
-    except DriverError:  # it was a plain transaction, which has ended meanwhile
+    except DriverError:  # a single transaction, which has ended meanwhile
         return []
     return run(conn, locks.holders(members))
 

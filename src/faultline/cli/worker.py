@@ -43,31 +43,55 @@ _CLOSING_SECONDS = 5.0
 
 
 @click.command()
-@click.option("-q", "--queues", default="default", show_default=True, help="Comma-separated.")
-@click.option("-c", "--concurrency", default=DEFAULTS.concurrency, show_default=True)
 @click.option(
-    "-p", "--processes", default=1, show_default=True, help="Supervised worker processes."
+    "-q",
+    "--queues",
+    default="default",
+    show_default=True,
+    help="The queues to claim from, separated by commas.",
 )
-@click.option("--lease-seconds", default=DEFAULTS.lease_seconds, show_default=True)
 @click.option(
-    "--heartbeat-seconds", default=0.0, help="How often to renew; a quarter of the lease."
+    "-c",
+    "--concurrency",
+    default=DEFAULTS.concurrency,
+    show_default=True,
+    help="How many jobs each process runs at once.",
+)
+@click.option(
+    "-p", "--processes", default=1, show_default=True, help="How many processes to supervise."
+)
+@click.option(
+    "--lease-seconds",
+    default=DEFAULTS.lease_seconds,
+    show_default=True,
+    help="How long a claim is valid unless a heartbeat renews it.",
+)
+@click.option(
+    "--heartbeat-seconds",
+    default=0.0,
+    help="How often leases are renewed; 0 for a quarter of the lease.",
 )
 @click.option(
     "--answer-seconds",
     default=0.0,
-    help="Cut a session that PostgreSQL leaves without an answer; half of the lease.",
+    help="Close a session that PostgreSQL has not answered for this long; 0 for half of the lease.",
 )
 @click.option(
     "--stall-seconds",
     default=0.0,
-    help="An event loop that does not turn for so long is blocked; a third of the lease.",
+    help="Treat an event loop that makes no progress for this long as blocked; 0 for a third of the lease.",
 )
-@click.option("--poll-seconds", default=DEFAULTS.poll_seconds, show_default=True)
+@click.option(
+    "--poll-seconds",
+    default=DEFAULTS.poll_seconds,
+    show_default=True,
+    help="How often an idle worker looks for due jobs without being notified.",
+)
 @click.option(
     "--drain-seconds",
     default=DEFAULTS.drain_seconds,
     show_default=True,
-    help="How long running jobs may finish after SIGTERM before they are handed back.",
+    help="How long running jobs may take to finish after SIGTERM before they are released.",
 )
 @click.option(
     "--claim-ahead",
@@ -75,11 +99,15 @@ _CLOSING_SECONDS = 5.0
     show_default=True,
     help="How many short jobs may be claimed before a slot is free; 0 for none.",
 )
-@click.option("--max-jobs", default=0, help="Stop after this many attempts.  [default: never]")
+@click.option("--max-jobs", default=0, help="Stop after this many attempts; 0 for no limit.")
 @click.option(
-    "--no-self-fencing", is_flag=True, help="For drills: let a late worker meet the fence."
+    "--no-self-fencing",
+    is_flag=True,
+    help="For drills: run a late attempt on until PostgreSQL refuses it.",
 )
-@click.option("--no-reconciler", is_flag=True, help="Leave recovery to other workers.")
+@click.option(
+    "--no-reconciler", is_flag=True, help="Run no reconciler in this worker; another process must."
+)
 @health_file_option
 @click.option("--supervised-by", type=int, hidden=True)  # a pipe that the supervisor holds
 @metrics_options
@@ -105,10 +133,14 @@ def worker(
     metrics: MetricsOptions,
     retention: Retention,
 ) -> None:
-    """Run jobs until SIGTERM, SIGINT or `faultline drain`; a second signal hands running jobs back."""
+    """Run jobs until SIGTERM, SIGINT or `faultline drain`.
+
+    Each of them lets running jobs finish within --drain-seconds. A second signal releases them at once.
+    """
     if context.app_path is None:
         raise InvalidSettings(
-            "a worker needs your application", hint="faultline --app shop.jobs:app worker"
+            "a worker needs your application: --app is missing",
+            hint="faultline --app shop.jobs:app worker",
         )
     names = [check_queue_name(name.strip()) for name in queues.split(",") if name.strip()]
     settings = WorkerSettings(
@@ -126,7 +158,7 @@ def worker(
     )
     parts = [Part.WORKER, Part.PRODUCER, *([] if no_reconciler else [Part.RECONCILER])]
     if processes > 1:
-        context.tell_environment()
+        context.export_database_url()
         command = _single_process_command()
         with Termination():
             code = _supervise(
@@ -151,11 +183,9 @@ def _work(
     supervised_by: int | None,
     termination: Termination,
 ) -> int:
-    """In one process; with a reconciler beside it, if there is something that it is to keep."""
-    app = context.app  # before the traces: it may have an idea of its own about them
-    url = (
-        app.database_url
-    )  # which need not be the one in the environment: the reconciler goes along
+    """Run a worker in this process, with a reconciler unless `retention` is None."""
+    app = context.app  # imported before tracing starts: it may configure tracing itself
+    url = app.database_url  # the app may set another URL than the environment's
     companions = [] if retention is None else [Reconciler(url, retention).run]
     require_schema(url, require_fence)
 
@@ -171,7 +201,7 @@ def _work(
 
 
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed (`pip install faultline-queue[fast]`), else the usual one."""
+    """uvloop if it is installed (`pip install faultline-queue[fast]`), else None."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
@@ -183,7 +213,7 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _run_worker(
     worker: Worker, pulse: Pulse | None, supervised_by: int | None, termination: Termination
 ) -> int:
-    """The exit code."""
+    """Run the worker until it stops; returns the exit code."""
     with termination.listening(worker.stop, on_signal=worker.stop_requested):
         if supervised_by is not None:
             loop = asyncio.get_running_loop()
@@ -205,10 +235,10 @@ async def _run_worker(
 
 
 def _end_process(pulse: Pulse | None, *, is_drained: bool) -> NoReturn:
-    """At once, without the handlers that cannot be ended: exit code 1.
+    """End the process with exit code 1 although handlers are still running.
 
-    They would keep the process alive for ever: Python joins their threads when it exits, and asyncio their
-    tasks when the loop is closed.
+    A normal exit would wait for them for ever: Python joins their threads, and asyncio waits for their
+    tasks when it closes the loop.
     """
     if pulse is not None:
         pulse.stop()
@@ -218,7 +248,7 @@ def _end_process(pulse: Pulse | None, *, is_drained: bool) -> NoReturn:
 
 
 def _bound_closing(pulse: Pulse | None, *, is_drained: bool) -> None:
-    """From now on the process has a few seconds: it waits for threads that handlers left behind."""
+    """Give threads that handlers left behind _CLOSING_SECONDS, then end the process."""
 
     def watch() -> None:
         time.sleep(_CLOSING_SECONDS)
@@ -227,7 +257,7 @@ def _bound_closing(pulse: Pulse | None, *, is_drained: bool) -> None:
                 stack = stacks.of_thread(thread.ident)
                 emit(
                     Event.DEGRADED,
-                    reason=f"the thread {thread.name} does not end: the process ends without it",
+                    reason=f"the thread {thread.name} does not end: the process exits without it",
                     frame=None if stack is None else stack.frame,
                     stack=None if stack is None else stack.text,
                 )
@@ -237,15 +267,17 @@ def _bound_closing(pulse: Pulse | None, *, is_drained: bool) -> None:
 
 
 def _orphaned(worker: Worker, supervised_by: int) -> None:
-    """Nothing is ever written to that pipe: it can be read when its other end is gone."""
+    """Called when the supervisor's end of the pipe is closed; nothing is ever written to it."""
     asyncio.get_running_loop().remove_reader(supervised_by)
     emit(Event.DEGRADED, reason="the supervisor is gone: draining")
     worker.stop()
 
 
 def _single_process_command() -> list[str]:
-    """This very command line, for one process: the last --processes counts. Where the database is, and
-    its password, is in the environment, which unlike a command line is not for everyone to read."""
+    """This command line with --processes 1 at its end, which overrides an earlier one.
+
+    The database URL is passed by environment, because every account can read a command line.
+    """
     return [sys.executable, "-m", "faultline", *without_url(sys.argv[1:]), "--processes", "1"]
 
 
@@ -257,7 +289,7 @@ def _supervise(
     parts: Sequence[Part],
     health_file: Path | None = None,
 ) -> int:
-    """Run so many processes, and serve the metrics of all of them; the exit code."""
+    """Run `count` processes and serve the metrics of all of them; returns the exit code."""
     roster = None if health_file is None else Roster(health_file)
 
     def health_of(slot: int) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The finding of one check of `doctor`, and its levels."""
+"""The result of one check of `doctor`, and its level."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from faultline.cli.doctor.server import (
     timeouts,
     version,
 )
-from faultline.cli.output import LEVEL_COLORS, count, print_json
+from faultline.cli.output import LEVEL_COLORS, count, json_option, print_json
 from faultline.errors import FaultlineError
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import explain_error, is_connection_lost
@@ -55,10 +55,13 @@ RECORD_CHECKS: tuple[CheckFunction, ...] = (
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True)
+@json_option
 @click.pass_obj
 def doctor(context: Context, as_json: bool) -> None:
-    """Look at the server, its settings and its sessions; exit code 1 if there is a problem."""
+    """Check the server, its settings, the schema and the queue.
+
+    The exit code is 1 if there is a problem.
+    """
     checks = _examine(context.database_url)
     problems = sum(found.level is Level.PROBLEM for found in checks)
     warnings = sum(found.level is Level.WARNING for found in checks)
@@ -74,7 +77,7 @@ def doctor(context: Context, as_json: bool) -> None:
 
 
 def _examine(url: str) -> list[Check]:
-    """Everything, as far as it can be reached: what one check may not see does not stop the others."""
+    """Run all checks; one that fails is reported and does not stop the others."""
     try:
         conn, found = open_session(url, application_name="faultline doctor")
     except FaultlineError as error:

@@ -22,10 +22,14 @@ def epoch(conn: Connection) -> Iterator[Check]:
     status = run(conn, epochs.status())
     if status.is_refused:
         advice = "if the original is gone for good: faultline epoch bump"
-        yield problem("epoch", "restored, and claims are refused until it is said to go on", advice)
+        yield problem(
+            "epoch",
+            "the database was restored, and refuses claims until a new epoch begins",
+            advice,
+        )
     elif status.here.timeline is None and not status.is_standby:
-        said = f"{status.epoch}; this account's owner may not see the WAL's timeline"
-        advice = "after each failover, before workers go on: faultline epoch bump"
+        said = f"{status.epoch}; the schema's owner may not see the timeline of the WAL"
+        advice = "after each failover, before workers continue: faultline epoch bump"
         yield warning("epoch", said, advice)
     else:
         yield ok("epoch", f"{status.epoch}, since {status.began_at:%Y-%m-%d} ({status.cause})")
@@ -38,7 +42,7 @@ def prepared_transactions(conn: Connection) -> Iterator[Check]:
         yield problem(
             "prepared transaction",
             f"{one.gid!r} of {one.owner} has held rows of Faultline for {duration(one.seconds)}:"
-            " their jobs can be neither claimed nor taken back",
+            " their jobs can be neither claimed nor reconciled",
             f"COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'",
         )
     if not found:
@@ -51,7 +55,7 @@ def workers(conn: Connection) -> Iterator[Check]:
     said = ", ".join(f"{tally[status]} {status}" for status in WorkerStatus if tally[status])
     if tally[WorkerStatus.SILENT]:
         silent = [worker.id for worker in found if worker.status is WorkerStatus.SILENT]
-        advice = f"stopped, overloaded, or cut off: {', '.join(silent[:5])}"
+        advice = f"look for a frozen, overloaded or disconnected process: {', '.join(silent[:5])}"
         yield warning("workers", said, advice)
     else:
         yield ok("workers", said or "none registered")
@@ -60,7 +64,7 @@ def workers(conn: Connection) -> Iterator[Check]:
     }
     for queue, due in run(conn, server.due_by_queue()).items():
         if queue not in served:
-            said = f"{count(due, 'job')} due in queue {queue}, and no live worker listens to it"
+            said = f"{count(due, 'job')} due in queue {queue}, but no live worker claims from it"
             advice = f"faultline --app MODULE:NAME worker --queues {queue}"
             yield warning("unserved queue", said, advice)
 
@@ -69,37 +73,37 @@ def leases(conn: Connection) -> Iterator[Check]:
     expired = run(conn, server.expired_leases())
     late = expired.oldest_seconds or 0.0
     if late <= RECOVERY_SECONDS:
-        yield ok("leases", "none has run out unnoticed")
+        yield ok("leases", "no expired lease is waiting to be reconciled")
         return
     said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
     alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, registry()))
     if alive or run(conn, is_led()):
         advice = "their rows are locked: faultline jobs list --state running, then faultline why"
         yield warning("leases", said, advice)
-        yield from _lapsed_holders(conn)
+        yield from _sessions_locking_expired_jobs(conn)
     else:
         advice = "start a worker, or faultline reconciler"
-        yield problem("leases", f"{said}, and nobody is alive to take their jobs back", advice)
+        yield problem("leases", f"{said}, and no process is alive to reconcile them", advice)
 
 
-def _lapsed_holders(conn: Connection) -> Iterator[Check]:
-    """Sessions that the reconcilers did not end: it may be that none of them is allowed to."""
+def _sessions_locking_expired_jobs(conn: Connection) -> Iterator[Check]:
+    """Report sessions that no reconciler ended, perhaps because none has the right to."""
     for one in run(conn, locks.locked_lapsed_jobs(older_than_seconds=RECOVERY_SECONDS)):
         if one.prepared_as is None:
             yield problem(
                 "locked job",
                 f"session {one.pid} ({one.application}) of {one.account} locks job {one.job_id}, whose"
                 " lease ran out",
-                f"as a superuser: SELECT pg_terminate_backend({one.pid}); for the reconcilers to do"
-                " that: GRANT pg_signal_backend, pg_read_all_stats TO the schema's owner",
+                f"as a superuser: SELECT pg_terminate_backend({one.pid}); to let reconcilers do it:"
+                " GRANT pg_signal_backend, pg_read_all_stats TO the schema's owner",
             )
 
 
 def stored_sizes(conn: Connection) -> Iterator[Check]:
-    """Finds rows from before the limits: showing or dumping one can fail."""
+    """Find rows that are older than the size limits: showing or dumping one can fail."""
     name = "stored sizes"
     if not run(conn, server.may_read_texts()):
-        yield ok(name, "not looked at: this account may not read payloads, results and errors")
+        yield ok(name, "not checked: this account may not read payloads, results and errors")
         return
     oldest = f"the oldest {OLDEST_ROWS:,} rows of each table"
     try:
@@ -107,8 +111,8 @@ def stored_sizes(conn: Connection) -> Iterator[Check]:
             conn.execute(f"SET LOCAL statement_timeout = '{SIZES_SECONDS}s'")
             found = run(conn, server.oversized(oldest=OLDEST_ROWS))
     except QueryCanceled:
-        said = f"not known: looking at {oldest} took more than {SIZES_SECONDS} s"
-        yield warning(name, said, "faultline verify looks at all of them")
+        said = f"unknown: reading {oldest} took more than {SIZES_SECONDS} s"
+        yield warning(name, said, "run faultline verify, which reads all rows")
         return
     among = "" if found.looked_at_all else f", among {oldest}"
     if found.rows:

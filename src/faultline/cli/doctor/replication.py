@@ -13,7 +13,7 @@ from faultline.statements import server
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """What promotes standbys in a managed cluster, and where its settings are."""
+    """The software that promotes standbys in a managed cluster."""
 
     name: str
     synchronous: str  # how acknowledged commits are made to survive a failover
@@ -40,14 +40,14 @@ MANAGERS = {
 
 
 def replication(conn: Connection) -> Iterator[Check]:
-    """Whether an acknowledged commit survives a failover, and how long one takes."""
+    """Check whether acknowledged commits survive a failover, and report how long one takes."""
     names = run(conn, server.settings(["synchronous_standby_names"]))
     standbys = run(conn, server.identity()).standbys
     manager = MANAGERS.get(run(conn, server.cluster_manager()) or "")
     synchronous = names.get("synchronous_standby_names")
     if standbys and not synchronous:
-        said = "none, with standbys attached: a failover may lose the newest commits"
-        advice = "name them in synchronous_standby_names, or accept it knowingly"
+        said = "none, but standbys are attached: a failover may lose the newest commits"
+        advice = "name them in synchronous_standby_names, unless you accept the loss"
         yield warning(
             "synchronous standbys", said, advice if manager is None else manager.synchronous
         )
@@ -60,6 +60,6 @@ def replication(conn: Connection) -> Iterator[Check]:
         "managed cluster",
         f"managed by {manager.name}: {manager.failover}. Jobs whose lease ({lease:g} s by default) is shorter"
         " than a failover run again after it",
-        "where that is expensive, give workers a --lease-seconds above the time of a failover and name every"
-        " host in the URL",
+        "if that is expensive, start workers with --lease-seconds above the time of a failover, and name"
+        " every host in the URL",
     )

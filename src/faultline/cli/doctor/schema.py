@@ -25,17 +25,17 @@ def schema(conn: Connection) -> Iterator[Check]:
         yield problem("schema", said, "upgrade the faultline package")
     elif installed < wanted:
         said = f"version {installed} of {wanted}" if installed else "not installed"
-        yield problem("schema", said, "faultline migrate")
+        yield problem("schema", said, "run: faultline migrate")
     else:
         yield ok("schema", f"version {installed}")
         ours = hashlib.sha256(functions_sql().encode()).hexdigest()
         if run(conn, server.functions_fingerprint()) != f"functions {ours}":
-            said = "its functions are those of another release"
-            yield warning("functions", said, "faultline migrate")
+            said = "they belong to another release"
+            yield warning("functions", said, "run: faultline migrate")
 
 
 def search_path(conn: Connection) -> Iterator[Check]:
-    """An account of our schema's name has that schema first in its path, by "$user"."""
+    """Find tables in the wrong schema: "$user" puts ours first for an account of its name."""
     account, path = run(conn, server.account_search_path())
     schemas = [each.strip().strip('"').replace("$user", account) for each in path.split(",")]
     strays = run(conn, server.other_tables(sorted(schema_tables())))
@@ -61,18 +61,20 @@ def roles(conn: Connection) -> Iterator[Check]:
     account = run(conn, server.identity())
     owner = run(conn, server.schema_owner())
     if len(in_use) < len(server.ROLES):
-        said = "not applied: every process needs the account of the schema's owner"
-        yield ok("roles", said, "faultline migrate --roles, then grant them: least privilege")
+        said = "not used: every process runs as the owner of the schema"
+        yield ok(
+            "roles", said, "for least privilege: faultline migrate --roles, then grant the roles"
+        )
     elif owner.can_log_in:
-        said = f"in use, but the schema belongs to {owner.name}, which can log in and switch the fence off"
-        yield warning("roles", said, "faultline migrate --roles hands it to faultline_owner")
+        said = f"in use, but the schema belongs to {owner.name}, which can log in and disable the fence"
+        yield warning("roles", said, "faultline migrate --roles makes faultline_owner its owner")
     else:
         yield ok("roles", f"{', '.join(in_use)}; the schema belongs to {owner.name}")
     if account.is_superuser:
-        said = f"{account.account} is a superuser, whom no guard can hold"
-        yield ok("account", said, "fine for development; give workers an account of their own")
+        said = f"{account.account} is a superuser, and can bypass every guard"
+        yield ok("account", said, "fine for development; otherwise give workers their own account")
     elif owner.is_us:
-        said = f"{account.account} owns the schema, or may: it could switch the fence off"
-        yield ok("account", said, "right for migrations; give every process an account of its own")
+        said = f"{account.account} owns the schema, or can become its owner, and could disable the fence"
+        yield ok("account", said, "right for migrations; give every process its own account")
     else:
-        yield ok("account", f"{account.account}, neither a superuser nor an owner")
+        yield ok("account", f"{account.account}, neither a superuser nor the owner")

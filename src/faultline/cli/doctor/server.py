@@ -14,9 +14,9 @@ from faultline.statements.clock import database_time
 OLDEST_MAJOR, TESTED_MAJORS = 14, (15, 16, 18)
 _CLOCK_SAMPLES = 3
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
-# Below these, in milliseconds, a limit ends work that is in order; 0 stands for no limit.
+# A limit below these milliseconds ends healthy work; in PostgreSQL 0 means no limit.
 _TIMEOUTS = {
-    "idle_session_timeout": None,  # at any value: listening is idling, and so is a pool at night
+    "idle_session_timeout": None,  # harmful at any value: a listening session and an unused pool are idle
     "idle_in_transaction_session_timeout": 60_000,
     "transaction_timeout": 60_000,
     "statement_timeout": 30_000,
@@ -42,11 +42,11 @@ def role_of_the_server(conn: Connection) -> Iterator[Check]:
     read_only = run(conn, server.settings(["default_transaction_read_only"]))
     if run(conn, server.identity()).is_standby:
         advice = "connect to the primary: add target_session_attrs=read-write to the URL"
-        yield problem("primary", "this is a standby: no job can be written", advice)
+        yield problem("primary", "this is a standby: jobs cannot be written", advice)
     elif "on" in read_only.values():
         said = (
-            "a primary, but the account's sessions begin read-only: Faultline's own sessions write all the"
-            " same, connections that a handler opens itself do not"
+            "a primary, but sessions of this account start read-only: Faultline's own sessions write"
+            " anyway, connections that a handler opens itself cannot"
         )
         advice = "ALTER DATABASE … RESET default_transaction_read_only (or ALTER ROLE …)"
         yield warning("primary", said, advice)
@@ -57,13 +57,13 @@ def role_of_the_server(conn: Connection) -> Iterator[Check]:
 def durability(conn: Connection) -> Iterator[Check]:
     values = run(conn, server.settings(_DURABILITY))
     if values["fsync"] == "off":
-        said = "OFF: after a crash of the machine the database may be CORRUPT, not only old"
-        yield problem("fsync", said, "fsync = on, always, where data matters")
+        said = "OFF: a crash of the machine may leave a CORRUPT database"
+        yield problem("fsync", said, "set fsync = on")
     else:
         yield ok("fsync", "on")
     if values["full_page_writes"] == "off":
         said = "OFF: a crash of the machine may leave half-written pages"
-        advice = "full_page_writes = on, unless the file system writes pages all or nothing"
+        advice = "set full_page_writes = on, unless the file system writes whole pages atomically"
         yield problem("full_page_writes", said, advice)
     else:
         yield ok("full_page_writes", "on")
@@ -71,17 +71,17 @@ def durability(conn: Connection) -> Iterator[Check]:
     if mode == "off":
         said = "OFF: a crash may lose jobs and results that were REPORTED as committed"
         yield problem(
-            "synchronous_commit", said, "synchronous_commit = on for Faultline's accounts"
+            "synchronous_commit", said, "set synchronous_commit = on for Faultline's accounts"
         )
     elif mode == "local" and names:
         said = f"local: commits do not wait for the standbys in {names!r}"
-        yield warning("synchronous_commit", said, "synchronous_commit = on")
+        yield warning("synchronous_commit", said, "set synchronous_commit = on")
     else:
         yield ok("synchronous_commit", mode)
 
 
 def clock(conn: Connection) -> Iterator[Check]:
-    """The server's clock against ours; the quickest of a few round trips says most."""
+    """Compare the server's clock with ours, by the fastest of a few round trips."""
     samples = []
     for _ in range(_CLOCK_SAMPLES):
         sent, started = time.time(), time.monotonic()
@@ -94,7 +94,9 @@ def clock(conn: Connection) -> Iterator[Check]:
     )
     said += f" (± {trip / 2:.3f} s); correctness does not depend on it"
     if abs(offset) > 1 + trip:
-        yield warning("clock", said, "set both by NTP: times in logs and run_at come from clients")
+        yield warning(
+            "clock", said, "synchronize both with NTP: times in logs and run_at come from clients"
+        )
     else:
         yield ok("clock", said)
 
@@ -107,8 +109,8 @@ def isolation(conn: Connection) -> Iterator[Check]:
     else:
         yield warning(
             "isolation",
-            f"{level} by default: a job must be fenced before it is committed there (FL007)",
-            "call job.assert_fence(conn) first in such transactions, or ALTER ROLE … SET"
+            f"{level} by default: such a transaction must assert the fence before its commit (FL007)",
+            "call job.assert_fence(conn) first in your own transactions, or ALTER ROLE … SET"
             " default_transaction_isolation = 'read committed'",
         )
 
@@ -120,20 +122,18 @@ def timeouts(conn: Connection) -> Iterator[Check]:
         limit = int(values.get(name, "0"))
         if limit and (floor is None or limit < floor):
             harmless = False
-            said = (
-                f"{duration(limit / 1000)}: it ends handlers' own statements or connections early"
-            )
+            said = f"{duration(limit / 1000)}: it may end statements or connections of handlers"
             yield warning(name, said, f"ALTER ROLE … SET {name} = 0 for Faultline's accounts")
     for role, entry in run(conn, server.settings_of_other_roles([*_TIMEOUTS, *_DURABILITY])):
         harmless = False
-        advice = f"harmless unless Faultline runs as {role}"
+        advice = f"change it if Faultline runs as {role}"
         yield warning("settings of a role", f"{role} has {entry}", advice)
     if harmless:
-        yield ok("timeouts", "none that would end a worker's session early")
+        yield ok("timeouts", "none that ends a worker's session early")
 
 
 def text_forms(conn: Connection) -> Iterator[Check]:
-    """The driver reads timestamps and intervals in one form only; handlers' sessions keep the account's."""
+    """The driver reads one text form of timestamps; handlers' sessions use the account's setting."""
     wanted = {"DateStyle": "ISO", "IntervalStyle": "postgres"}
     values = run(conn, server.settings(list(wanted)))
     wrong = {
@@ -142,10 +142,10 @@ def text_forms(conn: Connection) -> Iterator[Check]:
         if name in values and values[name].split(",")[0] != form
     }
     for name, value in wrong.items():
-        said = f"{value}: queries of handlers that return timestamps or intervals may fail"
+        said = f"{value}: handlers' queries that return timestamps or intervals may fail"
         yield warning(name, said, f"ALTER ROLE … RESET {name} for Faultline's accounts")
     if not wrong:
-        yield ok("text forms", "timestamps and intervals have the form that the driver reads")
+        yield ok("text forms", "timestamps and intervals have the text form that the driver reads")
 
 
 def connections(conn: Connection) -> Iterator[Check]:
@@ -168,10 +168,10 @@ def long_transactions(conn: Connection) -> Iterator[Check]:
         yield warning(
             "long transaction",
             f"session {one.pid} ({one.application}), {one.state}, for {duration(one.seconds)}:"
-            " vacuum cannot remove what it might still see, and claims slow down",
+            " vacuum cannot remove rows that it may still see, and claims become slower",
             f"end it: SELECT pg_terminate_backend({one.pid})",
         )
     if not found:
         sees_all = run(conn, server.identity()).sees_other_sessions
-        gap = "" if sees_all else ", as far as this account may see"
+        gap = "" if sees_all else ", among the sessions that this account may see"
         yield ok("long transactions", f"none over {duration(LONG_TRANSACTION_SECONDS)}{gap}")
