@@ -14,9 +14,9 @@ import pytest
 
 from faultline import Faultline
 from faultline.api import ApiSettings
-from faultline.api.refusals import Refusal
-from faultline.api.refused_access import MOST_KINDS, RefusedAccess, RefusedAccesses
-from faultline.api.throttle import Throttle, network_of
+from faultline.api.api_errors import ApiError
+from faultline.api.rate_limits import WrongKeyLimiter, network_of
+from faultline.api.refused_access import MAX_KINDS, RefusedAccess, RefusedAccessLog
 from faultline.config import Retention
 from faultline.errors import DatabaseUnavailable, IllegalTransition, InvalidInput
 from faultline.postgres.sessions import run
@@ -232,24 +232,24 @@ def test_refused_keys_and_scopes_are_recorded_and_guesses_are_throttled(
 
 def test_only_wrong_keys_use_tokens_up_and_the_wait_ends() -> None:
     now = 0.0
-    throttle = Throttle(1.0, 2, clock=lambda: now)
+    limiter = WrongKeyLimiter(1.0, 2, clock=lambda: now)
     right, wrong = b"right", b"wrong"
     for number in range(5):  # a fleet of right ones, all at once
-        throttle.admit("a", b"%d" % number)
-    throttle.accept(right)
+        limiter.admit("a", b"%d" % number)
+    limiter.accept(right)
     for _ in range(2):
-        throttle.admit("a", wrong)
-        throttle.reject("a", wrong)
-    with pytest.raises(Refusal) as refused:
-        throttle.admit("a", wrong)
+        limiter.admit("a", wrong)
+        limiter.reject("a", wrong)
+    with pytest.raises(ApiError) as refused:
+        limiter.admit("a", wrong)
     assert refused.value.headers == {"Retry-After": "1"}
-    throttle.admit("a", right)
-    throttle.admit("b", wrong)
-    throttle.reject("a", right)  # revoked
-    with pytest.raises(Refusal):
-        throttle.admit("a", right)
+    limiter.admit("a", right)
+    limiter.admit("b", wrong)
+    limiter.reject("a", right)  # revoked
+    with pytest.raises(ApiError):
+        limiter.admit("a", right)
     now = 1.0
-    throttle.admit("a", right)
+    limiter.admit("a", right)
 
 
 def test_one_client_of_version_6_has_one_bucket() -> None:
@@ -266,7 +266,7 @@ def test_a_flood_of_wrong_keys_is_a_few_rows() -> None:
         written.append(statement.params)
 
     async def flood() -> None:
-        refused = RefusedAccesses(record)
+        refused = RefusedAccessLog(record)
         for number in range(1000):
             for address in ("a", f"address {number}"):
                 actor = Actor("unknown key", f"flk_{number:08}", address)
@@ -275,7 +275,7 @@ def test_a_flood_of_wrong_keys_is_a_few_rows() -> None:
         await refused.close()
 
     asyncio.run(flood())
-    assert len(written) <= 2 * (MOST_KINDS + 2)
+    assert len(written) <= 2 * (MAX_KINDS + 2)
     assert sum(params[-1] for params in written) == 2000  # and none is lost
 
 
@@ -295,7 +295,7 @@ def test_refusals_that_the_database_does_not_record_are_counted_for_the_next_min
                 raise DatabaseUnavailable("away")
             return len(written) > 1
 
-        refused = RefusedAccesses(record)
+        refused = RefusedAccessLog(record)
         refusal = RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated")
         refused.note(refusal)
         await asyncio.wait_for(is_tried.wait(), BOUND_SECONDS)
@@ -318,7 +318,7 @@ def test_a_row_that_is_being_written_when_the_server_stops_is_not_lost() -> None
             await may_end.wait()
             written.append(statement.params[-1])
 
-        refused = RefusedAccesses(record)
+        refused = RefusedAccessLog(record)
         refused.note(RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated"))
         await asyncio.wait_for(is_writing.wait(), BOUND_SECONDS)
         closing = asyncio.create_task(refused.close())
@@ -458,7 +458,7 @@ def test_a_refused_action_is_one_kind_whatever_it_was_about() -> None:
         written.append(statement.params)
 
     async def refuse() -> None:
-        refused = RefusedAccesses(record)
+        refused = RefusedAccessLog(record)
         for number in range(100):
             actor = Actor("key", "oncall (flk_abcdefgh)", "192.0.2.1")
             refused.note(RefusedAccess(actor, "cancel", "unknown_job", f"job {number}\0"))

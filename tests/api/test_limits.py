@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from faultline.api import ApiSettings
-from faultline.api.rates import Rates
+from faultline.api.rate_limits import RateLimiter
 from faultline.cli.api import api
 from faultline.errors import InvalidSettings
 from faultline.postgres.sessions import run
@@ -165,7 +165,7 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(impatient: Served, small_
 
 def test_a_bucket_is_refilled_as_time_goes_by_and_never_above_its_brim() -> None:
     now = 0.0
-    rates = Rates(2, 3, clock=lambda: now, most_buckets=2)
+    rates = RateLimiter(2, 3, clock=lambda: now, max_buckets=2)
     assert [rates.take("a") for _ in range(4)] == [0, 0, 0, 1]
     now = 0.4
     assert rates.take("a") == 1
@@ -176,7 +176,7 @@ def test_a_bucket_is_refilled_as_time_goes_by_and_never_above_its_brim() -> None
     rates.take("b")
     rates.take("c")  # "a" is forgotten, and begins anew
     assert rates.take("a") == 0
-    assert Rates(0, 1).take("a") == 0
+    assert RateLimiter(0, 1).take("a") == 0
 
 
 # ── a crowd ──────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import click
 import pytest
 
-from faultline.api.probes import router as api_probes
+from faultline.api.service_endpoints import router as api_probes
 from faultline.cli.main import cli
 from faultline.inspector.read_endpoints import router as inspector_reads
 from faultline.postgres import address

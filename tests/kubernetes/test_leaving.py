@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultline.api.settings import ApiSettings
+from faultline.api.api_settings import ApiSettings
 from faultline.inspector.inspector_settings import DRAIN_SECONDS as INSPECTOR_DRAIN_SECONDS
 from faultline.workers import bounded_calls, children, handler_resources, registration, worker
 from tests.kubernetes import manifests

@@ -36,8 +36,8 @@ OUR_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 
 # What is put into a query and is not a constant, and where it comes from.
 REVIEWED = {
-    ("api/sessions.py", "milliseconds * _LOCK_SHARE"): "a number, formatted as one",
-    ("api/sessions.py", "milliseconds * _STATEMENT_SHARE"): "a number, formatted as one",
+    ("api/session_pool.py", "milliseconds * _LOCK_SHARE"): "a number, formatted as one",
+    ("api/session_pool.py", "milliseconds * _STATEMENT_SHARE"): "a number, formatted as one",
     ("statements/job_pages.py", "order.moment"): "of _Order, made of literals in that file",
     ("statements/job_pages.py", "order.each"): "the same",
     ("statements/job_pages.py", "order.where"): "the same",

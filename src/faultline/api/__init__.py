@@ -1,8 +1,8 @@
-"""The producer API: enqueue, look at and operate jobs over HTTP. `faultline api` serves it.
+"""The producer API: enqueue, read and operate jobs over HTTP. `faultline api` serves it.
 
-Nothing here imports the web framework: `faultline.api.application` does.
+This module does not import the web framework; `faultline.api.application` does.
 """
 
-from faultline.api.settings import ApiSettings
+from faultline.api.api_settings import ApiSettings
 
 __all__ = ["ApiSettings"]

@@ -1,4 +1,4 @@
-"""The application: endpoints, gate and sessions put together. What a server serves."""
+"""The API's ASGI application: endpoints, middleware and shared services."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from faultline.api import audit, identity, jobs, probes, queues
-from faultline.api.document import describe
-from faultline.api.gate import Gate, report
-from faultline.api.keyring import Keyring
-from faultline.api.pulse import Pulse
-from faultline.api.rates import Rates
-from faultline.api.refusals import refusal_of
-from faultline.api.refused_access import RefusedAccesses
-from faultline.api.route import GuardedRoute
-from faultline.api.sessions import Sessions
-from faultline.api.settings import ApiSettings
-from faultline.api.throttle import Throttle
-from faultline.api.visit import Service
+from faultline.api import job_endpoints, queue_endpoints, service_endpoints
+from faultline.api.api_errors import api_error_of
+from faultline.api.api_settings import ApiSettings
+from faultline.api.authentication import KeyAuthenticator
+from faultline.api.database_check import DatabaseCheck
+from faultline.api.limit_middleware import LimitMiddleware, log_error
+from faultline.api.openapi import describe
+from faultline.api.rate_limits import RateLimiter, WrongKeyLimiter
+from faultline.api.refused_access import RefusedAccessLog
+from faultline.api.request_context import ApiServices
+from faultline.api.routing import AuthorizedRoute
+from faultline.api.session_pool import SessionPool
 from faultline.app import Faultline
 from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
@@ -32,29 +31,29 @@ from faultline.postgres.driver import DriverError
 from faultline.statements import keys, protocol
 from faultline.statements.statement import Statement
 
-ROUTERS = (jobs.router, queues.router, identity.router, audit.router, probes.router)
-_LONGEST_PULSE_SECONDS = 2.0
+ROUTERS = (job_endpoints.router, queue_endpoints.router, service_endpoints.router)
+_MAX_CHECK_SECONDS = 2.0
 
 
 def create_api(
     url: str, settings: ApiSettings | None = None, *, app: Faultline | None = None
 ) -> FastAPI:
-    """The API on the database at `url`. With an application, tasks that it does not know are refused."""
+    """The API on the database at `url`. With `app`, it refuses tasks that the application does not have."""
     chosen = settings or ApiSettings()
 
     @contextlib.asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        service = _service(url, chosen, app)
-        api.state.service = service
+        services = _services(url, chosen, app)
+        api.state.services = services
         was_on = meter.current.is_on
         meter.switch_on(Part.API, Part.PRODUCER)
         try:
             yield
         finally:
-            await service.refused.close()
-            await service.sessions.close()
-            await service.pulse.close()
-            if not was_on:  # whatever else this process does is not ours to count
+            await services.refused.close()
+            await services.sessions.close()
+            await services.database.close()
+            if not was_on:  # the process may do other things that it does not count
                 meter.switch_off()
 
     api = FastAPI(
@@ -74,49 +73,49 @@ def create_api(
         RequestValidationError,
         ValidationError,
     ):
-        api.add_exception_handler(kind, _refuse)
-    api.add_middleware(Gate, settings=chosen)
+        api.add_exception_handler(kind, _error_response)
+    api.add_middleware(LimitMiddleware, settings=chosen)
     api.openapi = lambda: describe(api, chosen)  # type: ignore[method-assign]
     return api
 
 
-def _service(url: str, settings: ApiSettings, app: Faultline | None) -> Service:
-    pulse = Pulse(
+def _services(url: str, settings: ApiSettings, app: Faultline | None) -> ApiServices:
+    database = DatabaseCheck(
         url,
-        seconds=min(_LONGEST_PULSE_SECONDS, settings.request_seconds),
-        says=_said_by_an_enqueue(settings),
+        seconds=min(_MAX_CHECK_SECONDS, settings.request_seconds),
+        enqueue_statements=_enqueue_statements(settings),
     )
-    sessions = Sessions(
-        url, pulse, connections=settings.connections, seconds=settings.request_seconds
+    sessions = SessionPool(
+        url, database, connections=settings.connections, seconds=settings.request_seconds
     )
 
     async def record(statement: Statement[Any]) -> Any:
         deadline = time.monotonic() + settings.request_seconds
         return await sessions.run(statement, deadline=deadline)
 
-    return Service(
+    return ApiServices(
         settings=settings,
-        pulse=pulse,
+        database=database,
         sessions=sessions,
-        throttle=Throttle(settings.wrong_keys_per_second, settings.wrong_key_burst),
-        refused=RefusedAccesses(record),
-        keyring=Keyring(cache_seconds=settings.key_cache_seconds),
-        rates=Rates(settings.requests_per_second, settings.burst),
+        authenticator=KeyAuthenticator(cache_seconds=settings.key_cache_seconds),
+        key_rates=RateLimiter(settings.requests_per_second, settings.burst),
+        wrong_keys=WrongKeyLimiter(settings.wrong_keys_per_second, settings.wrong_key_burst),
+        refused=RefusedAccessLog(record),
         app=app,
     )
 
 
-def _said_by_an_enqueue(settings: ApiSettings) -> list[Statement[Any]]:
+def _enqueue_statements(settings: ApiSettings) -> list[Statement[Any]]:
     job = protocol.enqueue_many("any", [{}], queue="any", priority=5, max_attempts=1)
     return [keys.find("any"), job] if settings.require_keys else [job]
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    """What is not foreseen here, the gate refuses."""
-    report(error, request.state.request_id)
-    refusal = refusal_of(error)
-    response = refusal.response
-    if refusal.status_code == 405:  # Starlette names only the methods of the first route that fits
+async def _error_response(request: Request, error: Exception) -> Response:
+    """The response for expected errors; LimitMiddleware answers all others."""
+    log_error(error, request.state.request_id)
+    shown = api_error_of(error)
+    response = shown.response
+    if shown.status_code == 405:  # Starlette names only the methods of the first route that matches
         response.headers["Allow"] = ", ".join(sorted(_methods_at(request.scope["path"])))
     return response
 
@@ -126,6 +125,6 @@ def _methods_at(path: str) -> set[str]:
         method
         for router in ROUTERS
         for route in router.routes
-        if isinstance(route, GuardedRoute) and route.path_regex.match(path)
+        if isinstance(route, AuthorizedRoute) and route.path_regex.match(path)
         for method in route.methods or ()
     }

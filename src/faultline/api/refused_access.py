@@ -1,9 +1,9 @@
-"""Records refused keys, scopes and actions in the audit log: counted, once a minute each at most.
+"""Audit log entries for refused access, at most one a minute for each kind.
 
-A flood of refusals must not become a flood of rows. Refusals of the same kind are counted: the first is
-written at once, the others together a minute later. Wrong keys of one address are one kind, whatever they
-were; refusals of one key, action and code are one kind, whatever they were about. There are twenty kinds a
-minute at most. What comes beyond them is counted under one name.
+A flood of refusals must not become a flood of rows. The first refusal of a kind is written at once; later
+ones are counted and written together a minute later. All wrong keys of one address are one kind. All refusals
+with one key, action and code are one kind. There are at most twenty kinds a minute; all further refusals are
+counted as one kind, "several".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from faultline.api.refusals import Refusal
+from faultline.api.api_errors import ApiError
 from faultline.errors import FaultlineError
 from faultline.postgres.driver import DriverError
 from faultline.statements import audit
@@ -23,9 +23,9 @@ from faultline.statements.audit import Actor
 from faultline.statements.statement import Statement
 
 WRITE_SECONDS = 60.0
-MOST_KINDS = 20
+MAX_KINDS = 20
 UNKNOWN_KEY = "unknown key"
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _CLOSE_SECONDS = 3.0
 _SEVERAL_TARGETS = "several"
 _SEVERAL = Actor(UNKNOWN_KEY, "several", "several addresses")
@@ -42,30 +42,30 @@ class RefusedAccess:
 
     @property
     def kind(self) -> Hashable:
-        """Refusals of one kind are written together."""
+        """Refusals of one kind are counted and written together."""
         if self.actor.kind == UNKNOWN_KEY:
             return self.actor.address, self.code
         return self.actor, self.action, self.code
 
 
-class RefusedAccesses:
-    """`run` is called for each row to write; if it fails, no request is refused for it."""
+class RefusedAccessLog:
+    """`run` executes the statement that writes a row. If it fails, the refusals stay counted."""
 
     def __init__(self, run: Run, *, seconds: float = WRITE_SECONDS) -> None:
         self._run, self._seconds = run, seconds
         self._waiting: dict[Hashable, tuple[RefusedAccess, int]] = {}
         self._written_at: dict[Hashable, float] = {}
         self._writer: asyncio.Task[None] | None = None
-        self._has_some = asyncio.Event()
+        self._has_waiting = asyncio.Event()
         self._writing = asyncio.Lock()
 
     def note(self, refused: RefusedAccess) -> None:
-        """Count it. The task that writes is started with the first."""
+        """Count a refusal. The first one starts the task that writes."""
         kinds = self._waiting.keys() | self._written_at.keys()
-        if refused.kind not in kinds and len(kinds) >= MOST_KINDS:
+        if refused.kind not in kinds and len(kinds) >= MAX_KINDS:
             refused = RefusedAccess(_SEVERAL, "any", "several")
         self._count(refused, 1)
-        self._has_some.set()
+        self._has_waiting.set()
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
 
@@ -76,7 +76,7 @@ class RefusedAccesses:
         self._waiting[refused.kind] = (first, before + times)
 
     async def close(self) -> None:
-        """Finish the write under way and record what was counted, for a few seconds at most."""
+        """Finish the current write and write all counts, within a few seconds."""
         if self._writer is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -89,13 +89,13 @@ class RefusedAccesses:
 
     async def _write(self) -> None:
         while True:
-            await self._has_some.wait()
+            await self._has_waiting.wait()
             async with self._writing:
                 await self._write_due(time.monotonic())
             if self._waiting:
-                await asyncio.sleep(min(self._seconds, _LOOK_SECONDS))
+                await asyncio.sleep(min(self._seconds, _CHECK_SECONDS))
             else:
-                self._has_some.clear()
+                self._has_waiting.clear()
 
     async def _write_due(self, now: float) -> None:
         recent = now - self._seconds
@@ -111,8 +111,8 @@ class RefusedAccesses:
                 times=times,
             )
             is_recorded = False
-            with contextlib.suppress(FaultlineError, DriverError, Refusal):
+            with contextlib.suppress(FaultlineError, DriverError, ApiError):
                 is_recorded = await self._run(statement) is not False
-            if not is_recorded:  # the database is away, or has recorded enough in this minute
+            if not is_recorded:  # the database is unavailable, or its limit per minute is reached
                 self._count(refused, times)
                 return

@@ -21,14 +21,14 @@ from faultline.tracing.export import exporting
 def _limits(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each limit of ApiSettings: --body-bytes, --page-size, …"""
     for limit in reversed(fields(ApiSettings)):
-        if "says" in limit.metadata:
+        if "help" in limit.metadata:
             option = click.option(
                 f"--{limit.name.replace('_', '-')}",
                 type=type(limit.default),
                 default=limit.default,
                 show_default=True,
                 envvar=f"FAULTLINE_API_{limit.name.upper()}",
-                help=limit.metadata["says"],
+                help=limit.metadata["help"],
             )
             command = option(command)
     return command

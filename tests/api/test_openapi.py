@@ -12,7 +12,7 @@ import grimp
 import httpx2
 import pytest
 
-from faultline.api.models import JobRequest
+from faultline.api.schemas import JobRequest
 from tests.api.served import Served, make_key
 
 TOOL = Path(sys.executable).with_name("schemathesis")

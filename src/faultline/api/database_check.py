@@ -1,7 +1,7 @@
-"""The pulse of the database: whether it answers, and whether it is one that this API can work with.
+"""Checks whether the database answers, and whether this API can enqueue jobs in it.
 
-It is felt on a session of its own, so that a pool whose connections are all in use is not taken for a
-server that is away; and once at a time, however many ask.
+The check has a session of its own, so that a pool without free connections is not mistaken for an outage.
+Concurrent callers share one check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 
-SEVERED_SECONDS = 0.5  # by then whoever waited has noticed
+SEVERED_SECONDS = 0.5  # then the tasks that used a severed connection have noticed
 
 _ALIVE: Statement[bool] = Statement("SELECT true", (), lambda rows: bool(rows[0][0]))
 _WRITABLE: Statement[bool] = Statement(
@@ -33,34 +33,36 @@ _VERSION: Statement[int] = Statement(
 )
 
 
-def _only_planned(statement: Statement[Any]) -> Statement[None]:
-    """Nothing of it is run, but it has to make sense here, and to be allowed."""
+def _explained(statement: Statement[Any]) -> Statement[None]:
+    """EXPLAIN runs nothing, but fails if a function or a permission is missing."""
     return replace(statement, sql=f"EXPLAIN {statement.sql}", read=lambda rows: None)
 
 
-class Pulse:
-    """`says`: what an enqueue says to the database."""
+class DatabaseCheck:
+    """`enqueue_statements` are the statements that an enqueue sends."""
 
-    def __init__(self, url: str, *, seconds: float, says: Sequence[Statement[Any]]) -> None:
-        self._says = tuple(map(_only_planned, says))
+    def __init__(
+        self, url: str, *, seconds: float, enqueue_statements: Sequence[Statement[Any]]
+    ) -> None:
+        self._enqueue_statements = tuple(map(_explained, enqueue_statements))
         self._link = ReconnectingSession(url, purpose="api watch", needs_primary=False)
         self._seconds = seconds
         self._asking: dict[str, asyncio.Task[Any]] = {}
         self._conn: AsyncConnection | None = None
-        self._away_since: float | None = None
+        self._unavailable_since: float | None = None
 
-    async def feel(self, *, within_seconds: float | None = None) -> float:
-        """How many seconds it took to answer; DatabaseUnavailable if it did not."""
+    async def ping(self, *, within_seconds: float | None = None) -> float:
+        """The seconds until the database answer; DatabaseUnavailable if it did not."""
         began = time.monotonic()
         await self._ask(_ALIVE, within_seconds)
         return time.monotonic() - began
 
     async def require_ready(self) -> None:
-        """SchemaMismatch or DatabaseUnavailable when a job could not be enqueued there."""
+        """Raises SchemaMismatch or DatabaseUnavailable if a job could not be enqueued."""
         if not await self._ask(_WRITABLE):
             await self._link.drop()  # a new session may find the primary
             raise DatabaseUnavailable(
-                "the database only reads: it is a standby, or set to read only"
+                "the database is read-only: it is a standby, or set to read-only"
             )
         version, known = await self._ask(_VERSION), latest_version()
         if version < known:
@@ -69,25 +71,27 @@ class Pulse:
                 hint="run: faultline migrate",
             )
         if version > known:
-            await self._require_understood(version)
+            await self._require_compatible(version)
 
-    async def _require_understood(self, version: int) -> None:
-        """While an upgrade rolls out, the database is ahead of whoever is not replaced yet. What it does
-        not take from an older release any more is not there any more, or has another shape."""
-        for statement in self._says:
+    async def _require_compatible(self, version: int) -> None:
+        """During a rolling upgrade the database is newer than this process.
+
+        If the new schema does not accept this release's enqueues any more, their EXPLAIN fails.
+        """
+        for statement in self._enqueue_statements:
             try:
                 await self._ask(statement)
             except (SchemaMismatch, DriverError) as error:
-                refusal = error.__cause__ if isinstance(error.__cause__, DriverError) else error
+                refused = error.__cause__ if isinstance(error.__cause__, DriverError) else error
                 raise SchemaMismatch(
                     f"the database is at schema version {version}, this Faultline knows"
-                    f" {latest_version()}, and its jobs are not taken any more:"
-                    f" {str(refusal).splitlines()[0]}",
+                    f" {latest_version()}, and it does not accept this version's jobs:"
+                    f" {str(refused).splitlines()[0]}",
                     hint="upgrade the faultline package",
                 ) from error
 
     async def _ask(self, statement: Statement[T], within_seconds: float | None = None) -> T:
-        """Whoever asks while somebody asks gets the same answer."""
+        """Concurrent callers share one statement and its answer."""
         task = self._asking.get(statement.sql)
         if task is None:
             task = asyncio.create_task(self._run(statement))
@@ -99,40 +103,40 @@ class Pulse:
             if self._conn is not None:
                 sever(self._conn)
             error = DatabaseUnavailable(f"PostgreSQL did not answer within {seconds:g} s")
-            self.note_away(error)
+            self.note_unavailable(error)
             raise error
-        answered: T = task.result()
-        return answered
+        answer: T = task.result()
+        return answer
 
     def _forget(self, sql: str, done: asyncio.Task[Any]) -> None:
         self._asking.pop(sql, None)
         if not done.cancelled():
-            done.exception()  # whoever asked may have given up: then nobody else looks at it
+            done.exception()  # its callers may have given up; asyncio would warn about it
 
     async def _run(self, statement: Statement[T]) -> T:
         try:
             self._conn = await self._link.connection()
-            answered = await run_async(self._conn, statement)
+            answer = await run_async(self._conn, statement)
         except (DatabaseUnavailable, DriverError) as error:
             if is_transient(error):
                 await self._link.drop()
-                self.note_away(error)
+                self.note_unavailable(error)
                 raise DatabaseUnavailable(" ".join(str(error).split())) from error
             raise
-        self.note_back()
-        return answered
+        self.note_available()
+        return answer
 
-    def note_away(self, error: Exception) -> None:
-        """Said once, whoever noticed it."""
-        if self._away_since is None:
-            self._away_since = time.monotonic()
+    def note_unavailable(self, error: Exception) -> None:
+        """Log the start of an outage, once."""
+        if self._unavailable_since is None:
+            self._unavailable_since = time.monotonic()
             emit(Event.DATABASE_UNAVAILABLE, purpose="api", error=" ".join(str(error).split()))
 
-    def note_back(self) -> None:
-        if self._away_since is not None:
-            seconds = round(time.monotonic() - self._away_since, 3)
+    def note_available(self) -> None:
+        if self._unavailable_since is not None:
+            seconds = round(time.monotonic() - self._unavailable_since, 3)
             emit(Event.DATABASE_BACK, purpose="api", away_seconds=seconds)
-            self._away_since = None
+            self._unavailable_since = None
 
     async def close(self) -> None:
         if self._asking:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what is said of every endpoint alike."""
+"""The OpenAPI document, and the error responses that endpoints have in common."""
 
 from __future__ import annotations
 
@@ -8,28 +8,35 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from faultline import __version__
-from faultline.api.models import ErrorAnswer
-from faultline.api.settings import ApiSettings
+from faultline.api.api_settings import ApiSettings
+from faultline.api.schemas import ErrorAnswer
 from faultline.serving.client import KEY_HEADER
 
-_SAYS = {
-    401: ("No key, or not a valid one.", "unauthenticated", "this needs a key"),
+_ERRORS = {
+    401: ("The key is missing or not valid.", "unauthenticated", "this needs a key"),
     403: ("The key lacks the scope.", "forbidden", "this key may read; this needs enqueue"),
     404: ("There is no such job.", "unknown_job", "there is no job …"),
     408: ("The body did not arrive in time.", "request_timeout", "the body did not arrive in time"),
     409: (
-        "It contradicts what was done before: the idempotency key belongs to other work, or the job"
-        " has succeeded.",
+        "The idempotency key belongs to another task or payload, or the job has already succeeded.",
         "idempotency_conflict",
         "idempotency key 'invoice-42' belongs to another task or payload",
     ),
-    413: ("Too long.", "payload_too_large", "payload is 1,048,577 bytes of JSON; …"),
-    415: ("The body is not JSON.", "unsupported_media_type", "the body is to be JSON"),
-    422: ("It cannot be stored; nothing was.", "invalid_input", "priority 12 is not within …"),
-    429: ("The key asks too often.", "rate_limited", "more than 200 requests a second"),
-    431: ("The headers are too long.", "headers_too_large", "the address and headers are …"),
+    413: (
+        "The body or payload is too long.",
+        "payload_too_large",
+        "payload is 1,048,577 bytes of JSON; …",
+    ),
+    415: ("The body is not JSON.", "unsupported_media_type", "the body must be JSON"),
+    422: (
+        "The input is not valid; nothing was stored.",
+        "invalid_input",
+        "priority 12 is not within …",
+    ),
+    429: ("Too many requests of this key.", "rate_limited", "more than 200 requests a second"),
+    431: ("The headers are too long.", "headers_too_large", "the request line and headers are …"),
     503: (
-        "The database is away or slow, or the server is full. Retry-After says when to try again.",
+        "The database is unavailable or slow, or the server is at a limit. Try again after Retry-After.",
         "database_unavailable",
         "the database cannot be reached",
     ),
@@ -43,33 +50,33 @@ SECURITY_SCHEMES = {
     "key_header": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
 }
 DESCRIPTION = """\
-Enqueue, look at and operate the jobs of a Faultline queue.
+Enqueue, read, cancel and retry jobs of a Faultline queue; pause and resume queues.
 
 Send your key as `Authorization: Bearer flk_…` or as `X-Faultline-Key: flk_…`. Every error is
 `{"error": {"code", "message", "hint"}}`; the codes do not change between releases."""
 
 
-def refusals(*statuses: int, is_open: bool = False) -> dict[int | str, dict[str, Any]]:
-    """For a route's `responses`: these, and what any endpoint may answer."""
+def error_responses(*statuses: int, is_open: bool = False) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route: these statuses, and those of every endpoint."""
     wanted = {*statuses, *_ALWAYS, *(() if is_open else _WITH_KEY)}
     if _WITH_BODY in statuses:
         wanted.add(408)
-    return {status: _refusal(status) for status in sorted(wanted)}
+    return {status: _error_response(status) for status in sorted(wanted)}
 
 
-def _refusal(status: int) -> dict[str, Any]:
-    description, code, message = _SAYS[status]
+def _error_response(status: int) -> dict[str, Any]:
+    description, code, message = _ERRORS[status]
     example = {"error": {"code": code, "message": message, "hint": None}}
-    told: dict[str, Any] = {
+    documented: dict[str, Any] = {
         "model": ErrorAnswer,
         "description": description,
         "content": {"application/json": {"example": example}},
     }
     if status in (429, 503):
-        told["headers"] = {
+        documented["headers"] = {
             "Retry-After": {"description": "In seconds.", "schema": {"type": "string"}}
         }
-    return told
+    return documented
 
 
 def describe(app: FastAPI, settings: ApiSettings) -> dict[str, Any]:

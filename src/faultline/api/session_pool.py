@@ -1,7 +1,7 @@
-"""The sessions that requests share: so many and no more, and no wait for one that has no end.
+"""A bounded pool of database sessions for requests, where every wait has a deadline.
 
-Not psycopg's pool, which opens connections on its own: while the server is out of reach its attempts
-hang, and who comes when the server is back waits for those. Here a request opens what it needs itself.
+psycopg's pool opens connections in the background. While the server is unreachable these attempts hang, and
+requests wait for them even after the server is back. Here each request opens its connection itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from faultline.api.pulse import SEVERED_SECONDS, Pulse
-from faultline.api.refusals import late, overloaded
+from faultline.api.api_errors import overloaded, timed_out
+from faultline.api.database_check import SEVERED_SECONDS, DatabaseCheck
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.driver import TransactionStatus
 from faultline.postgres.errors import is_read_only_refusal, is_serialization_conflict
@@ -28,109 +28,110 @@ from faultline.statements.statement import Statement
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
-# A place comes free sooner than this, or something is amiss.
+# A healthy pool has a free slot sooner than this.
 _PROMPT_SECONDS = 0.25
 _TRIES = 3
-# Of a request's time: what may go by waiting for a lock, then what the server may work.
+# Shares of a request's time: for waiting for a lock, and for a whole statement.
 _LOCK_SHARE, _STATEMENT_SHARE = 0.5, 0.8
 
 
-class Sessions:
-    def __init__(self, url: str, pulse: Pulse, *, connections: int, seconds: float) -> None:
-        self._url, self._pulse, self._seconds = url, pulse, seconds
-        self._places = asyncio.Semaphore(connections)
+class SessionPool:
+    def __init__(
+        self, url: str, database: DatabaseCheck, *, connections: int, seconds: float
+    ) -> None:
+        self._url, self._database, self._seconds = url, database, seconds
+        self._slots = asyncio.Semaphore(connections)
         self._free: list[AsyncConnection] = []
-        self._at_work: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._in_use: dict[asyncio.Task[Any], AsyncConnection] = {}
         self._is_closed = False
-        self._is_suspect = False  # the server froze or was demoted: so it is for idle sessions
+        self._is_suspect = False  # the server froze or was demoted: idle sessions are unusable
 
     async def run(self, statement: Statement[T], *, deadline: float) -> T:
-        return await self._within(deadline, lambda conn: run_async(conn, statement))
+        return await self._retried(deadline, lambda conn: run_async(conn, statement))
 
     async def run_together(
         self, statements: Sequence[Statement[Any]], *, deadline: float
     ) -> list[Any]:
-        """All of them or none, in one transaction."""
+        """Run them in one transaction."""
 
         async def work(conn: AsyncConnection) -> list[Any]:
             async with conn.transaction():
                 return [await run_async(conn, statement) for statement in statements]
 
-        return await self._within(deadline, work)
+        return await self._retried(deadline, work)
 
     async def close(self) -> None:
-        """What is still at work ends without an answer."""
+        """Requests that are still running end without a result."""
         self._is_closed = True
-        if self._at_work:
-            for task in self._at_work:
+        if self._running:
+            for task in self._running:
                 self._abandon(task)
-            await asyncio.wait(self._at_work, timeout=SEVERED_SECONDS)
+            await asyncio.wait(self._running, timeout=SEVERED_SECONDS)
         while self._free:
             await self._free.pop().close()
 
     # ── one request ──────────────────────────────────────────────────────────────────────────────
 
-    async def _within(self, deadline: float, work: Work[T]) -> T:
-        """What the server rolled back because others were at the same rows is done again: that it was
-        rolled back is certain."""
+    async def _retried(self, deadline: float, work: Work[T]) -> T:
+        """Repeats work that PostgreSQL certainly rolled back: conflicts, and writes on a standby."""
         for tries_left in reversed(range(_TRIES)):
-            await self._take_place(deadline)
+            await self._acquire_slot(deadline)
             try:
                 return await self._bounded(deadline, work)
             except Exception as error:
-                # A server that was demoted has done nothing either, and another one may be the primary.
+                # A demoted server has done nothing either; a new session may find the primary.
                 is_undone = is_serialization_conflict(error) or is_read_only_refusal(error)
                 if not tries_left or not is_undone:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def _take_place(self, deadline: float) -> None:
-        """Where they are all taken for long, the server may be away rather than busy: it is asked."""
-        if await self._got_place(min(_PROMPT_SECONDS, _left(deadline))):
+    async def _acquire_slot(self, deadline: float) -> None:
+        """If no slot is free for long, ping the server: it may be down rather than busy."""
+        if await self._got_slot(min(_PROMPT_SECONDS, _left(deadline))):
             return
-        await self._pulse.feel(within_seconds=_left(deadline))
-        if not await self._got_place(_left(deadline)):
+        await self._database.ping(within_seconds=_left(deadline))
+        if not await self._got_slot(_left(deadline)):
             raise overloaded("all connections to the database are in use")
 
-    async def _got_place(self, seconds: float) -> bool:
+    async def _got_slot(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                return await self._places.acquire()
+                return await self._slots.acquire()
         except TimeoutError:
             return False
 
     async def _bounded(self, deadline: float, work: Work[T]) -> T:
-        """The work has a task of its own, which keeps the place until it has ended, however late."""
+        """Runs the work in a task of its own, which keeps its slot until it ends, even if late."""
         task = asyncio.create_task(self._do(work))
-        self._at_work.add(task)
+        self._running.add(task)
         task.add_done_callback(self._ended)
         try:
             await asyncio.wait({task}, timeout=_left(deadline))
-        finally:  # out of time, or this request was cancelled
+        finally:  # the deadline has passed, or this request was cancelled
             if not task.done():
                 self._abandon(task)
         if not task.done():
-            raise late()
+            raise timed_out()
         return task.result()
 
     def _abandon(self, task: asyncio.Task[Any]) -> None:
-        """Not by cancelling it: the driver would ask the server to cancel too, and wait for that. One
-        that is still connecting ends by the limits of connecting.
+        """Sever its connection. A task that still connects ends by the connection timeout.
 
-        A server that is alive would have ended the statement before: the idle sessions hang as well.
+        Cancelling the task would make the driver send a cancel request and wait for it. A live server would
+        have ended the statement before by statement_timeout, so the idle sessions are suspect too.
         """
         self._is_suspect = True
         if conn := self._in_use.get(task):
             sever(conn)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._at_work.discard(task)
-        self._places.release()
+        self._running.discard(task)
+        self._slots.release()
         if not task.cancelled():
-            task.exception()  # of one that was abandoned nobody else asks
+            task.exception()  # asyncio would warn about that of an abandoned task
 
-    # ── its session ──────────────────────────────────────────────────────────────────────────────
+    # ── one session ──────────────────────────────────────────────────────────────────────────────
 
     async def _do(self, work: Work[T]) -> T:
         task = asyncio.current_task()
@@ -152,7 +153,7 @@ class Sessions:
                 self._free.append(conn)
 
     async def _take_free(self) -> AsyncConnection | None:
-        """The one used last; those whose server has said something since are as a rule at their end."""
+        """The session used last. One with pending input is usually ended by the server, so it is closed."""
         if self._is_suspect:
             self._is_suspect = False
             suspects, self._free = self._free, []
@@ -166,8 +167,10 @@ class Sessions:
         return None
 
     async def _open(self) -> AsyncConnection:
-        """With limits of the server's own, a little shorter than ours: its refusal says for certain that
-        nothing was done. Not behind a pooler, where they would stay on a session that others use next."""
+        """Sets the server's own timeouts a little shorter than ours: its error proves that nothing was done.
+
+        Not behind a pooler, where the settings would stay on a session that other clients use next.
+        """
         try:
             conn, session = await open_session_async(
                 self._url,
@@ -176,9 +179,9 @@ class Sessions:
                 needs_primary=True,
             )
         except DatabaseUnavailable as error:
-            self._pulse.note_away(error)
+            self._database.note_unavailable(error)
             raise
-        self._pulse.note_back()
+        self._database.note_available()
         if not session.is_pooled:
             milliseconds = self._seconds * 1000
             try:

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from faultline.api import ApiSettings
-from faultline.api.gate import Gate
-from faultline.api.keyring import Keyring
-from faultline.api.refusals import Refusal
-from faultline.api.throttle import Throttle
+from faultline.api.api_errors import ApiError
+from faultline.api.authentication import KeyAuthenticator
+from faultline.api.limit_middleware import LimitMiddleware
+from faultline.api.rate_limits import WrongKeyLimiter
 from faultline.postgres.sessions import run
 from faultline.statements import keys
 from faultline.statements.keys import Scope
@@ -22,17 +22,17 @@ from faultline.statements.statement import Statement
 from tests.api.served import code_of
 
 
-def test_an_unforeseen_error_is_told_to_the_log_and_not_to_the_client(
+def test_an_unexpected_error_is_logged_and_hidden_from_the_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logged: list[dict[str, Any]] = []
-    monkeypatch.setattr("faultline.api.gate.emit", lambda event, **said: logged.append(said))
+    monkeypatch.setattr("faultline.api.limit_middleware.emit", lambda event, **said: logged.append(said))
 
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("password=hunter2")
 
     async def ask() -> httpx2.Response:
-        transport = httpx2.ASGITransport(Gate(broken, settings=ApiSettings()))
+        transport = httpx2.ASGITransport(LimitMiddleware(broken, settings=ApiSettings()))
         async with httpx2.AsyncClient(transport=transport, base_url="http://api") as client:
             return await client.get("/")
 
@@ -45,12 +45,12 @@ def test_an_unforeseen_error_is_told_to_the_log_and_not_to_the_client(
     assert said["request"] == answer.headers["x-request-id"]
 
 
-def test_a_revoked_key_is_believed_for_as_long_as_was_said_and_no_longer(
+def test_a_revoked_key_works_for_the_cache_time_at_most(
     conn: psycopg.Connection[Any],
 ) -> None:
     now = 100.0
     looked_up: list[str] = []
-    keyring = Keyring(cache_seconds=5, clock=lambda: now)
+    authenticator = KeyAuthenticator(cache_seconds=5, clock=lambda: now)
     key = keys.new_key()
     key_id = run(conn, keys.create("test", key, [Scope.READ]))
 
@@ -58,19 +58,19 @@ def test_a_revoked_key_is_believed_for_as_long_as_was_said_and_no_longer(
         looked_up.append(statement.sql)
         return run(conn, statement)
 
-    throttle = Throttle(1, 30, clock=lambda: now)
+    limiter = WrongKeyLimiter(1, 30, clock=lambda: now)
 
-    def identify() -> int:
-        found = keyring.identify(key.text, ask, throttle=throttle, address="127.0.0.1")
+    def authenticate() -> int:
+        found = authenticator.authenticate(key.text, ask, wrong_keys=limiter, address="127.0.0.1")
         return asyncio.run(found).id
 
-    assert identify() == key_id
+    assert authenticate() == key_id
     queries = len(looked_up)
     run(conn, keys.revoke(key_id))
     now = 104.9
-    assert identify() == key_id
+    assert authenticate() == key_id
     assert len(looked_up) == queries
     now = 105.0
-    with pytest.raises(Refusal) as refused:
-        identify()
+    with pytest.raises(ApiError) as refused:
+        authenticate()
     assert refused.value.status_code == 401

@@ -1,4 +1,4 @@
-"""The gate: what every request passes, whatever it asks for. How many, how long, how large, and out."""
+"""Middleware for every request: limits, deadline, request id, response headers and metrics."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from faultline.api.refusals import Refusal, overloaded, refusal_of
-from faultline.api.settings import ApiSettings
+from faultline.api.api_errors import ApiError, api_error_of, overloaded
+from faultline.api.api_settings import ApiSettings
 from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
 from faultline.metrics import record_request
 from faultline.redaction import without_passwords
 from faultline.serving.protocol import has_two_lengths
 
-# Probes are let through when the house is full: a busy server is not a dead one.
+# Probes bypass the concurrency limit: a busy server must not look dead.
 PROBES = frozenset({"/health", "/ready"})
-_LONGEST_TRACEBACK = 4000
+_MAX_TRACEBACK = 4000
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
-class Gate:
+class LimitMiddleware:
     def __init__(self, app: ASGIApp, *, settings: ApiSettings) -> None:
         self._app, self._settings = app, settings
-        self._under_way = 0
+        self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        passage = Passage(scope, send, self._settings)
+        tracked = TrackedRequest(scope, send, self._settings)
         is_counted = scope["path"] not in PROBES
-        self._under_way += is_counted
+        self._in_progress += is_counted
         try:
-            if is_counted and self._under_way > self._settings.concurrent_requests:
-                raise overloaded(f"{self._settings.concurrent_requests} requests are under way")
-            passage.require_short_headers()
-            passage.require_one_length()
-            await self._app(scope, receive, passage.send)
+            if is_counted and self._in_progress > self._settings.concurrent_requests:
+                raise overloaded(f"{self._settings.concurrent_requests} requests are in progress")
+            tracked.require_short_headers()
+            tracked.require_one_length()
+            await self._app(scope, receive, tracked.send)
         except Exception as error:
-            await passage.refuse(error, receive)
+            await tracked.refuse(error, receive)
         finally:
-            self._under_way -= is_counted
-            passage.end()
+            self._in_progress -= is_counted
+            tracked.end()
 
 
-class Passage:
-    """One request on its way through."""
+class TrackedRequest:
+    """One request: its id, deadline, status and duration."""
 
     def __init__(self, scope: Scope, send: Send, settings: ApiSettings) -> None:
         self._scope, self._send, self._settings = scope, send, settings
@@ -66,15 +66,15 @@ class Passage:
         length = len(self._scope.get("raw_path") or b"") + len(self._scope["query_string"])
         length += sum(len(name) + len(value) + 4 for name, value in self._scope["headers"])
         if length > self._settings.header_bytes:
-            raise Refusal(
+            raise ApiError(
                 431,
                 "headers_too_large",
-                f"the address and headers are longer than {self._settings.header_bytes:,} bytes",
+                f"the request line and headers are longer than {self._settings.header_bytes:,} bytes",
             )
 
     def require_one_length(self) -> None:
         if has_two_lengths(Headers(scope=self._scope)):
-            raise Refusal(
+            raise ApiError(
                 400,
                 "ambiguous_length",
                 "the request has both Content-Length and Transfer-Encoding",
@@ -92,10 +92,10 @@ class Passage:
         await self._send(message)
 
     async def refuse(self, error: Exception, receive: Receive) -> None:
-        """Only what no handler of the application's has answered comes here."""
-        report(error, self._id)
+        """Answer an error that no exception handler of the application has handled."""
+        log_error(error, self._id)
         if not self._status:
-            await refusal_of(error).response(self._scope, receive, self.send)
+            await api_error_of(error).response(self._scope, receive, self.send)
 
     def end(self) -> None:
         route = self._scope.get("route")
@@ -107,14 +107,14 @@ class Passage:
         )
 
 
-def report(error: Exception, request_id: str) -> None:
-    """Say in the log what the client is not told. That the database is away, the pulse says once."""
-    refusal = refusal_of(error)
-    if refusal.for_the_log is None or refusal.code == DatabaseUnavailable.code:
+def log_error(error: Exception, request_id: str) -> None:
+    """Log what the client does not see. DatabaseCheck logs outages, once each."""
+    shown = api_error_of(error)
+    if shown.for_the_log is None or shown.code == DatabaseUnavailable.code:
         return
-    error_text = without_passwords(refusal.for_the_log)
-    said = {"code": refusal.code, "error": error_text, "request": request_id}
-    if refusal.code == "internal_error":
+    error_text = without_passwords(shown.for_the_log)
+    fields = {"code": shown.code, "error": error_text, "request": request_id}
+    if shown.code == "internal_error":
         trace = without_passwords("".join(traceback.format_exception(error)))
-        said["traceback"] = trace[-_LONGEST_TRACEBACK:]
-    emit(Event.DEGRADED, purpose="api", **said)
+        fields["traceback"] = trace[-_MAX_TRACEBACK:]
+    emit(Event.DEGRADED, purpose="api", **fields)

@@ -1,5 +1,7 @@
-"""The bodies of requests and answers. Every rule about a job is the library's own check: the schema
-beside it only tells clients in advance what that check will say."""
+"""The JSON bodies of requests and responses, as pydantic models.
+
+The library's own functions check every job. The JSON schemas here describe those checks for clients.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from faultline.payload import (
 _TASK = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$"}
 _QUEUE = {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$"}
 _KEY = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_KEY_LENGTH}
-_MOMENT = {"type": ["string", "null"], "format": "date-time"}
+_TIME = {"type": ["string", "null"], "format": "date-time"}
 _REASON = {"type": ["string", "null"]}
 _PAYLOAD = {
     "type": "object",
@@ -52,23 +54,23 @@ def _check_max_attempts(number: Any) -> int:
 
 
 def _whole(number: Any) -> Any:
-    """JSON has one kind of number: 5.0 is the integer 5."""
+    """JSON has one type of number: 5.0 is the integer 5."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-def _check_moment(text: Any) -> datetime | None:
+def _check_time(text: Any) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except (ValueError, TypeError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        time = None
+    if time is None or time.tzinfo is None:
         raise InvalidInput(
             f"run_at {str(text)[:80]!r} is not an ISO time with a zone",
             hint="2030-01-31T09:00:00+01:00",
         )
-    return moment
+    return time
 
 
 def _check_reason(reason: Any) -> str | None:
@@ -100,35 +102,35 @@ class JobRequest(BaseModel):
         },
     )
 
-    task: TaskName = Field(description="The name of the task that is to run.")
+    task: TaskName = Field(description="The name of the task.")
     payload: Payload = Field(default_factory=dict)
     queue: Annotated[str | None, PlainValidator(check_queue_name), WithJsonSchema(_QUEUE)] = Field(
-        None, description="The task's own, else `default`."
+        None, description="Default: the task's queue, else `default`."
     )
     priority: Annotated[
         int | None,
         PlainValidator(_check_priority),
         WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 9}),
-    ] = Field(None, description="0 (first) to 9 (last); the task's own, else 5.")
+    ] = Field(None, description="0 (first) to 9 (last). Default: the task's priority, else 5.")
     max_attempts: Annotated[
         int | None,
         PlainValidator(_check_max_attempts),
         WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 1000}),
-    ] = Field(None, description="The task's own, else 5.")
-    run_at: Annotated[datetime | None, PlainValidator(_check_moment), WithJsonSchema(_MOMENT)] = (
-        Field(None, description="Not before this time, with its zone.")
+    ] = Field(None, description="Default: the task's, else 5.")
+    run_at: Annotated[datetime | None, PlainValidator(_check_time), WithJsonSchema(_TIME)] = Field(
+        None, description="Not claimed before this time; with a time zone."
     )
     idempotency_key: Annotated[str | None, PlainValidator(_check_key), WithJsonSchema(_KEY)] = (
-        Field(None, description="The same key never makes two jobs.")
+        Field(None, description="Two requests with the same key create one job.")
     )
 
 
 class BatchRequest(BaseModel):
-    """Jobs to enqueue: all of them, or none."""
+    """Jobs to enqueue in one transaction."""
 
     model_config = ConfigDict(extra="forbid")
 
-    # Checked one by one where it can be said which of them is wrong.
+    # Checked one by one in `enqueueing`, where errors name the job's position.
     jobs: Annotated[
         list[Any],
         WithJsonSchema(
@@ -138,18 +140,18 @@ class BatchRequest(BaseModel):
 
 
 class ReasonRequest(BaseModel):
-    """Why, in words that are kept."""
+    """A reason, which is stored."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "test"}]})
 
     reason: Annotated[str | None, PlainValidator(_check_reason), WithJsonSchema(_REASON)] = None
 
 
-# ── answers ──────────────────────────────────────────────────────────────────────────────────────
+# ── responses ────────────────────────────────────────────────────────────────────────────────────
 
 
 class ErrorDetail(BaseModel):
-    code: str = Field(description="Never changes between releases; the wording may.")
+    code: str = Field(description="Stable between releases; the message may change.")
     message: str
     hint: str | None = Field(description="What to do about it.")
 
@@ -160,11 +162,13 @@ class ErrorAnswer(BaseModel):
 
 class EnqueuedAnswer(BaseModel):
     job_id: str = Field(json_schema_extra={"format": "uuid"})
-    existing: bool = Field(description="Whether the idempotency key had made it before.")
+    existing: bool = Field(
+        description="Whether an earlier request with this idempotency key created it."
+    )
 
 
 class BatchAnswer(BaseModel):
-    jobs: list[EnqueuedAnswer] = Field(description="In the order in which they were sent.")
+    jobs: list[EnqueuedAnswer] = Field(description="In the order of the request.")
     queued: int
     existing: int
 
@@ -191,34 +195,36 @@ class JobAnswer(JobSummary):
     lease_expires_at: datetime | None
     last_error: str | None
     payload: Any = Field(description="As it is stored.")
-    result: Any = Field(description="What the handler returned; null until it has succeeded.")
+    result: Any = Field(description="The handler's result; null until the job has succeeded.")
 
 
 class JobPage(BaseModel):
     jobs: list[JobSummary]
     next: str | None = Field(
-        description="For `before`, to go on; null at the end. With a filter a page may hold fewer"
-        " jobs than asked for, even none, and still have a next."
+        description="`before` of the next page; null at the end. A filtered page may have fewer jobs"
+        " than asked for, even none, and still have a next."
     )
 
 
 class StateAnswer(BaseModel):
     job_id: str = Field(json_schema_extra={"format": "uuid"})
-    state: JobState = Field(description="The state that it is in now.")
+    state: JobState = Field(description="The job's state after the request.")
 
 
 class PauseAnswer(BaseModel):
     queue: str
     paused: bool
-    changed: bool = Field(description="Whether it was otherwise until now.")
+    changed: bool = Field(description="Whether this request changed it.")
 
 
 class Count(BaseModel):
     at_least: int
     is_exact: bool
-    estimate: int | None = Field(description="By the table's statistics, where not exact.")
+    estimate: int | None = Field(
+        description="From the table's statistics, if the count is not exact."
+    )
     oldest_seconds: float | None = Field(
-        description="How long the first of them has been so; below zero, how long until it is due."
+        description="Age of the oldest job; negative: seconds until it is due."
     )
 
 
@@ -238,7 +244,7 @@ class QueuesAnswer(BaseModel):
 
 
 class KeyAnswer(BaseModel):
-    name: str | None = Field(description="Null where the server asks for no keys.")
+    name: str | None = Field(description="Null if the server requires no keys.")
     scopes: list[str] = Field(examples=[["operate", "read"]])
 
 
@@ -254,17 +260,17 @@ class AuditEntry(BaseModel):
     result: str = Field(examples=["done", "unchanged", "refused"])
     code: str | None
     detail: str | None
-    times: int = Field(description="How many equal refusals this row stands for.")
+    times: int = Field(description="How many equal refusals this entry counts.")
 
 
 class AuditPage(BaseModel):
     audit: list[AuditEntry]
-    next: str | None = Field(description="`before` of the page after it; null at the end.")
+    next: str | None = Field(description="`before` of the next page; null at the end.")
 
 
 class HealthAnswer(BaseModel):
     status: str
-    database_seconds: float = Field(description="How long the database took to answer just now.")
+    database_seconds: float = Field(description="The database's response time for this request.")
 
 
 class ReadyAnswer(BaseModel):
