@@ -15,7 +15,7 @@ import pytest
 
 # Files with a test of many seconds, then whole folders; in both the slowest first.
 FILES = (
-    *("stateful/test_stateful.py", "testing/test_zombies.py", "api/test_document.py"),
+    *("stateful/test_stateful.py", "testing/test_zombies.py", "api/test_openapi.py"),
     *("benchmarks/test_driver.py", "model/test_model.py", "testing/test_example.py"),
     *("containers/test_stack.py", "testing/test_plugin.py", "drills/test_connection_flood.py"),
     *("draining/test_signals.py", "cli/test_maximal_rows.py", "demo/test_demo.py"),

@@ -1,5 +1,4 @@
-"""Claims about what a client is told when something goes wrong that nobody foresaw, and for how long a
-key is believed."""
+"""Claims about unexpected errors, and about the cache of valid keys."""
 
 from __future__ import annotations
 
