@@ -166,7 +166,7 @@ def run(
 
 
 def _chosen(given: str | None, known: list[str], otherwise: list[str], noun: str) -> list[str]:
-    """Return the given names after checking them; nothing for "" or `none`, the default for None."""
+    """Return the given names, checked; none for "" or `none`; the default for None."""
     if given is None:
         return otherwise
     names = [name.strip() for name in given.split(",") if name.strip() not in ("", "none")]

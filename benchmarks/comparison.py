@@ -46,7 +46,7 @@ class Sample:
 def turns(
     peers: Sequence[Peer], workloads: Sequence[Workload], repeats: int, seed: int
 ) -> list[Turn]:
-    """Return all turns; each workload of each repeat has a new order of peers, drawn by seed."""
+    """Return all turns; the seed decides the order of peers for each workload."""
     chance = random.Random(seed)  # noqa: S311 - not for secrets
     planned = []
     for repeat in range(repeats):
@@ -58,7 +58,7 @@ def turns(
 
 
 def excluded_because(peer: Peer, workload: Workload) -> str | None:
-    """Return why the peer excludes the workload, by its name or its kind of jobs; else None."""
+    """Return why the peer excludes the workload or its kind of jobs, else None."""
     return peer.cannot.get(workload.name) or peer.cannot.get(str(workload.size))
 
 

@@ -1,4 +1,4 @@
-"""Goals for Faultline compared with its peers, judged by the ratios of one run. Pure."""
+"""Goals for Faultline compared with its peers, judged by ratios. Pure."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def wait_until_finished(
     deadline: Deadline,
     check: Callable[[], None],
 ) -> int:
-    """Return when `count` reported that all jobs are finished, in monotonic nanoseconds.
+    """Return when `count` reported all jobs finished, in monotonic nanoseconds.
 
     Each pause is half of the expected remaining time, so the jobs are counted a few times in all, and often
     only near the end. `check` raises if waiting is useless.

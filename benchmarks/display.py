@@ -1,4 +1,4 @@
-"""Progress of a run on the terminal: a bar, the current step, and a line for each sample."""
+"""Progress of a run: a bar, the current step, and a line for each sample."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _install_python(peer: Peer, folder: Path) -> None:
 
 
 def find_interpreter(wanted: str | None) -> str | None:
-    """Return this Python if it is new enough, else the oldest that is; `wanted` is like ">=3.12"."""
+    """Return this Python if it fits `wanted` (">=3.12"), else the oldest that does."""
     oldest = tuple(map(int, re.findall(r"\d+", wanted or "3.0")))
     if sys.version_info[:2] >= oldest:
         return sys.executable
@@ -109,7 +109,7 @@ def find_interpreter(wanted: str | None) -> str | None:
 
 
 def _runs(interpreter: str) -> bool:
-    """Tell whether the interpreter starts: version managers leave dead commands on the PATH."""
+    """Tell whether the interpreter starts; version managers install dead commands."""
     command = [interpreter, "-c", ""]
     return subprocess.run(command, capture_output=True, timeout=30).returncode == 0
 

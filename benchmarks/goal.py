@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Goal:
-    """A bound on a figure; with the unit `×`, on the ratio of Faultline to another queue."""
+    """A bound on a figure; with the unit `×`, on a ratio of Faultline to a peer."""
 
     what: str
     against: str

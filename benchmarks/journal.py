@@ -1,4 +1,4 @@
-"""Writes the samples of a run to disk one by one, so that an interrupted run keeps them."""
+"""Writes the samples of a run to disk one by one, so that it can be resumed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def number(value: float) -> str:
 
 
 def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Measurement | None:
-    """Return the ratio of ours to theirs, computed per repeat; None without a common repeat.
+    """Return the ratio of ours to theirs per repeat; None without a common repeat.
 
     A machine that is slow for a while is slow for both values of a pair.
     """

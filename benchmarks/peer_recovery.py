@@ -28,7 +28,7 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 25.0
 
 @dataclass(frozen=True)
 class PeerRecovery:
-    """Seconds from each SIGKILL until the job ran elsewhere; None if not within the bound."""
+    """Seconds from each SIGKILL until the job ran elsewhere; None beyond the bound."""
 
     peer: Peer
     seconds: Sequence[float | None]
@@ -92,7 +92,7 @@ def measure_peer(
 def kill_once(
     servers: TrialServers, peer: Peer, program: Program, pause_seconds: float, bound_seconds: float
 ) -> float | None:
-    """Kill a worker that runs a job; return the seconds until another runs it, or None."""
+    """Kill a worker that runs a job; return the seconds until another runs it."""
     with (
         open_trial(
             servers,

@@ -72,7 +72,7 @@ def _draw(results: Results, title: str, measures: Sequence[str], note: str) -> F
 
 
 def _scale(axes: Axes) -> str:
-    """Use a linear scale from zero, or a logarithmic one if most bars would be invisible."""
+    """Use a linear scale, or a logarithmic one if most bars would be invisible."""
     ends = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
     axes.xaxis.set_major_formatter(lambda value, position: f"{value:,g}")
     if max(ends) < _LOG_SCALE_RATIO * statistics.median(ends):

@@ -1,4 +1,4 @@
-"""Runs the roles of a peer as processes, and ends each with its whole process group."""
+"""Runs the roles of a peer as processes, and ends their process groups."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RoleProcess:
         self.end()
 
     def wait_for(self, enough: Callable[[list[dict[str, Any]]], bool], deadline: Deadline) -> None:
-        """Wait until `enough` accepts the output; raise if the process ends or times out first."""
+        """Wait until `enough` accepts the output; raise if the process ends before."""
         with self._changed:
             while not enough(self.heard):
                 if not self._reader.is_alive():
@@ -97,7 +97,7 @@ class RoleProcess:
         return {key: value for line in self.heard for key, value in line.items()}
 
     def end(self, grace_seconds: float = 5.0) -> bool:
-        """Send SIGTERM, then SIGKILL to the group; return whether SIGTERM sufficed. Idempotent."""
+        """Send SIGTERM, then SIGKILL to the group; return whether SIGTERM sufficed."""
         if self._errors.closed:
             return True
         self._signal_group(signal.SIGTERM)

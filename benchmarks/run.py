@@ -150,7 +150,7 @@ def _run_sections(
     done: dict[str, Section],
     missing: dict[str, str],
 ) -> None:
-    """Run the sections; the report lists a failed section as missing and keeps the rest."""
+    """Run the sections; a failed section is listed as missing in the report."""
     context = Context(postgres, plan.short, plan.seed, display.show, peers)
     for name in plan.sections:
         display.show(name)

@@ -70,7 +70,7 @@ def postgres_server(database_url: str | None) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def redis_server(timeout_seconds: float = 10.0) -> Iterator[Redis | None]:
-    """Start a Redis with its built-in settings; yield None if redis-server is not installed."""
+    """Start a Redis at default settings; yield None if it is not installed."""
     program = shutil.which("redis-server")
     if program is None:
         yield None
@@ -88,7 +88,7 @@ def redis_server(timeout_seconds: float = 10.0) -> Iterator[Redis | None]:
 
 @contextlib.contextmanager
 def database_of(server: Server, peer: str) -> Iterator[str]:
-    """Yield an empty database with the table for `write` jobs; drop all that the peer created."""
+    """Create a database with the table of `write` jobs; drop it afterwards."""
     name = f"bench_{peer}_{secrets.token_hex(4)}".replace("-", "_")
     with psycopg.connect(server.url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -113,7 +113,7 @@ def vacuum_and_checkpoint(conn: psycopg.Connection[tuple[object, ...]]) -> None:
 
 
 def _url_of(server_url: str, database: str) -> str:
-    """Return the URL of a database; not every peer's driver reads other connection strings."""
+    """Return a database's URL; some drivers read no other connection strings."""
     parts = urlsplit(server_url)
     if parts.scheme not in ("postgresql", "postgres"):
         raise ValueError("--database-url must be a URL: postgresql://…")

@@ -30,7 +30,7 @@ _LEASE_SECONDS = 3600.0
 
 
 def unchecked(claim: Claim) -> tuple[tuple[Statement[Any], ...], tuple[Statement[Any], ...]]:
-    """Return the statements of clients that manage their own transaction: fence and commit."""
+    """Return the statements of a client's own transaction: fence and commit."""
     opening = (transactions.begin(), protocol.assert_fence(claim, idle_seconds=15))
     return opening, (protocol.commit(claim), transactions.commit_transaction())
 
@@ -43,7 +43,7 @@ def checked(claim: Claim) -> tuple[tuple[Statement[Any], ...], tuple[Statement[A
 
 
 def reset(claim: Claim) -> tuple[tuple[Statement[Any], ...], tuple[Statement[Any], ...]]:
-    """Return the statements with the check and the reset of a session that was used before."""
+    """Return the statements with the check and the reset of the session."""
     (begin, opened), closing = checked(claim)
     reset_statement = transactions.reset_session(
         tuple((name, value.strip("'")) for name, value in HANDLER.items())

@@ -1,4 +1,4 @@
-"""One measurement: one peer runs one workload once, on a new database or an empty Redis."""
+"""One measurement: a peer runs a workload once on a new database or empty Redis."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _enqueue(trial: Trial, *, batch: int, measure: str) -> Outcome:
 def _drain(
     trial: Trial, *, measure: str, task: str = "noop", payload: int = 0, workers: int = 1
 ) -> Outcome:
-    """Measure from the start of the first handler until the database has all jobs finished."""
+    """Measure from the first handler's start until all jobs are finished."""
     trial.enqueue(task, trial.jobs, batch=BULK, payload=payload)
     trial.vacuum_and_checkpoint()
     with contextlib.ExitStack() as stack:
@@ -97,7 +97,7 @@ def _drain(
 
 
 def _latency(trial: Trial) -> Outcome:
-    """Measure from just before a job is enqueued to its handler's first line, by one clock."""
+    """Measure from just before the enqueue to the handler's first line, by one clock."""
     trial.vacuum_and_checkpoint()
     with trial.start_worker() as worker:
 

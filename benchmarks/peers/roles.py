@@ -1,4 +1,4 @@
-"""The command line that every Python peer answers to: its roles, its payloads and the lines it prints."""
+"""The command line of every Python peer: roles, payloads and printed lines."""
 
 import argparse
 import asyncio
@@ -14,10 +14,10 @@ from typing import Any
 Payload = dict[str, Any]
 TASKS = ("noop", "write", "flaky", "stamp", "hold")
 
-# What the harness is measuring; a worker whose settings depend on it looks here.
+# The workload that is measured; some peers choose their settings by it.
 WORKLOAD = os.environ.get("BENCH_WORKLOAD", "")
-# For the writes of the handlers, whatever the concurrency: a stock PostgreSQL has a hundred for everybody.
-# Nobody writes while recovery is measured, and several pairs of workers are there at a time.
+# For the writes of the handlers, independent of the concurrency: a default PostgreSQL has 100 connections.
+# No handler writes while recovery is measured, and several pairs of workers run at once.
 WRITE_CONNECTIONS = 1 if WORKLOAD == "recovery" else 20
 _HOLD_SECONDS = 3600.0
 
@@ -40,7 +40,7 @@ def main(
     work: Callable[[str, int], Any],
     finished: Callable[[str], Any] | None = None,
 ) -> None:
-    """Run the role named on the command line: plain functions or coroutine ones. `finished` counts."""
+    """Run the role named on the command line; roles may be coroutine functions."""
     options = _parser().parse_args()
     url = os.environ["BENCH_URL"]
     if options.role == "prepare":
@@ -60,7 +60,7 @@ def main(
 
 
 def payloads(enqueue: Enqueue, start: int = 0) -> Iterator[Payload]:
-    """Yield the payloads from number `start` on. A stamp job's clock is read when its payload is taken."""
+    """Yield the payloads from `start` on; `sent_ns` is set when a payload is taken."""
     filler = "x" * enqueue.payload_bytes
     for n in range(start, enqueue.jobs):
         payload: Payload = {"n": n, "filler": filler}
@@ -74,7 +74,7 @@ async def send(
     one: Callable[[Payload], Awaitable[Any] | Any],
     many: Callable[[list[Payload]], Awaitable[Any] | Any],
 ) -> None:
-    """Enqueue all that was asked for, by `one` or by `many`, and report the time spent inside these calls."""
+    """Enqueue all jobs by `one` or `many`, and report the time spent in these calls."""
     asked = payloads(enqueue)
     seconds = 0.0
     if enqueue.batch == 1:
@@ -94,7 +94,7 @@ def report(jobs: int, seconds: float) -> None:
 
 
 def note_start(payload: Payload) -> None:
-    """Print when this process's first handler started and a stamp job's two times. Handlers call it first."""
+    """Print the first start in this process and a stamp job's times; call it first."""
     global _started
     seen_ns = time.monotonic_ns()
     if not _started:
@@ -105,7 +105,7 @@ def note_start(payload: Payload) -> None:
 
 
 async def hold(payload: Payload) -> None:
-    """Print that this process holds the job, and keep it: the whole handler of a hold job."""
+    """Print that this process holds the job, and keep it: the handler of hold jobs."""
     _print_line(held_ns=time.monotonic_ns(), n=payload["n"])
     await asyncio.sleep(_HOLD_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Measures Faultline with large and old tables, held snapshots, and many or idle workers."""
+"""Measures Faultline with large tables, held snapshots, and many idle workers."""
 
 from benchmarks.scaling.section import run
 

@@ -1,4 +1,4 @@
-"""Runs the scaling measurements: `python -m benchmarks.scaling [--short] [PART …]`."""
+"""The command `python -m benchmarks.scaling [--short] [PART …]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of the measured workers; they do nothing, so that only the queue is timed."""
+"""Tasks that do nothing, so that only the queue is timed."""
 
 from __future__ import annotations
 

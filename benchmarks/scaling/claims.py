@@ -1,4 +1,4 @@
-"""Measures the cost of a claim on tables with many waiting, scheduled or finished jobs.
+"""Measures a claim on tables with many waiting, scheduled or finished jobs.
 
 Claims commit, one after another, like a worker's: a claim that is rolled back would read the same pages
 again. The session commits asynchronously, because flushing the disk takes the same time for every table and
@@ -74,7 +74,7 @@ def measure(
     seed: int,
     progress: Callable[[str], None],
 ) -> list[Cost]:
-    """Measure every case in every round, in random order, so that other load affects all."""
+    """Measure every case in every round, in random order."""
     order = random.Random(seed)  # noqa: S311 - not for secrets
     costs = [Cost(case) for case in cases]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Measures throughput over a drain while an old snapshot keeps dead rows from being removed.
+"""Measures throughput while an old snapshot keeps dead rows from being removed.
 
 A claim reads an index in order. The entries of earlier claims are at its front. Usually the next reader marks
 them as dead and later readers skip them, but not while an old snapshot could still see them.
@@ -36,7 +36,7 @@ _COMMITS = """
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A way to drain a queue: by worker processes, or by a loop of SQL on one connection."""
+    """A way to drain a queue: by workers, or by a loop of SQL on one connection."""
 
     name: str
     jobs: int
@@ -64,7 +64,7 @@ class Drain:
 
 
 def shapes(*, short: bool, cursor: bool) -> list[Shape]:
-    """Return the shapes; with `cursor`, also those that use it. A short run has only three."""
+    """Return the shapes; with `cursor`, also those that use the claim cursor."""
     jobs, seconds, often, twice = (20_000, 4.0, 1, 1) if short else (100_000, 40.0, 3, 2)
     shape = partial(Shape, jobs=jobs, repeats=twice)
     # One by one takes too long for all jobs: most are done before, under the same snapshot.
@@ -124,7 +124,7 @@ def measure(
 
 
 def rates_by_tenth(commits: Sequence[tuple[float, int]]) -> tuple[float, ...]:
-    """Return the jobs per second in each tenth; `commits` are (time, number of jobs), in order.
+    """Return the jobs per second in each tenth; `commits` are (time, jobs), in order.
 
     The clock starts when the first jobs are done. If a tenth ends within a batch, the jobs of the batch count
     as done evenly since the batch before.
@@ -166,7 +166,7 @@ def _drain(url: str, shape: Shape, *, held: bool, repeat: int) -> Drain:
 
 
 def _wait_until_done(conn: Connection, jobs: int, deadline: float) -> None:
-    """Wait until all jobs are done or the time is up; count the ledger only when it stops growing."""
+    """Wait for all jobs or the deadline; count the ledger when it stops growing."""
     last_size, unchanged = -1, 0
     while sleep_until(deadline, _POLL_SECONDS):
         (size,) = conn.execute("SELECT pg_relation_size('faultline.ledger')").fetchone() or (0,)

@@ -1,4 +1,4 @@
-"""Holds a snapshot, like a forgotten transaction, so that no dead row can be removed."""
+"""Holds a snapshot, so that vacuum cannot remove dead rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the memory of a worker: idle, with 1,000 running jobs, and with a long queue."""
+"""Measures a worker's memory: idle, with 1,000 running jobs, with a long queue."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def busy_worker(templates: Templates, repeat: int) -> Footprint:
 def worker_with_a_long_queue(
     templates: Templates, repeat: int, *, waiting: int, seconds: float
 ) -> Footprint:
-    """Measure a worker while it drains a long queue, whose jobs should stay in the database."""
+    """Measure a worker that drains a long queue: waiting jobs should use no memory."""
     options = ("--concurrency", "100", "--drain-seconds", "2")
     with _worker(templates, Population(waiting=waiting), *options) as (conn, pid):
         _wait(conn, _STARTED, 1)

@@ -28,7 +28,7 @@ class Task:
 
 
 def measure(task: Task, parts: Sequence[str] = PARTS) -> Findings:
-    """Measure the parts; `missing` of the findings has the reason for each that failed."""
+    """Measure the parts; `missing` has the reason for each that failed."""
     findings = Findings()
     with ExitStack() as stack:
         templates = Templates(task.url, stack)

@@ -1,4 +1,4 @@
-"""Databases with a given number of jobs, filled by SQL and copied for each measurement."""
+"""Databases with a given number of jobs, copied for each measurement."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Population:
 
 
 class Templates:
-    """Databases that are filled once per run and then copied; all are dropped at its end."""
+    """Databases that are filled once per run and copied; dropped at its end."""
 
     def __init__(self, server_url: str, stack: ExitStack) -> None:
         self._server_url = server_url
@@ -113,7 +113,7 @@ class Templates:
 
 
 def populate(url: str, population: Population) -> None:
-    """Fill the tables by plain inserts with triggers disabled, which needs a superuser.
+    """Fill the tables by inserts with triggers disabled, which needs a superuser.
 
     Afterwards the tables are vacuumed and analyzed, as autovacuum would do.
     """

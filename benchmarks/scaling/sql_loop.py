@@ -1,4 +1,4 @@
-"""Drains a queue by a loop of claim and commit_many on one connection, without a worker."""
+"""Drains a queue by a loop of claim and commit_many on one connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small real run of the benchmarks: its files, and the figures computed from the samples."""
+"""A small real run of the benchmarks: its files, and figures from its samples."""
 
 from __future__ import annotations
 

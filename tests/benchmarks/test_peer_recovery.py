@@ -1,4 +1,4 @@
-"""Recovery of peers: one that uses PostgreSQL's locks, and some that do not recover."""
+"""Recovery of peers: one that uses PostgreSQL's locks, and some without any."""
 
 from __future__ import annotations
 

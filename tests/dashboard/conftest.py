@@ -1,4 +1,4 @@
-"""Fixtures: headless Chromium, an inspector on each test's database, and tabs whose errors fail the test."""
+"""Fixtures: headless Chromium, an inspector, and tabs whose errors fail the test."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def reports(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def processes(database_url: str) -> Iterator[ExitStack]:
-    """Processes of a test: ended after its tabs are closed, before its database is dropped."""
+    """Processes of a test; they end before its database is dropped."""
     with ExitStack() as stack:
         yield stack
 
@@ -101,7 +101,7 @@ def proxy(database_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def open_tab(browser: Browser, processes: ExitStack) -> Iterator[OpenTab]:
-    """Open a tab on an inspector. Errors that the page logged fail the test when it ends."""
+    """Open a tab on an inspector; errors that the page logs fail the test."""
     with ExitStack() as opened:
         tabs: list[Tab] = []
 

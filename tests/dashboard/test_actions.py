@@ -1,4 +1,4 @@
-"""Operators' actions need an accepted key and a confirmation, and show their errors."""
+"""Operators' actions need a key and a confirmation, and show their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one job: exact numbers, why it waits, tracebacks, right-to-left text."""
+"""The page of a job: exact numbers, why it waits, tracebacks, right-to-left text."""
 
 from __future__ import annotations
 

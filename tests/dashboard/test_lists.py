@@ -1,4 +1,4 @@
-"""Lists keep their order while they are read, and a search continues until a page is full."""
+"""Lists keep their order while they are read; searches fill a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database or the inspector fails, or has no free stream, while a dashboard is open."""
+"""The dashboard during outages of the database, the inspector and its streams."""
 
 from __future__ import annotations
 

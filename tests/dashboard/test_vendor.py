@@ -1,4 +1,4 @@
-"""Vendored libraries match their recorded hashes, and the dashboard loads nothing else."""
+"""Vendored libraries match their hashes, and the dashboard loads nothing else."""
 
 from __future__ import annotations
 

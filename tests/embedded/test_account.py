@@ -30,7 +30,7 @@ def test_root_gets_a_server_that_runs_as_nobody(server: embedded.Server) -> None
 def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     os.chown(home, nobody.pw_uid, nobody.pw_gid)
-    # The user is changed after the imports, because `nobody` may not be able to read the interpreter.
+    # The user is changed after the imports, because that account may not be able to read the interpreter.
     program = """
         import os, pathlib, sys
         from faultline import embedded

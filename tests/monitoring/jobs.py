@@ -1,4 +1,4 @@
-"""The monitored application: jobs that succeed, are retried, fail and are taken over."""
+"""The monitored application: jobs that succeed, retry, fail and are taken over."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def fail(job: Job) -> None:
 
 @app.task(queue="contested", retry=RETRY_AT_ONCE)
 def outlive_lease(job: Job) -> None:
-    """Run the first attempt until another worker has claimed the job; its commit is refused."""
+    """Run the first attempt until another worker has claimed the job."""
     if job.attempt == 1:
         with psycopg.connect(app.database_url, autocommit=True) as conn:
             while conn.execute(_STILL_HELD, [job.id, job.token]).fetchone() is not None:

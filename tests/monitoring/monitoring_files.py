@@ -58,7 +58,7 @@ class Expression:
 
     @property
     def matchers(self) -> Iterator[tuple[str, str, str | None]]:
-        """Yield each metric, each label matched on it, and the value if the match is exact."""
+        """Yield each metric, each label matched on it, and the value of exact matches."""
         for metric, matchers in _SELECTOR.findall(self.text):
             for label, operator, value in _MATCHER.findall(matchers):
                 yield metric, label, value.strip("'\"") if operator in ("=", "!=") else None

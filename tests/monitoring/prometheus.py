@@ -1,4 +1,4 @@
-"""A Prometheus for one test: the configuration of monitoring/, with other targets and intervals."""
+"""A Prometheus for one test, with the configuration of monitoring/."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def scraping(targets: Mapping[str, Sequence[str]], home: Path) -> Iterator[Prometheus]:
-    """Run a Prometheus that scrapes `targets`, which maps jobs of monitoring/prometheus.yml to addresses."""
+    """Run a Prometheus; `targets` maps jobs of prometheus.yml to addresses."""
     config = home / "prometheus.yml"
     config.write_text(json.dumps(_configuration(targets)))  # JSON is valid YAML
     port = free_port()

@@ -87,7 +87,7 @@ def test_every_variable_is_defined_and_used(name: str) -> None:
 
 
 def test_every_expression_is_valid_promql(tmp_path: Path) -> None:
-    """Each expression becomes a rule, which promtool checks with the parser of Prometheus."""
+    """Each expression becomes a rule, which promtool checks."""
     rules: list[dict[str, Any]] = [
         {"record": f"expression:{number}", "expr": expression.filled_in}
         for number, expression in zip(itertools.count(), dashboard_expressions(), strict=False)

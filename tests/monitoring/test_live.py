@@ -1,4 +1,4 @@
-"""A live Prometheus scrapes live processes, and evaluates the rules and dashboards."""
+"""A live Prometheus scrapes processes, and evaluates the rules and dashboards."""
 
 from __future__ import annotations
 

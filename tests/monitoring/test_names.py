@@ -1,4 +1,4 @@
-"""Every metric and label in rules, dashboards and docs is one that Faultline exports."""
+"""Every metric and label in rules, dashboards and docs exists."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def by_a_call_with_a_key(bank: Outside) -> Make:
 
 
 def that_ignores_a_lost_database(app: Faultline) -> Task[Any, Any]:
-    """A handler that continues for a long time without its database, unless its worker ends it."""
+    """A handler that continues long without its database, unless its worker ends it."""
 
     @app.task(name="pay")
     async def pay(job: Job, invoice: int) -> None:
@@ -189,7 +189,7 @@ def that_ignores_a_lost_database(app: Faultline) -> Task[Any, Any]:
 
 
 def that_connects_again(app: Faultline) -> Task[Any, Any]:
-    """An incorrect handler; but a disconnected worker cannot open its new connection either."""
+    """An incorrect handler; but a disconnected worker cannot reconnect either."""
 
     @app.task(name="pay")
     def pay(job: Job, invoice: int) -> None:

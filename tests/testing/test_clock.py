@@ -1,4 +1,4 @@
-"""`advance` makes scheduled jobs and retries due, and expires leases, without waiting."""
+"""`advance` makes scheduled jobs and retries due, and expires leases."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def make_monitor(handler: Callable[..., Any]) -> AttemptMonitor:
 
 
 def run_instrumented(handler: Handler) -> tuple[Any, list[str]]:
-    """Return the handler's result and the lines where it waited, counted from its first line."""
+    """Return the handler's result and the lines where it waited, from its first line."""
     monitor = make_monitor(handler)
 
     async def main() -> Any:

@@ -1,4 +1,4 @@
-"""`zombies` raises NotExercised or InvalidInput if its runs could not prove anything."""
+"""`zombies` raises an error if its runs could not prove anything."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_job_without_a_second_attempt_is_an_error(app: Faultline) -> None:
 def test_a_job_that_never_succeeds_after_a_fault_is_a_violation(
     app: Faultline, payments: str
 ) -> None:
-    """The effect is there once, but the second attempt cannot repeat it, so the job fails."""
+    """The effect is there once, but the second attempt cannot repeat it and fails."""
 
     @app.task(name="pay", max_attempts=2)
     def pay(job: Job, invoice: int) -> None:

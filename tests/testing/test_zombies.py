@@ -1,4 +1,4 @@
-"""`zombies` accepts handlers known to be correct and rejects handlers known to be incorrect."""
+"""`zombies` accepts correct handlers and rejects incorrect ones."""
 
 from __future__ import annotations
 

@@ -11,12 +11,18 @@ from tests.tidy.python_prose import comments, docstrings
 from tests.tidy.words import banned_words
 
 MAX_FIRST_LINE = 80
-FOLDERS = ("docs", "examples", "k8s", "model", "monitoring", "tests/tidy")
+FOLDERS = (
+    *("benchmarks", "docs", "examples", "k8s", "model", "monitoring"),
+    *("src/faultline/embedded", "src/faultline/testing"),
+    *("tests/benchmarks", "tests/dashboard", "tests/embedded", "tests/monitoring"),
+    *("tests/testing", "tests/tidy"),
+)
 FILES = [
     path
     for name in FOLDERS
     for path in sorted((ROOT / name).rglob("*.py"))
     if path.name not in ("words.py", "test_words.py")  # which name the words
+    and ".environments" not in path.parts  # installed peers
 ]
 
 

@@ -1,4 +1,4 @@
-"""Absurd: PostgreSQL; its protocol is SQL functions, and the SDK a thin caller of them."""
+"""Absurd on PostgreSQL: its SDK calls SQL functions."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Celery: broker and results in Redis. Results are kept: nothing else tells that a job is finished."""
+"""Celery with broker and results in Redis; results show which jobs are finished."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Faultline as its users run it: tasks in a module, its own calls to enqueue, its own command to work."""
+"""Faultline as users run it: a module with tasks, `enqueue`, `faultline worker`."""
 
 import os
 import sys

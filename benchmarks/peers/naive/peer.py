@@ -1,4 +1,4 @@
-"""The same worker, handlers and tables with the fence taken away: what the fence costs."""
+"""Faultline's worker on tables without the fence, to measure the fence's cost."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Oban for Python: a producer per queue that claims for free slots and acknowledges what has finished."""
+"""Oban for Python: one producer per queue claims for free slots."""
 
 import asyncio
 import signal

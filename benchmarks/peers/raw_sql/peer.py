@@ -1,4 +1,4 @@
-"""The ceiling: Faultline's SQL functions called in a bare loop, with no worker around them."""
+"""Faultline's SQL functions in a bare loop without a worker: the upper limit."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ CLAIM = """
     SELECT job_id, fencing_token, lease_id, task, payload::text
     FROM faultline.claim('raw', '{default}', %s, '1 minute')
 """
-# Rows that a claim of somebody else happens to look at are reported as locked, and sent once more.
+# Rows that another session's claim has locked are reported as locked, and sent once more.
 COMMIT_MANY = "SELECT job_id FROM faultline.commit_many(%s, %s, %s) WHERE outcome = 'locked'"
 # The user's write, the fenced commit and the claim of the next job: one round trip, one transaction.
 WRITE_COMMIT_CLAIM = f"""

@@ -1,4 +1,4 @@
-"""SAQ on PostgreSQL: one claim fills the free slots, and each job is updated by itself."""
+"""SAQ on PostgreSQL: one claim fills the free slots; each job is updated alone."""
 
 import asyncio
 import sys

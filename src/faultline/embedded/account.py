@@ -1,7 +1,7 @@
 """The operating system account of the server.
 
-The server runs as the current user. PostgreSQL refuses to run as root, so root starts it as `nobody`; this
-module then makes the programs and the data reachable for that account.
+The server runs as the current user. PostgreSQL refuses to run as root, so root starts it as an
+unprivileged account; this module then makes the programs and the data reachable for that account.
 """
 
 from __future__ import annotations

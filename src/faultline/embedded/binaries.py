@@ -40,7 +40,7 @@ def find_binaries(major: str | None = None) -> Path:
 
 
 def all_binaries() -> dict[int, Path]:
-    """Return the bin directory of every major version; the preferred one if there are two."""
+    """Return the preferred bin directory of every major version."""
     found: dict[int, Path] = {}
     for candidate in _candidates():
         found.setdefault(_major_version(candidate), candidate)

@@ -17,7 +17,7 @@ PASSWORD_FILE = "faultline.password"  # noqa: S105 - a name, not a password
 
 
 def create(data_dir: Path, binaries: Path, timeout_seconds: float) -> None:
-    """Create the data directory under another name, then rename it, so that it is never partial."""
+    """Create the data directory under another name and rename it when it is complete."""
     parent = data_dir.parent
     make_directory(parent)
     if data_dir.exists() and any(data_dir.iterdir()):

@@ -26,7 +26,7 @@ class PidFile:
 
 
 def is_postmaster(pid: int, data_dir: Path) -> bool:
-    """Tell whether the process is this directory's server, and not another with a reused pid.
+    """Tell whether the process is this directory's server; the pid may be reused.
 
     Also false for a zombie process.
     """

@@ -20,7 +20,7 @@ POLL_SECONDS = 0.01
 
 
 def child_options() -> dict[str, Any]:
-    """Return subprocess options: the server's account, and no PG variables of this environment."""
+    """Return subprocess options: the server's account, and no PG* variables."""
     inherited = {name: v for name, v in os.environ.items() if not name.startswith("PG")}
     options: dict[str, Any] = {
         "cwd": "/",  # the server's account may not enter the current directory

@@ -1,4 +1,4 @@
-"""Starts, stops and kills a PostgreSQL server that is identified by its data directory."""
+"""Starts, stops and kills a PostgreSQL server, found by its data directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOOPBACK_ONLY = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""
 
 
 class Server:
-    """A PostgreSQL server with one data directory, reachable on loopback with a password.
+    """A PostgreSQL server of one data directory, on loopback and with a password.
 
     Any process that may read the data directory can find, stop or kill the server. An `ephemeral` server dies
     with the process that started it (at once on Linux), and `stop` deletes its data. Any other server is

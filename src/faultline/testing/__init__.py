@@ -1,4 +1,4 @@
-"""Tools for testing your handlers: databases, an inline worker, time and fault injection."""
+"""Tools for testing handlers: databases, an inline worker, time, fault injection."""
 
 from faultline.testing.application import using
 from faultline.testing.attempts import Attempted, HandlerFailed, Outcome

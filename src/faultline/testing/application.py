@@ -1,4 +1,4 @@
-"""Connects an application to a test's database, and closes its connections afterwards."""
+"""Connects an application to a test's database for the length of a block."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def close_connections(app: Faultline) -> None:
 
 
 async def close_pool_of_running_loop(app: Faultline) -> None:
-    """Close the pool of the running event loop: an open pool may keep the loop from ending."""
+    """Close the running event loop's pool, which could keep the loop from ending."""
     if pool := app._async_pools.pop(asyncio.get_running_loop(), None):
         await pool.close(_CLOSE_SECONDS)
 

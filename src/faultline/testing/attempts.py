@@ -1,4 +1,4 @@
-"""The outcomes of an inline worker's attempts, read from the database and the handlers."""
+"""The outcomes of an inline worker's attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 class HandlerFailed(FaultlineError):
-    """An attempt failed without an exception in this process; for example, in a child process."""
+    """An attempt failed without an exception here; for example, in a child process."""
 
     code = "handler_failed"
 

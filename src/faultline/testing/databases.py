@@ -33,7 +33,7 @@ _MIN_FREE_MEMORY_BYTES = 2 * 2**30
 
 
 class Databases:
-    """Creates databases on one server. The schema is installed once in a template, then copied."""
+    """Creates databases on one server as copies of a template with the schema."""
 
     def __init__(self, server_url: str) -> None:
         self.server_url = server_url
@@ -74,7 +74,7 @@ class Databases:
 
 @contextlib.contextmanager
 def temporary_databases() -> Iterator[Databases]:
-    """Yield databases on FAULTLINE_TEST_DATABASE_URL, else on a temporary embedded server."""
+    """Use the server at FAULTLINE_TEST_DATABASE_URL, else a temporary embedded one."""
     with contextlib.ExitStack() as stack:
         url = os.environ.get(SERVER_VARIABLE)
         if not url:
@@ -114,7 +114,7 @@ def require_test_database(conn: Connection) -> None:
 
 @contextlib.contextmanager
 def administration(server_url: str) -> Iterator[Connection]:
-    """Open a session outside of the test databases: only such a session can copy or drop them."""
+    """Open a session outside of the test databases, which can copy and drop them."""
     with connect(server_url, application_name="faultline testing") as conn:
         yield conn
 

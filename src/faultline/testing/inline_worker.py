@@ -56,7 +56,7 @@ async def run_one_async(
     raise_errors: bool = True,
     timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
 ) -> Attempted | None:
-    """Run one due job on the caller's event loop, for handlers that share objects with the test."""
+    """Run one due job on the caller's event loop, which the handler then shares."""
     ended = await _run(app, queues, max_jobs=1, timeout_seconds=timeout_seconds)
     return _raise_failures(ended, raise_errors=raise_errors)[0] if ended else None
 
@@ -110,7 +110,7 @@ def _raise_failures(ended: list[Attempted], *, raise_errors: bool) -> list[Attem
 
 
 def in_thread(work: Callable[[], Coroutine[Any, Any, T]], app: Faultline) -> T:
-    """Run a coroutine in a new thread, because an async test already runs a loop in this one."""
+    """Run a coroutine in a new thread: an async test already runs a loop in this one."""
     result: list[T] = []
     failure: list[BaseException] = []
 

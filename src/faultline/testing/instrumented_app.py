@@ -17,7 +17,7 @@ Wrap = Callable[[Task[Any, Any]], Handler]
 def instrumented_copy(
     app: Faultline, wrap: Wrap, *, options: Mapping[str, Any] | None = None
 ) -> Faultline:
-    """Return a copy of `app` with wrapped handlers; `options` override those of the tasks."""
+    """Return a copy of `app` with wrapped handlers; `options` override the tasks'."""
     copy = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
     for task in app.tasks.values():
         own = {field.name: getattr(task.options, field.name) for field in fields(TaskOptions)}

@@ -1,4 +1,4 @@
-"""Fault injection for handlers: a crash, pause, takeover or lost connection at each step."""
+"""Fault injection for handlers: crashes, pauses, takeovers, lost connections."""
 
 from faultline.testing.zombies.faults import ALL_FAULTS, Fault
 from faultline.testing.zombies.outside import Outside, TokenRefused

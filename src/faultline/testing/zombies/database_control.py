@@ -1,4 +1,4 @@
-"""Database statements of the experiment itself: expire leases, end sessions, read the job."""
+"""Statements of the experiment itself: expire leases, end sessions, read the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intercepts psycopg: everything it sends goes through `Connection.wait`, which is patched.
+"""Patches `Connection.wait`, through which psycopg sends everything.
 
 This covers the connections of `job.transaction()`, the user's own and those of libraries on top of psycopg,
 if the handler, its asyncio tasks or its asyncio threads use them.
@@ -30,7 +30,7 @@ def disconnect_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def patched_driver() -> Iterator[None]:
-    """Report every call of an instrumented handler to its monitor while the block runs."""
+    """Report every call of an instrumented handler to its monitor."""
     with _patch_lock:
         wait_sync_original, wait_async_original = (
             Connection.wait,

@@ -65,7 +65,7 @@ class Experiment:
     # ── the run ──────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
-        """Run the job to its end, with the planned fault. A killed attempt stays suspended."""
+        """Run the job to its end with the planned fault; a killed attempt stays suspended."""
         self._a = self._start("A")
         if self._planned is None:
             self._await_end(self._a, "A")
@@ -172,7 +172,7 @@ class Experiment:
         database_control.expire_lease(self._conn, self._job_id)
 
     def _finish_job(self) -> None:
-        """Let B run the job until it succeeded or failed, and the jobs that the handler enqueued."""
+        """Let B run the job, and jobs that it enqueued, until it succeeded or failed."""
         for _ in range(self._task.options.max_attempts + _EXTRA_ROUNDS):
             state = database_control.job_snapshot(self._conn, self._job_id).state
             if state in ("succeeded", "failed") and not database_control.is_any_job_due(self._conn):

@@ -36,7 +36,7 @@ class InstrumentedCoroutine:
 
 
 def instrument_handler(task: Task[Any, Any], make_monitor: MakeMonitor) -> Callable[..., Any]:
-    """Return the task's handler, monitored for jobs for which `make_monitor` returns a monitor."""
+    """Return the task's handler, monitored if `make_monitor` returns a monitor."""
 
     def plain(job: Job, *args: Any, **kwargs: Any) -> Any:
         monitor = make_monitor(task, job)

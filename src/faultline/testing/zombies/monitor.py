@@ -1,4 +1,4 @@
-"""Monitors one attempt: records the points it reaches, and injects the planned fault."""
+"""Monitors one attempt: records its points and injects the planned fault."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AttemptKilled(BaseException):
 
 
 class PlannedFault:
-    """A fault at one point of one attempt; it can resume or kill the suspended attempt."""
+    """A fault at one point of one attempt; can resume or kill the suspended attempt."""
 
     def __init__(self, point: Point, fault: Fault) -> None:
         self.point = point
@@ -89,7 +89,7 @@ class AttemptMonitor:
         self._story.add(text, actor=self.actor, token=self.job.token)
 
     def reach(self, kind: PointKind, where: str, what: str) -> Point:
-        """Record a point; block here if the planned fault is for it. Log the step when it proceeds."""
+        """Record a point, block here if the fault is planned for it, and log the step."""
         with self._lock:
             self._seen[kind, where, what] += 1
             point = Point(kind, where, what, self._seen[kind, where, what])

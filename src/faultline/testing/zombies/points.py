@@ -1,4 +1,4 @@
-"""The points of a handler at which faults are injected: awaits, database calls, its end."""
+"""The points of a handler at which faults are injected."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def handler_code(handler: Any) -> CodeType:
 
 
 def is_connection_setup(frame: FrameType | None) -> bool:
-    """Tell whether Faultline is setting up a new connection: that is not a step of the handler."""
+    """Tell whether a new connection is being set up, which is no step of the handler."""
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
@@ -102,7 +102,7 @@ def is_connection_setup(frame: FrameType | None) -> bool:
 
 
 def calling_location(frame: FrameType | None, handler: CodeType) -> str:
-    """Return the innermost line of user code on the stack; the handler's line if it is in a library."""
+    """Return the innermost line of user code on the stack, else the handler's line."""
     own: str | None = None
     for _ in range(_MAX_DEPTH):
         if frame is None:
@@ -125,7 +125,7 @@ class Suspension:
 
     @classmethod
     def of(cls, coroutine: Any, handler: CodeType) -> Suspension | None:
-        """Return where the coroutine waits; None if for the database, whose calls are points already."""
+        """Return where the coroutine waits; None if it waits for the database."""
         found: tuple[FrameType, Any] | None = None
         for frame, awaited in _chain(coroutine):
             if _is_database_code(frame.f_code.co_filename) or _holds_database_code(frame):
@@ -150,7 +150,7 @@ def _chain(coroutine: Any) -> Iterator[tuple[FrameType, Any]]:
 
 
 def _holds_database_code(frame: FrameType) -> bool:
-    """Detect `async with pool.connection()`, whose generator is not in the chain of frames."""
+    """Detect `async with pool.connection()`, whose generator is in no frame."""
     generator = getattr(frame.f_locals.get("self"), "gen", None)
     code = getattr(generator, "ag_code", None)
     return code is not None and _is_database_code(code.co_filename)
@@ -166,7 +166,7 @@ def _name(awaited: Any) -> str:
 
 
 def describe_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str | None:
-    """Describe the call that a generator of psycopg is about to send; None if it has no effect.
+    """Describe the call that a generator of psycopg will send; None without an effect.
 
     No effect: a BEGIN, the end of a transaction where there is none, a setting of the connection object.
     """

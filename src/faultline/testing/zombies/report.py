@@ -1,4 +1,4 @@
-"""The report of `zombies`: a run for every point and fault, and the log of a violation."""
+"""The report of `zombies`: one run for every point and fault."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Verdict(StrEnum):
 
 
 class NotExercised(FaultlineError):
-    """The experiments could not be carried out, so nothing is proven about the handler."""
+    """The experiments could not be carried out, so nothing is proven."""
 
     code = "not_exercised"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job, from the initial database to the job's end, with one fault at one point."""
+    """One run of a job from the initial database, with one fault at one point."""
 
     point: Point
     fault: Fault
@@ -102,7 +102,7 @@ def describe_violation(run: Run) -> str:
 
 
 class ZombieEffect(AssertionError):
-    """A fault violated the user's invariant. The report says at which point, and what happened."""
+    """A fault violated the user's invariant; the report says at which point."""
 
     def __init__(self, report: ZombieReport) -> None:
         super().__init__(str(report))

@@ -42,7 +42,7 @@ def zombies(
     max_runs: int = 500,
     run_limit_seconds: float = 20.0,
 ) -> ZombieReport:
-    """Inject each fault at each point of the handler's first attempt, and check `invariant`.
+    """Inject each fault at each point of the first attempt, and check `invariant`.
 
     `invariant` is called with a connection after the job has ended. It raises AssertionError or returns
     False if it is violated. Each run starts from the test's database as it is now; `arrange` is called with
@@ -107,7 +107,7 @@ class _Runner:
         self._limit_seconds = limit_seconds
 
     def find_points(self, snapshot: DatabaseSnapshot) -> tuple[tuple[Point, ...], frozenset[Point]]:
-        """Run the job without a fault; return the handler's points and those that end a transaction."""
+        """Run the job without a fault; return its points and those that end transactions."""
         with self._experiment(snapshot, None) as (experiment, conn, job_id):
             experiment.run()
             first = experiment.first
