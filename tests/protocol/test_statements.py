@@ -1,0 +1,147 @@
+"""Every statement that Python sends is whole, and PostgreSQL accepts it on the current schema."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import faultline.statements
+from faultline.config import Retention
+from faultline.model import Claim
+from faultline.statements import job_pages, session_settings, transactions
+from faultline.statements.audit import Actor, AuditFilter
+from faultline.statements.keys import NewKey
+from faultline.statements.locks import LapsedHolder
+from faultline.statements.statement import Statement
+
+from .steps import Connection
+
+EXPLAINED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
+ID = UUID(int=1)
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+# PostgreSQL says the type of an id as text where a claim has it so.
+CLAIM = Claim(
+    id=str(ID),
+    fencing_token=1,
+    lease=str(ID),
+    **dict.fromkeys(set(Claim._fields) - {"id", "fencing_token", "lease"}),  # type: ignore[arg-type]
+)
+EXAMPLES: dict[Any, Any] = {
+    str: "1",
+    int: 1,
+    float: 1.0,
+    bool: True,
+    UUID: ID,
+    datetime: MOMENT,
+    timedelta: timedelta(seconds=1),
+    Claim: CLAIM,
+    Actor: Actor("role", "somebody"),
+    AuditFilter: AuditFilter(),
+    job_pages.JobFilter: job_pages.JobFilter(),
+    NewKey: NewKey("key", "prefix", b"0" * 32),
+    Retention: Retention(),
+    Statement: Statement("SELECT 1", (), lambda rows: None),
+}
+# Made by hand: an argument whose text has a form of its own.
+SPECIAL: dict[str, Callable[[], Statement[Any]]] = {
+    "clock.reschedule_stranded": lambda: call("clock", "reschedule_stranded", after=None),
+    "job_pages.page": lambda: job_pages.page(job_pages.JobFilter(), limit=1),
+    "leases.page": lambda: call("leases", "page", limit=1),
+    "protocol.claim": lambda: call(
+        *("protocol", "claim", "w", ["q"]),
+        **{"batch_size": 1, "lease_seconds": 1.0, "resume_after": "{}", "tasks": "{t}"},
+    ),
+    "transactions.begin": lambda: transactions.begin("SERIALIZABLE"),
+    "transactions.reset_session": lambda: transactions.reset_session(
+        tuple((name, value.strip("'")) for name, value in session_settings.CONTROL.items())
+    ),
+}
+
+
+def module(name: str) -> types.ModuleType:
+    return importlib.import_module(f"faultline.statements.{name}")
+
+
+def call(name: str, function: str, *args: Any, **kwargs: Any) -> Statement[Any]:
+    made: Statement[Any] = getattr(module(name), function)(*args, **kwargs)
+    return made
+
+
+def makers() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions of statements/ that return a statement."""
+    for found in pkgutil.iter_modules(faultline.statements.__path__):
+        for name, function in vars(module(found.name)).items():
+            unwrapped = inspect.unwrap(function)
+            if (
+                inspect.isfunction(unwrapped)
+                and unwrapped.__module__ == module(found.name).__name__
+                and not name.startswith("_")
+                and str(unwrapped.__annotations__.get("return")).startswith("Statement[")
+            ):
+                yield f"{found.name}.{name}", function
+
+
+def example(kind: Any) -> Any:
+    """A value of this type; of a union, of its first type."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next(iter(kind))
+    if kind is LapsedHolder:
+        return LapsedHolder(**{name: example(each) for name, each in hints(LapsedHolder).items()})
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return example(inner[0])
+    if origin is Statement:
+        return EXAMPLES[Statement]
+    if origin is not None and issubclass(origin, Mapping):
+        return {}
+    if origin is not None and issubclass(origin, Sequence | typing.Iterable):
+        return [example(inner[0])]
+    return EXAMPLES[kind]
+
+
+def hints(of: Any) -> dict[str, Any]:
+    found = typing.get_type_hints(of)
+    found.pop("return", None)
+    return found
+
+
+MAKERS = dict(makers())
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_postgresql_accepts_the_statement(conn: Connection, name: str) -> None:
+    if name in SPECIAL:
+        statement = SPECIAL[name]()
+    else:
+        arguments = {each: example(kind) for each, kind in hints(MAKERS[name]).items()}
+        positional = [
+            arguments.pop(parameter.name)
+            for parameter in inspect.signature(MAKERS[name]).parameters.values()
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        ]
+        statement = MAKERS[name](*positional, **arguments)
+
+    sql = statement.sql.strip()
+    if sql.startswith(EXPLAINED):
+        conn.execute(f"EXPLAIN {sql}".encode(), statement.params)  # parses and plans, as PREPARE does
+    else:
+        conn.execute(sql.encode(), statement.params)
+
+
+def test_the_probe_of_a_new_session_is_accepted(conn: Connection) -> None:
+    conn.execute(f"EXPLAIN {session_settings.PROBE}".encode())
+
+
+def test_every_module_of_statements_is_looked_into() -> None:
+    assert len(MAKERS) >= 90
+    assert set(SPECIAL) <= set(MAKERS)
