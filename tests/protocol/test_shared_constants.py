@@ -212,6 +212,17 @@ def test_max_attempts_has_the_same_range(conn: Connection, attempts: int) -> Non
         assert low <= attempts <= high
 
 
+def test_verify_looks_for_texts_beyond_the_limits_of_the_tables(conn: Connection) -> None:
+    (stored,) = [each for each in INVARIANTS if each.name == "stored_texts_are_within_limits"]
+    looked_for = set(re.findall(r"octet_length\((\w+)\) > (\d+)", stored.query))
+    enforced = set(
+        re.findall(r"octet_length\((\w+)\) <= (\d+)", constraint(conn, "texts_are_within_limits"))
+    )
+    assert looked_for <= enforced
+    assert f"octet_length(text) > {dict(enforced)['last_error']}" in server.oversized(oldest=1).sql
+    assert f"> {payload.MAX_TEXT_BYTES} END" in server.oversized(oldest=1).sql
+
+
 def test_texts_that_python_sends_fit_into_their_columns(conn: Connection) -> None:
     assert f"left(fail.error, {_MAX_ERROR_LENGTH})" in body("fail")
     assert int(re.findall(r"left\(stack, (\d+)\)", SQL)[0]) >= stacks._STACK_LENGTH
@@ -295,12 +306,21 @@ def test_epochs_and_counters_have_the_same_bits() -> None:
     masks = set(re.findall(r"fencing_token & (\d+)\)? = (\d+)", SQL))
     assert masks == {(str(largest_counter), str(largest_counter))}
     assert f"2^{epochs.COUNTER_BITS} " in file("epoch.sql")
+    shifts = [number for each in INVARIANTS for number in re.findall(r">> (\d+)", each.query)]
+    assert set(shifts) == {str(epochs.COUNTER_BITS)}
 
 
 def test_the_advisory_locks_of_workers_have_the_same_class() -> None:
     in_sql = re.findall(r"(?:lock_shared\(|classid = )(\d+)", SQL)
     assert len(in_sql) == 3
     assert set(in_sql) == {str(workers.LOCK_CLASS)}
+
+
+def test_sessions_that_hold_a_worker_lock_have_the_same_network_timeout() -> None:
+    setting = r"set_config\('tcp_user_timeout', '(\d+)', false\)"
+    (in_sql,) = re.findall(setting, SQL)
+    assert re.findall(setting, workers.hold_worker_lock(1).sql) == [in_sql]
+    assert int(in_sql) / 1000 > WorkerSettings().lease_seconds
 
 
 def test_notifications_use_the_same_channel() -> None:

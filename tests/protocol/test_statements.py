@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import pkgutil
+import re
+import tokenize
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,9 +32,10 @@ from faultline.statements.statement import Statement
 from .steps import Connection
 
 EXPLAINED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
+VERB = re.compile(rf"f?\W+({'|'.join(EXPLAINED)})\b")
+FOLDER = Path(faultline.statements.__path__[0])
 ID = UUID(int=1)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-# PostgreSQL says the type of an id as text where a claim has it so.
 CLAIM = Claim(
     id=str(ID),
     fencing_token=1,
@@ -45,7 +51,7 @@ EXAMPLES: dict[Any, Any] = {
     datetime: MOMENT,
     timedelta: timedelta(seconds=1),
     Claim: CLAIM,
-    Actor: Actor("role", "somebody"),
+    Actor: Actor("role", "me"),
     AuditFilter: AuditFilter(),
     job_pages.JobFilter: job_pages.JobFilter(),
     NewKey: NewKey("key", "prefix", b"0" * 32),
@@ -59,7 +65,10 @@ SPECIAL: dict[str, Callable[[], Statement[Any]]] = {
     "leases.page": lambda: call("leases", "page", limit=1),
     "protocol.claim": lambda: call(
         *("protocol", "claim", "w", ["q"]),
-        **{"batch_size": 1, "lease_seconds": 1.0, "resume_after": "{}", "tasks": "{t}"},
+        batch_size=1,
+        lease_seconds=1.0,
+        resume_after="{}",
+        tasks="{t}",
     ),
     "transactions.begin": lambda: transactions.begin("SERIALIZABLE"),
     "transactions.reset_session": lambda: transactions.reset_session(
@@ -133,9 +142,24 @@ def test_postgresql_accepts_the_statement(conn: Connection, name: str) -> None:
 
     sql = statement.sql.strip()
     if sql.startswith(EXPLAINED):
-        conn.execute(f"EXPLAIN {sql}".encode(), statement.params)  # parses and plans, as PREPARE does
+        conn.execute(
+            f"EXPLAIN {sql}".encode(), statement.params
+        )  # parses and plans, as PREPARE does
     else:
         conn.execute(sql.encode(), statement.params)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_no_statement_is_put_together_from_fragments(path: Path) -> None:
+    """One literal per statement, so that it can be copied into psql."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    words = [each for each in tokens if each.type not in (tokenize.NL, tokenize.COMMENT)]
+    fragments = [
+        first.start[0]
+        for first, second in pairwise(words)
+        if first.type == second.type == tokenize.STRING and VERB.match(first.string)
+    ]
+    assert fragments == []
 
 
 def test_the_probe_of_a_new_session_is_accepted(conn: Connection) -> None:

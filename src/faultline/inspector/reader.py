@@ -28,10 +28,10 @@ CONNECT_SECONDS = 5.0  # also the longest wait for a free session
 STATEMENT_SECONDS = 4  # shorter than ours: the server's error says why
 TRANSACTION_SECONDS = 6.0
 
-_IS_MEMBER: LiteralString = (
-    "SELECT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = %s AND pg_has_role(r.oid, 'MEMBER')"
-    " AND has_schema_privilege(r.oid, to_regnamespace('faultline'), 'USAGE'))"
-)
+_IS_MEMBER: LiteralString = """
+    SELECT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = %s AND pg_has_role(r.oid, 'MEMBER')
+        AND has_schema_privilege(r.oid, to_regnamespace('faultline'), 'USAGE'))
+    """
 # Repeatable read: all statements see one moment. Sequential scans are off because every read here has an
 # index, and PostgreSQL might scan a table that was never analyzed.
 _BEGIN: LiteralString = (

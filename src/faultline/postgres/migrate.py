@@ -240,8 +240,10 @@ def _require_owner(conn: Connection) -> None:
 
 def _owner_and_account(conn: Connection) -> tuple[str | None, str]:
     row = conn.execute(
-        "SELECT (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'faultline'),"
-        " current_user"
+        """
+        SELECT (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'faultline'),
+            current_user
+        """
     ).fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
     return row[0], row[1]
@@ -285,9 +287,11 @@ def fence_is_up(conn: Connection) -> bool:
     """Whether every trigger that refuses something is there and enabled. A dump that was restored with
     errors, or by an account without the rights, may lack some and still look complete."""
     row = conn.execute(
-        "SELECT count(*) FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND (tgrelid, tgname) IN"
-        " (SELECT to_regclass('faultline.' || relation), name FROM unnest(%s::text[], %s::text[])"
-        " AS expected (relation, name))",
+        """
+        SELECT count(*) FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND (tgrelid, tgname) IN
+            (SELECT to_regclass('faultline.' || relation), name FROM unnest(%s::text[], %s::text[])
+            AS expected (relation, name))
+        """,
         [list(column) for column in zip(*TRIGGERS, strict=True)],
     ).fetchone()
     return row is not None and row[0] == len(TRIGGERS)
@@ -295,9 +299,11 @@ def fence_is_up(conn: Connection) -> bool:
 
 def _has_roles(conn: Connection) -> bool:
     row = conn.execute(
-        "SELECT EXISTS (SELECT FROM pg_namespace, aclexplode(nspacl) AS granted"
-        " JOIN pg_roles ON pg_roles.oid = granted.grantee"
-        " WHERE nspname = 'faultline' AND rolname = 'faultline_worker')"
+        """
+        SELECT EXISTS (SELECT FROM pg_namespace, aclexplode(nspacl) AS granted
+            JOIN pg_roles ON pg_roles.oid = granted.grantee
+            WHERE nspname = 'faultline' AND rolname = 'faultline_worker')
+        """
     ).fetchone()
     return bool(row and row[0])
 

@@ -127,15 +127,17 @@ def page(wanted: AuditFilter, *, limit: int, before: int | None = None) -> State
 
     tests = (wanted.actor, wanted.action, wanted.object, wanted.result, wanted.address)
     return Statement(
-        "WITH seen AS MATERIALIZED (SELECT * FROM faultline.audit_log WHERE id < %s"
-        "  ORDER BY id DESC LIMIT %s),"
-        " chosen AS (SELECT * FROM seen WHERE (%s::text IS NULL OR actor = %s)"
-        "  AND (%s::text IS NULL OR action = %s) AND (%s::text IS NULL OR object = %s)"
-        "  AND (%s::text IS NULL OR result = %s) AND (%s::text IS NULL OR address = %s)"
-        "  ORDER BY id DESC LIMIT %s)"
-        " SELECT (SELECT count(*) FROM seen), (SELECT min(id) FROM seen), c.id, c.at, c.actor_kind,"
-        " c.actor, c.role, c.address, c.action, c.object, c.result, c.code, c.detail, c.times"
-        " FROM (VALUES (1)) AS one LEFT JOIN chosen AS c ON true ORDER BY c.id DESC",
+        """
+        WITH seen AS MATERIALIZED (SELECT * FROM faultline.audit_log WHERE id < %s
+            ORDER BY id DESC LIMIT %s),
+            chosen AS (SELECT * FROM seen WHERE (%s::text IS NULL OR actor = %s)
+            AND (%s::text IS NULL OR action = %s) AND (%s::text IS NULL OR object = %s)
+            AND (%s::text IS NULL OR result = %s) AND (%s::text IS NULL OR address = %s)
+            ORDER BY id DESC LIMIT %s)
+        SELECT (SELECT count(*) FROM seen), (SELECT min(id) FROM seen), c.id, c.at, c.actor_kind,
+            c.actor, c.role, c.address, c.action, c.object, c.result, c.code, c.detail, c.times
+        FROM (VALUES (1)) AS one LEFT JOIN chosen AS c ON true ORDER BY c.id DESC
+        """,
         (
             2**63 - 1 if before is None else before,
             LOOKED_AT,

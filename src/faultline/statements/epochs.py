@@ -48,15 +48,17 @@ class Epoch:
 
 def status() -> Statement[EpochStatus]:
     return Statement(
-        "SELECT epoch, began_at, cause, pg_is_in_recovery(),"
-        " known_system_identifier, known_timeline, known_restored_from > '-infinity', known_database_oid,"
-        " system_identifier, timeline, restored_from > '-infinity', database_oid,"
-        " (known_system_identifier <> system_identifier OR known_database_oid <> database_oid) IS TRUE"
-        " OR (known_restored_from < restored_from) IS TRUE"
-        " AND (known_timeline = timeline) IS NOT FALSE,"
-        " (known_timeline <> timeline AND (known_system_identifier = system_identifier) IS NOT FALSE"
-        " AND (known_database_oid = database_oid) IS NOT FALSE) IS TRUE"
-        " FROM faultline.epoch_status()",
+        """
+        SELECT epoch, began_at, cause, pg_is_in_recovery(),
+            known_system_identifier, known_timeline, known_restored_from > '-infinity', known_database_oid,
+            system_identifier, timeline, restored_from > '-infinity', database_oid,
+            (known_system_identifier <> system_identifier OR known_database_oid <> database_oid) IS TRUE
+          OR (known_restored_from < restored_from) IS TRUE
+          AND (known_timeline = timeline) IS NOT FALSE,
+            (known_timeline <> timeline AND (known_system_identifier = system_identifier) IS NOT FALSE
+            AND (known_database_oid = database_oid) IS NOT FALSE) IS TRUE
+        FROM faultline.epoch_status()
+        """,
         (),
         _read_status,
     )
@@ -71,8 +73,10 @@ def _read_status(rows: list[tuple[Any, ...]]) -> EpochStatus:
 def history() -> Statement[list[Epoch]]:
     """The newest first."""
     return Statement(
-        "SELECT epoch, began_at, cause, system_identifier, timeline FROM faultline.epochs"
-        " ORDER BY epoch DESC LIMIT 50",
+        """
+        SELECT epoch, began_at, cause, system_identifier, timeline FROM faultline.epochs
+        ORDER BY epoch DESC LIMIT 50
+        """,
         (),
         lambda rows: [Epoch(*row) for row in rows],
     )

@@ -129,25 +129,6 @@ _TESTS: dict[str, LiteralString] = {
 }
 
 
-# The names of the queues with failed jobs, by one index probe each. Not run unless `each` uses it.
-_FAILING: LiteralString = (
-    "WITH RECURSIVE names (queue) AS ("
-    "  (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'"
-    "   ORDER BY q.queue LIMIT 1)"
-    "  UNION ALL SELECT (SELECT q.queue FROM faultline.jobs AS q WHERE q.state = 'failed'"
-    "   AND q.queue > n.queue ORDER BY q.queue LIMIT 1) FROM names AS n WHERE n.queue IS NOT NULL),"
-    " failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s)"
-)
-_SEEN: LiteralString = (
-    ", places AS (SELECT *, row_number() OVER () AS place FROM ordered),"  # noqa: S608
-    " seen AS (SELECT * FROM places WHERE is_wanted OR place = %s ORDER BY place LIMIT %s)"
-    " SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id, job.*"
-    f" FROM seen LEFT JOIN LATERAL (SELECT {JOB_COLUMNS}, left(j.last_error, %s)"
-    "  FROM faultline.jobs AS j WHERE j.id = seen.id LIMIT 1) AS job"
-    " ON seen.is_wanted ORDER BY seen.place"
-)
-
-
 def is_search(wanted: JobFilter) -> bool:
     """Whether no index covers a part of the filter, so that jobs are examined one by one."""
     return any(getattr(wanted, name) is not None for name in _order(wanted).uncovered)
@@ -173,14 +154,33 @@ def page(
     if order.each:
         max_examined = min(max_examined, MAX_EXAMINED_IN_EACH_QUEUE)
     examined = max_examined if test_params else limit + 1
-    # The index may not order by id. WITH TIES also reads the rows equal to the last, so that the outer
-    # ORDER BY can sort them by id.
+    # `failing` has the names of the queues with failed jobs, by one index probe each, and is not run
+    # unless `order.each` uses it. The index may not order by id: WITH TIES also reads the rows equal to
+    # the last, so that the outer ORDER BY can sort them by id.
     return Statement(
-        f"{_FAILING}, ordered AS MATERIALIZED ("  # noqa: S608 - of literals, all in this file
-        f" SELECT j.id, j.queue, j.priority, {order.moment} AS moment, {test} AS is_wanted"
-        f" FROM {order.each}(SELECT j.* FROM faultline.jobs AS j WHERE {order.where}{behind}"
-        f"  ORDER BY {order.scan} FETCH FIRST %s ROWS WITH TIES) AS j"
-        f" ORDER BY {order.by} LIMIT %s){_SEEN}",
+        f"""
+        WITH RECURSIVE names (queue) AS (
+            (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'
+             ORDER BY q.queue LIMIT 1)
+            UNION ALL
+            SELECT (SELECT q.queue FROM faultline.jobs AS q
+                    WHERE q.state = 'failed' AND q.queue > n.queue ORDER BY q.queue LIMIT 1)
+            FROM names AS n WHERE n.queue IS NOT NULL),
+        failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s),
+        ordered AS MATERIALIZED (
+            SELECT j.id, j.queue, j.priority, {order.moment} AS moment, {test} AS is_wanted
+            FROM {order.each}(
+                SELECT j.* FROM faultline.jobs AS j WHERE {order.where}{behind}
+                ORDER BY {order.scan} FETCH FIRST %s ROWS WITH TIES) AS j
+            ORDER BY {order.by} LIMIT %s),
+        places AS (SELECT *, row_number() OVER () AS place FROM ordered),
+        seen AS (SELECT * FROM places WHERE is_wanted OR place = %s ORDER BY place LIMIT %s)
+        SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id, job.*
+        FROM seen LEFT JOIN LATERAL (
+            SELECT {JOB_COLUMNS}, left(j.last_error, %s)
+            FROM faultline.jobs AS j WHERE j.id = seen.id LIMIT 1) AS job ON seen.is_wanted
+        ORDER BY seen.place
+        """,  # noqa: S608 - of literals, all in this file
         (
             *(MAX_QUEUES, *test_params, *order.params, *behind_params),
             *(examined, examined, examined, limit + 1, ERROR_LENGTH),

@@ -34,8 +34,10 @@ class JobText:
 
 def texts_of(job_ids: Sequence[UUID]) -> Statement[dict[UUID, JobText]]:
     return Statement(
-        "SELECT j.id, j.payload::text, l.result::text FROM faultline.jobs AS j"
-        " LEFT JOIN faultline.ledger AS l ON l.job_id = j.id WHERE j.id = ANY (%s)",
+        """
+        SELECT j.id, j.payload::text, l.result::text FROM faultline.jobs AS j
+        LEFT JOIN faultline.ledger AS l ON l.job_id = j.id WHERE j.id = ANY (%s)
+        """,
         (list(job_ids),),
         lambda rows: {row[0]: JobText(*row[1:]) for row in rows},
     )
@@ -89,8 +91,10 @@ class JobProgress:
 
 def progress_of(job_id: UUID) -> Statement[JobProgress | None]:
     return Statement(
-        "SELECT state, attempts, fencing_token, lease_owner, claimed_at, created_at, next_run_at,"
-        " lease_expires_at, clock_timestamp() FROM faultline.jobs WHERE id = %s",
+        """
+        SELECT state, attempts, fencing_token, lease_owner, claimed_at, created_at, next_run_at,
+            lease_expires_at, clock_timestamp() FROM faultline.jobs WHERE id = %s
+        """,
         (job_id,),
         lambda rows: JobProgress(JobState(rows[0][0]), *rows[0][1:]) if rows else None,
     )
@@ -99,8 +103,10 @@ def progress_of(job_id: UUID) -> Statement[JobProgress | None]:
 def attempts_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[LoggedAttempt]]:
     """The oldest first; `limit` None reads all."""
     return Statement(
-        "SELECT attempt, fencing_token, worker, outcome, error, claimed_at, ended_at"
-        " FROM faultline.attempts_log WHERE job_id = %s ORDER BY id LIMIT %s",
+        """
+        SELECT attempt, fencing_token, worker, outcome, error, claimed_at, ended_at
+        FROM faultline.attempts_log WHERE job_id = %s ORDER BY id LIMIT %s
+        """,
         (job_id, limit),
         lambda rows: [LoggedAttempt(*row) for row in rows],
     )
@@ -117,8 +123,10 @@ def ledger_entry_of(job_id: UUID) -> Statement[LedgerEntry | None]:
 def rejections_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[Rejection]]:
     """The oldest first; `limit` None reads all."""
     return Statement(
-        "SELECT worker, stale_token, current_token, reason, overlap, rejected_at"
-        " FROM faultline.rejections WHERE job_id = %s ORDER BY id LIMIT %s",
+        """
+        SELECT worker, stale_token, current_token, reason, overlap, rejected_at
+        FROM faultline.rejections WHERE job_id = %s ORDER BY id LIMIT %s
+        """,
         (job_id, limit),
         lambda rows: [Rejection(*row) for row in rows],
     )
@@ -130,15 +138,17 @@ def rejections_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[R
 def jobs_ahead(job_id: UUID, other_queues: Sequence[str]) -> Statement[tuple[int, int]]:
     """How many due jobs a claim prefers to this one: in its own queue, and among `other_queues`."""
     return Statement(
-        "SELECT (SELECT count(*) FROM (SELECT FROM faultline.jobs AS o WHERE o.state = 'queued'"
-        "  AND o.queue = j.queue AND o.next_run_at <= clock_timestamp()"
-        "  AND (o.priority, o.next_run_at, o.id) < (j.priority, j.next_run_at, j.id)"
-        "  LIMIT %s) AS own),"
-        " (SELECT count(*) FROM (SELECT FROM faultline.jobs AS o WHERE o.state = 'queued'"
-        "  AND o.queue = ANY (%s::text[]) AND o.queue <> j.queue"
-        "  AND o.next_run_at <= clock_timestamp() AND o.priority < j.priority"
-        "  LIMIT %s) AS others)"
-        " FROM faultline.jobs AS j WHERE j.id = %s",
+        """
+        SELECT (SELECT count(*) FROM (SELECT FROM faultline.jobs AS o WHERE o.state = 'queued'
+                AND o.queue = j.queue AND o.next_run_at <= clock_timestamp()
+                AND (o.priority, o.next_run_at, o.id) < (j.priority, j.next_run_at, j.id)
+                LIMIT %s) AS own),
+            (SELECT count(*) FROM (SELECT FROM faultline.jobs AS o WHERE o.state = 'queued'
+                AND o.queue = ANY (%s::text[]) AND o.queue <> j.queue
+                AND o.next_run_at <= clock_timestamp() AND o.priority < j.priority
+                LIMIT %s) AS others)
+        FROM faultline.jobs AS j WHERE j.id = %s
+        """,
         (COUNT_LIMIT, list(other_queues), COUNT_LIMIT, job_id),
         lambda rows: (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0),
     )
@@ -163,9 +173,11 @@ def _record(row: Row) -> JobRecord:
 
 def get_job(job_id: UUID) -> Statement[JobRecord | None]:
     return Statement(
-        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result"  # noqa: S608
-        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
-        " WHERE j.id = %s",
+        f"""
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result
+        FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
+        WHERE j.id = %s
+        """,  # noqa: S608
         (job_id,),
         lambda rows: _record(rows[0]) if rows else None,
     )
@@ -181,11 +193,13 @@ def list_jobs(
 ) -> Statement[list[JobRecord]]:
     """Newest first; `before` is the last id of the page that came before."""
     return Statement(
-        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result"  # noqa: S608
-        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
-        " WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)"
-        " AND (%s::text IS NULL OR j.task = %s) AND (%s::uuid IS NULL OR j.id < %s)"
-        " ORDER BY j.id DESC LIMIT %s",
+        f"""
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result
+        FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
+        WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)
+          AND (%s::text IS NULL OR j.task = %s) AND (%s::uuid IS NULL OR j.id < %s)
+        ORDER BY j.id DESC LIMIT %s
+        """,  # noqa: S608
         (state, state, queue, queue, task, task, before, before, limit),
         lambda rows: [_record(row) for row in rows],
     )
@@ -202,9 +216,11 @@ class Deferral:
 def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
     """Of a queued job that waits for its time; the entry of any other is out of date."""
     return Statement(
-        "SELECT d.worker, d.deferred_at FROM faultline.deferred_jobs AS d"
-        " JOIN faultline.jobs AS j ON j.id = d.job_id"
-        " WHERE d.job_id = %s AND j.state = 'queued' AND j.next_run_at > clock_timestamp()",
+        """
+        SELECT d.worker, d.deferred_at FROM faultline.deferred_jobs AS d
+        JOIN faultline.jobs AS j ON j.id = d.job_id
+        WHERE d.job_id = %s AND j.state = 'queued' AND j.next_run_at > clock_timestamp()
+        """,
         (job_id,),
         lambda rows: Deferral(*rows[0]) if rows else None,
     )
@@ -223,9 +239,11 @@ class JobJsonPage:
 def job_json(job_id: UUID) -> Statement[dict[str, Any] | None]:
     """One job by its columns' names, with payload and result exactly as they are stored."""
     return Statement(
-        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload::text, l.result::text"  # noqa: S608
-        " FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id"
-        " WHERE j.id = %s",
+        f"""
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload::text, l.result::text
+        FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
+        WHERE j.id = %s
+        """,  # noqa: S608
         (job_id,),
         lambda rows: _as_json(rows[0]) if rows else None,
     )
@@ -266,15 +284,17 @@ def job_json_page(
         return JobJsonPage(jobs, last if seen == examined else None)
 
     return Statement(
-        "WITH seen AS MATERIALIZED (SELECT id, state, queue, task FROM faultline.jobs"  # noqa: S608
-        "  WHERE id < %s ORDER BY id DESC LIMIT %s),"
-        " chosen AS (SELECT id FROM seen WHERE (%s::text IS NULL OR state = %s)"
-        "  AND (%s::text IS NULL OR queue = %s) AND (%s::text IS NULL OR task = %s)"
-        "  ORDER BY id DESC LIMIT %s)"
-        " SELECT (SELECT count(*) FROM seen), (SELECT id FROM seen ORDER BY id LIMIT 1),"
-        f" {JOB_COLUMNS} FROM (VALUES (1)) AS one"
-        " LEFT JOIN faultline.jobs AS j ON j.id = ANY (ARRAY(SELECT id FROM chosen))"
-        " ORDER BY j.id DESC",
+        f"""
+        WITH seen AS MATERIALIZED (SELECT id, state, queue, task FROM faultline.jobs
+            WHERE id < %s ORDER BY id DESC LIMIT %s),
+            chosen AS (SELECT id FROM seen WHERE (%s::text IS NULL OR state = %s)
+            AND (%s::text IS NULL OR queue = %s) AND (%s::text IS NULL OR task = %s)
+            ORDER BY id DESC LIMIT %s)
+        SELECT (SELECT count(*) FROM seen), (SELECT id FROM seen ORDER BY id LIMIT 1),
+            {JOB_COLUMNS} FROM (VALUES (1)) AS one
+        LEFT JOIN faultline.jobs AS j ON j.id = ANY (ARRAY(SELECT id FROM chosen))
+        ORDER BY j.id DESC
+        """,  # noqa: S608
         (before or _AFTER_ALL, examined, state, state, queue, queue, task, task, limit),
         read,
     )
@@ -339,14 +359,16 @@ def details_of(job_id: UUID) -> Statement[JobDetails | None]:
         return JobDetails(**_renamed(columns), **dict(fields))
 
     return Statement(
-        f"SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.crashes, j.lease_seconds::float8,"  # noqa: S608
-        " j.trace_context, CASE WHEN given.bytes <= %s THEN j.payload::text END, given.bytes,"
-        " CASE WHEN made.bytes <= %s THEN l.result::text END, made.bytes"
-        " FROM faultline.jobs AS j"
-        " LEFT JOIN LATERAL (SELECT result FROM faultline.ledger WHERE job_id = j.id LIMIT 1) AS l ON true"
-        " CROSS JOIN LATERAL (SELECT octet_length(j.payload::text)) AS given (bytes)"
-        " CROSS JOIN LATERAL (SELECT octet_length(l.result::text)) AS made (bytes)"
-        " WHERE j.id = %s",
+        f"""
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.crashes, j.lease_seconds::float8,
+            j.trace_context, CASE WHEN given.bytes <= %s THEN j.payload::text END, given.bytes,
+            CASE WHEN made.bytes <= %s THEN l.result::text END, made.bytes
+        FROM faultline.jobs AS j
+        LEFT JOIN LATERAL (SELECT result FROM faultline.ledger WHERE job_id = j.id LIMIT 1) AS l ON true
+        CROSS JOIN LATERAL (SELECT octet_length(j.payload::text)) AS given (bytes)
+        CROSS JOIN LATERAL (SELECT octet_length(l.result::text)) AS made (bytes)
+        WHERE j.id = %s
+        """,  # noqa: S608
         (LARGEST_SHOWN_BYTES, LARGEST_SHOWN_BYTES, job_id),
         read,
     )
@@ -361,8 +383,10 @@ _DETAIL_NAMES = (
 def summary_by_key(idempotency_key: str) -> Statement[JobSummary | None]:
     """The one job that was enqueued with this idempotency key."""
     return Statement(
-        f"SELECT {JOB_COLUMNS}, left(j.last_error, %s)"  # noqa: S608
-        " FROM faultline.jobs AS j WHERE j.idempotency_key = %s",
+        f"""
+        SELECT {JOB_COLUMNS}, left(j.last_error, %s)
+        FROM faultline.jobs AS j WHERE j.idempotency_key = %s
+        """,  # noqa: S608
         (ERROR_LENGTH, idempotency_key),
         lambda rows: read_summary(rows[0]) if rows else None,
     )

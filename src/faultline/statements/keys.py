@@ -116,8 +116,10 @@ def create(name: str, key: NewKey, scopes: Iterable[Scope]) -> Statement[int]:
 def find(prefix: str) -> Statement[StoredKey | None]:
     """The key with this prefix, if it was not revoked."""
     return Statement(
-        "SELECT id, name, key_hash, scopes, prefix FROM faultline.api_keys"
-        " WHERE prefix = %s AND revoked_at IS NULL",
+        """
+        SELECT id, name, key_hash, scopes, prefix FROM faultline.api_keys
+        WHERE prefix = %s AND revoked_at IS NULL
+        """,
         (prefix,),
         lambda rows: _stored(*rows[0]) if rows else None,
     )
@@ -130,8 +132,10 @@ def _stored(key_id: int, name: str, key_hash: bytes, scopes: list[str], prefix: 
 def listed(*, revoked: bool = False) -> Statement[list[KeyRecord]]:
     """Newest first; with `revoked` also those that are valid no more."""
     return Statement(
-        "SELECT id, name, prefix, scopes, created_at, last_used_at, revoked_at"
-        " FROM faultline.api_keys WHERE %s OR revoked_at IS NULL ORDER BY id DESC LIMIT %s",
+        """
+        SELECT id, name, prefix, scopes, created_at, last_used_at, revoked_at
+        FROM faultline.api_keys WHERE %s OR revoked_at IS NULL ORDER BY id DESC LIMIT %s
+        """,
         (revoked, MAX_LISTED),
         lambda rows: [KeyRecord(*row) for row in rows],
     )
@@ -141,8 +145,10 @@ def id_of(named: str) -> Statement[int | None]:
     """The id of the key that an operator means: by its prefix, its id, or the whole of it."""
     name = prefix_of(named) or named.removeprefix("flk_").rstrip("_…")
     return Statement(
-        "SELECT id FROM faultline.api_keys WHERE prefix = %s OR id::text = %s"
-        " ORDER BY prefix = %s DESC LIMIT 1",
+        """
+        SELECT id FROM faultline.api_keys WHERE prefix = %s OR id::text = %s
+        ORDER BY prefix = %s DESC LIMIT 1
+        """,
         (name, name, name),
         lambda rows: int(rows[0][0]) if rows else None,
     )

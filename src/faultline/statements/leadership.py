@@ -28,9 +28,11 @@ def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
     In the same breath a leader accepts that the server ends its session when it falls silent.
     """
     return Statement(
-        "SELECT CASE WHEN pg_try_advisory_lock(%s, %s)"
-        " THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END,"
-        " (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)",
+        """
+        SELECT CASE WHEN pg_try_advisory_lock(%s, %s)
+            THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END,
+            (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL)
+        """,
         (LOCK_CLASS, LEADER_KEY, silence_limit),
         lambda rows: (bool(rows[0][0]), int(rows[0][1])),
     )
@@ -39,8 +41,10 @@ def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
 def stand_in(*, silence_limit: str) -> Statement[bool]:
     """Lead in place of a silent leader. False if another session does."""
     return Statement(
-        "SELECT CASE WHEN pg_try_advisory_lock(%s, %s)"
-        " THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END",
+        """
+        SELECT CASE WHEN pg_try_advisory_lock(%s, %s)
+            THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END
+        """,
         (LOCK_CLASS, STAND_IN_KEY, silence_limit),
         lambda rows: bool(rows[0][0]),
     )
@@ -53,8 +57,10 @@ def beat(number: int, *, after: int) -> Statement[bool]:
     """
     key, last = STAND_IN_KEY - number, STAND_IN_KEY - after
     return Statement(
-        "SELECT CASE WHEN NOT pg_try_advisory_lock(%s, %s) THEN false"
-        " WHEN %s THEN pg_advisory_unlock(%s, %s) ELSE true END",
+        """
+        SELECT CASE WHEN NOT pg_try_advisory_lock(%s, %s) THEN false
+            WHEN %s THEN pg_advisory_unlock(%s, %s) ELSE true END
+        """,
         (LOCK_CLASS, key, after > 0, LOCK_CLASS, last),
         lambda rows: bool(rows[0][0]),
     )
@@ -63,14 +69,16 @@ def beat(number: int, *, after: int) -> Statement[bool]:
 def leader_sighting() -> Statement[LeaderSighting | None]:
     """The session that leads. It is idle if its virtual transaction has no number."""
     return Statement(
-        "SELECT l.pid, min(l.objid::int8) FILTER (WHERE l.objid::int8 > 2147483647),"  # a negative key
-        " bool_or(l.virtualtransaction NOT LIKE '%%/0'),"
-        " NOT coalesce(bool_or((SELECT has_schema_privilege(a.usesysid, 'faultline', 'USAGE')"
-        "  FROM pg_stat_activity AS a WHERE a.pid = l.pid)), true)"
-        " FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s"
-        " AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_database AS d"
-        "  WHERE d.datname = current_database())"
-        " GROUP BY l.pid HAVING bool_or(l.objid = %s)",
+        """
+        SELECT l.pid, min(l.objid::int8) FILTER (WHERE l.objid::int8 > 2147483647),
+            bool_or(l.virtualtransaction NOT LIKE '%%/0'),
+            NOT coalesce(bool_or((SELECT has_schema_privilege(a.usesysid, 'faultline', 'USAGE')
+                    FROM pg_stat_activity AS a WHERE a.pid = l.pid)), true)
+        FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s
+          AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_database AS d
+            WHERE d.datname = current_database())
+        GROUP BY l.pid HAVING bool_or(l.objid = %s)
+        """,  # a negative key
         (LOCK_CLASS, LEADER_KEY),
         lambda rows: LeaderSighting(*rows[0]) if rows else None,
     )
@@ -79,9 +87,11 @@ def leader_sighting() -> Statement[LeaderSighting | None]:
 def is_led() -> Statement[bool]:
     """Whether a reconciler leads in this database; one behind a pooler cannot be seen this way."""
     return Statement(
-        "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
-        " AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.database ="
-        " (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))",
+        """
+        SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted
+            AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.database =
+            (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+        """,
         (LOCK_CLASS, LEADER_KEY),
         lambda rows: bool(rows[0][0]),
     )

@@ -57,14 +57,16 @@ def page(*, limit: int, after: str | None = None) -> Statement[LeasePage]:
     # The index orders by time alone. WITH TIES also reads the leases that expire at the same instant as
     # the page's last, so that the outer ORDER BY can sort them by id.
     return Statement(
-        "SELECT j.id, j.task, j.queue, j.fencing_token, j.lease_owner, j.claimed_at,"
-        " j.lease_expires_at,"
-        " extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8, j.lease_seconds::float8"
-        " FROM (SELECT * FROM faultline.jobs WHERE state = 'running'"
-        "  AND lease_expires_at >= coalesce(%s::timestamptz, '-infinity')"
-        "  AND (lease_expires_at, id) > (coalesce(%s::timestamptz, '-infinity'), %s)"
-        "  ORDER BY lease_expires_at FETCH FIRST %s ROWS WITH TIES) AS j"
-        " ORDER BY j.lease_expires_at, j.id LIMIT %s",
+        """
+        SELECT j.id, j.task, j.queue, j.fencing_token, j.lease_owner, j.claimed_at,
+            j.lease_expires_at,
+            extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8, j.lease_seconds::float8
+        FROM (SELECT * FROM faultline.jobs WHERE state = 'running'
+            AND lease_expires_at >= coalesce(%s::timestamptz, '-infinity')
+            AND (lease_expires_at, id) > (coalesce(%s::timestamptz, '-infinity'), %s)
+            ORDER BY lease_expires_at FETCH FIRST %s ROWS WITH TIES) AS j
+        ORDER BY j.lease_expires_at, j.id LIMIT %s
+        """,
         (moment, moment, job_id, limit + 1, limit + 1),
         read,
     )
@@ -87,17 +89,19 @@ def summary() -> Statement[LeaseSummary]:
     A worker refuses to start with settings under which a healthy worker would be late.
     """
     return Statement(
-        "WITH held AS MATERIALIZED (SELECT j.lease_owner, nullif(j.lease_seconds, 0)::float8 AS length,"
-        "  extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8 AS remaining"
-        "  FROM faultline.jobs AS j WHERE j.state = 'running' ORDER BY j.lease_expires_at LIMIT %s)"
-        " SELECT count(*), count(*) FILTER (WHERE h.remaining <= 0), -min(h.remaining) FILTER"
-        "  (WHERE h.remaining <= 0), min(least(1, greatest(0, h.remaining / h.length))),"
-        " coalesce((SELECT greatest(0, max(extract(epoch FROM"
-        "   clock_timestamp() - w.last_heartbeat_at)::float8 - o.shortest / 2))"
-        "  FROM (SELECT lease_owner, min(length) AS shortest FROM held GROUP BY lease_owner) AS o"
-        "  CROSS JOIN LATERAL (SELECT last_heartbeat_at FROM faultline.workers"
-        "   WHERE id = o.lease_owner LIMIT 1) AS w), 0)"
-        " FROM held AS h",
+        """
+        WITH held AS MATERIALIZED (SELECT j.lease_owner, nullif(j.lease_seconds, 0)::float8 AS length,
+            extract(epoch FROM j.lease_expires_at - clock_timestamp())::float8 AS remaining
+            FROM faultline.jobs AS j WHERE j.state = 'running' ORDER BY j.lease_expires_at LIMIT %s)
+        SELECT count(*), count(*) FILTER (WHERE h.remaining <= 0), -min(h.remaining) FILTER
+            (WHERE h.remaining <= 0), min(least(1, greatest(0, h.remaining / h.length))),
+            coalesce((SELECT greatest(0, max(extract(epoch FROM
+                            clock_timestamp() - w.last_heartbeat_at)::float8 - o.shortest / 2))
+                FROM (SELECT lease_owner, min(length) AS shortest FROM held GROUP BY lease_owner) AS o
+                CROSS JOIN LATERAL (SELECT last_heartbeat_at FROM faultline.workers
+                    WHERE id = o.lease_owner LIMIT 1) AS w), 0)
+        FROM held AS h
+        """,
         (SUMMARIZED_LEASES,),
         lambda rows: LeaseSummary(*rows[0]),
     )

@@ -42,8 +42,10 @@ class LapsedHolder:
 
 def end_lapsed_holders(*, grace_seconds: float, max_jobs: int) -> Statement[list[LapsedHolder]]:
     return Statement(
-        "SELECT job_id, worker, pid, holder_xid::text, prepared_as, account, application, outcome"
-        " FROM faultline.end_lapsed_holders(%s, %s)",
+        """
+        SELECT job_id, worker, pid, holder_xid::text, prepared_as, account, application, outcome
+        FROM faultline.end_lapsed_holders(%s, %s)
+        """,
         (timedelta(seconds=grace_seconds), max_jobs),
         lambda rows: [LapsedHolder(*row) for row in rows],
     )
@@ -52,9 +54,11 @@ def end_lapsed_holders(*, grace_seconds: float, max_jobs: int) -> Statement[list
 def end_session(holder: LapsedHolder, *, grace_seconds: float) -> Statement[bool]:
     """With the rights of this account: it may be the holder's own. Under the same conditions."""
     return Statement(
-        "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a"
-        " WHERE a.pid = %s AND a.backend_xid = %s::xid AND a.wait_event_type = 'Client'"
-        " AND a.state_change < clock_timestamp() - %s",
+        """
+        SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
+        WHERE a.pid = %s AND a.backend_xid = %s::xid AND a.wait_event_type = 'Client'
+          AND a.state_change < clock_timestamp() - %s
+        """,
         (holder.pid, holder.transaction, timedelta(seconds=grace_seconds)),
         lambda rows: bool(rows and rows[0][0]),
     )
@@ -82,11 +86,13 @@ class LockedJob:
 
 def locked_lapsed_jobs(*, older_than_seconds: float, limit: int = 10) -> Statement[list[LockedJob]]:
     return Statement(
-        "SELECT j.id, l.pid, l.prepared_as, a.usename::text, a.application_name FROM ("
-        "  SELECT id FROM faultline.jobs WHERE state = 'running'"
-        "  AND lease_expires_at < statement_timestamp() - %s ORDER BY lease_expires_at LIMIT %s) AS j"
-        " CROSS JOIN LATERAL faultline.lockers_of(j.id) AS l"
-        " LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid",
+        """
+        SELECT j.id, l.pid, l.prepared_as, a.usename::text, a.application_name FROM (
+            SELECT id FROM faultline.jobs WHERE state = 'running'
+            AND lease_expires_at < statement_timestamp() - %s ORDER BY lease_expires_at LIMIT %s) AS j
+        CROSS JOIN LATERAL faultline.lockers_of(j.id) AS l
+        LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+        """,
         (timedelta(seconds=older_than_seconds), limit),
         lambda rows: [LockedJob(*row) for row in rows],
     )
@@ -108,8 +114,10 @@ class LockHolder:
 def may_probe() -> Statement[bool]:
     """Whether this session may lock a row, which takes a primary and the right to write."""
     return Statement(
-        "SELECT current_setting('transaction_read_only') = 'off'"
-        " AND has_table_privilege('faultline.jobs', 'UPDATE')",
+        """
+        SELECT current_setting('transaction_read_only') = 'off'
+          AND has_table_privilege('faultline.jobs', 'UPDATE')
+        """,
         (),
         lambda rows: bool(rows[0][0]),
     )
@@ -145,15 +153,17 @@ def lockers_behind(multixact: str) -> Statement[list[str]]:
 def holders(transactions: Sequence[str]) -> Statement[list[LockHolder]]:
     """Those of these transactions that are still under way, and hold a lock on our table."""
     return Statement(
-        "SELECT x.pid, a.application_name, coalesce(a.usename, p.owner), a.state,"
-        " extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8,"
-        " left(a.query, 200), p.gid"
-        " FROM pg_locks AS x LEFT JOIN pg_stat_activity AS a ON a.pid = x.pid"
-        " LEFT JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid"
-        " WHERE x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted"
-        " AND x.transactionid = ANY (%s::text[]::xid[]) AND x.pid IS DISTINCT FROM pg_backend_pid()"
-        " AND EXISTS (SELECT FROM pg_locks AS t WHERE t.relation = 'faultline.jobs'::regclass"
-        "  AND t.virtualtransaction = x.virtualtransaction AND t.granted)",
+        """
+        SELECT x.pid, a.application_name, coalesce(a.usename, p.owner), a.state,
+            extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8,
+            left(a.query, 200), p.gid
+        FROM pg_locks AS x LEFT JOIN pg_stat_activity AS a ON a.pid = x.pid
+        LEFT JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid
+        WHERE x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted
+          AND x.transactionid = ANY (%s::text[]::xid[]) AND x.pid IS DISTINCT FROM pg_backend_pid()
+          AND EXISTS (SELECT FROM pg_locks AS t WHERE t.relation = 'faultline.jobs'::regclass
+            AND t.virtualtransaction = x.virtualtransaction AND t.granted)
+        """,
         (list(transactions),),
         lambda rows: [LockHolder(*row) for row in rows],
     )

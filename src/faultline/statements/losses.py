@@ -24,15 +24,17 @@ class Takeover:
 def takeovers(claims: Sequence[Claim]) -> Statement[list[Takeover]]:
     """Of these claims, those that followed upon a loss; soon after them, while its traces are fresh."""
     return Statement(
-        "SELECT a.outcome, greatest(0, extract(epoch FROM"
-        "  CASE WHEN j.fencing_token = mine.token THEN j.claimed_at ELSE a.ended_at END"
-        "  - CASE WHEN w.last_heartbeat_at > a.ended_at THEN a.ended_at"
-        "         ELSE greatest(a.claimed_at, w.last_heartbeat_at) END))::float8"
-        " FROM unnest(%s::uuid[], %s::bigint[]) AS mine (job_id, token)"
-        " JOIN faultline.attempts_log AS a ON a.job_id = mine.job_id"
-        "  AND a.fencing_token = mine.token - 1 AND a.outcome IN ('expired', 'worker_lost')"
-        " JOIN faultline.jobs AS j ON j.id = mine.job_id"
-        " LEFT JOIN faultline.workers AS w ON w.id = a.worker",
+        """
+        SELECT a.outcome, greatest(0, extract(epoch FROM
+                CASE WHEN j.fencing_token = mine.token THEN j.claimed_at ELSE a.ended_at END
+                - CASE WHEN w.last_heartbeat_at > a.ended_at THEN a.ended_at
+                ELSE greatest(a.claimed_at, w.last_heartbeat_at) END))::float8
+        FROM unnest(%s::uuid[], %s::bigint[]) AS mine (job_id, token)
+        JOIN faultline.attempts_log AS a ON a.job_id = mine.job_id
+          AND a.fencing_token = mine.token - 1 AND a.outcome IN ('expired', 'worker_lost')
+        JOIN faultline.jobs AS j ON j.id = mine.job_id
+        LEFT JOIN faultline.workers AS w ON w.id = a.worker
+        """,
         ([claim.id for claim in claims], [claim.fencing_token for claim in claims]),
         lambda rows: [Takeover(*row) for row in rows],
     )
@@ -68,17 +70,19 @@ def losses(after_id: int) -> Statement[Losses]:
         return Losses(last_id or after_id, sum(row[1] for row in rows), buried)
 
     return Statement(
-        "WITH fresh AS MATERIALIZED (SELECT id, job_id, fencing_token, outcome, worker"
-        "  FROM faultline.attempts_log WHERE id > %s ORDER BY id LIMIT %s)"
-        " SELECT (SELECT max(id) FROM fresh), count(*) FILTER (WHERE f.outcome = 'expired'),"
-        " dead.queue, dead.failed_reason, count(*)"
-        " FROM fresh AS f LEFT JOIN LATERAL ("
-        "  SELECT j.queue::text AS queue, j.failed_reason FROM faultline.jobs AS j"
-        "  WHERE (f.outcome IN ('expired', 'worker_lost', 'cancelled')"
-        "   OR f.outcome = 'failed' AND f.worker IS NULL) AND j.id = f.job_id"
-        "  AND CASE WHEN j.fencing_token = f.fencing_token AND j.state = 'failed' THEN true ELSE false END"
-        "  LIMIT 1) AS dead ON true"
-        " GROUP BY dead.queue, dead.failed_reason",
+        """
+        WITH fresh AS MATERIALIZED (SELECT id, job_id, fencing_token, outcome, worker
+            FROM faultline.attempts_log WHERE id > %s ORDER BY id LIMIT %s)
+        SELECT (SELECT max(id) FROM fresh), count(*) FILTER (WHERE f.outcome = 'expired'),
+            dead.queue, dead.failed_reason, count(*)
+        FROM fresh AS f LEFT JOIN LATERAL (
+            SELECT j.queue::text AS queue, j.failed_reason FROM faultline.jobs AS j
+            WHERE (f.outcome IN ('expired', 'worker_lost', 'cancelled')
+                OR f.outcome = 'failed' AND f.worker IS NULL) AND j.id = f.job_id
+            AND CASE WHEN j.fencing_token = f.fencing_token AND j.state = 'failed' THEN true ELSE false END
+            LIMIT 1) AS dead ON true
+        GROUP BY dead.queue, dead.failed_reason
+        """,
         (after_id, _ROWS_AT_ONCE),
         read,
     )

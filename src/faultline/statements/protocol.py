@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
 from faultline.model import Claim, CommitOutcome, Enqueued, JobState, Renewal
@@ -16,6 +16,11 @@ from faultline.payload import encode_payload
 from faultline.statements.statement import Row, Statement, no_result
 
 CHANNEL = "faultline"
+# The fields of `Claim`, in their order.
+CLAIM_COLUMNS: LiteralString = (
+    "job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
+    " max_attempts, crashes, priority, next_run_at::text, trace_context"
+)
 DRAIN = "drain"  # what a heartbeat says of no job: the worker is asked to leave
 UNREGISTERED = "unregistered"  # likewise: the worker is not in the registry
 
@@ -102,8 +107,11 @@ def enqueue_many(
     trace_context: str | None = None,
 ) -> Statement[list[Enqueued]]:
     return Statement(
-        "SELECT job_id, existing FROM faultline.enqueue_many("
-        "%s, ARRAY(SELECT p FROM jsonb_array_elements(%s::jsonb) AS p), %s, %s, %s, %s, %s, %s)",
+        """
+        SELECT job_id, existing
+        FROM faultline.enqueue_many(
+            %s, ARRAY(SELECT p FROM jsonb_array_elements(%s::jsonb) AS p), %s, %s, %s, %s, %s, %s)
+        """,
         (
             task,
             f"[{','.join([encode_payload(payload) for payload in payloads])}]",
@@ -133,9 +141,10 @@ def claim(
     """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`). `tasks`
     is an array literal: what the caller can run (see `workers.unknown_tasks`)."""
     return Statement(
-        "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
-        " max_attempts, crashes, priority, next_run_at::text, trace_context"
-        " FROM faultline.claim(%s, %s, %s, %s, %s::jsonb, %s::text[])",
+        f"""
+        SELECT {CLAIM_COLUMNS}
+        FROM faultline.claim(%s, %s, %s, %s, %s::jsonb, %s::text[])
+        """,  # noqa: S608
         (worker, list(queues), batch_size, _seconds(lease_seconds), resume_after, tasks),
         _claims,
     )
@@ -147,10 +156,12 @@ def _claims(rows: list[Row]) -> list[Claim]:
 
 def heartbeat(worker: str, claims: Sequence[Claim], *, lease_seconds: float) -> Statement[Beat]:
     return Statement(
-        "SELECT job_id::text, outcome"
-        " FROM faultline.heartbeat(%s, %s::uuid[], %s::bigint[], %s::uuid[], %s)"
-        " UNION ALL SELECT NULL, %s WHERE NOT EXISTS"
-        " (SELECT FROM faultline.workers AS w WHERE w.id = %s)",
+        """
+        SELECT job_id::text, outcome
+        FROM faultline.heartbeat(%s, %s::uuid[], %s::bigint[], %s::uuid[], %s)
+        UNION ALL SELECT NULL, %s WHERE NOT EXISTS
+            (SELECT FROM faultline.workers AS w WHERE w.id = %s)
+        """,
         (worker, *_columns(claims), _seconds(lease_seconds), UNREGISTERED, worker),
         _beat,
     )
@@ -198,10 +209,12 @@ def commit_many(
         return verdicts
 
     return Statement(
-        "SELECT position, outcome, reason, current_token"
-        " FROM faultline.commit_many(%s::uuid[], %s::bigint[], %s::uuid[], %s::text[]::jsonb[])"
-        " WITH ORDINALITY AS v (job_id, outcome, reason, current_token, position)"
-        " WHERE outcome <> 'committed'",
+        """
+        SELECT position, outcome, reason, current_token
+        FROM faultline.commit_many(%s::uuid[], %s::bigint[], %s::uuid[], %s::text[]::jsonb[])
+        WITH ORDINALITY AS v (job_id, outcome, reason, current_token, position)
+        WHERE outcome <> 'committed'
+        """,
         (*_columns(claims), list(results) if any(results) else None),
         read,
     )
@@ -236,8 +249,10 @@ def record_rejection(
 def in_ledger(claim: Claim) -> Statement[bool]:
     """Whether exactly this claim took effect; False proves nothing while a COMMIT is in flight."""
     return Statement(
-        "SELECT EXISTS (SELECT FROM faultline.ledger"
-        " WHERE job_id = %s AND fencing_token = %s AND lease_id = %s)",
+        """
+        SELECT EXISTS (SELECT FROM faultline.ledger
+        WHERE job_id = %s AND fencing_token = %s AND lease_id = %s)
+        """,
         _fence(claim),
         lambda rows: bool(rows[0][0]),
     )
@@ -247,9 +262,10 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
     """Everything the database believes this worker to hold; after a lost answer to a claim it may be
     more than the worker knows of."""
     return Statement(
-        "SELECT job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
-        " max_attempts, crashes, priority, next_run_at::text, trace_context"
-        " FROM faultline.leases_of(%s)",
+        f"""
+        SELECT {CLAIM_COLUMNS}
+        FROM faultline.leases_of(%s)
+        """,  # noqa: S608
         (worker,),
         _claims,
     )
@@ -262,8 +278,10 @@ def reconcile(
     *, max_jobs: int, dead_workers: Sequence[str] = (), lapsed_leases: Sequence[UUID] = ()
 ) -> Statement[list[ReconciledJob]]:
     return Statement(
-        "SELECT job_id, fencing_token, worker, attempts, state, cause"
-        " FROM faultline.reconcile(%s, %s::text[], %s::uuid[])",
+        """
+        SELECT job_id, fencing_token, worker, attempts, state, cause
+        FROM faultline.reconcile(%s, %s::text[], %s::uuid[])
+        """,
         (max_jobs, list(dead_workers), list(lapsed_leases)),
         lambda rows: [
             ReconciledJob(job_id, token, worker, attempt, JobState(state), cause)
@@ -302,8 +320,10 @@ def defer_many(
 ) -> Statement[set[str]]:
     """Give back jobs that this worker cannot run; the ids of those that it still held."""
     return Statement(
-        "SELECT job_id::text"
-        " FROM faultline.defer_many(%s::uuid[], %s::bigint[], %s::uuid[], %s, %s)",
+        """
+        SELECT job_id::text
+        FROM faultline.defer_many(%s::uuid[], %s::bigint[], %s::uuid[], %s, %s)
+        """,
         (
             [claim.id for claim in claims],
             [claim.fencing_token for claim in claims],

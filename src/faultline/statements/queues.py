@@ -40,8 +40,10 @@ class QueueCount:
 def queues(*, exact_up_to: int = EXACT_UP_TO) -> Statement[list[QueueCount]]:
     """In the order of the queues' names, each with all its standings in their order."""
     return Statement(
-        "SELECT queue, standing, at_least, is_exact, estimate,"
-        " extract(epoch FROM clock_timestamp() - since)::float8 FROM faultline.queues(%s)",
+        """
+        SELECT queue, standing, at_least, is_exact, estimate,
+            extract(epoch FROM clock_timestamp() - since)::float8 FROM faultline.queues(%s)
+        """,
         (exact_up_to,),
         lambda rows: [QueueCount(row[0], Standing(row[1]), *row[2:]) for row in rows],
     )

@@ -39,11 +39,13 @@ def page(*, limit: int, before: int | None = None) -> Statement[RejectionPage]:
         return RejectionPage(found, found[-1].id if len(rows) > limit else None)
 
     return Statement(
-        "SELECT r.id, r.job_id, j.task, j.queue, r.worker, r.stale_token, r.current_token, r.reason,"
-        " extract(epoch FROM r.overlap)::float8, r.rejected_at"
-        " FROM (SELECT * FROM faultline.rejections WHERE id < %s ORDER BY id DESC LIMIT %s) AS r"
-        " LEFT JOIN LATERAL (SELECT task, queue FROM faultline.jobs WHERE id = r.job_id LIMIT 1) AS j"
-        " ON true ORDER BY r.id DESC",
+        """
+        SELECT r.id, r.job_id, j.task, j.queue, r.worker, r.stale_token, r.current_token, r.reason,
+            extract(epoch FROM r.overlap)::float8, r.rejected_at
+        FROM (SELECT * FROM faultline.rejections WHERE id < %s ORDER BY id DESC LIMIT %s) AS r
+        LEFT JOIN LATERAL (SELECT task, queue FROM faultline.jobs WHERE id = r.job_id LIMIT 1) AS j
+            ON true ORDER BY r.id DESC
+        """,
         (2**63 - 1 if before is None else before, limit + 1),
         read,
     )
@@ -59,11 +61,13 @@ class RejectionCount:
 def count(*, recent_seconds: float) -> Statement[RejectionCount]:
     """Counts the newest COUNTED_UP_TO rows, read from the end of the primary key: ids follow time."""
     return Statement(
-        "SELECT count(*) FILTER (WHERE ago < interval '1 hour'),"
-        " count(*) FILTER (WHERE ago < make_interval(secs => %s)),"
-        " count(*) FILTER (WHERE ago < interval '1 hour') < %s"
-        " FROM (SELECT clock_timestamp() - rejected_at AS ago FROM faultline.rejections"
-        "  ORDER BY id DESC LIMIT %s) AS newest",
+        """
+        SELECT count(*) FILTER (WHERE ago < interval '1 hour'),
+            count(*) FILTER (WHERE ago < make_interval(secs => %s)),
+            count(*) FILTER (WHERE ago < interval '1 hour') < %s
+        FROM (SELECT clock_timestamp() - rejected_at AS ago FROM faultline.rejections
+            ORDER BY id DESC LIMIT %s) AS newest
+        """,
         (recent_seconds, COUNTED_UP_TO, COUNTED_UP_TO),
         lambda rows: RejectionCount(*rows[0]),
     )

@@ -66,13 +66,13 @@ _LINUX: Settings = {
 }
 _TRANSACTION_TIMEOUT_VERSION = 170000  # the first server that has transaction_timeout
 
-PROBE: LiteralString = (
-    "SELECT pg_backend_pid(), version() ~* 'linux', pg_is_in_recovery(),"
-    " (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint,"
-    " (extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint,"
-    " current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation'),"
-    " current_setting('DateStyle'), current_setting('IntervalStyle')"
-)
+PROBE: LiteralString = """
+    SELECT pg_backend_pid(), version() ~* 'linux', pg_is_in_recovery(),
+        (extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint,
+        (extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint,
+        current_setting('default_transaction_read_only'), current_setting('default_transaction_isolation'),
+        current_setting('DateStyle'), current_setting('IntervalStyle')
+    """
 
 # A role's statement_timeout may end even the first statements of a session, if the machine stalls.
 TRIES = 20

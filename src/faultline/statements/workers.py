@@ -28,11 +28,13 @@ class Survey:
 
 def survey() -> Statement[Survey]:
     return Statement(
-        "SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),"
-        " ARRAY(SELECT worker FROM faultline.vanished_workers()),"
-        " (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8"
-        " FROM faultline.jobs WHERE state = 'running'),"
-        " extract(epoch FROM clock_timestamp())::float8",
+        """
+        SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),
+            ARRAY(SELECT worker FROM faultline.vanished_workers()),
+            (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8
+            FROM faultline.jobs WHERE state = 'running'),
+            extract(epoch FROM clock_timestamp())::float8
+        """,
         (),
         lambda rows: Survey(*rows[0]),
     )
@@ -47,8 +49,10 @@ class LeaseSighting:
 
 def running_leases(*, limit: int) -> Statement[list[LeaseSighting]]:
     return Statement(
-        "SELECT lease_id, lease_expires_at, lease_seconds FROM faultline.jobs"
-        " WHERE state = 'running' ORDER BY lease_expires_at LIMIT %s",
+        """
+        SELECT lease_id, lease_expires_at, lease_seconds FROM faultline.jobs
+        WHERE state = 'running' ORDER BY lease_expires_at LIMIT %s
+        """,
         (limit,),
         lambda rows: [LeaseSighting(*row) for row in rows],
     )
@@ -78,8 +82,10 @@ def hold_worker_lock(lock_key: int) -> Statement[bool]:
     wait: another account may hold the lock, or wait for it, and heartbeats must go on.
     """
     return Statement(
-        "SELECT pg_try_advisory_lock_shared(%s, %s),"
-        " set_config('tcp_user_timeout', '600000', false)",
+        """
+        SELECT pg_try_advisory_lock_shared(%s, %s),
+            set_config('tcp_user_timeout', '600000', false)
+        """,
         (LOCK_CLASS, lock_key),
         lambda rows: bool(rows[0][0]),
     )
@@ -118,8 +124,10 @@ def request_drain(workers: Sequence[str] | None) -> Statement[list[DrainRequest]
 def is_drain_requested(worker: str) -> Statement[bool]:
     """What the next heartbeat will say; for whoever may have missed the call."""
     return Statement(
-        "SELECT EXISTS (SELECT FROM faultline.workers"
-        " WHERE id = %s AND drain_requested_at IS NOT NULL)",
+        """
+        SELECT EXISTS (SELECT FROM faultline.workers
+            WHERE id = %s AND drain_requested_at IS NOT NULL)
+        """,
         (worker,),
         lambda rows: bool(rows[0][0]),
     )
@@ -159,22 +167,24 @@ def registry() -> Statement[list[WorkerSighting]]:
     """Every registered worker. Lost is what faultline.vanished_workers() says, asked without calling
     it: that function is for workers alone."""
     return Statement(
-        "WITH held AS (SELECT lease_owner, count(*) AS jobs, max(lease_seconds) AS longest_lease"
-        "  FROM faultline.jobs WHERE state = 'running' GROUP BY lease_owner)"
-        " SELECT w.id, CASE WHEN w.lost_at IS NOT NULL OR (w.holds_locks"
-        "   AND w.server_started_at = pg_postmaster_start_time() AND w.lock_key::oid NOT IN ("
-        "     SELECT l.objid FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted"
-        "     AND l.classid = %s AND l.objsubid = 2 AND l.database = (SELECT d.oid"
-        "       FROM pg_database AS d WHERE d.datname = current_database()))) THEN 'lost'"
-        "  WHEN seen.seconds_ago > greatest(%s, h.longest_lease) THEN 'silent'"
-        "  WHEN w.draining THEN 'draining' ELSE 'alive' END,"
-        " w.queues, w.holds_locks, seen.seconds_ago, coalesce(h.jobs, 0),"
-        " extract(epoch FROM clock_timestamp() - w.blocked_since)::float8, w.blocked_job,"
-        " w.blocked_frame, w.blocked_stack"
-        " FROM faultline.workers AS w LEFT JOIN held AS h ON h.lease_owner = w.id"
-        " CROSS JOIN LATERAL (SELECT"
-        "  extract(epoch FROM clock_timestamp() - w.last_heartbeat_at)::float8) AS seen (seconds_ago)"
-        " ORDER BY w.id",
+        """
+        WITH held AS (SELECT lease_owner, count(*) AS jobs, max(lease_seconds) AS longest_lease
+            FROM faultline.jobs WHERE state = 'running' GROUP BY lease_owner)
+        SELECT w.id, CASE WHEN w.lost_at IS NOT NULL OR (w.holds_locks
+            AND w.server_started_at = pg_postmaster_start_time() AND w.lock_key::oid NOT IN (
+                SELECT l.objid FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted
+                AND l.classid = %s AND l.objsubid = 2 AND l.database = (SELECT d.oid
+                    FROM pg_database AS d WHERE d.datname = current_database()))) THEN 'lost'
+            WHEN seen.seconds_ago > greatest(%s, h.longest_lease) THEN 'silent'
+            WHEN w.draining THEN 'draining' ELSE 'alive' END,
+            w.queues, w.holds_locks, seen.seconds_ago, coalesce(h.jobs, 0),
+            extract(epoch FROM clock_timestamp() - w.blocked_since)::float8, w.blocked_job,
+            w.blocked_frame, w.blocked_stack
+        FROM faultline.workers AS w LEFT JOIN held AS h ON h.lease_owner = w.id
+        CROSS JOIN LATERAL (SELECT
+            extract(epoch FROM clock_timestamp() - w.last_heartbeat_at)::float8) AS seen (seconds_ago)
+        ORDER BY w.id
+        """,
         (LOCK_CLASS, SILENCE_SECONDS),
         lambda rows: [WorkerSighting(row[0], WorkerStatus(row[1]), *row[2:]) for row in rows],
     )
@@ -208,9 +218,11 @@ class Registration:
 
 def registrations() -> Statement[dict[str, Registration]]:
     return Statement(
-        "SELECT id, host, pid, started_at, last_heartbeat_at,"
-        " extract(epoch FROM clock_timestamp() - lost_at)::float8"
-        " FROM faultline.workers ORDER BY id LIMIT %s",
+        """
+        SELECT id, host, pid, started_at, last_heartbeat_at,
+            extract(epoch FROM clock_timestamp() - lost_at)::float8
+        FROM faultline.workers ORDER BY id LIMIT %s
+        """,
         (MAX_REGISTRATIONS,),
         lambda rows: {row[0]: Registration(*row[1:]) for row in rows},
     )
