@@ -143,8 +143,8 @@ def print_report(console: Console, report: BenchReport, origin: Provenance) -> N
     console.print(
         f"[dim]{settings.workers} worker process{'es' if settings.workers > 1 else ''}, concurrency"
         f" {settings.concurrency}, {settings.payload_bytes:,} bytes of payload; recovery: two workers at"
-        f" default settings.\nRepeats: the lowest and the highest of {REPEATS} (of their medians, for times)"
-        " and of all kills. The p99 of fewer than 100 is the longest."
+        f" default settings.\nRepeats: the lowest and highest result of {REPEATS} repeats (for times: of"
+        " their medians; for recovery: of all kills). The p99 of fewer than 100 samples is the longest."
         f" Took {report.seconds:.0f} s.[/]\n"
     )
     for sentence in report.interpretation:

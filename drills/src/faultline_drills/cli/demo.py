@@ -89,7 +89,7 @@ def demo(
     seed: int,
     save_to: Path,
 ) -> None:
-    """See a stale worker being refused, then both queues under faults.
+    """See PostgreSQL refuse a stale worker's late commit.
 
     Two workers, one job: A stalls past its lease, B takes over, and A resumes and is refused.
 

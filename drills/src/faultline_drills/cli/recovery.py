@@ -33,7 +33,7 @@ def recovery(context: Context, kills: int, as_json: bool) -> None:
     Two workers run with default settings. The one that runs the job gets SIGKILL, and is replaced
     after each measurement.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     with drill_database(context, None if as_json else console) as url:
         steps = iter(track(range(kills), "killing workers", console=console, transient=True))
         next(steps, None)

@@ -64,7 +64,6 @@ _MINUTE_SECONDS = 60
     "faults",
     multiple=True,
     type=click.Choice(list(FAULTS)),
-    metavar="NAME",
     help="Inject only this kind of fault; may be repeated.  [default: all possible here]",
 )
 @subject_option
