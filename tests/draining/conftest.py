@@ -1,5 +1,5 @@
-"""The stage, the fleet and the disturbed network of the tests of processes."""
+"""The fixtures of tests/processes: the observed database, the processes and a proxy."""
 
 from __future__ import annotations
 
-from tests.processes.conftest import fleet, proxy, stage  # noqa: F401 - fixtures
+from tests.processes.conftest import database, fleet, proxy  # noqa: F401 - fixtures

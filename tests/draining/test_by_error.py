@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from tests.processes import apps
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 # Not to be waited for: the next claim finds no such function.
 NO_CLAIMS = "ALTER FUNCTION faultline.claim RENAME TO claim_no_more"
 
 
 def test_what_it_was_running_is_handed_back_with_all_of_its_attempts(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    running = stage.enqueue(apps.pay, gate="never")
+    running = database.enqueue(apps.pay, gate="never")
     worker = fleet.started(
         "--lease-seconds", "600", "--drain-seconds", "0.2", "--poll-seconds", "0.1"
     )
-    stage.wait_for_mark(running)
+    database.wait_for_mark(running)
 
-    stage.conn.execute(NO_CLAIMS)
+    database.conn.execute(NO_CLAIMS)
 
     assert worker.wait() == 1, worker.recent_output()
     [leaving] = worker.events_named("worker_draining")
     assert leaving["cause"] == "error"
-    assert stage.job(running)[:2] == ("queued", 0)
-    assert stage.outcomes(running) == ["released"]
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(running)[:2] == ("queued", 0)
+    assert database.outcomes(running) == ["released"]
+    assert database.count("FROM faultline.workers") == 0

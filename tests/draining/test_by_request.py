@@ -11,7 +11,7 @@ from faultline.statements.workers import request_drain
 from faultline_drills.servers.pooler import TRANSACTION, lacking, pooler_to
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LONG_LEASE = ("--lease-seconds", "600")  # its heartbeat comes every 150 s
 OFTEN_HEARD = (*LONG_LEASE, "--heartbeat-seconds", "0.2")
@@ -19,8 +19,8 @@ LONG_DRAIN = ("--drain-seconds", "600")
 SHORT_DRAIN = ("--drain-seconds", "0.2")
 
 
-def ask(stage: Stage, *names: str) -> None:
-    run(stage.conn, request_drain(names or None))
+def ask(database: ObservedDatabase, *names: str) -> None:
+    run(database.conn, request_drain(names or None))
 
 
 def id_of(worker: Process, nth: int = 1) -> str:
@@ -28,108 +28,112 @@ def id_of(worker: Process, nth: int = 1) -> str:
 
 
 def test_it_finishes_what_runs_begins_nothing_and_leaves_at_once(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    job_id = stage.enqueue(apps.pay, gate="go")
+    job_id = database.enqueue(apps.pay, gate="go")
     worker = fleet.started(*LONG_LEASE, *LONG_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
-    ask(stage)
+    ask(database)
     worker.wait_for_event("worker_draining", running=1, cause="request")
-    late = stage.enqueue(apps.pay)
+    late = database.enqueue(apps.pay)
     worker.send(signal.SIGTERM)  # the first signal: no reason to hurry
-    stage.open("go")
+    database.open("go")
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
-    assert stage.job(late)[:2] == ("queued", 0)
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("succeeded", 1)
+    assert database.job(late)[:2] == ("queued", 0)
+    assert database.count("FROM faultline.workers") == 0
 
 
 @pytest.mark.parametrize("is_notified", [True, False])
 def test_what_does_not_finish_is_handed_back_whether_or_not_it_was_notified(
-    fleet: Fleet, stage: Stage, is_notified: bool
+    fleet: Fleet, database: ObservedDatabase, is_notified: bool
 ) -> None:
     """Behind a pooler nothing is notified: the next heartbeat tells."""
-    job_id = stage.enqueue(apps.pay, gate="never")
+    job_id = database.enqueue(apps.pay, gate="never")
     lease = LONG_LEASE if is_notified else OFTEN_HEARD
     worker = fleet.started(*lease, *SHORT_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     beats = "FROM faultline.workers WHERE last_heartbeat_at > started_at"
-    stage.wait_until(lambda: stage.count(beats) == 1, "no heartbeat")  # the next is far away
+    database.wait_until(lambda: database.count(beats) == 1, "no heartbeat")  # the next is far away
     if not is_notified:
-        stage.conn.execute("SET faultline.notify = 'off'")
+        database.conn.execute("SET faultline.notify = 'off'")
 
-    ask(stage, id_of(worker))
+    ask(database, id_of(worker))
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("queued", 0)
-    assert stage.outcomes(job_id) == ["released"]
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("queued", 0)
+    assert database.outcomes(job_id) == ["released"]
+    assert database.count("FROM faultline.workers") == 0
 
 
 def test_behind_a_pooler_in_transaction_mode_the_heartbeat_tells(
-    fleet: Fleet, stage: Stage, server_url: str, database_url: str
+    fleet: Fleet, database: ObservedDatabase, server_url: str, database_url: str
 ) -> None:
     if missing := lacking():
         pytest.skip(missing)
     with pooler_to(server_url, mode=TRANSACTION) as pooler:
-        job_id = stage.enqueue(apps.pay_beside, seconds=600)
+        job_id = database.enqueue(apps.pay_beside, seconds=600)
         url = pooler.url(database_url)
         worker = fleet.started(*OFTEN_HEARD, *SHORT_DRAIN, url=url)
         worker.wait_for_event("execution_started", job_id=job_id)
 
-        ask(stage, id_of(worker))
+        ask(database, id_of(worker))
 
         assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("queued", 0)
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("queued", 0)
+    assert database.count("FROM faultline.workers") == 0
 
 
-def test_a_second_signal_hurries_and_a_request_is_none(fleet: Fleet, stage: Stage) -> None:
-    job_id = stage.enqueue(apps.pay, gate="never")
+def test_a_second_signal_hurries_and_a_request_is_none(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    job_id = database.enqueue(apps.pay, gate="never")
     worker = fleet.started(*OFTEN_HEARD, *LONG_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     worker.send(signal.SIGTERM)
     worker.wait_for_event("worker_draining", cause="signal")
-    ask(stage)
+    ask(database)
     told = "FROM faultline.workers WHERE last_heartbeat_at > drain_requested_at"
-    stage.wait_until(lambda: stage.count(told) == 1, "no heartbeat tells it")
+    database.wait_until(lambda: database.count(told) == 1, "no heartbeat tells it")
     so_far = len(worker.events_named("lease_renewed"))
     worker.wait_for_event("lease_renewed", times=so_far + 2)  # it goes on as before
-    assert stage.job(job_id).state == "running"
+    assert database.job(job_id).state == "running"
 
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("queued", 0)
+    assert database.job(job_id)[:2] == ("queued", 0)
 
 
 def test_a_supervisor_does_not_start_again_who_was_asked_to_leave(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     supervisor = fleet.worker("--processes", "2", *LONG_LEASE, name="supervisor")
     first, second = id_of(supervisor), id_of(supervisor, 2)
 
-    ask(stage, first)
+    ask(database, first)
     supervisor.wait_for_event("process_drained", exit_code=0)
-    assert stage.registered() == 1
-    assert stage.wait_for_state(stage.enqueue(apps.pay)).attempts == 1  # the other one works on
-    ask(stage, second)
+    assert database.registered() == 1
+    assert (
+        database.wait_for_state(database.enqueue(apps.pay)).attempts == 1
+    )  # the other one works on
+    ask(database, second)
 
     assert supervisor.wait() == 0, supervisor.recent_output()
     assert len(supervisor.events_named("process_drained")) == 2
     assert not supervisor.events_named("process_restarted")
     assert len(supervisor.events_named("worker_started")) == 2
-    assert stage.registered() == 0
+    assert database.registered() == 0
 
 
 def test_a_supervised_worker_that_leaves_by_itself_is_started_again(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     """One that has made as many attempts as it was given ends with 0 as well."""
     supervisor = fleet.worker("--processes", "2", "--max-jobs", "1", name="supervisor")
     supervisor.wait_for_event("worker_started", times=2)
-    stage.wait_for_state(stage.enqueue(apps.pay))
+    database.wait_for_state(database.enqueue(apps.pay))
     supervisor.wait_for_event("process_restarted", exit_code=0)
     supervisor.wait_for_event("worker_started", times=3)

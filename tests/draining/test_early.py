@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 from tests.processes.fleet import BOUND_SECONDS, ROOT
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
 def test_a_word_to_leave_that_comes_while_python_cleans_up_is_not_lost(
-    database_url: str, stage: Stage
+    database_url: str, database: ObservedDatabase
 ) -> None:
     program = [
         sys.executable,
@@ -31,7 +31,7 @@ def test_a_word_to_leave_that_comes_while_python_cleans_up_is_not_lost(
     )
     assert done.returncode == 0, done.stderr
     assert "Exception ignored" in done.stderr  # else nothing was lost that could be missed
-    assert stage.registered() == 0
+    assert database.registered() == 0
 
 
 WRAPPED = """

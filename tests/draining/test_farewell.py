@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 # Python imports this at its start, and takes it down when it no longer calls any handler of a signal.
 LINGER = """
@@ -52,7 +52,7 @@ def start(fleet: Fleet, service: str) -> Process:
 )
 def test_a_signal_while_python_takes_itself_down_is_no_death_by_it(
     fleet: Fleet,
-    stage: Stage,
+    database: ObservedDatabase,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     service: str,
@@ -64,7 +64,7 @@ def test_a_signal_while_python_takes_itself_down_is_no_death_by_it(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     process = start(fleet, service)
     process.send(signal.SIGTERM)
-    stage.wait_until(leaving.exists, "it does not leave")
+    database.wait_until(leaving.exists, "it does not leave")
 
     process.send(second)
     end.touch()

@@ -12,7 +12,7 @@ from faultline_drills.proxy import Action, Match, Proxy
 from faultline_drills.proxy.wire import MessageKind
 from tests.processes import apps
 from tests.processes.fleet import Fleet
-from tests.processes.stage import BOUND_SECONDS, Stage
+from tests.processes.observed_database import BOUND_SECONDS, ObservedDatabase
 
 pytestmark = pytest.mark.forks
 
@@ -28,89 +28,91 @@ SHORT_DRAIN = ("--drain-seconds", "0.2")
     "task", [apps.pay, apps.pay_slowly_plain], ids=lambda task: task.handler.__name__
 )
 def test_a_job_that_is_running_is_finished_and_no_other_is_begun(
-    fleet: Fleet, stage: Stage, task: Task[..., Any], number: signal.Signals
+    fleet: Fleet, database: ObservedDatabase, task: Task[..., Any], number: signal.Signals
 ) -> None:
-    job_id = stage.enqueue(task, gate="go")
+    job_id = database.enqueue(task, gate="go")
     worker = fleet.started(*LONG_LEASE, *LONG_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     worker.send(number)
     worker.wait_for_event("worker_draining", running=1)
     draining = "FROM faultline.workers WHERE draining"
-    stage.wait_until(lambda: stage.count(draining) == 1, "it is not marked as draining")
-    late = stage.enqueue(apps.pay)
-    stage.open("go")
+    database.wait_until(lambda: database.count(draining) == 1, "it is not marked as draining")
+    late = database.enqueue(apps.pay)
+    database.open("go")
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(job_id) == 1
-    assert stage.job(late)[:2] == ("queued", 0)
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("succeeded", 1)
+    assert database.payments(job_id) == 1
+    assert database.job(late)[:2] == ("queued", 0)
+    assert database.count("FROM faultline.workers") == 0
     assert worker.events_named("worker_stopped", jobs=1, stuck_threads=0)
 
 
-def test_leases_are_renewed_while_running_jobs_finish(fleet: Fleet, stage: Stage) -> None:
-    job_id = stage.enqueue(apps.pay, gate="go")
+def test_leases_are_renewed_while_running_jobs_finish(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    job_id = database.enqueue(apps.pay, gate="go")
     worker = fleet.started(*KEPT_LEASE, *LONG_DRAIN, name="draining")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     other = fleet.started(*LONG_LEASE, name="other")
     worker.send(signal.SIGTERM)
     worker.wait_for_event("worker_draining")
-    stage.wait_past_the_lease(job_id)
-    stage.open("go")
+    database.wait_past_the_lease(job_id)
+    database.open("go")
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
+    assert database.job(job_id)[:2] == ("succeeded", 1)
     assert worker.events_named("commit_ok", job_id=job_id, token=1)
-    assert stage.payments(job_id) == 1
+    assert database.payments(job_id) == 1
     assert not other.events_named("lease_acquired")
 
 
 @pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)
 def test_a_job_that_does_not_finish_in_time_is_handed_back_without_using_up_an_attempt(
-    fleet: Fleet, stage: Stage, task: Task[..., Any]
+    fleet: Fleet, database: ObservedDatabase, task: Task[..., Any]
 ) -> None:
-    job_id = stage.enqueue(task, gate="go")
+    job_id = database.enqueue(task, gate="go")
     worker = fleet.started(*LONG_LEASE, *SHORT_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.recent_output()
     assert worker.events_named("job_released", job_id=job_id, token=1)
-    assert stage.job(job_id)[:2] == ("queued", 0)
-    assert stage.outcomes(job_id) == ["released"]
-    assert stage.payments(job_id) == 0
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("queued", 0)
+    assert database.outcomes(job_id) == ["released"]
+    assert database.payments(job_id) == 0
+    assert database.count("FROM faultline.workers") == 0
     # the next worker has the first attempt before it
-    stage.open("go")
+    database.open("go")
     fleet.started(*LONG_LEASE, name="next")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
+    assert database.payments(job_id) == 1
 
 
-def test_a_second_signal_hands_back_at_once(fleet: Fleet, stage: Stage) -> None:
-    job_id = stage.enqueue(apps.pay, gate="never")
+def test_a_second_signal_hands_back_at_once(fleet: Fleet, database: ObservedDatabase) -> None:
+    job_id = database.enqueue(apps.pay, gate="never")
     worker = fleet.started(*LONG_LEASE, *LONG_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     worker.send(signal.SIGTERM)
     worker.wait_for_event("worker_draining")
-    assert stage.job(job_id)[:2] == ("running", 1)
+    assert database.job(job_id)[:2] == ("running", 1)
 
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id)[:2] == ("queued", 0)
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("queued", 0)
+    assert database.count("FROM faultline.workers") == 0
 
 
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["outside", "inside"])
 def test_a_handler_that_cannot_be_interrupted_keeps_neither_the_process_nor_the_job(
-    fleet: Fleet, stage: Stage, in_transaction: bool
+    fleet: Fleet, database: ObservedDatabase, in_transaction: bool
 ) -> None:
-    job_id = stage.enqueue(apps.cannot_be_interrupted, in_transaction=in_transaction)
+    job_id = database.enqueue(apps.cannot_be_interrupted, in_transaction=in_transaction)
     worker = fleet.started(*LONG_LEASE, *SHORT_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     worker.send(signal.SIGTERM)
 
@@ -119,37 +121,37 @@ def test_a_handler_that_cannot_be_interrupted_keeps_neither_the_process_nor_the_
     [stuck] = [each for each in worker.events_named("degraded", job_id=job_id) if "task" in each]
     assert "in cannot_be_interrupted: time.sleep" in stuck["frame"]
     assert stuck["frame"].split(":")[0] in stuck["stack"]
-    assert stage.job(job_id)[:2] == ("queued", 0)
+    assert database.job(job_id)[:2] == ("queued", 0)
     fleet.started(*LONG_LEASE, name="next")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
+    assert database.payments(job_id) == 1
 
 
 def test_an_async_handler_that_will_not_be_cancelled_does_not_keep_the_process_alive(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    job_id = stage.enqueue(apps.will_not_be_cancelled)
+    job_id = database.enqueue(apps.will_not_be_cancelled)
     worker = fleet.started(*LONG_LEASE, *SHORT_DRAIN)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     worker.send(signal.SIGTERM)
-    stage.wait_for_mark(job_id, "refused to be cancelled")
+    database.wait_for_mark(job_id, "refused to be cancelled")
 
     assert worker.wait() == 1, worker.recent_output()
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.count("FROM faultline.workers") == 0
 
 
-def test_an_idle_worker_stops_at_once(fleet: Fleet, stage: Stage) -> None:
+def test_an_idle_worker_stops_at_once(fleet: Fleet, database: ObservedDatabase) -> None:
     worker = fleet.started(*LONG_DRAIN, "--poll-seconds", "600")
-    stage.wait_for_session("heartbeat", "faultline.heartbeat(")  # before that it is not idle
+    database.wait_for_session("heartbeat", "faultline.heartbeat(")  # before that it is not idle
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.count("FROM faultline.workers") == 0
 
 
 @pytest.mark.parametrize("service", ["worker", "reconciler"])
 def test_a_word_to_leave_that_comes_while_a_connection_breaks_is_not_lost(
-    fleet: Fleet, stage: Stage, proxy: Proxy, service: str
+    fleet: Fleet, database: ObservedDatabase, proxy: Proxy, service: str
 ) -> None:
     """The driver answers a cancellation by ending its query; when that fails, only the failure shows."""
     start = fleet.worker if service == "worker" else fleet.reconciler
@@ -158,7 +160,7 @@ def test_a_word_to_leave_that_comes_while_a_connection_breaks_is_not_lost(
     assert look.wait(BOUND_SECONDS), process.recent_output()
 
     process.send(signal.SIGTERM)
-    stage.wait_until(
+    database.wait_until(
         lambda: any(message.kind is MessageKind.CANCEL for message in proxy.log),
         "no query is cancelled",
     )

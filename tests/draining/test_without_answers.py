@@ -10,7 +10,7 @@ import pytest
 from faultline_drills.proxy import Action, Match, Proxy
 from tests.processes import apps
 from tests.processes.fleet import Fleet
-from tests.processes.stage import BOUND_SECONDS, Stage
+from tests.processes.observed_database import BOUND_SECONDS, ObservedDatabase
 
 LONG_LEASE = ("--lease-seconds", "600", "--no-reconciler")
 CLAIM = "faultline.claim("
@@ -18,26 +18,26 @@ CLAIM = "faultline.claim("
 
 @pytest.mark.parametrize("action", [Action.HOLD, Action.DROP_REPLY])
 def test_a_claim_that_is_not_answered_does_not_keep_the_worker(
-    fleet: Fleet, stage: Stage, proxy: Proxy, action: Action
+    fleet: Fleet, database: ObservedDatabase, proxy: Proxy, action: Action
 ) -> None:
     """Whether or not the claim took effect, its job is waiting afterwards, with all of its attempts."""
-    job_id = stage.enqueue(apps.pay)
+    job_id = database.enqueue(apps.pay)
     interception = proxy.on(Match(text=CLAIM), action)
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
     assert interception.wait(BOUND_SECONDS), worker.recent_output()
     if action is Action.DROP_REPLY:
-        stage.wait_for_state(job_id, "running")
+        database.wait_for_state(job_id, "running")
 
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.count("FROM faultline.workers") == 0
-    assert stage.job(job_id)[:2] == ("queued", 0)
-    assert stage.outcomes(job_id) == (["released"] if action is Action.DROP_REPLY else [])
+    assert database.count("FROM faultline.workers") == 0
+    assert database.job(job_id)[:2] == ("queued", 0)
+    assert database.outcomes(job_id) == (["released"] if action is Action.DROP_REPLY else [])
 
 
 def test_a_registration_that_is_not_answered_does_not_keep_it_either(
-    fleet: Fleet, stage: Stage, proxy: Proxy
+    fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
     interception = proxy.on(Match(text="faultline.register_worker("), Action.HOLD)
     worker = fleet.worker(*LONG_LEASE, url=proxy.url)
@@ -49,31 +49,33 @@ def test_a_registration_that_is_not_answered_does_not_keep_it_either(
     assert not worker.events_named("worker_started")
 
 
-def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(fleet: Fleet, stage: Stage) -> None:
-    running = stage.enqueue(apps.pay, gate="never")
+def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    running = database.enqueue(apps.pay, gate="never")
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "600")
-    stage.wait_for_mark(running)
+    database.wait_for_mark(running)
     waiting = (
         "SELECT FROM pg_locks WHERE NOT granted AND relation = 'faultline.jobs'::regclass"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
-    with stage.conn.transaction():
-        stage.conn.execute("LOCK TABLE faultline.jobs IN ACCESS EXCLUSIVE MODE")
-        stage.wait_for_row(waiting, [], "no claim waits")
+    with database.conn.transaction():
+        database.conn.execute("LOCK TABLE faultline.jobs IN ACCESS EXCLUSIVE MODE")
+        database.wait_for_row(waiting, [], "no claim waits")
         worker.send(signal.SIGTERM)
         worker.wait_for_event("worker_draining", running=1)
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(running)[:2] == ("queued", 0)
-    assert stage.count("FROM faultline.workers") == 0
+    assert database.job(running)[:2] == ("queued", 0)
+    assert database.count("FROM faultline.workers") == 0
 
 
 def test_a_database_that_answers_nothing_at_all_does_not_keep_it(
-    fleet: Fleet, stage: Stage, proxy: Proxy
+    fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
     """What it holds cannot be handed back then: it comes back with its lease."""
-    job_id = stage.enqueue(apps.pay_beside, seconds=600)
+    job_id = database.enqueue(apps.pay_beside, seconds=600)
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
     worker.wait_for_event("execution_started", job_id=job_id)
     proxy.blackhole()
@@ -81,21 +83,21 @@ def test_a_database_that_answers_nothing_at_all_does_not_keep_it(
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 0, worker.recent_output()
-    assert stage.job(job_id).state == "running"
+    assert database.job(job_id).state == "running"
 
 
 def test_a_supervisor_that_is_killed_takes_its_workers_with_it_in_peace(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    job_id = stage.enqueue(apps.pay, gate="go")
+    job_id = database.enqueue(apps.pay, gate="go")
     supervisor = fleet.worker("--processes", "2", *LONG_LEASE, name="supervisor")
     supervisor.wait_for_event("worker_started", times=2)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     supervisor.kill()
     supervisor.wait_for_event("worker_draining", times=2)
-    stage.open("go")
+    database.open("go")
 
     supervisor.wait_for_event("worker_stopped", times=2)
-    stage.wait_until(lambda: stage.registered() == 0, "its workers are still there")
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
+    database.wait_until(lambda: database.registered() == 0, "its workers are still there")
+    assert database.job(job_id)[:2] == ("succeeded", 1)

@@ -61,7 +61,7 @@ async def kill_the_worker(job: Job) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     await mark_async(job, "started")
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
-        found = await conn.execute("SELECT FROM stage.gates WHERE name = 'repaired'")
+        found = await conn.execute("SELECT FROM app.gates WHERE name = 'repaired'")
         if await found.fetchone() is None:
             os.kill(os.getpid(), signal.SIGKILL)
     await pay_now(job)

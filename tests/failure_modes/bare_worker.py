@@ -10,7 +10,7 @@ import sys
 from faultline.postgres.sessions import connect, run
 from faultline.statements import protocol
 from tests.processes.fleet import BOUND_SECONDS, ROOT
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 MAX_ATTEMPTS = 2
 
@@ -29,9 +29,9 @@ def run_one(url: str) -> bool:
     return code != 0
 
 
-def forget_the_lease(stage: Stage) -> None:
+def forget_the_lease(database: ObservedDatabase) -> None:
     """Time passes."""
-    stage.conn.execute(
+    database.conn.execute(
         "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() WHERE state = 'running'"
     )
 

@@ -12,11 +12,11 @@ from faultline.model import Claim
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline_drills.proxy import Proxy
-from tests.processes.stage import BOUND_SECONDS, Stage
+from tests.processes.observed_database import BOUND_SECONDS, ObservedDatabase
 
-PAY = "INSERT INTO stage.payments (job_id, token) VALUES (%s, %s)"
+PAY = "INSERT INTO app.payments (job_id, token) VALUES (%s, %s)"
 AT_COMMIT = (
-    "CONSTRAINT TRIGGER held AFTER INSERT ON stage.payments"
+    "CONSTRAINT TRIGGER held AFTER INSERT ON app.payments"
     " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
 )
 
@@ -54,14 +54,16 @@ class BlindClient:
             run(conn, protocol.commit(self._claim))
 
 
-def lose_the_answer(client: BlindClient, stage: Stage, proxy: Proxy) -> None:
+def lose_the_answer(client: BlindClient, database: ObservedDatabase, proxy: Proxy) -> None:
     """Start the client; its first COMMIT is carried out, and it never hears of it."""
     with ExitStack() as holding:
-        holding.enter_context(stage.held_back(AT_COMMIT))
+        holding.enter_context(database.held_back(AT_COMMIT))
         client.start()
-        connection = proxy.connection_of(port_at_server=stage.port_of(stage.wait_until_held()))
+        connection = proxy.connection_of(
+            port_at_server=database.port_of(database.wait_until_held())
+        )
         connection.drop_replies()
-    stage.wait_until(lambda: stage.count("FROM stage.payments") == 1, "nothing was committed")
+    database.wait_until(lambda: database.count("FROM app.payments") == 1, "nothing was committed")
     assert client.tries == 1
     connection.close()
     client.join()

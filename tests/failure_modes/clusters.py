@@ -18,7 +18,7 @@ from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import run
 from tests.conftest import TEST_SETTINGS
 from tests.processes import apps
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as
 
 BOUND_SECONDS = 30.0
@@ -32,7 +32,7 @@ class Failover:
     """The new primary, and two workers that hold one job, each by one history's account."""
 
     url: str
-    stage: Stage
+    database: ObservedDatabase
     zombie: Claim  # made on the old primary, and never shipped
     holder: Claim  # made on the new one
 
@@ -44,7 +44,7 @@ def failover(home: Path, change: str | None = None) -> Iterator[Failover]:
         _clusters(home) as (primary, standby),
         psycopg.connect(primary.url, autocommit=True) as old,
     ):
-        Stage.build(old)
+        ObservedDatabase.build(old)
         old.execute(PREPARE)
         if change:
             old.execute(change.encode())
@@ -57,7 +57,7 @@ def failover(home: Path, change: str | None = None) -> Iterator[Failover]:
             primary.kill()
             new.execute("SELECT pg_promote()")
             (holder,) = run(new, claim_as("holder"))
-            yield Failover(standby.url, Stage(new), zombie, holder)
+            yield Failover(standby.url, ObservedDatabase(new), zombie, holder)
 
 
 @contextmanager

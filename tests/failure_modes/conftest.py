@@ -18,10 +18,10 @@ from faultline_drills.race import RaceBehaviour, RaceReport, RaceSettings, run_r
 from faultline_drills.subjects import Subject, install
 from tests.conftest import TEST_SETTINGS
 from tests.failure_modes.crew import Crew
-from tests.processes.conftest import proxy, stage
-from tests.processes.stage import Stage
+from tests.processes.conftest import database, proxy
+from tests.processes.observed_database import ObservedDatabase
 
-__all__ = ["proxy", "stage"]  # fixtures
+__all__ = ["database", "proxy"]  # fixtures
 
 Race = Callable[..., RaceReport]
 Apply = Callable[[str], None]
@@ -53,7 +53,7 @@ def race(empty_database_url: str) -> Race:
 
 
 @pytest.fixture
-def crew(database_url: str, stage: Stage) -> Iterator[Crew]:
+def crew(database_url: str, database: ObservedDatabase) -> Iterator[Crew]:
     """Workers that know the tasks of these tests, all gone when the test ends."""
     crew = Crew(database_url)
     yield crew

@@ -9,19 +9,19 @@ from tests.failure_modes import apps
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.standstill import KEEPS_ITS_JOB, LONG_LEASE, stand_still
 from tests.processes.fleet import Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 GATE = "fail now"
 
 
-def report_late(crew: Crew, stage: Stage) -> tuple[UUID, Process]:
+def report_late(crew: Crew, database: ObservedDatabase) -> tuple[UUID, Process]:
     """The job has been done by another worker; the stale one is about to say that it failed."""
-    job_id = stage.enqueue(apps.fail_late, gate=GATE)
+    job_id = database.enqueue(apps.fail_late, gate=GATE)
     stale = crew.started(*KEEPS_ITS_JOB, name="stale")
-    stage.wait_for_mark(job_id)
-    stand_still(stage, stale)
+    database.wait_for_mark(job_id)
+    stand_still(database, stale)
     crew.started(*LONG_LEASE, name="other")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    stage.open(GATE)
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    database.open(GATE)
     stale.send(signal.SIGCONT)
     return job_id, stale

@@ -6,7 +6,7 @@ import os
 import signal
 
 from tests.processes.fleet import Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 # One slot, which its job takes, no reconciler, no clock of its own: while it is alone, nobody takes its
 # lease from it, however late its heartbeats are.
@@ -22,12 +22,12 @@ _AT_WORK = (
 )
 
 
-def stand_still(stage: Stage, worker: Process) -> None:
+def stand_still(database: ObservedDatabase, worker: Process) -> None:
     """Stop it. A heartbeat that it had sent before has been carried out as well."""
     worker.send(signal.SIGSTOP)
-    stage.wait_until(lambda: _is_stopped(worker.pid), f"{worker.name} does not stop")
-    stage.wait_until(
-        lambda: stage.count(_AT_WORK) == 0, f"{worker.name} still has sessions at work"
+    database.wait_until(lambda: _is_stopped(worker.pid), f"{worker.name} does not stop")
+    database.wait_until(
+        lambda: database.count(_AT_WORK) == 0, f"{worker.name} still has sessions at work"
     )
 
 

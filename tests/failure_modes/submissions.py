@@ -11,7 +11,7 @@ from faultline.model import Enqueued
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
-from tests.processes.stage import HELD_BACK, Stage
+from tests.processes.observed_database import HELD_BACK, ObservedDatabase
 from tests.races.stepper import Connect
 
 SUBMITTERS = 50
@@ -33,7 +33,7 @@ def submission(amount: int = 1) -> Statement[Enqueued]:
     )
 
 
-def submit_at_once(stage: Stage, connect: Connect) -> list[Enqueued]:
+def submit_at_once(database: ObservedDatabase, connect: Connect) -> list[Enqueued]:
     """Everybody has asked, and nobody has inserted, when the way is opened."""
     sessions = [connect() for _ in range(SUBMITTERS)]
 
@@ -41,9 +41,9 @@ def submit_at_once(stage: Stage, connect: Connect) -> list[Enqueued]:
         return run(session, submission())
 
     with ThreadPoolExecutor(SUBMITTERS) as threads:
-        with stage.held_back(AT_INSERT):
+        with database.held_back(AT_INSERT):
             answers = [threads.submit(submit, session) for session in sessions]
-            stage.wait_until(
-                lambda: stage.count(WAITING, [HELD_BACK]) == SUBMITTERS, "not all have asked"
+            database.wait_until(
+                lambda: database.count(WAITING, [HELD_BACK]) == SUBMITTERS, "not all have asked"
             )
         return [answer.result(timeout=30) for answer in answers]

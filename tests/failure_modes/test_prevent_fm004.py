@@ -10,31 +10,31 @@ from faultline.statements import protocol
 from tests.failure_modes.conftest import Apply
 from tests.failure_modes.patches import LOOK_THEN_TAKE_BACK
 from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Actor, Connect, claimed, expire
 
 
 def test_a_reconciler_leaves_a_job_alone_whose_commit_is_in_flight(
-    stage: Stage, connect: Connect
+    database: ObservedDatabase, connect: Connect
 ) -> None:
-    worker, claim = stalled_commit(stage, connect)
+    worker, claim = stalled_commit(database, connect)
     reconcilers = [Actor(connect) for _ in range(3)]
     assert [each.run(protocol.reconcile(max_jobs=10)) for each in reconcilers] == [[], [], []]
 
     worker.commit()
 
     assert [each.run(protocol.reconcile(max_jobs=10)) for each in reconcilers] == [[], [], []]
-    assert run_what_is_queued(stage) == 0
-    assert stage.job(claim.job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(claim.job_id) == 1
-    stage.assert_in_order()
+    assert run_what_is_queued(database) == 0
+    assert database.job(claim.job_id)[:2] == ("succeeded", 1)
+    assert database.payments(claim.job_id) == 1
+    database.assert_in_order()
 
 
 def test_a_commit_that_comes_after_the_reconciler_waits_and_is_refused(
-    stage: Stage, connect: Connect
+    database: ObservedDatabase, connect: Connect
 ) -> None:
-    (claim,) = claimed(stage.conn)
-    expire(stage.conn, claim)
+    (claim,) = claimed(database.conn)
+    expire(database.conn, claim)
     reconciler, worker = Actor(connect), Actor(connect)
     reconciler.begin()
     assert len(reconciler.run(protocol.reconcile(max_jobs=10))) == 1
@@ -45,17 +45,17 @@ def test_a_commit_that_comes_after_the_reconciler_waits_and_is_refused(
 
     with pytest.raises(StaleLease, match="not_running"):
         worker.result()
-    assert run_what_is_queued(stage) == 1
-    assert stage.payments(claim.job_id) == 1
-    stage.assert_in_order()
+    assert run_what_is_queued(database) == 1
+    assert database.payments(claim.job_id) == 1
+    database.assert_in_order()
 
 
 def test_even_a_reconciler_that_looks_first_and_acts_later_cannot_move_a_finished_job(
-    stage: Stage, connect: Connect, apply: Apply
+    database: ObservedDatabase, connect: Connect, apply: Apply
 ) -> None:
     """The second guard: a job that has succeeded stays so, whoever writes."""
     apply(LOOK_THEN_TAKE_BACK)
-    worker, claim = stalled_commit(stage, connect)
+    worker, claim = stalled_commit(database, connect)
     reconciler = Actor(connect)
     reconciler.start(protocol.reconcile(max_jobs=10))
     assert reconciler.is_blocked()
@@ -64,4 +64,4 @@ def test_even_a_reconciler_that_looks_first_and_acts_later_cannot_move_a_finishe
 
     with pytest.raises(IllegalTransition, match="succeeded"):
         reconciler.result()
-    assert stage.job(claim.job_id).state == "succeeded"
+    assert database.job(claim.job_id).state == "succeeded"

@@ -14,21 +14,21 @@ from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.late_report import report_late
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as, claimed, expire, state_of
 
 
 def test_a_late_failure_report_of_a_job_that_was_done_is_refused_and_recorded(
-    crew: Crew, stage: Stage
+    crew: Crew, database: ObservedDatabase
 ) -> None:
-    job_id, stale = report_late(crew, stage)
+    job_id, stale = report_late(crew, database)
 
     blocked = stale.wait_for_event("stale_write_blocked", job_id=job_id, stale_token=1)
     assert (blocked["reason"], blocked["current_token"]) == ("token_mismatch", 2)
-    assert stage.job(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
-    assert stage.count("FROM faultline.rejections WHERE job_id = %s", [job_id]) == 1
-    stage.assert_in_order()
+    assert database.job(job_id)[:2] == ("succeeded", 2)
+    assert database.payments(job_id) == 1
+    assert database.count("FROM faultline.rejections WHERE job_id = %s", [job_id]) == 1
+    database.assert_in_order()
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_a_late_failure_report_of_a_job_that_was_done_is_refused_and_recorded(
     ids=["failure", "release"],
 )
 def test_a_late_report_does_not_take_the_job_from_the_worker_that_has_it(
-    stage: Stage, late_report: Callable[[Claim], Statement[Any]]
+    database: ObservedDatabase, late_report: Callable[[Claim], Statement[Any]]
 ) -> None:
-    (stale,) = claimed(stage.conn, worker="stale")
-    expire(stage.conn, stale)
-    (second,) = run(stage.conn, claim_as("second"))
+    (stale,) = claimed(database.conn, worker="stale")
+    expire(database.conn, stale)
+    (second,) = run(database.conn, claim_as("second"))
 
     with pytest.raises(StaleLease, match="token_mismatch"):
-        run(stage.conn, late_report(stale))
+        run(database.conn, late_report(stale))
 
-    assert state_of(stage.conn, second) == "running"
-    assert run(stage.conn, claim_as("third")) == []
-    run(stage.conn, protocol.commit(second))
-    assert stage.job(second.job_id) == ("succeeded", 2, None, 2)
-    stage.assert_in_order()
+    assert state_of(database.conn, second) == "running"
+    assert run(database.conn, claim_as("third")) == []
+    run(database.conn, protocol.commit(second))
+    assert database.job(second.job_id) == ("succeeded", 2, None, 2)
+    database.assert_in_order()

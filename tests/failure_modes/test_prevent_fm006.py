@@ -5,40 +5,40 @@ from __future__ import annotations
 from tests.failure_modes import apps
 from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease, run_one
 from tests.failure_modes.crew import Crew
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import enqueued
 
 
 def test_a_poison_job_is_buried_when_its_attempts_are_spent(
-    stage: Stage, database_url: str
+    database: ObservedDatabase, database_url: str
 ) -> None:
-    enqueued(stage.conn, max_attempts=MAX_ATTEMPTS)
+    enqueued(database.conn, max_attempts=MAX_ATTEMPTS)
 
     deaths = 0
     while run_one(database_url):
         deaths += 1
         assert deaths <= MAX_ATTEMPTS
-        forget_the_lease(stage)
+        forget_the_lease(database)
 
     assert deaths == MAX_ATTEMPTS
     query = "SELECT state, failed_reason, attempts FROM faultline.jobs"
-    assert stage.conn.execute(query).fetchone() == ("failed", "poison", MAX_ATTEMPTS)
-    stage.assert_in_order()
+    assert database.conn.execute(query).fetchone() == ("failed", "poison", MAX_ATTEMPTS)
+    database.assert_in_order()
 
 
 def test_the_last_attempt_of_a_suspect_kills_only_a_process_of_its_own(
-    crew: Crew, stage: Stage
+    crew: Crew, database: ObservedDatabase
 ) -> None:
-    poison = stage.enqueue(apps.kill_the_worker)
+    poison = database.enqueue(apps.kill_the_worker)
     first = crew.worker("--lease-seconds", "600", name="first")
     assert first.wait() != 0
     second = crew.started("--lease-seconds", "600", name="second")
 
     second.wait_for_event("job_dead", job_id=poison, reason="poison")
 
-    assert stage.job(poison) == ("failed", 2, "poison", 2)
-    assert stage.outcomes(poison) == ["worker_lost", "failed"]
+    assert database.job(poison) == ("failed", 2, "poison", 2)
+    assert database.outcomes(poison) == ["worker_lost", "failed"]
     assert second.is_alive
-    innocent = stage.enqueue(apps.transfer_nothing)
+    innocent = database.enqueue(apps.transfer_nothing)
     second.wait_for_event("commit_ok", job_id=innocent)
-    stage.assert_in_order()
+    database.assert_in_order()

@@ -34,12 +34,12 @@ def _only_the_holder_gets_through(after: Failover) -> None:
     zombie, holder = after.zombie, after.holder
     assert zombie.job_id == holder.job_id
     with pytest.raises(StaleLease, match="token_mismatch"):
-        write_step(after.stage, zombie, "zombie")
+        write_step(after.database, zombie, "zombie")
     with pytest.raises(StaleLease, match="token_mismatch"):
-        pay(after.stage, zombie)
+        pay(after.database, zombie)
 
-    write_step(after.stage, holder, "holder")
-    pay(after.stage, holder)
-    assert after.stage.conn.execute("SELECT worker FROM steps").fetchall() == [("holder",)]
-    assert after.stage.payments(holder.job_id) == 1
-    after.stage.assert_in_order()
+    write_step(after.database, holder, "holder")
+    pay(after.database, holder)
+    assert after.database.conn.execute("SELECT worker FROM steps").fetchall() == [("holder",)]
+    assert after.database.payments(holder.job_id) == 1
+    after.database.assert_in_order()

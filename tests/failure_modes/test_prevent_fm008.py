@@ -15,7 +15,7 @@ from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.taker import DATABASE_CLOCK, take_back
 from tests.processes import apps
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import assert_settled, claim_as, claimed, expire, state_of
 
 LONGER_THAN_A_LEASE = 5  # renewals: there are four to a lease
@@ -23,37 +23,40 @@ LONGER_THAN_A_LEASE = 5  # renewals: there are four to a lease
 
 @pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
 def test_what_has_expired_is_taken_and_nothing_else_whatever_the_takers_clock_says(
-    stage: Stage, database_url: str, clock: MovableClock, days: int
+    database: ObservedDatabase, database_url: str, clock: MovableClock, days: int
 ) -> None:
-    healthy, dead = claimed(stage.conn, 2)
-    expire(stage.conn, dead)
+    healthy, dead = claimed(database.conn, 2)
+    expire(database.conn, dead)
     clock.move(days * DAY_SECONDS)
 
     taken = take_back(database_url, DATABASE_CLOCK, clock.environment)
 
     assert taken.clock_error == timedelta(days=days)
     assert taken.jobs == 1
-    assert (state_of(stage.conn, healthy), state_of(stage.conn, dead)) == ("running", "queued")
+    assert (state_of(database.conn, healthy), state_of(database.conn, dead)) == (
+        "running",
+        "queued",
+    )
 
 
 @pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
 def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
-    crew: Crew, stage: Stage, clock: MovableClock, days: int
+    crew: Crew, database: ObservedDatabase, clock: MovableClock, days: int
 ) -> None:
     clock.move(days * DAY_SECONDS)
     crew.environment = clock.environment
     worker = crew.started("--lease-seconds", "3")
-    job_id = stage.enqueue(apps.pay, gate="open")
+    job_id = database.enqueue(apps.pay, gate="open")
     renewed = worker.wait_for_event("lease_renewed", job_id=job_id, times=LONGER_THAN_A_LEASE)
     error = datetime.fromisoformat(renewed["at"]) - datetime.now(UTC)
     assert round(error / timedelta(days=1)) == days
 
-    stage.open("open")
+    database.open("open")
 
     worker.wait_for_event("commit_ok", job_id=job_id, token=1)
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
+    assert database.job(job_id)[:2] == ("succeeded", 1)
     assert not worker.events_named("lease_lost")
-    assert stage.payments(job_id) == 1
+    assert database.payments(job_id) == 1
 
 
 @pytest.mark.slow

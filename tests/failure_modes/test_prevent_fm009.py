@@ -10,28 +10,28 @@ from pathlib import Path
 from tests.failure_modes.crew import Crew
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LEASE = ("--lease-seconds", "3")
 LONGER_THAN_A_LEASE = 5  # renewals: there are four to a lease
 
 
 def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
-    crew: Crew, stage: Stage, home: Path
+    crew: Crew, database: ObservedDatabase, home: Path
 ) -> None:
     fifo = make_fifo(home)
-    job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    job_id = database.enqueue(apps.block_the_loop, fifo=str(fifo))
     patient = ("--no-self-fencing", "--stall-seconds", "600")
     blocked = crew.started(*LEASE, *patient, name="blocked")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     other = crew.started(*LEASE, name="other")
     so_far = len(blocked.events_named("lease_renewed"))
     blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + LONGER_THAN_A_LEASE)
 
-    let_go(stage, fifo)
+    let_go(database, fifo)
 
     blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(job_id) == 1
+    assert database.job(job_id)[:2] == ("succeeded", 1)
+    assert database.payments(job_id) == 1
     assert not other.events_named("lease_reaped")
-    stage.assert_in_order()
+    database.assert_in_order()

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from tests.failure_modes import apps
 from tests.failure_modes.crew import Crew
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 CRASH_POINTS = ("before", "between", "after")
 
 
 def test_whatever_point_the_crash_came_at_each_write_is_there_once(
-    crew: Crew, stage: Stage
+    crew: Crew, database: ObservedDatabase
 ) -> None:
-    stage.conn.execute(apps.BOOKINGS)
-    jobs = {stop: stage.enqueue(apps.transfer, stop=stop) for stop in CRASH_POINTS}
-    done = stage.enqueue(apps.transfer, stop="nowhere")
+    database.conn.execute(apps.BOOKINGS)
+    jobs = {stop: database.enqueue(apps.transfer, stop=stop) for stop in CRASH_POINTS}
+    done = database.enqueue(apps.transfer, stop="nowhere")
     killed = crew.started("--lease-seconds", "600", name="killed")
     for stop, job_id in jobs.items():
-        stage.wait_for_mark(job_id, stop)
-    stage.wait_for_state(done)
+        database.wait_for_mark(job_id, stop)
+    database.wait_for_state(done)
     other = crew.started("--lease-seconds", "600", name="other")
 
     killed.kill()
 
-    stage.wait_for_all(len(jobs) + 1)
+    database.wait_for_all(len(jobs) + 1)
     other.wait_for_event("worker_lost")
-    booked = stage.conn.execute(
+    booked = database.conn.execute(
         "SELECT job_id, array_agg(side ORDER BY side), min(token), max(token) FROM bookings GROUP BY 1"
     )
     expected = {job_id: (["credit", "debit"], 2, 2) for job_id in jobs.values()}
     expected[done] = (["credit", "debit"], 1, 1)
     assert {job_id: tuple(rest) for job_id, *rest in booked} == expected
-    stage.assert_in_order()
+    database.assert_in_order()

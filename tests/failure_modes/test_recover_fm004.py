@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from faultline.statements import protocol
 from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Actor, Connect
 
 
 def test_a_job_whose_commit_was_broken_off_is_taken_back_and_runs_again(
-    stage: Stage, connect: Connect
+    database: ObservedDatabase, connect: Connect
 ) -> None:
-    worker, claim = stalled_commit(stage, connect)
+    worker, claim = stalled_commit(database, connect)
     reconciler = Actor(connect)
     assert reconciler.run(protocol.reconcile(max_jobs=10)) == []
 
@@ -19,8 +19,8 @@ def test_a_job_whose_commit_was_broken_off_is_taken_back_and_runs_again(
 
     (reaped,) = reconciler.run(protocol.reconcile(max_jobs=10))
     assert (reaped.job_id, reaped.state, reaped.cause) == (claim.job_id, "queued", "expired")
-    assert stage.payments(claim.job_id) == 0
-    assert run_what_is_queued(stage) == 1
-    assert stage.job(claim.job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(claim.job_id) == 1
-    stage.assert_in_order()
+    assert database.payments(claim.job_id) == 0
+    assert run_what_is_queued(database) == 1
+    assert database.job(claim.job_id)[:2] == ("succeeded", 2)
+    assert database.payments(claim.job_id) == 1
+    database.assert_in_order()

@@ -7,26 +7,26 @@ import pytest
 from faultline import StaleLease
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as, claimed, expire
 
 
 def test_after_a_refused_report_the_holder_can_report_its_own_failure_and_the_job_goes_on(
-    stage: Stage,
+    database: ObservedDatabase,
 ) -> None:
-    (stale,) = claimed(stage.conn, worker="stale")
-    expire(stage.conn, stale)
-    (second,) = run(stage.conn, claim_as("second"))
+    (stale,) = claimed(database.conn, worker="stale")
+    expire(database.conn, stale)
+    (second,) = run(database.conn, claim_as("second"))
     with pytest.raises(StaleLease):
-        run(stage.conn, protocol.fail(stale, error="late"))
+        run(database.conn, protocol.fail(stale, error="late"))
 
-    verdict = run(stage.conn, protocol.fail(second, error="on time"))
+    verdict = run(database.conn, protocol.fail(second, error="on time"))
 
     assert verdict.state == "queued"
     with pytest.raises(StaleLease, match="not_running"):  # once is enough
-        run(stage.conn, protocol.fail(second, error="again"))
-    (third,) = run(stage.conn, claim_as("third"))
-    run(stage.conn, protocol.commit(third))
-    assert stage.job(third.job_id)[:2] == ("succeeded", 3)
-    assert stage.outcomes(third.job_id) == ["expired", "failed"]
-    stage.assert_in_order()
+        run(database.conn, protocol.fail(second, error="again"))
+    (third,) = run(database.conn, claim_as("third"))
+    run(database.conn, protocol.commit(third))
+    assert database.job(third.job_id)[:2] == ("succeeded", 3)
+    assert database.outcomes(third.job_id) == ["expired", "failed"]
+    database.assert_in_order()

@@ -7,24 +7,26 @@ from faultline.statements import protocol
 from tests.failure_modes import apps
 from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease
 from tests.failure_modes.crew import Crew
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as
 
 
-def test_a_buried_job_runs_again_when_an_operator_says_so(crew: Crew, stage: Stage) -> None:
-    job_id = stage.enqueue(apps.kill_the_worker)
+def test_a_buried_job_runs_again_when_an_operator_says_so(
+    crew: Crew, database: ObservedDatabase
+) -> None:
+    job_id = database.enqueue(apps.kill_the_worker)
     for _ in range(MAX_ATTEMPTS):
-        assert len(run(stage.conn, claim_as("lost"))) == 1
-        forget_the_lease(stage)
-        run(stage.conn, protocol.reconcile(max_jobs=1))
-    assert stage.job(job_id) == ("failed", MAX_ATTEMPTS, "poison", MAX_ATTEMPTS)
-    assert run(stage.conn, claim_as("nobody")) == []
+        assert len(run(database.conn, claim_as("lost"))) == 1
+        forget_the_lease(database)
+        run(database.conn, protocol.reconcile(max_jobs=1))
+    assert database.job(job_id) == ("failed", MAX_ATTEMPTS, "poison", MAX_ATTEMPTS)
+    assert run(database.conn, claim_as("nobody")) == []
 
-    stage.open("repaired")
-    assert run(stage.conn, protocol.retry(job_id)) == "queued"
+    database.open("repaired")
+    assert run(database.conn, protocol.retry(job_id)) == "queued"
 
     crew.started("--lease-seconds", "600")
-    assert stage.wait_for_state(job_id) == ("succeeded", 1, None, MAX_ATTEMPTS + 1)
-    assert stage.outcomes(job_id) == ["expired", "expired", "retried"]
-    assert stage.payments(job_id) == 1
-    stage.assert_in_order()
+    assert database.wait_for_state(job_id) == ("succeeded", 1, None, MAX_ATTEMPTS + 1)
+    assert database.outcomes(job_id) == ["expired", "expired", "retried"]
+    assert database.payments(job_id) == 1
+    database.assert_in_order()

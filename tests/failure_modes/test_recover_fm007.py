@@ -22,26 +22,26 @@ def test_a_worker_on_the_new_primary_ends_a_job_that_the_zombie_can_neither_keep
     home: Path,
 ) -> None:
     with failover(home) as after:
-        stage, zombie = after.stage, after.zombie
+        database, zombie = after.database, after.zombie
         beat = protocol.heartbeat("zombie", [zombie], lease_seconds=LEASE_SECONDS)
-        assert run(stage.conn, beat).renewals == {zombie.id: Renewal.LOST}
+        assert run(database.conn, beat).renewals == {zombie.id: Renewal.LOST}
         verbs: list[Statement[Any]] = [
             protocol.fail(zombie, error="late"),
             protocol.release(zombie),
         ]
         for verb in verbs:
             with pytest.raises(StaleLease, match="token_mismatch"):
-                run(stage.conn, verb)
+                run(database.conn, verb)
 
-        expire(stage.conn, after.holder)  # which is lost as well
+        expire(database.conn, after.holder)  # which is lost as well
         crew = Crew(after.url)
         try:
             crew.started("--lease-seconds", "600")
             next_token = after.holder.fencing_token + 1
-            assert stage.wait_for_state(zombie.job_id) == ("succeeded", 2, None, next_token)
+            assert database.wait_for_state(zombie.job_id) == ("succeeded", 2, None, next_token)
         finally:
             crew.end()
         with pytest.raises(StaleLease):
-            pay(stage, zombie)
-        assert stage.payments(zombie.job_id) == 1
-        stage.assert_in_order()
+            pay(database, zombie)
+        assert database.payments(zombie.job_id) == 1
+        database.assert_in_order()

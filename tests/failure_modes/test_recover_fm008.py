@@ -15,37 +15,39 @@ from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.crew import Crew
 from tests.failure_modes.standstill import KEEPS_ITS_JOB, LONG_LEASE, stand_still
 from tests.processes import apps
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
 @pytest.fixture
-def stage_with_clock(server_with_clock: ServerWithClock) -> Iterator[Stage]:
+def stage_with_clock(server_with_clock: ServerWithClock) -> Iterator[ObservedDatabase]:
     with psycopg.connect(server_with_clock.url, autocommit=True) as conn:
-        yield Stage.build(conn)
+        yield ObservedDatabase.build(conn)
 
 
 @pytest.fixture
-def crew_with_clock(server_with_clock: ServerWithClock, stage_with_clock: Stage) -> Iterator[Crew]:
+def crew_with_clock(
+    server_with_clock: ServerWithClock, stage_with_clock: ObservedDatabase
+) -> Iterator[Crew]:
     crew = Crew(server_with_clock.url)
     yield crew
     crew.end()
 
 
 def test_a_stopped_worker_is_missed_although_by_the_database_its_lease_lasts_another_day(
-    server_with_clock: ServerWithClock, stage_with_clock: Stage, crew_with_clock: Crew
+    server_with_clock: ServerWithClock, stage_with_clock: ObservedDatabase, crew_with_clock: Crew
 ) -> None:
-    stage, crew = stage_with_clock, crew_with_clock
-    job_id = stage.enqueue(apps.pay, gate="never")
+    database, crew = stage_with_clock, crew_with_clock
+    job_id = database.enqueue(apps.pay, gate="never")
     stopped = crew.started(*KEEPS_ITS_JOB, name="stopped")
-    stage.wait_for_mark(job_id)
-    stand_still(stage, stopped)
+    database.wait_for_mark(job_id)
+    stand_still(database, stopped)
 
     server_with_clock.clock.move(-DAY_SECONDS)
 
     lingers = "FROM faultline.jobs WHERE lease_expires_at > clock_timestamp() + interval '23 hours'"
-    assert stage.count(lingers) == 1
+    assert database.count(lingers) == 1
     other = crew.started(*LONG_LEASE, name="other")
     reaped = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
     assert reaped["cause"] == "expired"
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.payments(job_id) == 1

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from tests.failure_modes import apps
 from tests.failure_modes.crew import Crew
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
 def test_without_one_transaction_a_crash_leaves_half_and_the_retry_repeats_it(
-    crew: Crew, stage: Stage
+    crew: Crew, database: ObservedDatabase
 ) -> None:
-    stage.conn.execute(apps.BOOKINGS)
-    job_id = stage.enqueue(apps.transfer_piecemeal, stop="between")
+    database.conn.execute(apps.BOOKINGS)
+    job_id = database.enqueue(apps.transfer_piecemeal, stop="between")
     killed = crew.started("--lease-seconds", "600", name="killed")
-    stage.wait_for_mark(job_id, "between")
+    database.wait_for_mark(job_id, "between")
 
     killed.kill()
 
-    half = stage.conn.execute("SELECT side FROM bookings").fetchall()
+    half = database.conn.execute("SELECT side FROM bookings").fetchall()
     assert half == [("debit",)]
     crew.started(name="other")
-    stage.wait_for_state(job_id)
-    sides = stage.conn.execute("SELECT side, count(*) FROM bookings GROUP BY 1 ORDER BY 1")
+    database.wait_for_state(job_id)
+    sides = database.conn.execute("SELECT side, count(*) FROM bookings GROUP BY 1 ORDER BY 1")
     assert sides.fetchall() == [("credit", 1), ("debit", 2)]

@@ -11,16 +11,16 @@ from faultline.statements import protocol
 from tests.failure_modes.conftest import Apply
 from tests.failure_modes.patches import LOOK_THEN_TAKE_BACK
 from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Actor, Connect
 
 
 @pytest.mark.usefixtures("without_fence")
 def test_a_reconciler_that_looks_first_and_acts_later_repeats_a_finished_job(
-    stage: Stage, connect: Connect, apply: Apply
+    database: ObservedDatabase, connect: Connect, apply: Apply
 ) -> None:
     apply(LOOK_THEN_TAKE_BACK)
-    worker, claim = stalled_commit(stage, connect)
+    worker, claim = stalled_commit(database, connect)
     reconciler = Actor(connect)
     reconciler.start(protocol.reconcile(max_jobs=10))
     assert reconciler.is_blocked()  # it has looked, and waits to write
@@ -28,6 +28,6 @@ def test_a_reconciler_that_looks_first_and_acts_later_repeats_a_finished_job(
     worker.commit()
 
     assert [each.job_id for each in reconciler.result()] == [claim.job_id]
-    assert stage.job(claim.job_id).state == "queued"
-    assert run_what_is_queued(stage) == 1
-    assert stage.payments(claim.job_id) == 2
+    assert database.job(claim.job_id).state == "queued"
+    assert run_what_is_queued(database) == 1
+    assert database.payments(claim.job_id) == 2

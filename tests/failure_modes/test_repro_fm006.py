@@ -9,22 +9,22 @@ import pytest
 
 from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease, run_one
 from tests.failure_modes.conftest import Apply
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import enqueued
 from tests.stateful.mutants import ATTEMPTS_NOT_COUNTED
 
 
 @pytest.mark.slow
 def test_without_a_count_at_the_claim_a_poison_job_kills_one_worker_after_the_other(
-    stage: Stage, database_url: str, apply: Apply
+    database: ObservedDatabase, database_url: str, apply: Apply
 ) -> None:
     apply(ATTEMPTS_NOT_COUNTED.sql())
-    enqueued(stage.conn, max_attempts=MAX_ATTEMPTS)
+    enqueued(database.conn, max_attempts=MAX_ATTEMPTS)
 
     for _ in range(MAX_ATTEMPTS + 1):
         assert run_one(database_url), "it found nothing to die of"
-        forget_the_lease(stage)
+        forget_the_lease(database)
 
     query = "SELECT state, attempts, fencing_token FROM faultline.jobs"
-    assert stage.conn.execute(query).fetchone() == ("running", 0, MAX_ATTEMPTS + 1)
+    assert database.conn.execute(query).fetchone() == ("running", 0, MAX_ATTEMPTS + 1)
     assert run_one(database_url)  # and so on

@@ -23,19 +23,19 @@ def test_with_the_number_alone_a_zombie_and_the_holder_both_write_and_the_zombie
 ) -> None:
     with failover(home, NO_EPOCH + TOKEN_ALONE) as after:
         assert after.zombie.fencing_token == after.holder.fencing_token == 1
-        write_step(after.stage, after.zombie, "zombie")
-        write_step(after.stage, after.holder, "holder")
-        pay(after.stage, after.zombie)  # in place of the worker that the job was given to
+        write_step(after.database, after.zombie, "zombie")
+        write_step(after.database, after.holder, "holder")
+        pay(after.database, after.zombie)  # in place of the worker that the job was given to
 
-        assert after.stage.count("FROM steps") == 2
+        assert after.database.count("FROM steps") == 2
         with pytest.raises(StaleLease, match="already_committed"):
-            pay(after.stage, after.holder)
+            pay(after.database, after.holder)
 
 
 def test_without_a_fence_the_zombie_and_the_holder_both_commit(home: Path) -> None:
     naive = resources.files("faultline_drills.subjects").joinpath("naive.sql").read_text()
     with failover(home, naive) as after:
-        pay(after.stage, after.zombie)
-        pay(after.stage, after.holder)
+        pay(after.database, after.zombie)
+        pay(after.database, after.holder)
 
-        assert after.stage.payments(after.holder.job_id) == 2
+        assert after.database.payments(after.holder.job_id) == 2

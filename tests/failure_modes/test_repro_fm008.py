@@ -16,36 +16,36 @@ from faultline_drills.clock.movable import MovableClock
 from faultline_drills.subjects import Subject, install
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
 from tests.failure_modes.taker import OWN_CLOCK, take_back
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as, claimed, expire, state_of
 
 
 def test_a_worker_that_goes_by_its_own_fast_clock_takes_a_job_from_a_healthy_one(
-    stage: Stage, database_url: str, clock: MovableClock
+    database: ObservedDatabase, database_url: str, clock: MovableClock
 ) -> None:
-    (claim,) = claimed(stage.conn)
+    (claim,) = claimed(database.conn)
     clock.move(DAY_SECONDS)
 
     taken = take_back(database_url, OWN_CLOCK, clock.environment)
 
     assert taken.clock_error == timedelta(days=1)
     assert taken.jobs == 1
-    assert state_of(stage.conn, claim) == "queued"
+    assert state_of(database.conn, claim) == "queued"
 
 
 @pytest.mark.slow
 def test_a_worker_that_goes_by_its_own_slow_clock_leaves_a_dead_lease_for_a_day(
-    stage: Stage, database_url: str, clock: MovableClock
+    database: ObservedDatabase, database_url: str, clock: MovableClock
 ) -> None:
-    (claim,) = claimed(stage.conn)
-    expire(stage.conn, claim)
+    (claim,) = claimed(database.conn)
+    expire(database.conn, claim)
     clock.move(-DAY_SECONDS)
 
     taken = take_back(database_url, OWN_CLOCK, clock.environment)
 
     assert taken.clock_error == timedelta(days=-1)
     assert taken.jobs == 0
-    assert state_of(stage.conn, claim) == "running"
+    assert state_of(database.conn, claim) == "running"
 
 
 @pytest.mark.slow

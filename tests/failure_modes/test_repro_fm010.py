@@ -8,16 +8,16 @@ from __future__ import annotations
 from tests.failure_modes.conftest import Apply
 from tests.failure_modes.patches import LOOK_THEN_ENQUEUE
 from tests.failure_modes.submissions import SUBMITTERS, submit_at_once
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Connect
 
 
 def test_a_queue_that_looks_before_it_inserts_takes_one_key_fifty_times(
-    stage: Stage, connect: Connect, apply: Apply
+    database: ObservedDatabase, connect: Connect, apply: Apply
 ) -> None:
     apply(LOOK_THEN_ENQUEUE)
 
-    answers = submit_at_once(stage, connect)
+    answers = submit_at_once(database, connect)
 
     assert {answer.existing for answer in answers} == {False}
-    assert stage.count("FROM faultline.jobs") == SUBMITTERS
+    assert database.count("FROM faultline.jobs") == SUBMITTERS

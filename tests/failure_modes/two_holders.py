@@ -5,18 +5,18 @@ from __future__ import annotations
 from faultline.model import Claim
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
-def write_step(stage: Stage, claim: Claim, worker: str) -> None:
-    with stage.conn.transaction():
-        run(stage.conn, protocol.assert_fence(claim))
-        stage.conn.execute("INSERT INTO steps VALUES (%s, %s)", [claim.job_id, worker])
+def write_step(database: ObservedDatabase, claim: Claim, worker: str) -> None:
+    with database.conn.transaction():
+        run(database.conn, protocol.assert_fence(claim))
+        database.conn.execute("INSERT INTO steps VALUES (%s, %s)", [claim.job_id, worker])
 
 
-def pay(stage: Stage, claim: Claim) -> None:
-    with stage.conn.transaction():
-        stage.conn.execute(
-            "INSERT INTO stage.payments VALUES (%s, %s)", [claim.job_id, claim.fencing_token]
+def pay(database: ObservedDatabase, claim: Claim) -> None:
+    with database.conn.transaction():
+        database.conn.execute(
+            "INSERT INTO app.payments VALUES (%s, %s)", [claim.job_id, claim.fencing_token]
         )
-        run(stage.conn, protocol.commit(claim))
+        run(database.conn, protocol.commit(claim))

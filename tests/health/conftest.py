@@ -1,4 +1,4 @@
-"""The stage and the fleet of the tests of processes, and the probe in this very process."""
+"""The database and the fleet of the tests of processes, and the probe in this very process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultline.cli.health import health
-from tests.processes.conftest import fleet, own_server, stage  # noqa: F401 - fixtures
+from tests.processes.conftest import database, fleet, own_server  # noqa: F401 - fixtures
 
 
 class Answer(NamedTuple):

@@ -16,22 +16,22 @@ from tests.health.conftest import Probe, probe
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LONG_LEASE = ("--lease-seconds", "600")
 IMPATIENT = ("--stuck-seconds", "2", "--silent-seconds", "3")
 
 
 def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
-    fleet: Fleet, stage: Stage, health_file: Path, tmp_path: Path, worker_probe: Probe
+    fleet: Fleet, database: ObservedDatabase, health_file: Path, tmp_path: Path, worker_probe: Probe
 ) -> None:
     options = ("--health-file", str(health_file), "--concurrency", "2", *LONG_LEASE)
     worker = fleet.started(*options, "--drain-seconds", "600")
-    stage.wait_until(lambda: worker_probe("--ready").code == 0, "it is never ready")
+    database.wait_until(lambda: worker_probe("--ready").code == 0, "it is never ready")
 
-    busy = [stage.enqueue(apps.pay, gate="go") for _ in range(2)]
+    busy = [database.enqueue(apps.pay, gate="go") for _ in range(2)]
     for job_id in busy:
-        stage.wait_for_mark(job_id)
+        database.wait_for_mark(job_id)
 
     def says(code: int, words: str, *options: str) -> Callable[[], bool]:
         def holds() -> bool:
@@ -41,39 +41,39 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
         return holds
 
     full = "is alive: 2 of 2 slots are busy"
-    stage.wait_until(says(0, full), "full is taken for stuck")
+    database.wait_until(says(0, full), "full is taken for stuck")
 
     worker.send(signal.SIGSTOP)
-    stage.wait_until(says(1, "has reported nothing for"), "a stopped worker is live")
+    database.wait_until(says(1, "has reported nothing for"), "a stopped worker is live")
     worker.send(signal.SIGCONT)
-    stage.wait_until(says(0, full), "it does not come back")
-    stage.open("go")
+    database.wait_until(says(0, full), "it does not come back")
+    database.open("go")
     for job_id in busy:
-        stage.wait_for_state(job_id)
+        database.wait_for_state(job_id)
 
     fifo = make_fifo(tmp_path)
-    blocking = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
-    stage.wait_for_mark(blocking)
-    stage.wait_until(says(1, "its event loop has stood still"), "a blocked worker is live")
+    blocking = database.enqueue(apps.block_the_loop, fifo=str(fifo))
+    database.wait_for_mark(blocking)
+    database.wait_until(says(1, "its event loop has stood still"), "a blocked worker is live")
     assert worker_probe().code == 0  # a minute is the usual limit
-    let_go(stage, fifo)
-    stage.wait_for_state(blocking)
-    stage.wait_until(says(0, "is alive"), "it does not come back")
+    let_go(database, fifo)
+    database.wait_for_state(blocking)
+    database.wait_until(says(0, "is alive"), "it does not come back")
 
-    last = stage.enqueue(apps.pay, gate="last")
-    stage.wait_for_mark(last)
+    last = database.enqueue(apps.pay, gate="last")
+    database.wait_for_mark(last)
     worker.send(signal.SIGTERM)
-    stage.wait_until(says(1, "is draining", "--ready"), "a draining worker is ready")
-    stage.wait_until(says(0, "is alive"), "a draining worker is stuck")
-    stage.open("last")
+    database.wait_until(says(1, "is draining", "--ready"), "a draining worker is ready")
+    database.wait_until(says(0, "is alive"), "a draining worker is stuck")
+    database.open("last")
     assert worker.wait() == 0, worker.recent_output()
     assert not health_file.exists()
 
 
 def test_a_database_that_is_away_is_no_reason_for_a_restart(
-    own_server: embedded.Server, health_file: Path, stage: Stage
+    own_server: embedded.Server, health_file: Path, database: ObservedDatabase
 ) -> None:
-    """`stage` is on another server: only its patience is used."""
+    """`database` is on another server: only its `wait_until` is used."""
     own_server.start()
     migrate(own_server.url)
     with ExitStack() as stack:
@@ -95,38 +95,38 @@ def test_a_database_that_is_away_is_no_reason_for_a_restart(
         def ready() -> set[str]:
             return {name for name, words in probes.items() if probe(*words, "--ready").code == 0}
 
-        stage.wait_until(lambda: ready() == set(probes), "one is never ready")
+        database.wait_until(lambda: ready() == set(probes), "one is never ready")
         own_server.stop(mode="immediate")
-        stage.wait_until(lambda: ready() <= {"reconciler"}, "one is ready without a database")
-        stage.wait_until(
+        database.wait_until(lambda: ready() <= {"reconciler"}, "one is ready without a database")
+        database.wait_until(
             lambda: "cannot claim" in probe(*probes["worker"], "--ready").line, "it can claim"
         )
         live = {name: probe(*words, "--live") for name, words in probes.items()}
         assert {name for name, answer in live.items() if answer.code == 0} == set(probes), live
 
         own_server.start()
-        stage.wait_until(lambda: ready() == set(probes), "one is not ready again")
+        database.wait_until(lambda: ready() == set(probes), "one is not ready again")
     assert probe(*probes["api"]).line.startswith(f"{api.address} does not answer: ")
     assert probe(*probes["api"], "--live").code == 1
 
 
 def test_of_several_processes_the_stuck_one_is_named(
-    fleet: Fleet, stage: Stage, health_file: Path, worker_probe: Probe
+    fleet: Fleet, database: ObservedDatabase, health_file: Path, worker_probe: Probe
 ) -> None:
     supervisor = fleet.worker("--processes", "2", "--health-file", str(health_file), *LONG_LEASE)
-    stage.wait_until(lambda: worker_probe("--ready").code == 0, "they are never ready")
+    database.wait_until(lambda: worker_probe("--ready").code == 0, "they are never ready")
     assert worker_probe("--ready").line == "2 of 2 processes are ready"
     second = supervisor.wait_for_event("worker_started", times=2)["worker"]
     pid = int(second.split("-")[-2])
 
     os.kill(pid, signal.SIGSTOP)
     silent = f": worker {second} has reported nothing"
-    stage.wait_until(lambda: silent in worker_probe(*IMPATIENT).line, "a stopped one is live")
+    database.wait_until(lambda: silent in worker_probe(*IMPATIENT).line, "a stopped one is live")
     assert worker_probe(*IMPATIENT).code == 1
     os.kill(pid, signal.SIGCONT)
     os.kill(pid, signal.SIGKILL)
     supervisor.wait_for_event("process_restarted")
-    stage.wait_until(lambda: worker_probe("--ready").code == 0, "they are not ready again")
+    database.wait_until(lambda: worker_probe("--ready").code == 0, "they are not ready again")
 
     supervisor.send(signal.SIGTERM)
     assert supervisor.wait() == 0, supervisor.recent_output()

@@ -1,4 +1,4 @@
-"""Workers with metrics, on a stage of their own; and a meter in this process that is gone afterwards."""
+"""Workers with metrics, on a database of their own; and a meter in this process that is gone afterwards."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from faultline.metrics import Part, meter
 from faultline.metrics.meter import Meter
-from tests.processes.conftest import stage  # noqa: F401 - the fixture
+from tests.processes.conftest import database  # noqa: F401 - the fixture
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
 @pytest.fixture
 def fleet(
     database_url: str,
-    stage: Stage,  # noqa: F811 - the fixture
+    database: ObservedDatabase,  # noqa: F811 - the fixture
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Fleet]:
     monkeypatch.setattr("tests.processes.fleet.APP", "tests.metrics.jobs:app")

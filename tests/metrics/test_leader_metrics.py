@@ -7,7 +7,7 @@ import signal
 from tests.metrics import jobs
 from tests.metrics.scraping import Page, free_port, scrape_until
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LEADER_ONLY = ("faultline_queue_jobs", "faultline_queue_oldest_due_seconds", "faultline_workers")
 
@@ -25,12 +25,12 @@ def leads(page: Page) -> bool:
     )
 
 
-def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, stage: Stage) -> None:
+def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, database: ObservedDatabase) -> None:
     for _ in range(3):
-        stage.enqueue(jobs.answer, queue="waiting")
-    held = stage.enqueue(jobs.hold, gate="go")
+        database.enqueue(jobs.answer, queue="waiting")
+    held = database.enqueue(jobs.hold, gate="go")
     fleet.started("--no-reconciler", "--queues", "default")
-    stage.wait_for_state(held, "running")
+    database.wait_for_state(held, "running")
     _, port = reconciler(fleet)
 
     page = scrape_until(
@@ -49,7 +49,7 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, stage: Stage) -> No
     assert page.total("faultline_workers", status="lost") == 0
     assert not page.all("faultline_worker_seconds_total")  # it is none
 
-    stage.conn.execute("DELETE FROM faultline.jobs WHERE queue = 'waiting'")
+    database.conn.execute("DELETE FROM faultline.jobs WHERE queue = 'waiting'")
     scrape_until(
         port,
         lambda p: (
@@ -61,8 +61,10 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, stage: Stage) -> No
     )
 
 
-def test_only_the_leader_shows_what_the_leader_knows(fleet: Fleet, stage: Stage) -> None:
-    stage.enqueue(jobs.answer)
+def test_only_the_leader_shows_what_the_leader_knows(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    database.enqueue(jobs.answer)
     first, first_port = reconciler(fleet, "first")
     scrape_until(first_port, leads, "nobody leads")
     second, second_port = reconciler(fleet, "second")
@@ -84,26 +86,28 @@ def test_only_the_leader_shows_what_the_leader_knows(fleet: Fleet, stage: Stage)
     assert second.is_alive
 
 
-def test_the_leader_counts_what_was_lost_whoever_took_it_back(fleet: Fleet, stage: Stage) -> None:
-    stage.enqueue(jobs.answer, queue="beside")
+def test_the_leader_counts_what_was_lost_whoever_took_it_back(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    database.enqueue(jobs.answer, queue="beside")
     _, port = reconciler(fleet)
     scrape_until(port, leads, "nobody leads")
-    once, twice = (stage.enqueue(jobs.answer, queue=queue) for queue in ("once", "twice"))
-    stage.conn.execute("UPDATE faultline.jobs SET max_attempts = 1 WHERE id = %s", [once])
+    once, twice = (database.enqueue(jobs.answer, queue=queue) for queue in ("once", "twice"))
+    database.conn.execute("UPDATE faultline.jobs SET max_attempts = 1 WHERE id = %s", [once])
     for queue, job_id in (("once", once), ("twice", twice)):
         # Nobody in between: this very session takes back what has expired.
-        with stage.conn.transaction():
-            stage.conn.execute("SELECT FROM faultline.claim('lost', ARRAY[%s], 1)", [queue])
-            stage.conn.execute(
+        with database.conn.transaction():
+            database.conn.execute("SELECT FROM faultline.claim('lost', ARRAY[%s], 1)", [queue])
+            database.conn.execute(
                 "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 s'"
                 " WHERE id = %s",
                 [job_id],
             )
-            stage.conn.execute(
+            database.conn.execute(
                 "SELECT FROM faultline.claim('next', ARRAY[%s], 1, '1 hour')", [queue]
             )
-    cancelled = stage.enqueue(jobs.answer, queue="called-off")
-    stage.conn.execute("SELECT faultline.cancel(%s)", [cancelled])
+    cancelled = database.enqueue(jobs.answer, queue="called-off")
+    database.conn.execute("SELECT faultline.cancel(%s)", [cancelled])
 
     page = scrape_until(
         port,
@@ -120,14 +124,16 @@ def test_the_leader_counts_what_was_lost_whoever_took_it_back(fleet: Fleet, stag
     assert page.total("faultline_leases_expired_total") == 2
 
 
-def test_a_job_of_a_killed_worker_is_taken_over_for_that_reason(fleet: Fleet, stage: Stage) -> None:
-    job_id = stage.enqueue(jobs.pay, gate="never")
+def test_a_job_of_a_killed_worker_is_taken_over_for_that_reason(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    job_id = database.enqueue(jobs.pay, gate="never")
     victim = fleet.started("--lease-seconds", "600", name="victim")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     port = free_port()
     fleet.started("--metrics-port", str(port), name="heir")
     victim.kill()
-    stage.wait_for_state(job_id)
+    database.wait_for_state(job_id)
     page = scrape_until(
         port,
         lambda p: (

@@ -11,7 +11,7 @@ import pytest
 from tests.metrics import jobs
 from tests.metrics.scraping import free_port, scrape, scrape_until
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 TWO = ("--processes", "2", "--lease-seconds", "600")
 
@@ -24,11 +24,11 @@ def supervisor(fleet: Fleet, *options: str) -> tuple[Process, int]:
 
 
 def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     process, port = supervisor(fleet, "--concurrency", "1")
-    held = [stage.enqueue(jobs.pay, gate="go") for _ in range(2)]
-    pids = {stage.wait_for_mark(job_id) for job_id in held}
+    held = [database.enqueue(jobs.pay, gate="go") for _ in range(2)]
+    pids = {database.wait_for_mark(job_id) for job_id in held}
     assert len(pids) == 2
     page = scrape_until(
         port,
@@ -41,7 +41,7 @@ def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
     assert page.total("faultline_jobs_claimed_total", queue="default") == 2
     assert page.all("faultline_build_info").values().__len__() == 1
 
-    victim = stage.wait_for_mark(held[0])
+    victim = database.wait_for_mark(held[0])
     os.kill(victim, signal.SIGKILL)
     process.wait_for_event("process_restarted")
     after = scrape_until(
@@ -56,8 +56,8 @@ def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
     assert after.total("faultline_leases_acquired_total") == 3
     for name in ("faultline_worker_seconds_total", "faultline_heartbeat_seconds_count"):
         assert after.total(name) >= page.total(name)
-    stage.open("go")
-    stage.wait_for_all(2)
+    database.open("go")
+    database.wait_for_all(2)
     scrape_until(
         port,
         lambda p: (
@@ -70,11 +70,13 @@ def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
     )
 
 
-def test_what_a_dead_process_was_doing_is_forgotten(fleet: Fleet, stage: Stage) -> None:
+def test_what_a_dead_process_was_doing_is_forgotten(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     """Its place is taken by one that cannot run: there is only what the dead one has left behind."""
     process, port = supervisor(fleet, "--no-reconciler", "--concurrency", "1")
-    held = stage.enqueue(jobs.pay, gate="never")
-    victim = stage.wait_for_mark(held)
+    held = database.enqueue(jobs.pay, gate="never")
+    victim = database.wait_for_mark(held)
     scrape_until(port, lambda p: p.total("faultline_running_jobs") == 1, "it does not run")
     os.kill(victim, signal.SIGKILL)
     process.wait_for_event("process_restarted")
@@ -83,7 +85,7 @@ def test_what_a_dead_process_was_doing_is_forgotten(fleet: Fleet, stage: Stage) 
 
 
 def test_the_files_are_gone_when_the_supervisor_is(
-    fleet: Fleet, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, database: ObservedDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process, port = supervisor(fleet)
@@ -96,10 +98,10 @@ def test_the_files_are_gone_when_the_supervisor_is(
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_application_can_use_prometheus_client_for_itself(
-    fleet: Fleet, stage: Stage, processes: str
+    fleet: Fleet, database: ObservedDatabase, processes: str
 ) -> None:
     fleet.worker("--metrics-port", str(free_port()), "--processes", processes)
-    job_id = stage.enqueue(jobs.own_metrics)
-    stage.wait_for_state(job_id)
+    job_id = database.enqueue(jobs.own_metrics)
+    database.wait_for_state(job_id)
     query = "SELECT result FROM faultline.ledger WHERE job_id = %s"
-    assert stage.wait_for_row(query, [job_id], "no result")[0] == [3, "MutexValue", None, False]
+    assert database.wait_for_row(query, [job_id], "no result")[0] == [3, "MutexValue", None, False]

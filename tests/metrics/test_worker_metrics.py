@@ -13,7 +13,7 @@ from faultline_drills.clock import lacking, shifted
 from tests.metrics import jobs
 from tests.metrics.scraping import Page, free_port, scrape, scrape_until
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 # What runs out here is a lease that the test has run out, and no other.
 LONG_LEASE = ("--lease-seconds", "600", "--heartbeat-seconds", "0.2")
@@ -35,12 +35,14 @@ def counts_losses(page: Page) -> bool:
     return bool(page.total("faultline_reconciler_leading") and page.all("faultline_workers"))
 
 
-def test_every_metric_of_the_catalogue_comes_from_a_real_run(fleet: Fleet, stage: Stage) -> None:
+def test_every_metric_of_the_catalogue_comes_from_a_real_run(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     """A success, a retry, a dead job, an enqueue that exists, a takeover and a stale write refused."""
     options = (*LONG_LEASE, "--no-self-fencing", "--no-reconciler")
     late, late_port = worker(fleet, *options, name="late")
-    contested = stage.enqueue(jobs.pay, gate="go")
-    stage.wait_for_mark(contested)
+    contested = database.enqueue(jobs.pay, gate="go")
+    database.wait_for_mark(contested)
     scrape_until(late_port, lambda page: page.total("faultline_leases_renewed_total"), "no renewal")
     seen = scrape_until(
         late_port, lambda page: page.total("faultline_running_jobs") == 1, "nothing runs"
@@ -51,28 +53,30 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(fleet: Fleet, stage
     late.send(signal.SIGSTOP)
 
     def is_taken_over() -> bool:
-        stage.conn.execute(EXPIRE, [contested])  # again: a heartbeat may have been on its way
-        return stage.job(contested).state == "succeeded"
+        database.conn.execute(EXPIRE, [contested])  # again: a heartbeat may have been on its way
+        return database.job(contested).state == "succeeded"
 
-    stage.wait_until(is_taken_over, "nobody takes it over")
-    assert stage.job(contested).attempts == 2
-    retried = stage.enqueue(jobs.succeed_at_last, failures=1)
-    dead = stage.enqueue(jobs.give_up)
-    stage.enqueue(jobs.enqueue_twice, into="default")
-    stage.conn.execute("SELECT faultline.enqueue('unheard_of')")
-    stage.enqueue(jobs.answer, queue="nobody-listens")
-    stage.wait_for_state(retried)
-    stage.wait_for_state(dead, "failed")
+    database.wait_until(is_taken_over, "nobody takes it over")
+    assert database.job(contested).attempts == 2
+    retried = database.enqueue(jobs.succeed_at_last, failures=1)
+    dead = database.enqueue(jobs.give_up)
+    database.enqueue(jobs.enqueue_twice, into="default")
+    database.conn.execute("SELECT faultline.enqueue('unheard_of')")
+    database.enqueue(jobs.answer, queue="nobody-listens")
+    database.wait_for_state(retried)
+    database.wait_for_state(dead, "failed")
     left = (
         "FROM faultline.jobs WHERE queue = 'default' AND state IN ('queued', 'running')"
         " AND task <> 'unheard_of'"
     )
-    stage.wait_until(lambda: not stage.count(left), "something is left for the late one to do")
-    stage.conn.execute(
+    database.wait_until(
+        lambda: not database.count(left), "something is left for the late one to do"
+    )
+    database.conn.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE datname = current_database() AND application_name = 'faultline worker'"
     )
-    stage.open("go")
+    database.open("go")
     late.send(signal.SIGCONT)
     late.wait_for_event("stale_write_blocked", job_id=contested)
 
@@ -105,7 +109,9 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(fleet: Fleet, stage
     }
 
 
-def test_labels_and_values_are_those_of_the_catalogue(fleet: Fleet, stage: Stage) -> None:
+def test_labels_and_values_are_those_of_the_catalogue(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     _, port = worker(fleet)
     page = scrape_until(port, lambda p: p.total("faultline_reconciler_leading"), "nobody leads")
     assert page.families == OF_WORKERS
@@ -117,17 +123,19 @@ def test_labels_and_values_are_those_of_the_catalogue(fleet: Fleet, stage: Stage
                     assert labels[label] in known
 
 
-def test_a_worker_counts_each_job_once_in_its_queue(fleet: Fleet, stage: Stage) -> None:
+def test_a_worker_counts_each_job_once_in_its_queue(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     # What is claimed ahead may be handed back, and would be counted as claimed again.
     _, port = worker(fleet, "--queues", "mail,billing", "--claim-ahead", "0", *LONG_LEASE)
-    jobs.answer.enqueue_many([{}] * 1_000, conn=stage.conn)  # nobody listens to their queue
+    jobs.answer.enqueue_many([{}] * 1_000, conn=database.conn)  # nobody listens to their queue
     for queue, count in (("mail", 700), ("billing", 300)):
-        stage.conn.execute(
+        database.conn.execute(
             "UPDATE faultline.jobs SET queue = %s WHERE id IN"
             " (SELECT id FROM faultline.jobs WHERE queue = 'default' LIMIT %s)",
             [queue, count],
         )
-    stage.wait_for_all(1_000)
+    database.wait_for_all(1_000)
     by_queue = (
         "faultline_jobs_claimed_total",
         "faultline_jobs_succeeded_total",
@@ -149,7 +157,9 @@ def test_a_worker_counts_each_job_once_in_its_queue(fleet: Fleet, stage: Stage) 
     assert 0 < talked <= page.total("faultline_worker_seconds_total")
 
 
-def test_series_begin_at_zero_before_anything_has_happened(fleet: Fleet, stage: Stage) -> None:
+def test_series_begin_at_zero_before_anything_has_happened(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     """Prometheus does not see the first of a series that begins with it."""
     _, port = worker(fleet, "--queues", "mail")
     page = scrape(port)
@@ -162,13 +172,13 @@ def test_series_begin_at_zero_before_anything_has_happened(fleet: Fleet, stage: 
 
 
 def test_a_hundred_queues_have_series_of_their_own_and_the_rest_share_one(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     queues = [f"queue-{number}" for number in range(MAX_NAMES + 50)]
     for queue in queues:
-        stage.enqueue(jobs.answer, queue=queue)
+        database.enqueue(jobs.answer, queue=queue)
     _, port = worker(fleet, "--queues", ",".join(queues))
-    stage.wait_for_all(len(queues))
+    database.wait_for_all(len(queues))
 
     def series_by_queue(page: Page) -> dict[str, set[str]]:
         named = {name for name, labels in page.samples if "queue" in dict(labels)}
@@ -190,9 +200,11 @@ def test_a_hundred_queues_have_series_of_their_own_and_the_rest_share_one(
         assert "other" in names
 
 
-def test_end_to_end_counts_from_when_the_job_was_due(fleet: Fleet, stage: Stage) -> None:
+def test_end_to_end_counts_from_when_the_job_was_due(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
-    jobs.answer.enqueue(run_at=an_hour_ago, conn=stage.conn)
+    jobs.answer.enqueue(run_at=an_hour_ago, conn=database.conn)
     _, port = worker(fleet)
     page = scrape_until(
         port,
@@ -208,22 +220,24 @@ def test_end_to_end_counts_from_when_the_job_was_due(fleet: Fleet, stage: Stage)
 
 @pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
 def test_end_to_end_goes_by_the_databases_clock(
-    fleet: Fleet, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fleet: Fleet, database: ObservedDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The worker lives a day ahead, and does not take the difference for time that a job waited."""
     for name, value in shifted(86_400, tmp_path).items():
         monkeypatch.setenv(name, value)
     _, port = worker(fleet)
-    jobs.answer.enqueue_many([{}] * 20, conn=stage.conn)
+    jobs.answer.enqueue_many([{}] * 20, conn=database.conn)
     page = scrape_until(
         port, lambda p: p.total("faultline_end_to_end_seconds_count") == 20, "nothing was timed"
     )
     assert page.total("faultline_end_to_end_seconds_sum") < 86_400
 
 
-def test_a_commit_of_a_handlers_own_transaction_is_timed(fleet: Fleet, stage: Stage) -> None:
+def test_a_commit_of_a_handlers_own_transaction_is_timed(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     _, port = worker(fleet)
-    stage.wait_for_state(stage.enqueue(jobs.pay))
+    database.wait_for_state(database.enqueue(jobs.pay))
     page = scrape_until(
         port,
         lambda p: (
@@ -235,14 +249,16 @@ def test_a_commit_of_a_handlers_own_transaction_is_timed(fleet: Fleet, stage: St
 
 
 @pytest.mark.executes
-def test_nothing_of_prometheus_is_imported_without_metrics(fleet: Fleet, stage: Stage) -> None:
+def test_nothing_of_prometheus_is_imported_without_metrics(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     fleet.started("--queues", "plain", name="plain")
     worker(fleet, "--queues", "metered", name="metered")
     results = {}
     for queue in ("plain", "metered"):
-        job_id = stage.enqueue(jobs.what_is_imported, queue=queue)
-        stage.wait_for_state(job_id)
+        job_id = database.enqueue(jobs.what_is_imported, queue=queue)
+        database.wait_for_state(job_id)
         query = "SELECT result FROM faultline.ledger WHERE job_id = %s"
-        results[queue] = stage.wait_for_row(query, [job_id], "no result")[0]
+        results[queue] = database.wait_for_row(query, [job_id], "no result")[0]
     assert results["plain"] == []
     assert "prometheus_client" in results["metered"]

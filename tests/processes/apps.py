@@ -28,9 +28,9 @@ SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.2)
 
 app = Faultline()
 
-_PAY = "INSERT INTO stage.payments (job_id, token) VALUES (%s, %s)"
-_MARK = "INSERT INTO stage.marks (job_id, token, pid, what) VALUES (%s, %s, %s, %s)"
-_GATE = "SELECT FROM stage.gates WHERE name = %s"
+_PAY = "INSERT INTO app.payments (job_id, token) VALUES (%s, %s)"
+_MARK = "INSERT INTO app.marks (job_id, token, pid, what) VALUES (%s, %s, %s, %s)"
+_GATE = "SELECT FROM app.gates WHERE name = %s"
 
 
 def mark(job: Job, what: str, pid: int | None = None) -> None:

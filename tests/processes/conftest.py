@@ -1,4 +1,4 @@
-"""A stage in a database of the test's own, and a fleet of workers that is gone when the test ends."""
+"""The database that a test observes, and processes that end with the test."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from faultline import embedded
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.conftest import TEST_SETTINGS
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
 @pytest.fixture
-def stage(conn: psycopg.Connection[Any]) -> Stage:
-    return Stage.build(conn)
+def database(conn: psycopg.Connection[Any]) -> ObservedDatabase:
+    return ObservedDatabase.build(conn)
 
 
 @pytest.fixture
-def fleet(database_url: str, stage: Stage) -> Iterator[Fleet]:
+def fleet(database_url: str, database: ObservedDatabase) -> Iterator[Fleet]:
     fleet = Fleet(database_url)
     yield fleet
     fleet.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 
 def make_fifo(folder: Path) -> Path:
@@ -14,7 +14,7 @@ def make_fifo(folder: Path) -> Path:
     return fifo
 
 
-def let_go(stage: Stage, fifo: Path) -> None:
+def let_go(database: ObservedDatabase, fifo: Path) -> None:
     """Let the handler that reads from the fifo go on."""
 
     def somebody_reads() -> bool:
@@ -24,4 +24,4 @@ def let_go(stage: Stage, fifo: Path) -> None:
             return False
         return True
 
-    stage.wait_until(somebody_reads, "nobody reads from the fifo")
+    database.wait_until(somebody_reads, "nobody reads from the fifo")

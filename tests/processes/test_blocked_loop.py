@@ -12,7 +12,7 @@ from tests.cli.conftest import invoke
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LONG_LEASE = ("--lease-seconds", "600")
 KEPT_LEASE = ("--lease-seconds", "3", "--heartbeat-seconds", "0.25")
@@ -26,10 +26,10 @@ def fifo(tmp_path: Path) -> Path:
 
 
 def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_named(
-    fleet: Fleet, stage: Stage, fifo: Path, database_url: str
+    fleet: Fleet, database: ObservedDatabase, fifo: Path, database_url: str
 ) -> None:
-    blocking = stage.enqueue(apps.block_at_once, fifo=str(fifo))
-    beside = [stage.enqueue(apps.pay) for _ in range(3)]
+    blocking = database.enqueue(apps.block_at_once, fifo=str(fifo))
+    beside = [database.enqueue(apps.pay) for _ in range(3)]
     blocked = fleet.started(*LONG_LEASE, *SHORT_STALL, name="blocked")
     said = blocked.wait_for_event("loop_blocked", job_id=blocking)
     for job_id in beside:
@@ -37,102 +37,102 @@ def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_n
     fleet.started(*LONG_LEASE, name="other")
 
     for job_id in beside:  # long before their first leases would have run out
-        assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)
+        assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
     assert "in block_at_once" in said["stack"]
     worker = said["worker"]
-    seen = stage.wait_for_row(f"{BLOCKED} AND blocked_job IS NOT NULL", [worker], "no report")
+    seen = database.wait_for_row(f"{BLOCKED} AND blocked_job IS NOT NULL", [worker], "no report")
     assert seen == (blocking, said["frame"], said["stack"])
     told = invoke(database_url, "why", str(blocking), "--json").json
     assert (told["code"], told["facts"]["blocked_frame"]) == ("loop_blocked", said["frame"])
 
-    let_go(stage, fifo)
+    let_go(database, fifo)
 
     blocked.wait_for_event("commit_ok", job_id=blocking, token=1)
     blocked.wait_for_event("loop_resumed")
     query = f"{BLOCKED} AND blocked_since IS NULL AND blocked_frame IS NULL"
-    stage.wait_for_row(query, [worker], "the report stays")
-    stage.assert_paid_once_each(4)
+    database.wait_for_row(query, [worker], "the report stays")
+    database.assert_paid_once_each(4)
 
 
 @pytest.mark.slow
 def test_started_jobs_of_a_blocked_loop_are_taken_over_and_those_in_threads_go_on(
-    fleet: Fleet, stage: Stage, fifo: Path
+    fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:
-    beside = stage.enqueue(apps.pay, gate="never")
-    in_thread = stage.enqueue(apps.pay_plain, gate="go")
+    beside = database.enqueue(apps.pay, gate="never")
+    in_thread = database.enqueue(apps.pay_plain, gate="go")
     blocked = fleet.started(*KEPT_LEASE, *SHORT_STALL, name="blocked")
-    stage.wait_for_mark(beside)
-    stage.wait_for_mark(in_thread)
-    blocking = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    database.wait_for_mark(beside)
+    database.wait_for_mark(in_thread)
+    blocking = database.enqueue(apps.block_the_loop, fifo=str(fifo))
     blocked.wait_for_event("loop_blocked", job_id=blocking)
     fleet.started(*LONG_LEASE, name="other")
 
-    assert stage.wait_for_state(beside)[:2] == ("succeeded", 2)
-    assert stage.wait_for_state(blocking)[:2] == ("succeeded", 2)
-    stage.open("go")  # by now its first lease is over, if it was not renewed
-    assert stage.wait_for_state(in_thread)[:2] == ("succeeded", 1)
+    assert database.wait_for_state(beside)[:2] == ("succeeded", 2)
+    assert database.wait_for_state(blocking)[:2] == ("succeeded", 2)
+    database.open("go")  # by now its first lease is over, if it was not renewed
+    assert database.wait_for_state(in_thread)[:2] == ("succeeded", 1)
 
-    let_go(stage, fifo)
+    let_go(database, fifo)
 
     for job_id in (beside, blocking):
         blocked.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
-    later = stage.enqueue(apps.answer)
-    stage.wait_for_state(later)
-    stage.assert_paid_once_each(3)
+    later = database.enqueue(apps.answer)
+    database.wait_for_state(later)
+    database.assert_paid_once_each(3)
 
 
 def test_a_timeout_that_is_due_while_the_loop_is_blocked_ends_the_process(
-    fleet: Fleet, stage: Stage, fifo: Path
+    fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:
-    job_id = stage.enqueue(apps.block_past_the_timeout, fifo=str(fifo))
-    beside = stage.enqueue(apps.pay)
+    job_id = database.enqueue(apps.block_past_the_timeout, fifo=str(fifo))
+    beside = database.enqueue(apps.pay)
     worker = fleet.started(*LONG_LEASE, *SHORT_STALL)
 
     assert worker.wait() == 1, worker.recent_output()
     [ended] = [event for event in worker.events_named("degraded") if "stack" in event]
     assert "ran longer than 0.5 s and blocks the event loop" in ended["reason"]
     assert "in block_past_the_timeout" in ended["stack"]
-    assert stage.outcomes(job_id) == ["failed"]
+    assert database.outcomes(job_id) == ["failed"]
     error = (
         "SELECT last_error FROM faultline.jobs WHERE id = %s AND last_error LIKE 'AttemptTimeout%%'"
     )
-    stage.wait_for_row(error, [job_id], "the attempt did not fail by its timeout")
-    assert stage.job(beside)[:2] == ("queued", 0)
+    database.wait_for_row(error, [job_id], "the attempt did not fail by its timeout")
+    assert database.job(beside)[:2] == ("queued", 0)
 
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_sigterm_ends_a_process_whose_loop_is_blocked(
-    fleet: Fleet, stage: Stage, fifo: Path, signals: int
+    fleet: Fleet, database: ObservedDatabase, fifo: Path, signals: int
 ) -> None:
-    job_id = stage.enqueue(apps.block_at_once, fifo=str(fifo))
+    job_id = database.enqueue(apps.block_at_once, fifo=str(fifo))
     drain = ("--drain-seconds", "0.2" if signals == 1 else "600")
     worker = fleet.started(*LONG_LEASE, *drain)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     worker.send(signal.SIGTERM)
     if signals == 2:  # the kernel makes one of two that come at the same time
-        stage.wait_until(lambda: _send_again(worker), "it does not end")
+        database.wait_until(lambda: _send_again(worker), "it does not end")
 
     assert worker.wait() == 1, worker.recent_output()
     [ended] = [event for event in worker.events_named("degraded") if "stack" in event]
     assert "in block_at_once" in ended["stack"]
-    assert _queued_unspent(stage, job_id)
+    assert _queued_unspent(database, job_id)
 
 
 @pytest.mark.slow
 def test_a_thread_that_a_handler_left_behind_does_not_keep_the_process_alive(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    job_id = stage.enqueue(apps.leave_a_thread_behind)
+    job_id = database.enqueue(apps.leave_a_thread_behind)
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
 
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 1, worker.recent_output()
     reasons = [event["reason"] for event in worker.events_named("degraded")]
     assert [reason for reason in reasons if "does not end" in reason], reasons
-    assert _queued_unspent(stage, job_id)
+    assert _queued_unspent(database, job_id)
 
 
 def _send_again(worker: Process) -> bool:
@@ -140,5 +140,5 @@ def _send_again(worker: Process) -> bool:
     return not worker.is_alive
 
 
-def _queued_unspent(stage: Stage, job_id: UUID) -> bool:
-    return stage.job(job_id)[:2] == ("queued", 0) and stage.outcomes(job_id) == ["released"]
+def _queued_unspent(database: ObservedDatabase, job_id: UUID) -> bool:
+    return database.job(job_id)[:2] == ("queued", 0) and database.outcomes(job_id) == ["released"]

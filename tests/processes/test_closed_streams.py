@@ -19,7 +19,7 @@ from faultline.postgres.sessions import run
 from faultline.statements import leadership
 from tests.processes import apps
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.running import ended, wait_until
 
 LISTENING = "0A"
@@ -66,7 +66,10 @@ def answers(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the port is found by /proc")
 def test_worker_reconciler_and_api_work_without_standard_streams(
-    database_url: str, stage: Stage, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    database_url: str,
+    database: ObservedDatabase,
+    conn: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", database_url)
     with without_streams(database_url, "reconciler"):

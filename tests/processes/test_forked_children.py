@@ -16,25 +16,25 @@ from faultline.task import Task
 from faultline_drills.proxy import Proxy
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.slow import slow_unless
 
 LONG_LEASE = ("--lease-seconds", "600")
 
 
 def assert_missed_although_the_child_lives(
-    fleet: Fleet, stage: Stage, killed: Process, job_id: UUID
+    fleet: Fleet, database: ObservedDatabase, killed: Process, job_id: UUID
 ) -> None:
-    stage.wait_for_mark(job_id)
-    child = stage.wait_for_mark(job_id, "child")
+    database.wait_for_mark(job_id)
+    child = database.wait_for_mark(job_id, "child")
     other = fleet.started(*LONG_LEASE, name="other")
 
     killed.kill()
 
     reaped = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
     assert reaped["cause"] == "worker_lost"
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.payments(job_id) == 1
     os.kill(child, 0)  # raises, had it not outlived its parent
 
 
@@ -43,25 +43,25 @@ def assert_missed_although_the_child_lives(
     "task", [apps.leave_a_child, apps.leave_a_child_plain], ids=["async", "plain"]
 )
 def test_a_child_keeps_no_session_of_its_dead_parent(
-    fleet: Fleet, stage: Stage, task: Task[..., Any], kind: str
+    fleet: Fleet, database: ObservedDatabase, task: Task[..., Any], kind: str
 ) -> None:
     killed = fleet.started(*LONG_LEASE, name="killed")
     killed.wait_for_event("reconciler_leading")
     for service in ("heartbeat", "listener"):
-        stage.wait_for_session(service)
-    job_id = stage.enqueue(task, kind=kind, gate="never")
+        database.wait_for_session(service)
+    job_id = database.enqueue(task, kind=kind, gate="never")
 
-    assert_missed_although_the_child_lives(fleet, stage, killed, job_id)
+    assert_missed_although_the_child_lives(fleet, database, killed, job_id)
 
 
 def test_a_child_forked_while_a_session_is_being_opened_does_not_keep_it(
-    fleet: Fleet, stage: Stage, proxy: Proxy
+    fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
     proxy.blackhole(application="faultline heartbeat")
     killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed", url=proxy.url)
-    job_id = stage.enqueue(apps.leave_a_child, kind="fork", gate="never")
-    stage.wait_for_mark(job_id, "child")
+    job_id = database.enqueue(apps.leave_a_child, kind="fork", gate="never")
+    database.wait_for_mark(job_id, "child")
     proxy.clear_faults()
     killed.wait_for_event("lease_renewed", job_id=job_id)
 
-    assert_missed_although_the_child_lives(fleet, stage, killed, job_id)
+    assert_missed_although_the_child_lives(fleet, database, killed, job_id)

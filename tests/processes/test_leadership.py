@@ -10,19 +10,19 @@ from faultline.postgres.sessions import run
 from faultline.statements import leadership
 from tests.processes import apps
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LONG_LEASE = ("--lease-seconds", "600")
 
 
 def test_a_leader_that_stands_still_is_replaced_and_a_killed_worker_is_still_missed(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     leader = fleet.started(*LONG_LEASE, "--queues", "elsewhere", name="leader")
     leader.wait_for_event("reconciler_leading")
-    job_id = stage.enqueue(apps.pay, gate="never")
+    job_id = database.enqueue(apps.pay, gate="never")
     killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     heir = fleet.started(*LONG_LEASE, name="heir")
 
     leader.send(signal.SIGSTOP)
@@ -31,8 +31,8 @@ def test_a_leader_that_stands_still_is_replaced_and_a_killed_worker_is_still_mis
 
     reaped = heir.wait_for_event("lease_reaped", job_id=job_id, token=1)
     assert reaped["cause"] == "worker_lost"
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.payments(job_id) == 1
 
     # the old leader comes back as one of many, and leads again when its turn comes
     leader.send(signal.SIGCONT)
@@ -43,12 +43,12 @@ def test_a_leader_that_stands_still_is_replaced_and_a_killed_worker_is_still_mis
 
 
 def test_a_leader_that_is_killed_is_replaced_and_its_own_job_is_recovered(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    job_id = stage.enqueue(apps.pay, gate="never")
+    job_id = database.enqueue(apps.pay, gate="never")
     leader = fleet.started(*LONG_LEASE, name="leader")
     leader.wait_for_event("reconciler_leading")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     heir = fleet.started(*LONG_LEASE, name="heir")
     assert not heir.events_named("reconciler_leading")
 
@@ -56,16 +56,16 @@ def test_a_leader_that_is_killed_is_replaced_and_its_own_job_is_recovered(
 
     heir.wait_for_event("reconciler_leading")
     assert heir.wait_for_event("lease_reaped", job_id=job_id)["cause"] == "worker_lost"
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.payments(job_id) == 1
 
 
 def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     """The more workers there are, the less often each asks; but not so seldom that the server takes
     the silence for death."""
-    stage.conn.execute(
+    database.conn.execute(
         "INSERT INTO faultline.workers (id, host, pid, queues, holds_locks)"
         " SELECT 'w' || n, 'host', n, '{}', false FROM generate_series(1, 220) AS n"
     )
@@ -79,10 +79,10 @@ def test_those_who_wait_to_lead_a_large_fleet_keep_their_sessions(
         leads, _ = run(leader, leadership.try_to_lead(silence_limit="0"))
         assert leads
         waiting = fleet.reconciler("waiting")
-        pid, first = stage.wait_for_row(session, [], "nobody waits to lead")
+        pid, first = database.wait_for_row(session, [], "nobody waits to lead")
 
         later = f"{session} AND query_start > %s"
-        same, _ = stage.wait_for_row(later, [first], "it asked once only")
+        same, _ = database.wait_for_row(later, [first], "it asked once only")
 
     assert same == pid
     assert not waiting.events_named("database_unavailable")

@@ -13,7 +13,7 @@ import pytest
 from faultline.task import Task
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 LONG_LEASE = ("--lease-seconds", "600")
 
@@ -26,118 +26,116 @@ def assert_recovered_by(witness: Process, killed: Process, job_id: object) -> No
 
 @pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)
 def test_the_job_of_a_killed_worker_runs_on_another_one_and_takes_effect_once(
-    fleet: Fleet, stage: Stage, task: Task[..., Any]
+    fleet: Fleet, database: ObservedDatabase, task: Task[..., Any]
 ) -> None:
-    job_id = stage.enqueue(task, gate="never")
+    job_id = database.enqueue(task, gate="never")
     killed = fleet.started(*LONG_LEASE, name="killed")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     other = fleet.started(*LONG_LEASE, name="other")
 
     killed.kill()
 
     assert_recovered_by(other, killed, job_id)
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     other.wait_for_event("commit_ok", job_id=job_id, token=2)
-    assert stage.payments(job_id) == 1
-    assert stage.outcomes(job_id) == ["worker_lost"]
-    stage.assert_in_order()
+    assert database.payments(job_id) == 1
+    assert database.outcomes(job_id) == ["worker_lost"]
+    database.assert_in_order()
 
 
 @pytest.mark.slow
 def test_a_worker_whose_row_was_purged_is_missed_at_once_when_it_is_killed_later(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    job_id = stage.enqueue(apps.pay, gate="never")
+    job_id = database.enqueue(apps.pay, gate="never")
     killed = fleet.started(*LONG_LEASE, "--heartbeat-seconds", "0.2", name="killed")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     other = fleet.started(*LONG_LEASE, "--heartbeat-seconds", "0.2", name="other")
     name = killed.wait_for_event("worker_started")["worker"]
     registered = "FROM faultline.workers WHERE id = %s"
-    stage.conn.execute("DELETE FROM faultline.workers WHERE id = %s", [name])
-    stage.wait_until(lambda: stage.count(registered, [name]) == 1, "it never registers again")
+    database.conn.execute("DELETE FROM faultline.workers WHERE id = %s", [name])
+    database.wait_until(lambda: database.count(registered, [name]) == 1, "it never registers again")
 
     killed.kill()
 
     assert_recovered_by(other, killed, job_id)
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
 
 
 def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_not(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    done = [stage.enqueue(apps.pay) for _ in range(5)]
-    open_jobs = [stage.enqueue(apps.pay, gate="never") for _ in range(5)]
+    done = [database.enqueue(apps.pay) for _ in range(5)]
+    open_jobs = [database.enqueue(apps.pay, gate="never") for _ in range(5)]
     killed = fleet.started(*LONG_LEASE, name="killed")
     for job_id in done:
-        stage.wait_for_state(job_id)
+        database.wait_for_state(job_id)
     for job_id in open_jobs:
-        stage.wait_for_mark(job_id)
+        database.wait_for_mark(job_id)
     other = fleet.started(*LONG_LEASE, name="other")
 
     killed.kill()
 
-    stage.wait_for_all(10)
-    stage.assert_paid_once_each(10)
-    assert {stage.job(job_id).attempts for job_id in done} == {1}
-    assert {stage.job(job_id).attempts for job_id in open_jobs} == {2}
+    database.wait_for_all(10)
+    database.assert_paid_once_each(10)
+    assert {database.job(job_id).attempts for job_id in done} == {1}
+    assert {database.job(job_id).attempts for job_id in open_jobs} == {2}
     other.wait_for_event("worker_lost")
     assert len(other.events_named("worker_lost")) == 1
 
 
 def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_run_it(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     other = fleet.started(*LONG_LEASE, "--queues", "elsewhere", name="other")
     killed = fleet.started(*LONG_LEASE, "--no-reconciler", name="killed")
     claim = "TRIGGER held AFTER UPDATE ON faultline.jobs FOR EACH ROW WHEN (NEW.state = 'running')"
-    with stage.held_back(claim):
-        job_id = stage.enqueue(apps.pay)
-        stage.wait_until_held()
+    with database.held_back(claim):
+        job_id = database.enqueue(apps.pay)
+        database.wait_until_held()
         killed.send(signal.SIGSTOP)  # it will not read the answer to its claim
-    stage.wait_for_state(job_id, "running")
+    database.wait_for_state(job_id, "running")
 
     killed.kill()
 
     assert_recovered_by(other, killed, job_id)
     assert not killed.events_named("lease_acquired")
     fleet.started(*LONG_LEASE, name="third")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.count("FROM stage.marks WHERE what = 'started'") == 1
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.count("FROM app.marks WHERE what = 'started'") == 1
+    assert database.payments(job_id) == 1
 
 
 @pytest.mark.slow
 def test_a_worker_killed_while_its_claim_is_under_way_leaves_the_job_untouched(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     killed = fleet.started(*LONG_LEASE, name="killed")
     claim = "TRIGGER held AFTER UPDATE ON faultline.jobs FOR EACH ROW WHEN (NEW.state = 'running')"
-    with stage.held_back(claim):
-        job_id = stage.enqueue(apps.pay)
-        backend = stage.wait_until_held()
+    with database.held_back(claim):
+        job_id = database.enqueue(apps.pay)
+        backend = database.wait_until_held()
         killed.kill()
         gone = "FROM pg_stat_activity WHERE pid = %s"
-        stage.wait_until(lambda: stage.count(gone, [backend]) == 0, "its session lives on")
-        assert stage.job(job_id) == ("queued", 0, None, 0)
+        database.wait_until(lambda: database.count(gone, [backend]) == 0, "its session lives on")
+        assert database.job(job_id) == ("queued", 0, None, 0)
     fleet.started(*LONG_LEASE, name="other")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(job_id) == 1
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
+    assert database.payments(job_id) == 1
 
 
 def test_a_worker_killed_while_its_commit_is_under_way_has_either_paid_or_not(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
     killed = fleet.started(*LONG_LEASE, name="killed")
-    deferred = (
-        "CONSTRAINT TRIGGER held AFTER INSERT ON stage.payments DEFERRABLE INITIALLY DEFERRED"
-    )
-    with stage.held_back(f"{deferred} FOR EACH ROW"):
-        job_id = stage.enqueue(apps.pay)
-        stage.wait_until_held()
+    deferred = "CONSTRAINT TRIGGER held AFTER INSERT ON app.payments DEFERRABLE INITIALLY DEFERRED"
+    with database.held_back(f"{deferred} FOR EACH ROW"):
+        job_id = database.enqueue(apps.pay)
+        database.wait_until_held()
         other = fleet.started(*LONG_LEASE, name="other")
         killed.kill()
         # The backend sees that its client is gone, and undoes the commit that had begun.
         assert_recovered_by(other, killed, job_id)
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
-    assert stage.payments(job_id) == 1
-    stage.assert_in_order()
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.payments(job_id) == 1
+    database.assert_in_order()

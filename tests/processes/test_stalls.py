@@ -13,7 +13,7 @@ from faultline_drills.proxy import Proxy
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.slow import slow_unless
 
 LONG_LEASE = ("--lease-seconds", "600")
@@ -30,15 +30,15 @@ def fifo(tmp_path: Path) -> Path:
     "task", slow_unless(apps.PAYING, apps.PAYING[0]), ids=lambda task: task.handler.__name__
 )
 def test_a_worker_stopped_past_its_lease_gives_up_the_attempt_when_it_comes_back(
-    fleet: Fleet, stage: Stage, task: Task[..., Any]
+    fleet: Fleet, database: ObservedDatabase, task: Task[..., Any]
 ) -> None:
-    job_id = stage.enqueue(task, gate="never")
+    job_id = database.enqueue(task, gate="never")
     stopped = fleet.started(*KEPT_LEASE, name="stopped")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     stopped.send(signal.SIGSTOP)
-    stage.expire(job_id)
+    database.expire(job_id)
     other = fleet.started(*LONG_LEASE, name="other")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     other.wait_for_event("commit_ok", job_id=job_id, token=2)
 
     stopped.send(signal.SIGCONT)
@@ -46,45 +46,45 @@ def test_a_worker_stopped_past_its_lease_gives_up_the_attempt_when_it_comes_back
     stopped.wait_for_event("lease_lost", job_id=job_id, token=1)
     stopped.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
     assert not stopped.events_named("commit_ok")
-    assert stage.payments(job_id) == 1
-    stage.assert_in_order()
+    assert database.payments(job_id) == 1
+    database.assert_in_order()
     # and it goes on to work
     other.kill()
-    later = stage.enqueue(apps.pay)
+    later = database.enqueue(apps.pay)
     stopped.wait_for_event("commit_ok", job_id=later, token=1)
 
 
 def test_a_handler_that_holds_the_interpreter_past_its_lease_is_refused(
-    fleet: Fleet, stage: Stage, fifo: Path
+    fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:
-    job_id = stage.enqueue(apps.hold_the_gil, fifo=str(fifo))
+    job_id = database.enqueue(apps.hold_the_gil, fifo=str(fifo))
     stalled = fleet.started(*KEPT_LEASE, name="stalled")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     fleet.started(*LONG_LEASE, name="other")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
 
-    let_go(stage, fifo)
+    let_go(database, fifo)
 
     stalled.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
     assert not stalled.events_named("commit_ok")
-    assert stage.payments(job_id) == 1
-    stage.assert_in_order()
+    assert database.payments(job_id) == 1
+    database.assert_in_order()
 
 
 def test_a_handler_that_blocks_the_event_loop_for_less_than_the_limit_keeps_its_lease(
-    fleet: Fleet, stage: Stage, fifo: Path
+    fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:
-    job_id = stage.enqueue(apps.block_the_loop, fifo=str(fifo))
+    job_id = database.enqueue(apps.block_the_loop, fifo=str(fifo))
     blocked = fleet.started(*KEPT_LEASE, "--stall-seconds", "600", name="blocked")
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     other = fleet.started(*LONG_LEASE, name="other")
-    stage.wait_past_the_lease(job_id)
+    database.wait_past_the_lease(job_id)
 
-    let_go(stage, fifo)
+    let_go(database, fifo)
 
     blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
-    assert stage.job(job_id)[:2] == ("succeeded", 1)
-    assert stage.payments(job_id) == 1
+    assert database.job(job_id)[:2] == ("succeeded", 1)
+    assert database.payments(job_id) == 1
     assert not other.events_named("lease_reaped")
 
 
@@ -92,21 +92,21 @@ def test_a_handler_that_blocks_the_event_loop_for_less_than_the_limit_keeps_its_
     "task", [apps.pay, apps.pay_slowly_plain], ids=lambda task: task.handler.__name__
 )
 def test_a_worker_that_is_cut_off_gives_up_by_its_own_clock_before_others_take_over(
-    fleet: Fleet, stage: Stage, proxy: Proxy, task: Task[..., Any]
+    fleet: Fleet, database: ObservedDatabase, proxy: Proxy, task: Task[..., Any]
 ) -> None:
     """Its connections neither work nor break: nobody tells it anything."""
-    job_id = stage.enqueue(task, gate="never")
+    job_id = database.enqueue(task, gate="never")
     lonely = fleet.started("--lease-seconds", "3", name="lonely", url=proxy.url)
-    stage.wait_for_mark(job_id)
+    database.wait_for_mark(job_id)
     proxy.blackhole()
     lost = lonely.wait_for_event("lease_lost", job_id=job_id, token=1)
     assert lost["cause"] == "deadline"
-    assert stage.job(job_id).attempts == 1  # so far nobody else has it
+    assert database.job(job_id).attempts == 1  # so far nobody else has it
 
     fleet.started(*LONG_LEASE, name="other")
-    assert stage.wait_for_state(job_id)[:2] == ("succeeded", 2)
+    assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     proxy.clear_faults()
 
     lonely.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
-    assert stage.payments(job_id) == 1
-    stage.assert_in_order()
+    assert database.payments(job_id) == 1
+    database.assert_in_order()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 
 JOBS = 100
 MORE_JOBS = 20
@@ -14,51 +14,53 @@ KILLS = 5
 OPTIONS = ("--lease-seconds", "5", "--concurrency", "4", "--no-reconciler")
 
 
-def enqueue(stage: Stage, count: int) -> None:
-    apps.pay_in_the_database.enqueue_many([{"seconds": 0.1}] * count, conn=stage.conn)
+def enqueue(database: ObservedDatabase, count: int) -> None:
+    apps.pay_in_the_database.enqueue_many([{"seconds": 0.1}] * count, conn=database.conn)
 
 
-def wait_until_busy(stage: Stage, worker: Process) -> None:
+def wait_until_busy(database: ObservedDatabase, worker: Process) -> None:
     """However slow it is to start, the others have not taken everything from it."""
     running = "FROM faultline.jobs AS j JOIN faultline.workers AS w ON w.id = j.lease_owner"
     running += " WHERE j.state = 'running' AND w.pid = %s"
 
     def is_busy() -> bool:
-        if stage.count("FROM faultline.jobs WHERE state = 'queued'") == 0:
-            enqueue(stage, MORE_JOBS)
-        return stage.count(running, [worker.pid]) > 0
+        if database.count("FROM faultline.jobs WHERE state = 'queued'") == 0:
+            enqueue(database, MORE_JOBS)
+        return database.count(running, [worker.pid]) > 0
 
     worker.wait_for_event("worker_started")
-    stage.wait_until(is_busy, "it does nothing")
+    database.wait_until(is_busy, "it does nothing")
 
 
 @pytest.mark.slow
 def test_every_job_takes_effect_once_while_workers_are_killed_one_after_another(
-    fleet: Fleet, stage: Stage
+    fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    unfinished = stage.enqueue(apps.pay_slowly, gate="never")  # as long as its first worker lives
-    enqueue(stage, JOBS)
+    unfinished = database.enqueue(
+        apps.pay_slowly, gate="never"
+    )  # as long as its first worker lives
+    enqueue(database, JOBS)
     reconcilers = [fleet.reconciler(f"reconciler {n}") for n in range(2)]
-    stage.wait_until(
+    database.wait_until(
         lambda: any(each.events_named("reconciler_leading") for each in reconcilers), "nobody leads"
     )
     workers = [fleet.worker(*OPTIONS, name=f"worker {n}") for n in range(3)]
 
     # Of several that vanish between two looks the leases decide: the first one is missed alone.
-    at_work = stage.wait_for_mark(unfinished)
+    at_work = database.wait_for_mark(unfinished)
     workers.sort(key=lambda worker: worker.pid != at_work)
     for kill in range(KILLS):
         victim = workers.pop(0)
-        wait_until_busy(stage, victim)
+        wait_until_busy(database, victim)
         victim.kill()
         if kill == 0:
-            stage.wait_until(lambda: bool(stage.outcomes(unfinished)), "it is not missed")
+            database.wait_until(lambda: bool(database.outcomes(unfinished)), "it is not missed")
         if kill == KILLS // 2:
             leader = max(reconcilers, key=lambda each: len(each.events_named("reconciler_leading")))
             leader.kill()
         workers.append(fleet.worker(*OPTIONS, name=f"successor {kill}"))
 
-    jobs = stage.count("FROM faultline.jobs")
-    stage.wait_for_all(jobs)
-    stage.assert_paid_once_each(jobs)
-    assert stage.outcomes(unfinished)[0] == "worker_lost"
+    jobs = database.count("FROM faultline.jobs")
+    database.wait_for_all(jobs)
+    database.assert_paid_once_each(jobs)
+    assert database.outcomes(unfinished)[0] == "worker_lost"

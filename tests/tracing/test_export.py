@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.processes import fleet as fleets
-from tests.processes.conftest import fleet, stage
+from tests.processes.conftest import database, fleet
 from tests.processes.fleet import Fleet
-from tests.processes.stage import Stage
+from tests.processes.observed_database import ObservedDatabase
 from tests.tracing import apps
 from tests.tracing.collector import Collector, attributes, collecting
 from tests.tracing.recorded import Recorded, span_id, trace_id
 
-__all__ = ["fleet", "stage"]
+__all__ = ["database", "fleet"]
 
 QUEUE = ("--queues", "shop")
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -39,11 +39,11 @@ def hexed(number: int, digits: int) -> str:
 
 
 def test_a_worker_posts_its_spans_in_the_trace_of_the_enqueuer(
-    fleet: Fleet, stage: Stage, collector: Collector, recorded: Recorded
+    fleet: Fleet, database: ObservedDatabase, collector: Collector, recorded: Recorded
 ) -> None:
-    job_id = stage.enqueue(apps.greet)
+    job_id = database.enqueue(apps.greet)
     worker = fleet.started(*QUEUE)
-    stage.wait_for_state(job_id)
+    database.wait_for_state(job_id)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
 
@@ -65,23 +65,23 @@ def test_a_worker_posts_its_spans_in_the_trace_of_the_enqueuer(
 
 @pytest.mark.slow
 def test_a_service_has_the_name_that_its_environment_gives_it(
-    fleet: Fleet, stage: Stage, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, database: ObservedDatabase, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "billing")
-    job_id = stage.enqueue(apps.nothing)
+    job_id = database.enqueue(apps.nothing)
     worker = fleet.started(*QUEUE)
-    stage.wait_for_state(job_id)
+    database.wait_for_state(job_id)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert {resource["service.name"] for resource in collector.resources()} == {"billing"}
 
 
 def test_a_handler_in_a_child_process_is_inside_the_same_attempt(
-    fleet: Fleet, stage: Stage, collector: Collector
+    fleet: Fleet, database: ObservedDatabase, collector: Collector
 ) -> None:
-    job_id = stage.enqueue(apps.compute)
+    job_id = database.enqueue(apps.compute)
     worker = fleet.started(*QUEUE)
-    stage.wait_for_state(job_id)
+    database.wait_for_state(job_id)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
 
@@ -94,14 +94,14 @@ def test_a_handler_in_a_child_process_is_inside_the_same_attempt(
 
 @pytest.mark.slow
 def test_an_application_with_a_provider_of_its_own_is_left_to_it(
-    fleet: Fleet, stage: Stage, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, database: ObservedDatabase, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Importing it here would give this very process a provider, so its jobs are enqueued by name."""
     monkeypatch.setattr(fleets, "APP", "tests.tracing.own_provider:app")
     for task in ("compute", "greet"):
-        stage.conn.execute("SELECT faultline.enqueue(%s, queue => 'shop')", [task])
+        database.conn.execute("SELECT faultline.enqueue(%s, queue => 'shop')", [task])
     worker = fleet.started(*QUEUE)
-    stage.wait_for_all(2)
+    database.wait_for_all(2)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
 
@@ -115,11 +115,11 @@ def test_an_application_with_a_provider_of_its_own_is_left_to_it(
 
 @pytest.mark.slow
 def test_a_refused_commit_in_a_child_process_is_seen_by_both(
-    fleet: Fleet, stage: Stage, collector: Collector
+    fleet: Fleet, database: ObservedDatabase, collector: Collector
 ) -> None:
-    job_id = stage.enqueue(apps.compute_too_late)
+    job_id = database.enqueue(apps.compute_too_late)
     worker = fleet.started(*QUEUE, "--no-self-fencing")
-    stage.wait_for_state(job_id, "failed")
+    database.wait_for_state(job_id, "failed")
     worker.wait_for_event("stale_write_blocked", job_id=job_id)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
@@ -132,12 +132,12 @@ def test_a_refused_commit_in_a_child_process_is_seen_by_both(
 
 @pytest.mark.slow
 def test_every_process_of_a_supervised_worker_sends_its_own(
-    fleet: Fleet, stage: Stage, collector: Collector
+    fleet: Fleet, database: ObservedDatabase, collector: Collector
 ) -> None:
-    jobs = [stage.enqueue(apps.nothing) for _ in range(20)]
+    jobs = [database.enqueue(apps.nothing) for _ in range(20)]
     supervisor = fleet.worker(*QUEUE, "--processes", "2", "--claim-ahead", "0", "-c", "1")
     for job_id in jobs:
-        stage.wait_for_state(job_id)
+        database.wait_for_state(job_id)
     supervisor.send(signal.SIGTERM)
     assert supervisor.wait() == 0
     assert len(collector.named("execute shop")) == len(jobs)
@@ -147,10 +147,10 @@ def test_every_process_of_a_supervised_worker_sends_its_own(
 
 @pytest.mark.slow
 def test_a_reconciler_posts_what_it_takes_back(
-    fleet: Fleet, stage: Stage, collector: Collector
+    fleet: Fleet, database: ObservedDatabase, collector: Collector
 ) -> None:
-    job_id = stage.enqueue(apps.nothing)
-    stage.conn.execute("SELECT faultline.claim('lost-worker', '{shop}', 1, '0.1 s')")
+    job_id = database.enqueue(apps.nothing)
+    database.conn.execute("SELECT faultline.claim('lost-worker', '{shop}', 1, '0.1 s')")
     reconciler = fleet.reconciler()
     reconciler.wait_for_event("lease_reaped", job_id=job_id)
     reconciler.send(signal.SIGTERM)
@@ -161,16 +161,16 @@ def test_a_reconciler_posts_what_it_takes_back(
 
 
 def test_a_collector_that_is_away_costs_no_job_and_is_said_as_an_event(
-    fleet: Fleet, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet, database: ObservedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{taken.getsockname()[1]}")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        jobs = [stage.enqueue(apps.nothing) for _ in range(20)]
+        jobs = [database.enqueue(apps.nothing) for _ in range(20)]
         worker = fleet.started(*QUEUE)
         for job_id in jobs:
-            stage.wait_for_state(job_id)
+            database.wait_for_state(job_id)
         worker.wait_for_event("degraded", code="traces_not_sent")
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
@@ -179,12 +179,12 @@ def test_a_collector_that_is_away_costs_no_job_and_is_said_as_an_event(
 
 @pytest.mark.slow
 def test_a_collector_that_refuses_costs_no_job(
-    fleet: Fleet, stage: Stage, collector: Collector
+    fleet: Fleet, database: ObservedDatabase, collector: Collector
 ) -> None:
     collector.answer = 400
-    job_id = stage.enqueue(apps.greet)
+    job_id = database.enqueue(apps.greet)
     worker = fleet.started(*QUEUE)
-    stage.wait_for_state(job_id)
+    database.wait_for_state(job_id)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert collector.paths

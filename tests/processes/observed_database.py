@@ -18,10 +18,10 @@ BOUND_SECONDS = 45.0
 POLL_SECONDS = 0.02
 
 TABLES = """
-    CREATE SCHEMA stage;
-    CREATE TABLE stage.payments (job_id uuid, token bigint);
-    CREATE TABLE stage.gates (name text PRIMARY KEY);
-    CREATE TABLE stage.marks (
+    CREATE SCHEMA app;
+    CREATE TABLE app.payments (job_id uuid, token bigint);
+    CREATE TABLE app.gates (name text PRIMARY KEY);
+    CREATE TABLE app.marks (
         job_id uuid, token bigint, pid integer, what text, at timestamptz DEFAULT clock_timestamp());
 """
 # A lock that a trigger takes: whoever holds it decides when the statement behind it goes on.
@@ -35,12 +35,12 @@ class JobView(NamedTuple):
     fencing_token: int
 
 
-class Stage:
+class ObservedDatabase:
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self.conn = conn
 
     @classmethod
-    def build(cls, conn: psycopg.Connection[Any]) -> Stage:
+    def build(cls, conn: psycopg.Connection[Any]) -> ObservedDatabase:
         conn.execute(TABLES)
         return cls(conn)
 
@@ -50,7 +50,7 @@ class Stage:
         return task.enqueue(**arguments, conn=self.conn).job_id
 
     def open(self, gate: str) -> None:
-        self.conn.execute("INSERT INTO stage.gates VALUES (%s)", [gate])
+        self.conn.execute("INSERT INTO app.gates VALUES (%s)", [gate])
 
     def expire(self, job_id: UUID) -> None:
         """Let the lease run out, as far as the database's clock can tell."""
@@ -64,10 +64,10 @@ class Stage:
     def held_back(self, when: str) -> Iterator[None]:
         """Inside the block, the statement that fires this trigger waits; see `wait_until_held`."""
         self.conn.execute(
-            "CREATE OR REPLACE FUNCTION stage.hold_back() RETURNS trigger LANGUAGE plpgsql AS $$"
+            "CREATE OR REPLACE FUNCTION app.hold_back() RETURNS trigger LANGUAGE plpgsql AS $$"
             f" BEGIN PERFORM pg_advisory_xact_lock_shared({HELD_BACK}); RETURN NULL; END $$"
         )
-        self.conn.execute(f"CREATE {when} EXECUTE FUNCTION stage.hold_back()")
+        self.conn.execute(f"CREATE {when} EXECUTE FUNCTION app.hold_back()")
         self.conn.execute("SELECT pg_advisory_lock(%s)", [HELD_BACK])
         try:
             yield
@@ -101,7 +101,7 @@ class Stage:
         return JobView(*row)
 
     def payments(self, job_id: UUID) -> int:
-        return self.count("FROM stage.payments WHERE job_id = %s", [job_id])
+        return self.count("FROM app.payments WHERE job_id = %s", [job_id])
 
     def count(self, rest: str, params: list[Any] | None = None) -> int:
         row = self.conn.execute(f"SELECT count(*) {rest}", params).fetchone()
@@ -136,7 +136,7 @@ class Stage:
 
     def wait_for_mark(self, job_id: UUID, what: str = "started", *, token: int = 1) -> int:
         """The process id that came with the mark."""
-        query = "SELECT pid FROM stage.marks WHERE job_id = %s AND what = %s AND token >= %s"
+        query = "SELECT pid FROM app.marks WHERE job_id = %s AND what = %s AND token >= %s"
         return int(self.wait_for_row(query, [job_id, what, token], f"no mark {what!r}")[0])
 
     def wait_for_state(self, job_id: UUID, *states: str) -> JobView:
@@ -168,13 +168,13 @@ class Stage:
         states = (
             "SELECT state, attempts, count(*), max(last_error) FROM faultline.jobs GROUP BY 1, 2"
         )
-        marks = "SELECT what, token, pid FROM stage.marks ORDER BY at DESC LIMIT 10"
+        marks = "SELECT what, token, pid FROM app.marks ORDER BY at DESC LIMIT 10"
         return f"{self.conn.execute(states).fetchall()} {self.conn.execute(marks).fetchall()}"
 
     # ── judging ──────────────────────────────────────────────────────────────────────────────────
 
     def assert_paid_once_each(self, jobs: int) -> None:
-        query = "SELECT count(*), count(DISTINCT job_id) FROM stage.payments"
+        query = "SELECT count(*), count(DISTINCT job_id) FROM app.payments"
         assert self.conn.execute(query).fetchone() == (jobs, jobs)
         self.assert_in_order()
 
