@@ -25,7 +25,9 @@ def test_an_unexpected_error_is_logged_and_hidden_from_the_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     logged: list[dict[str, Any]] = []
-    monkeypatch.setattr("faultline.api.limit_middleware.emit", lambda event, **said: logged.append(said))
+    monkeypatch.setattr(
+        "faultline.api.limit_middleware.emit", lambda event, **said: logged.append(said)
+    )
 
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("password=hunter2")

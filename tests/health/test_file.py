@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from faultline.errors import InvalidSettings
-from faultline.health import file
-from faultline.health.pulse import Pulse, first_report
+from faultline.health import health_file as file
+from faultline.health.writer import HealthFileWriter, write_first
 from faultline.workers.supervisor_health import Roster
 from tests.health.conftest import Probe, probe
-from tests.health.test_verdict import WELL, crew
+from tests.health.test_probe_rules import WELL, crew
 
 
 @pytest.mark.parametrize("report", [WELL, crew("running", "drained")])
-def test_what_is_written_is_read_and_nothing_else_is_left(
+def test_a_written_report_is_read_back_and_leaves_no_draft(
     health_file: Path, report: object
 ) -> None:
     file.write(health_file, report)  # type: ignore[arg-type]
@@ -46,19 +46,19 @@ def test_a_draft_is_not_written_through_somebodys_link(health_file: Path) -> Non
     assert not victim.exists()
 
 
-def test_a_file_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_fails_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="cannot be written"):
-        first_report(tmp_path / "no" / "such" / "folder", WELL)
+        write_first(tmp_path / "no" / "such" / "folder", WELL)
 
 
 def test_a_process_that_has_not_begun_reports_that_and_leaves_no_file(
     health_file: Path, worker_probe: Probe
 ) -> None:
-    pulse = Pulse(health_file, "worker")
-    pulse.start()
+    writer = HealthFileWriter(health_file, "worker")
+    writer.start()
     assert worker_probe().code == 0
     assert worker_probe("--ready") == (1, f"worker {os.getpid()} is starting")
-    pulse.stop()
+    writer.stop()
     assert worker_probe() == (
         1,
         f"there is no {health_file}: no process with this --health-file is running",
@@ -79,7 +79,7 @@ def test_one_process_does_not_answer_for_another(health_file: Path) -> None:
     assert answer == (1, f"{health_file} is the health file of a worker")
 
 
-def test_a_probe_imports_next_to_nothing(health_file: Path) -> None:
+def test_a_probe_imports_almost_nothing(health_file: Path) -> None:
     """It runs every few seconds, beside the process that needs the machine."""
     heavy = {"psycopg", "asyncio", "structlog", "rich", "orjson", "http.client", "faultline.app"}
     program = (

@@ -44,7 +44,7 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     database.wait_until(says(0, full), "full is taken for stuck")
 
     worker.send(signal.SIGSTOP)
-    database.wait_until(says(1, "has reported nothing for"), "a stopped worker is live")
+    database.wait_until(says(1, "has not reported for"), "a stopped worker is live")
     worker.send(signal.SIGCONT)
     database.wait_until(says(0, full), "it does not come back")
     database.open("go")
@@ -54,7 +54,7 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     fifo = make_fifo(tmp_path)
     blocking = database.enqueue(apps.block_the_loop, fifo=str(fifo))
     database.wait_for_mark(blocking)
-    database.wait_until(says(1, "its event loop has stood still"), "a blocked worker is live")
+    database.wait_until(says(1, "a handler has blocked its event loop"), "a blocked worker is live")
     assert worker_probe().code == 0  # a minute is the usual limit
     let_go(database, fifo)
     database.wait_for_state(blocking)
@@ -120,7 +120,7 @@ def test_of_several_processes_the_stuck_one_is_named(
     pid = int(second.split("-")[-2])
 
     os.kill(pid, signal.SIGSTOP)
-    silent = f": worker {second} has reported nothing"
+    silent = f": worker {second} has not reported"
     database.wait_until(lambda: silent in worker_probe(*IMPATIENT).line, "a stopped one is live")
     assert worker_probe(*IMPATIENT).code == 1
     os.kill(pid, signal.SIGCONT)

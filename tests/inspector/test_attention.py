@@ -10,7 +10,7 @@ import psycopg
 from starlette.testclient import TestClient
 
 from faultline.inspector.attention import grouped
-from faultline.statements.statistics import Failure
+from faultline.statements.statistics import FailedJob
 from tests.inspector import stories
 from tests.protocol import steps
 
@@ -93,8 +93,8 @@ def test_a_lost_worker_is_named(client: TestClient, conn: Connection) -> None:
 
 
 def test_an_error_without_a_name_is_grouped_by_the_reason() -> None:
-    def failure(error: str | None, reason: str) -> Failure:
-        return Failure("t", "q", reason, error, datetime.now(UTC), uuid4())
+    def failure(error: str | None, reason: str) -> FailedJob:
+        return FailedJob("t", "q", reason, error, datetime.now(UTC), uuid4())
 
     errors = [
         failure(None, "poison"),

@@ -13,7 +13,7 @@ import pytest
 
 from faultline.inspector import broadcast as module
 from faultline.inspector import stream
-from faultline.inspector.broadcast import Broadcast, Listener, TooManyListeners
+from faultline.inspector.broadcast import Broadcast, StreamListener, TooManyListeners
 from faultline.inspector.reader import Reader
 from faultline.inspector.snapshots import Snapshots
 from faultline.inspector.stream import EventStream
@@ -55,7 +55,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def hear(listener: Listener, name: str) -> Any:
+async def hear(listener: StreamListener, name: str) -> Any:
     """The data of the next event of this name."""
     while (said := await listener.next()) is not None:
         fields = dict(line.split(b": ", 1) for line in said.strip().split(b"\n"))

@@ -209,7 +209,7 @@ def test_throughput_reads_no_table_at_all(url: str) -> None:
 
 
 def test_one_job_is_found_by_its_id_and_by_its_key(url: str) -> None:
-    found = assert_reads(url, jobs.summary_by_key("key-77"), most=3, index="jobs_idempotency_key")
+    found = assert_reads(url, jobs.job_by_key("key-77"), most=3, index="jobs_idempotency_key")
     job_id: UUID = found.id
     for statement, index in (
         (jobs.details_of(job_id), "jobs_pkey"),

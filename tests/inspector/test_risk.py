@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultline.inspector import risk
-from faultline.inspector.risk import Level, RiskInputs
+from faultline.inspector.risk import RiskInputs, RiskLevel
 from faultline.inspector.worker_view import WorkerView
 from faultline.statements.leases import LeaseSummary
 from faultline.statements.workers import WorkerStatus
@@ -46,7 +46,7 @@ def test_each_sign_has_its_weight(
     found = risk.assess(RiskInputs(active_workers=1, **given))
 
     assert [(reason.code, reason.weight) for reason in found.reasons] == [(code, weight)]
-    assert (found.score, found.level) == (weight, Level(level))
+    assert (found.score, found.level) == (weight, RiskLevel(level))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_each_sign_has_its_weight(
 def test_a_healthy_queue_and_an_idle_one_have_no_reason_to_worry(given: dict[str, Any]) -> None:
     found = risk.assess(RiskInputs(**given))
 
-    assert (found.level, found.score, found.reasons) == (Level.LOW, 0, [])
+    assert (found.level, found.score, found.reasons) == (RiskLevel.LOW, 0, [])
 
 
 def test_several_signs_add_up_and_the_heaviest_is_said_first() -> None:
@@ -72,7 +72,7 @@ def test_several_signs_add_up_and_the_heaviest_is_said_first() -> None:
         )
     )
 
-    assert (found.score, found.level) == (60, Level.HIGH)
+    assert (found.score, found.level) == (60, RiskLevel.HIGH)
     assert found.reasons[0].code == "workers_gone_with_jobs"
 
 
@@ -110,7 +110,7 @@ def test_the_document_has_the_names_that_clients_read() -> None:
 def test_a_lease_is_judged_by_what_is_left_of_it_and_by_its_owner(
     share: float, gone: bool, level: str
 ) -> None:
-    assert risk.of_lease(share, owner_is_gone=gone) is Level(level)
+    assert risk.of_lease(share, owner_is_gone=gone) is RiskLevel(level)
 
 
 def worker(status: WorkerStatus, *, running: int = 0, lost: float | None = None) -> WorkerView:

@@ -38,7 +38,7 @@ router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 JobId = Annotated[UUID, Path(description="A job's id.")]
 
 
-class JobFilter(BaseModel):
+class JobsQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: JobState | None = Field(None, description="Only jobs in this state.")
@@ -130,7 +130,7 @@ async def enqueue_jobs(request: Request, batch: BatchRequest, context: CurrentCo
     responses={200: {"model": JobPage}, **error_responses(422)},
     openapi_extra=needs(Access.READ),
 )
-async def list_jobs(wanted: Annotated[JobFilter, Query()], context: CurrentContext) -> Response:
+async def list_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentContext) -> Response:
     """A page of jobs without payloads. A filtered page examines a bounded number of jobs, so it may be
     short, even empty, and still have a `next`."""
     most = context.settings.page_size

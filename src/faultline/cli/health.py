@@ -13,13 +13,13 @@ from typing import Any
 
 import click
 
-from faultline.health import file
-from faultline.health.report import Report
-from faultline.health.verdict import (
+from faultline.health import health_file
+from faultline.health.health_file import Report
+from faultline.health.probe import (
     SILENT_SECONDS,
     STUCK_SECONDS,
     Limits,
-    Verdict,
+    ProbeResult,
     is_live,
     is_ready,
     is_well,
@@ -141,36 +141,40 @@ def inspector(what: str | None, url: str, timeout: float) -> None:
     _say(_of_url(url, path, what, timeout))
 
 
-def _say(verdict: Verdict) -> None:
+def _say(verdict: ProbeResult) -> None:
     click.echo(verdict.why)
     sys.exit(0 if verdict.holds else 1)
 
 
-def _of_file(path: Path | None, kinds: set[str], what: str | None, limits: Limits) -> Verdict:
+def _of_file(path: Path | None, kinds: set[str], what: str | None, limits: Limits) -> ProbeResult:
     if path is None:
         raise click.UsageError(
             "no health file is given: use --health-file or FAULTLINE_HEALTH_FILE"
         )
     try:
-        report = file.read(path)
+        report = health_file.read(path)
     except (OSError, ValueError) as error:
-        return Verdict(False, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+        return ProbeResult(
+            False, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        )
     if report is None:
-        return Verdict(False, f"there is no {path}: no process with this --health-file is running")
+        return ProbeResult(
+            False, f"there is no {path}: no process with this --health-file is running"
+        )
     if report.kind not in kinds:
-        return Verdict(False, f"{path} is the health file of a {report.kind}")
+        return ProbeResult(False, f"{path} is the health file of a {report.kind}")
     judge = {"ready": is_ready, "live": is_live}.get(what or "", is_well)
     return judge(report, steady_now(), limits, lambda name: _read_beside(path, name))
 
 
 def _read_beside(path: Path, name: str) -> Report | None:
     try:
-        return file.read(path.with_name(name))
+        return health_file.read(path.with_name(name))
     except (OSError, ValueError):
         return None  # the same as a process that has not reported
 
 
-def _of_url(url: str, path: str, what: str | None, timeout: float) -> Verdict:
+def _of_url(url: str, path: str, what: str | None, timeout: float) -> ProbeResult:
     """Request the URL directly, without a proxy that the environment names."""
     import http.client
     from urllib.parse import urlsplit
@@ -184,9 +188,9 @@ def _of_url(url: str, path: str, what: str | None, timeout: float) -> Verdict:
         connection.request("GET", f"{parts.path.rstrip('/')}{path}")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        return Verdict(False, f"{url} does not answer: {error or type(error).__name__}")
+        return ProbeResult(False, f"{url} does not answer: {error or type(error).__name__}")
     finally:
         connection.close()
     if what == "live":
-        return Verdict(True, f"{url} answers")
-    return Verdict(status == 200, f"{url}{path} answers {status}")
+        return ProbeResult(True, f"{url} answers")
+    return ProbeResult(status == 200, f"{url}{path} answers {status}")

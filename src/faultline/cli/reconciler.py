@@ -18,7 +18,7 @@ from faultline.cli.service_options import (
 )
 from faultline.cli.session import require_schema
 from faultline.config import Retention
-from faultline.health.pulse import Pulse, pulsing
+from faultline.health.writer import HealthFileWriter, health_file_writer
 from faultline.metrics import Part
 from faultline.postgres.migrate import require_fence
 from faultline.reconciler import Reconciler
@@ -38,18 +38,18 @@ def reconciler(
 
     Every worker does this too, unless it has --no-reconciler. Any number of reconcilers may run.
     """
-    with Termination() as termination, pulsing(health_file, "reconciler") as pulse:
+    with Termination() as termination, health_file_writer(health_file, "reconciler") as health:
         require_schema(context.database_url, require_fence)
         with measuring(metrics, Part.RECONCILER), exporting("reconciler"):
             service = Reconciler(context.database_url, retention)
-            termination.run(lambda: _run_reconciler(service, pulse, termination))
+            termination.run(lambda: _run_reconciler(service, health, termination))
 
 
 async def _run_reconciler(
-    service: Reconciler, pulse: Pulse | None, termination: Termination
+    service: Reconciler, health: HealthFileWriter | None, termination: Termination
 ) -> None:
-    if pulse is not None:
-        pulse.follow(service.vitals)
+    if health is not None:
+        health.follow(service.vitals)
     task = asyncio.create_task(service.run())
     with termination.listening(task.cancel), contextlib.suppress(asyncio.CancelledError):
         await task

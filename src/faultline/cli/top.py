@@ -21,7 +21,7 @@ from faultline.errors import FaultlineError, InvalidSettings
 from faultline.inspector import overview, risk
 from faultline.inspector.overview import OverviewData, Throughput
 from faultline.inspector.reader import Reader
-from faultline.inspector.risk import Level
+from faultline.inspector.risk import RiskLevel
 from faultline.inspector.snapshots import LedgerSamples
 from faultline.inspector.worker_view import GONE
 from faultline.statements import leases
@@ -31,7 +31,7 @@ from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
 
 SHOWN_ROWS = 8  # of each table
-_COLORS = {Level.LOW: "green", Level.MEDIUM: "yellow", Level.HIGH: "red"}
+_COLORS = {RiskLevel.LOW: "green", RiskLevel.MEDIUM: "yellow", RiskLevel.HIGH: "red"}
 
 
 @dataclass(frozen=True, slots=True)

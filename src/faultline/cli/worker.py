@@ -27,7 +27,7 @@ from faultline.cli.session import require_schema
 from faultline.config import Retention, WorkerSettings
 from faultline.errors import InvalidSettings
 from faultline.events import Event, emit
-from faultline.health.pulse import Pulse, pulsing
+from faultline.health.writer import HealthFileWriter, health_file_writer
 from faultline.metrics import Part
 from faultline.payload import check_queue_name
 from faultline.postgres.migrate import require_fence
@@ -167,11 +167,11 @@ def worker(
         sys.exit(code)
     with (
         Termination() as termination,
-        pulsing(health_file, "worker") as pulse,
+        health_file_writer(health_file, "worker") as health,
         measuring(metrics, *parts),
     ):
         kept = None if no_reconciler else retention
-        code = _work(context, settings, kept, pulse, supervised_by, termination)
+        code = _work(context, settings, kept, health, supervised_by, termination)
     sys.exit(code)
 
 
@@ -179,7 +179,7 @@ def _work(
     context: Context,
     settings: WorkerSettings,
     retention: Retention | None,
-    pulse: Pulse | None,
+    health: HealthFileWriter | None,
     supervised_by: int | None,
     termination: Termination,
 ) -> int:
@@ -190,12 +190,12 @@ def _work(
     require_schema(url, require_fence)
 
     def end_process() -> None:
-        _end_process(pulse, is_drained=service.was_asked and supervised_by is not None)
+        _end_process(health, is_drained=service.was_asked and supervised_by is not None)
 
     service = Worker(app, settings, companions=companions, end_process=end_process)
     with exporting("worker"):
         return termination.run(
-            lambda: _run_worker(service, pulse, supervised_by, termination),
+            lambda: _run_worker(service, health, supervised_by, termination),
             loop_factory=_fastest_loop(),
         )
 
@@ -211,15 +211,18 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run_worker(
-    worker: Worker, pulse: Pulse | None, supervised_by: int | None, termination: Termination
+    worker: Worker,
+    health: HealthFileWriter | None,
+    supervised_by: int | None,
+    termination: Termination,
 ) -> int:
     """Run the worker until it stops; returns the exit code."""
     with termination.listening(worker.stop, on_signal=worker.stop_requested):
         if supervised_by is not None:
             loop = asyncio.get_running_loop()
             loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
-        if pulse is not None:
-            pulse.follow(worker.vitals)
+        if health is not None:
+            health.follow(worker.vitals)
         try:
             is_clean = await worker.run()
         except Exception as error:
@@ -229,25 +232,25 @@ async def _run_worker(
             is_clean = False
         is_drained = worker.was_asked and supervised_by is not None
         if not is_clean:
-            _end_process(pulse, is_drained=is_drained)
-        _bound_closing(pulse, is_drained=is_drained)
+            _end_process(health, is_drained=is_drained)
+        _bound_closing(health, is_drained=is_drained)
     return DRAINED if is_drained else 0
 
 
-def _end_process(pulse: Pulse | None, *, is_drained: bool) -> NoReturn:
+def _end_process(health: HealthFileWriter | None, *, is_drained: bool) -> NoReturn:
     """End the process with exit code 1 although handlers are still running.
 
     A normal exit would wait for them for ever: Python joins their threads, and asyncio waits for their
     tasks when it closes the loop.
     """
-    if pulse is not None:
-        pulse.stop()
+    if health is not None:
+        health.stop()
     flush()
     sys.stderr.flush()
     os._exit(DRAINED_STUCK if is_drained else 1)
 
 
-def _bound_closing(pulse: Pulse | None, *, is_drained: bool) -> None:
+def _bound_closing(health: HealthFileWriter | None, *, is_drained: bool) -> None:
     """Give threads that handlers left behind _CLOSING_SECONDS, then end the process."""
 
     def watch() -> None:
@@ -261,7 +264,7 @@ def _bound_closing(pulse: Pulse | None, *, is_drained: bool) -> None:
                     frame=None if stack is None else stack.frame,
                     stack=None if stack is None else stack.text,
                 )
-        _end_process(pulse, is_drained=is_drained)
+        _end_process(health, is_drained=is_drained)
 
     threading.Thread(target=watch, name="faultline-closing", daemon=True).start()
 

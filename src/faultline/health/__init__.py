@@ -1,6 +1,5 @@
-"""How a process without a port says that it is well: a small file that it keeps up to date.
+"""Health of processes without an HTTP port: each keeps a small file up to date, and probes read it.
 
-`report` is what stands in it, `file` how it is written and read, `verdict` (pure) what a probe makes of
-it, and `pulse` the thread that writes it. A probe is started every few seconds, so the first three import
-next to nothing.
+`health_file` defines, writes and reads the file, `probe` (pure) judges it, and `writer` is the thread that
+writes it. Probes start every few seconds, so `health_file` and `probe` import almost nothing.
 """

@@ -12,7 +12,7 @@ from faultline.statements.statistics import (
     FAILURES_OF_EACH_QUEUE,
     FAILURES_READ,
     FAILURES_SECONDS,
-    Failure,
+    FailedJob,
 )
 from faultline.statements.workers import WorkerStatus
 
@@ -25,7 +25,7 @@ def document(
     counts: Sequence[QueueCount],
     workers: Sequence[WorkerView],
     paused: Collection[str],
-    failed: Sequence[Failure],
+    failed: Sequence[FailedJob],
 ) -> dict[str, Any]:
     """The part of the overview that the dashboard shows first. Without problems, all lists are empty."""
     due = [count for count in counts if count.standing is Standing.DUE and count.at_least]
@@ -63,7 +63,7 @@ def _due(count: QueueCount) -> dict[str, Any]:
     }
 
 
-def _is_exact(failed: Sequence[Failure]) -> bool:
+def _is_exact(failed: Sequence[FailedJob]) -> bool:
     by_queue: dict[str, int] = {}
     for failure in failed:
         by_queue[failure.queue] = by_queue.get(failure.queue, 0) + 1
@@ -83,7 +83,7 @@ def _gone(worker: WorkerView) -> dict[str, Any]:
     }
 
 
-def grouped(failed: Iterable[Failure]) -> list[dict[str, Any]]:
+def grouped(failed: Iterable[FailedJob]) -> list[dict[str, Any]]:
     """Failures by task and kind of error, the most frequent first, each with its newest example."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for failure in failed:  # newest first
@@ -107,7 +107,7 @@ def grouped(failed: Iterable[Failure]) -> list[dict[str, Any]]:
     return sorted(groups.values(), key=lambda group: -group["count"])
 
 
-def error_kind(failure: Failure) -> str:
+def error_kind(failure: FailedJob) -> str:
     """The exception's name if the error begins with one, else the reason for the failure."""
     name = None if failure.reason == "poison" else _ERROR_NAME.match(failure.error or "")
     return name[0] if name else failure.reason

@@ -47,7 +47,7 @@ class TooManyFromAddress(TooManyListeners):
     """The limit of open streams for one address is reached."""
 
 
-class Listener:
+class StreamListener:
     """One open stream: the events that it has not sent yet."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Broadcast:
         self._max_listeners = max_listeners
         self._max_from_address = max_from_address or max_listeners
         self._by_address: Counter[str] = Counter()
-        self._listeners: set[Listener] = set()
+        self._listeners: set[StreamListener] = set()
         self._poller: asyncio.Task[None] | None = None
         self._last_overview: Event | None = None
         self._last_sent: dict[str, Any] = {}
@@ -99,14 +99,14 @@ class Broadcast:
         self.readings = 0
 
     @contextlib.contextmanager
-    def listening(self, address: str = "") -> Iterator[Listener]:
+    def listening(self, address: str = "") -> Iterator[StreamListener]:
         """Add a listener. One address cannot use up all streams."""
         if self._by_address[address] >= self._max_from_address:
             raise TooManyFromAddress(self._max_from_address)
         if len(self._listeners) >= self._max_listeners:
             raise TooManyListeners(self._max_listeners)
         self._by_address[address] += 1
-        listener = Listener()
+        listener = StreamListener()
         self._listeners.add(listener)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll())

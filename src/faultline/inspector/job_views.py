@@ -18,7 +18,7 @@ from faultline.inspector.reader import ReadTransaction
 from faultline.model import JobRecord, JobState
 from faultline.statements import clock, epochs, job_pages, jobs, leadership, locks, queues, workers
 from faultline.statements.job_pages import JobFilter
-from faultline.statements.jobs import JobDetails, JobSummary, LedgerEntry, Rejection
+from faultline.statements.jobs import JobDetails, JobRow, LedgerEntry, Rejection
 from faultline.statements.locks import LockHolder
 from faultline.statements.workers import WorkerStatus
 
@@ -179,7 +179,7 @@ def _ledger(entry: LedgerEntry | None) -> dict[str, Any] | None:
 class SearchPage:
     """`searched_until` is null when the list was searched to its end, or the page is full."""
 
-    jobs: list[JobSummary]
+    jobs: list[JobRow]
     next: str | None
     searched: int
     searched_until: datetime | None

@@ -16,7 +16,7 @@ from faultline.inspector.worker_view import WorkerView, read_workers
 from faultline.statements import clock, leases, queues, rejections, statistics
 from faultline.statements.queues import QueueCount, Standing
 from faultline.statements.rejections import RejectedWrite, RejectionCount
-from faultline.statements.statistics import Failure, Latency, LedgerSample
+from faultline.statements.statistics import FailedJob, Latency, LedgerSample
 from faultline.statements.workers import WorkerStatus
 
 NEWEST_REJECTIONS = 100
@@ -40,7 +40,7 @@ class OverviewData:
     latency: Latency
     sample: LedgerSample
     paused: frozenset[str]
-    failures: list[Failure]
+    failures: list[FailedJob]
 
 
 async def read(tx: ReadTransaction) -> OverviewData:

@@ -118,7 +118,7 @@ async def jobs(
     wanted = JobFilter(state, queue, task)
     if key is not None:
         async with shared.reader.transaction() as tx:
-            found = await tx.read(job_statements.summary_by_key(key))
+            found = await tx.read(job_statements.job_by_key(key))
         told = [] if found is None else [found]
         return Json(SearchPage(told, next=None, searched=1, searched_until=None))
     slow = shared.searching if job_pages.is_search(wanted) else contextlib.nullcontext()

@@ -27,7 +27,7 @@ HIGH_SCORE = 60
 HIGHEST_SCORE = 100
 
 
-class Level(StrEnum):
+class RiskLevel(StrEnum):
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
@@ -54,7 +54,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    level: Level
+    level: RiskLevel
     score: int
     reasons: list[Reason]
     inputs: RiskInputs
@@ -101,10 +101,10 @@ def assess(given: RiskInputs) -> Risk:
     return Risk(_level(score), score, reasons, given)
 
 
-def _level(score: int) -> Level:
+def _level(score: int) -> RiskLevel:
     if score >= HIGH_SCORE:
-        return Level.HIGH
-    return Level.MEDIUM if score >= MEDIUM_SCORE else Level.LOW
+        return RiskLevel.HIGH
+    return RiskLevel.MEDIUM if score >= MEDIUM_SCORE else RiskLevel.LOW
 
 
 def _reasons(given: RiskInputs) -> Iterator[Reason]:
@@ -138,8 +138,8 @@ def _leases(number: int) -> str:
     return "1 lease" if number == 1 else f"{number:,} leases"
 
 
-def of_lease(remaining_share: float, *, owner_is_gone: bool) -> Level:
+def of_lease(remaining_share: float, *, owner_is_gone: bool) -> RiskLevel:
     """The risk that this lease's worker writes too late."""
     if owner_is_gone or remaining_share < SPENT_SHARE:
-        return Level.HIGH
-    return Level.MEDIUM if remaining_share < LOW_SHARE else Level.LOW
+        return RiskLevel.HIGH
+    return RiskLevel.MEDIUM if remaining_share < LOW_SHARE else RiskLevel.LOW

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from faultline.inspector import responses
 from faultline.inspector.broadcast import (
     Broadcast,
-    Listener,
+    StreamListener,
     TooManyFromAddress,
     TooManyListeners,
 )
@@ -63,7 +63,7 @@ class EventStream(Response):
             )
             await refusal(scope, receive, send)
 
-    async def _serve(self, listener: Listener, receive: Receive, send: Send) -> None:
+    async def _serve(self, listener: StreamListener, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(listener, send))
         disconnected = asyncio.create_task(_until_disconnected(receive))
         try:
@@ -73,7 +73,7 @@ class EventStream(Response):
                 task.cancel()
             await asyncio.gather(sending, disconnected, return_exceptions=True)
 
-    async def _send(self, listener: Listener, send: Send) -> None:
+    async def _send(self, listener: StreamListener, send: Send) -> None:
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"x-accel-buffering", b"no"),  # a proxy must not buffer live events
@@ -89,7 +89,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _next(listener: Listener) -> bytes | None:
+async def _next(listener: StreamListener) -> bytes | None:
     try:
         async with asyncio.timeout(HEARTBEAT_SECONDS):
             return await listener.next()

@@ -24,7 +24,7 @@ from faultline.config import (
 )
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.health.report import Vitals
+from faultline.health.health_file import Vitals
 from faultline.metrics import meter
 from faultline.model import JobState
 from faultline.postgres.driver import DriverError

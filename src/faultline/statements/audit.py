@@ -75,7 +75,7 @@ def is_refusal(error: FaultlineError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditLogEntry:
     id: str
     at: datetime
     actor_kind: str
@@ -89,17 +89,17 @@ class AuditEntry:
     detail: str | None
     times: int
 
-    def without_role(self) -> AuditEntry:
+    def without_role(self) -> AuditLogEntry:
         actor = "a database role" if self.actor_kind == "role" else self.actor
         return replace(self, actor=actor, role=None)
 
 
 @dataclass(frozen=True, slots=True)
-class AuditPage:
-    audit: list[AuditEntry]
+class AuditLogPage:
+    audit: list[AuditLogEntry]
     next: str | None
 
-    def without_roles(self) -> AuditPage:
+    def without_roles(self) -> AuditLogPage:
         """The same without the names of database accounts."""
         return replace(self, audit=[entry.without_role() for entry in self.audit])
 
@@ -115,15 +115,15 @@ class AuditFilter:
     address: str | None = None
 
 
-def page(wanted: AuditFilter, *, limit: int, before: int | None = None) -> Statement[AuditPage]:
+def page(wanted: AuditFilter, *, limit: int, before: int | None = None) -> Statement[AuditLogPage]:
     """The newest first. A filter looks at a bounded number of rows; `next` goes on from there."""
 
-    def read(rows: list[Row]) -> AuditPage:
+    def read(rows: list[Row]) -> AuditLogPage:
         seen, last = rows[0][:2]
-        found = [AuditEntry(str(row[2]), *row[3:]) for row in rows if row[2] is not None]
+        found = [AuditLogEntry(str(row[2]), *row[3:]) for row in rows if row[2] is not None]
         if len(found) > limit:
-            return AuditPage(found[:limit], found[limit - 1].id)
-        return AuditPage(found, str(last) if seen == LOOKED_AT else None)
+            return AuditLogPage(found[:limit], found[limit - 1].id)
+        return AuditLogPage(found, str(last) if seen == LOOKED_AT else None)
 
     tests = (wanted.actor, wanted.action, wanted.object, wanted.result, wanted.address)
     return Statement(

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from faultline.model import JobState
 from faultline.statements import page_cursor
-from faultline.statements.jobs import ERROR_LENGTH, JOB_COLUMNS, JobSummary, read_summary
+from faultline.statements.jobs import ERROR_LENGTH, JOB_COLUMNS, JobRow, read_job_row
 from faultline.statements.statement import Row, Statement
 
 MAX_EXAMINED = 5_000  # jobs, for one page
@@ -22,8 +22,8 @@ MAX_QUEUES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
-    jobs: list[JobSummary]
+class JobRowPage:
+    jobs: list[JobRow]
     next: str | None
     examined: int  # an upper bound
     is_cut_short: bool  # it ended at the bound of examined jobs, not because it was full
@@ -136,7 +136,7 @@ def is_search(wanted: JobFilter) -> bool:
 
 def page(
     wanted: JobFilter, *, limit: int, after: str | None = None, max_examined: int = MAX_EXAMINED
-) -> Statement[JobPage]:
+) -> Statement[JobRowPage]:
     """A search examines at most `max_examined` jobs."""
     order = _order(wanted)
     test: LiteralString = "true"
@@ -189,7 +189,7 @@ def page(
     )
 
 
-def _read_page(rows: list[Row], order: _Order, limit: int, examined: int) -> JobPage:
+def _read_page(rows: list[Row], order: _Order, limit: int, examined: int) -> JobRowPage:
     wanted = [row for row in rows if row[1]]
     last = None
     is_full = len(wanted) > limit
@@ -202,8 +202,8 @@ def _read_page(rows: list[Row], order: _Order, limit: int, examined: int) -> Job
         parts = dict(zip(_KEY_TYPES, last[2:6], strict=True))
         following = page_cursor.encode(order.name, [parts[part] for part in order.key])
         last_at = parts["moment"] or _enqueued_at(parts["id"])
-    return JobPage(
-        [read_summary(row[6:]) for row in wanted[:limit]],
+    return JobRowPage(
+        [read_job_row(row[6:]) for row in wanted[:limit]],
         following,
         rows[-1][0] if rows else 0,
         last is not None and not is_full,

@@ -304,7 +304,7 @@ def job_json_page(
 
 
 @dataclass(frozen=True, slots=True)
-class JobSummary:
+class JobRow:
     id: UUID
     task: str
     queue: str
@@ -321,7 +321,7 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class JobDetails(JobSummary):
+class JobDetails(JobRow):
     crashes: int
     idempotency_key: str | None
     lease_owner: str | None
@@ -335,11 +335,11 @@ class JobDetails(JobSummary):
     result_bytes: int | None
 
 
-def read_summary(row: Row) -> JobSummary:
+def read_job_row(row: Row) -> JobRow:
     """A row of JOB_COLUMNS, then the error."""
     fields = _renamed(row[:-1])
     del fields["idempotency_key"], fields["claimed_at"]
-    return JobSummary(**fields, last_error=row[-1])
+    return JobRow(**fields, last_error=row[-1])
 
 
 def _renamed(row: Row) -> dict[str, Any]:
@@ -380,7 +380,7 @@ _DETAIL_NAMES = (
 )
 
 
-def summary_by_key(idempotency_key: str) -> Statement[JobSummary | None]:
+def job_by_key(idempotency_key: str) -> Statement[JobRow | None]:
     """The one job that was enqueued with this idempotency key."""
     return Statement(
         f"""
@@ -388,5 +388,5 @@ def summary_by_key(idempotency_key: str) -> Statement[JobSummary | None]:
         FROM faultline.jobs AS j WHERE j.idempotency_key = %s
         """,  # noqa: S608
         (ERROR_LENGTH, idempotency_key),
-        lambda rows: read_summary(rows[0]) if rows else None,
+        lambda rows: read_job_row(rows[0]) if rows else None,
     )

@@ -69,7 +69,7 @@ _FAILURES: LiteralString = """
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedJob:
     task: str
     queue: str
     reason: str
@@ -78,12 +78,12 @@ class Failure:
     job_id: UUID
 
 
-def failures() -> Statement[list[Failure]]:
+def failures() -> Statement[list[FailedJob]]:
     """The newest jobs that failed permanently in the last day, without cancelled ones."""
     return Statement(
         _FAILURES,
         (MAX_QUEUES, ERROR_LENGTH, FAILURES_SECONDS, FAILURES_OF_EACH_QUEUE, FAILURES_READ),
-        lambda rows: [Failure(*row) for row in rows],
+        lambda rows: [FailedJob(*row) for row in rows],
     )
 
 

@@ -208,7 +208,7 @@ def report_blocked(
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RegisteredWorker:
     host: str
     pid: int
     started_at: datetime
@@ -216,7 +216,7 @@ class Registration:
     lost_seconds: float | None  # since the reconciler marked it lost
 
 
-def registrations() -> Statement[dict[str, Registration]]:
+def registrations() -> Statement[dict[str, RegisteredWorker]]:
     return Statement(
         """
         SELECT id, host, pid, started_at, last_heartbeat_at,
@@ -224,5 +224,5 @@ def registrations() -> Statement[dict[str, Registration]]:
         FROM faultline.workers ORDER BY id LIMIT %s
         """,
         (MAX_REGISTRATIONS,),
-        lambda rows: {row[0]: Registration(*row[1:]) for row in rows},
+        lambda rows: {row[0]: RegisteredWorker(*row[1:]) for row in rows},
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from faultline.events import Event, emit
-from faultline.health.report import Child
+from faultline.health.health_file import ChildStatus
 from faultline.postgres.reconnecting import Backoff
 from faultline.steady import steady_now
 from faultline.workers.supervisor_health import Roster
@@ -40,10 +40,10 @@ class Slot:
     def is_running(self) -> bool:
         return self.child is not None and self.child.poll() is None
 
-    def described(self, file: str) -> Child:
+    def described(self, file: str) -> ChildStatus:
         state = "drained" if self.is_drained else "running" if self.is_running else "waiting"
         pid = None if self.child is None else self.child.pid
-        return Child(self.number + 1, pid, state, self.since, file)
+        return ChildStatus(self.number + 1, pid, state, self.since, file)
 
 
 class Supervisor:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from faultline.health import file
-from faultline.health.pulse import EVERY_SECONDS, first_report
-from faultline.health.report import Child, Report
+from faultline.health import health_file
+from faultline.health.health_file import ChildStatus, Report
+from faultline.health.writer import EVERY_SECONDS, write_first
 from faultline.steady import steady_now
 
 
@@ -19,29 +19,29 @@ class Roster:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._started_at = self._written_at = steady_now()
-        self._children: tuple[Child, ...] = ()
-        first_report(path, self._report())
+        self._children: tuple[ChildStatus, ...] = ()
+        write_first(path, self._report())
 
     def file_of(self, slot: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{slot + 1}")
 
-    def note(self, children: Sequence[Child]) -> None:
+    def note(self, children: Sequence[ChildStatus]) -> None:
         """Write it down when something has changed, and when it is time."""
         now = steady_now()
         if tuple(children) == self._children and now - self._written_at < EVERY_SECONDS:
             return
         self._children, self._written_at = tuple(children), now
         with contextlib.suppress(OSError):  # a full disk ends no supervisor: the file grows old
-            file.write(self._path, self._report())
+            health_file.write(self._path, self._report())
 
     def forget(self, slot: int) -> None:
         """Its process has ended: the next one in its place is not to be judged by what it said."""
-        file.remove(self.file_of(slot))
+        health_file.remove(self.file_of(slot))
 
     def close(self) -> None:
         for child in self._children:
-            file.remove(self._path.with_name(child.file))
-        file.remove(self._path)
+            health_file.remove(self._path.with_name(child.file))
+        health_file.remove(self._path)
 
     def _report(self) -> Report:
         return Report(

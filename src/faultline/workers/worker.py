@@ -15,7 +15,7 @@ from faultline.app import Faultline
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
-from faultline.health.report import Vitals
+from faultline.health.health_file import Vitals
 from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError

@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from psycopg import conninfo
 
 from faultline.errors import FaultlineError
-from faultline.health import file
-from faultline.health.verdict import Limits, is_well
+from faultline.health import health_file
+from faultline.health.probe import Limits, is_well
 from faultline.steady import steady_now
 from faultline_drills.clients.producer import PooledProducer
 from faultline_drills.cluster import (
@@ -95,5 +95,5 @@ def frozen_primary(drill: DrillContext) -> None:
 
 def _health(path: Path) -> str:
     """The reason that `faultline health worker` gives."""
-    report = file.read(path)
+    report = health_file.read(path)
     return "" if report is None else is_well(report, steady_now(), Limits()).why

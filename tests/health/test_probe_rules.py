@@ -1,11 +1,11 @@
-"""Claims about what a probe makes of a report: stuck is not busy, and a database that is away is neither."""
+"""Claims about probes: a busy process, or one without a database, is not stuck."""
 
 from __future__ import annotations
 
 import pytest
 
-from faultline.health.report import Child, Report, Vitals
-from faultline.health.verdict import Limits, is_live, is_ready, is_well
+from faultline.health.health_file import ChildStatus, Report, Vitals
+from faultline.health.probe import Limits, is_live, is_ready, is_well
 
 NOW = 1_000.0
 LIMITS = Limits(silent_seconds=10, stuck_seconds=60, starting_seconds=300)
@@ -36,7 +36,7 @@ BUSY = {
 }
 STUCK = {
     "a loop that stands still": (WELL._replace(loop_turned_at=NOW - 61), "event loop"),
-    "no report for long": (WELL._replace(written_at=NOW - 10.1), "reported nothing for 10.1 s"),
+    "no report for long": (WELL._replace(written_at=NOW - 10.1), "not reported for 10.1 s"),
     "no heartbeat any more": (with_vitals(heartbeat_has_ended=True), "heartbeat has ended"),
     "a heartbeat that nobody makes": (with_vitals(heartbeat_due_at=NOW - 61), "heartbeat is 60.5"),
     "starting for ever": (
@@ -45,7 +45,7 @@ STUCK = {
     ),
     "a file from before the machine started": (
         WELL._replace(written_at=NOW + 5_000),
-        "since the machine was started",
+        "since the machine started",
     ),
 }
 
@@ -63,7 +63,7 @@ def test_stuck_is_neither_live_nor_ready(report: Report, why: str) -> None:
     assert is_ready(report, NOW, LIMITS) == live
 
 
-def test_ready_is_live_and_nothing_against_it() -> None:
+def test_a_live_process_without_a_reason_against_it_is_ready() -> None:
     assert is_ready(WELL, NOW, LIMITS) == (True, "worker a is ready: 10 of 10 slots are busy")
     assert is_ready(with_vitals(unready="is draining"), NOW, LIMITS) == (
         False,
@@ -90,13 +90,13 @@ def test_a_worker_that_the_database_does_not_answer_is_live_and_not_well() -> No
 
 def crew(*states: str, age: float = 5.0) -> Report:
     children = [
-        Child(slot, 100 + slot, state, NOW - age, f"file.{slot}")
+        ChildStatus(slot, 100 + slot, state, NOW - age, f"file.{slot}")
         for slot, state in enumerate(states, 1)
     ]
     return Report("supervisor", 7, 500.0, NOW - 0.5, None, None, tuple(children))
 
 
-def test_one_that_is_stuck_is_named_among_many() -> None:
+def test_the_stuck_one_of_several_processes_is_named() -> None:
     stuck = WELL._replace(loop_turned_at=NOW - 61)
     reports = {"file.1": WELL, "file.2": stuck, "file.3": WELL}
     live = is_live(crew("running", "running", "running"), NOW, LIMITS, reports.get)
@@ -110,11 +110,11 @@ def test_one_that_is_started_again_is_no_reason_to_restart_all() -> None:
     assert is_live(report, NOW, LIMITS, reports.get).holds
     assert is_ready(report, NOW, LIMITS, reports.get) == (
         False,
-        "process 2 of 2 is about to be started again",
+        "process 2 of 2 is about to be restarted",
     )
 
 
-def test_one_that_never_reports_is_stuck_after_a_while() -> None:
+def test_a_process_that_never_reports_is_stuck_after_a_minute() -> None:
     nobody = {"file.1": WELL}
     assert is_live(crew("running", "running", age=59), NOW, LIMITS, nobody.get).holds
     late = is_live(crew("running", "running", age=61), NOW, LIMITS, nobody.get)
