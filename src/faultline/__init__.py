@@ -1,4 +1,4 @@
-"""Faultline: a crash-safe job queue on PostgreSQL. Your writes commit under a fence, or not at all."""
+"""Faultline, a crash-safe job queue on PostgreSQL: the names that users import."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each name comes from, which is imported when it is first asked for: whoever needs one small part of
-# Faultline, such as a probe, does not wait for the driver.
+# The module of each name. A module is imported on first use, so that a program that needs a small part of
+# Faultline, such as a probe, does not load the driver.
 _HOMES = {
     "AttemptTimeout": "faultline.errors",
     "DatabaseUnavailable": "faultline.errors",

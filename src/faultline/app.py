@@ -1,4 +1,4 @@
-"""The application: a registry of tasks and a connection to where their jobs live."""
+"""The application: a registry of tasks, and the connections that enqueue their jobs."""
 
 from __future__ import annotations
 
@@ -64,25 +64,24 @@ T = TypeVar("T")
 PRODUCER_CONNECTIONS = 10
 ENQUEUE_TIMEOUT_SECONDS = 15.0
 _SHORTEST_SECONDS = 0.1
-# Pools of a parent process, kept for ever: their threads do not exist here, and closing them would
-# wait for those.
+# Pools that a forked child inherited. They are never closed: closing waits for threads that exist only
+# in the parent.
 _inherited: list[Pool] = []
 
 
 class Faultline:
-    """Where tasks are defined and enqueued.
+    """Defines tasks, enqueues their jobs and operates on jobs and queues.
 
-    Without a URL it uses DATABASE_URL, or what the file named by DATABASE_URL_FILE holds, and without
-    either an embedded PostgreSQL for development, started (and brought up to date) when it is first
-    needed.
+    Without a URL it uses DATABASE_URL or the file that DATABASE_URL_FILE names, and otherwise an
+    embedded PostgreSQL for development, which it starts and migrates on first use.
 
     `enqueue_timeout_seconds` limits `enqueue` and the other plain methods, which then raise
-    DatabaseUnavailable. A call that was not answered may have been done all the same: repeat it under
-    the same idempotency key. Calls on a connection of yours (`conn=`) have no limit.
+    DatabaseUnavailable. A call without an answer may have taken effect: repeat it with the same
+    idempotency key. Calls on a connection of yours (`conn=`) have no limit.
 
-    `prepare_transaction(job, conn)` is called inside each block of `job.transaction()` and
-    `job.fenced()` on a worker's connection, right after the block opens: to set a role or a
-    search_path for the job. In `async def` handlers it may be async, and gets an async connection.
+    `prepare_transaction(job, conn)` is called at the start of each block of `job.transaction()` and
+    `job.fenced()` on a worker's connection, for example to set a role or a search_path. In `async def`
+    handlers it may be async, and gets an async connection.
     """
 
     def __init__(
@@ -94,8 +93,8 @@ class Faultline:
     ) -> None:
         if not 0 < enqueue_timeout_seconds <= LONGEST_ANSWER_SECONDS:
             raise InvalidInput(
-                f"enqueue_timeout_seconds is {enqueue_timeout_seconds:g};"
-                f" it is more than 0, at most {LONGEST_ANSWER_SECONDS:g}"
+                f"enqueue_timeout_seconds must be more than 0 and at most {LONGEST_ANSWER_SECONDS:g},"
+                f" not {enqueue_timeout_seconds:g}"
             )
         self.prepare_transaction = prepare_transaction
         self._given_url = database_url
@@ -126,16 +125,16 @@ class Faultline:
     # ── hooks ────────────────────────────────────────────────────────────────────────────────────
 
     def before_attempt(self, hook: H) -> H:
-        """Call a function with the job before each attempt, where the handler runs: `@app.before_attempt`.
+        """Call a function with the job before each attempt: `@app.before_attempt`.
 
-        In the handler's thread for `def`, on the event loop for `async def`, in the child for
-        `process=True`. An error in it is the attempt's failure. A hook that is `async def` is called for
+        It runs in the handler's thread for `def`, on the event loop for `async def`, and in the child
+        process for `process=True`. An error in it fails the attempt. An `async def` hook is called for
         async handlers only.
         """
         return self._hooks.add(self._hooks.before, hook)
 
     def after_attempt(self, hook: H) -> H:
-        """The same after each attempt, whatever its end. An error is logged, and changes nothing."""
+        """The same after each attempt, whatever its outcome; an error is logged only."""
         return self._hooks.add(self._hooks.after, hook)
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +193,7 @@ class Faultline:
         return _found(job_id, await self.execute_async(jobs.get_job(_uuid(job_id))))
 
     def cancel(self, job_id: UUID | str, reason: str | None = None) -> JobState:
-        """Make sure it does not run (again). A commit that is in flight decides first."""
+        """Cancel a job, so that it does not run (again); waits for a commit in progress."""
         return self._operate("cancel", f"job {job_id}", protocol.cancel(_uuid(job_id), reason))
 
     async def cancel_async(self, job_id: UUID | str, reason: str | None = None) -> JobState:
@@ -202,7 +201,7 @@ class Faultline:
         return await self._operate_async("cancel", f"job {job_id}", verb)
 
     def retry(self, job_id: UUID | str) -> JobState:
-        """Queue a failed job again with all its attempts. A succeeded one is refused."""
+        """Queue a failed job again with all its attempts; a succeeded job is refused."""
         return self._operate("retry", f"job {job_id}", protocol.retry(_uuid(job_id)))
 
     async def retry_async(self, job_id: UUID | str) -> JobState:
@@ -210,12 +209,12 @@ class Faultline:
         return await self._operate_async("retry", f"job {job_id}", verb)
 
     def _operate(self, action: str, target: str, statement: Statement[T]) -> T:
-        """Run an operator's action; its refusal gets a row of the audit log too."""
+        """Run an operator's action; a refusal is recorded in the audit log."""
         try:
             return self.execute(statement)
         except FaultlineError as error:
             if audit.is_refusal(error):
-                with contextlib.suppress(FaultlineError):  # the account may not even do that
+                with contextlib.suppress(FaultlineError):  # the account may lack this right too
                     self.execute(_refused(action, target, error))
             raise
 
@@ -229,14 +228,14 @@ class Faultline:
             raise
 
     def queues(self) -> list[QueueCount]:
-        """How many jobs of each queue are due, scheduled, running, failed, succeeded; cheap at any size."""
+        """Count the jobs of each queue by state; the cost does not grow with the table."""
         return self.execute(queues.queues())
 
     async def queues_async(self) -> list[QueueCount]:
         return await self.execute_async(queues.queues())
 
     def pause_queue(self, queue: str, reason: str | None = None) -> bool:
-        """Let no worker claim from it; what runs is finished. False if it was paused already."""
+        """Stop workers from claiming its jobs; running jobs finish. False if already paused."""
         return self._operate("pause", f"queue {queue}", queues.pause(queue, reason))
 
     async def pause_queue_async(self, queue: str, reason: str | None = None) -> bool:
@@ -244,7 +243,7 @@ class Faultline:
         return await self._operate_async("pause", f"queue {queue}", verb)
 
     def resume_queue(self, queue: str) -> bool:
-        """False if it was not paused."""
+        """Let workers claim its jobs again. False if the queue was not paused."""
         return self._operate("resume", f"queue {queue}", queues.resume(queue))
 
     async def resume_queue_async(self, queue: str) -> bool:
@@ -254,7 +253,7 @@ class Faultline:
     # ── running statements ───────────────────────────────────────────────────────────────────────
 
     def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
-        """On `conn` the driver's errors are the caller's; otherwise every error is a FaultlineError."""
+        """Run a statement. Errors are FaultlineErrors, but on `conn` also those of the driver."""
         if conn is not None:
             if not isinstance(conn, driver.Connection):
                 raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
@@ -287,7 +286,7 @@ class Faultline:
                 _inherited.append(self._pool)
                 self._pool = None
             if self._pool is None:
-                # A pool would only say, and late, that it could not connect.
+                # Connect once first: a pool would report a failure late and without its cause.
                 connect(url, needs_primary=True, connect_seconds=_left(deadline)).close()
                 self._pool = make_pool(
                     url,
@@ -359,7 +358,7 @@ class Faultline:
             self._pool = None
 
     async def aclose(self) -> None:
-        """Close the connections that the `_async` methods opened on this event loop, and the rest."""
+        """Close the connections of this event loop, and those that `close` closes."""
         if pool := self._async_pools.pop(asyncio.get_running_loop(), None):
             await pool.close()
         self.close()
@@ -393,8 +392,8 @@ def _left(deadline: float) -> float:
 
 def _demoted() -> DatabaseUnavailable:
     return DatabaseUnavailable(
-        "the server was demoted: it is a standby now, and only reads; nothing was done",
-        hint="try again: the next call looks for the primary",
+        "the server was demoted to a standby, which is read-only; nothing was done",
+        hint="try again: the next call connects to the primary",
     )
 
 

@@ -1,4 +1,4 @@
-"""Every error that Faultline raises on purpose, each with a stable code and what to do about it."""
+"""The errors that Faultline raises, each with a stable code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class FaultlineError(Exception):
-    """Root of the family. `code` never changes between releases; the wording may."""
+    """Base of all errors. `code` stays the same between releases; messages may change."""
 
     code: ClassVar[str] = "faultline_error"
 
@@ -22,8 +22,8 @@ class FaultlineError(Exception):
 class StaleLease(FaultlineError):
     """The database refused a write by a worker whose lease was superseded or ran out.
 
-    The transaction it was raised in is doomed: swallowing this error commits nothing, and a
-    connection of yours on which a job's own methods met it is cut, savepoints or not.
+    Its transaction cannot commit any more, even if the handler catches this error. If a method of the
+    job raised it on a connection of yours, that connection is closed, with or without savepoints.
     """
 
     code = "stale_lease"
@@ -44,7 +44,7 @@ class StaleLease(FaultlineError):
 
 
 class IllegalTransition(FaultlineError):
-    """The database refused to move a job, or a ledger entry, where it may never go (FL002)."""
+    """The database refused a change of a job's state or of a ledger entry (FL002)."""
 
     code = "illegal_transition"
 
@@ -56,7 +56,7 @@ class TokenViolation(FaultlineError):
 
 
 class IdempotencyConflict(FaultlineError):
-    """The same idempotency key was used before for other work (FL004)."""
+    """The idempotency key was already used with another task or payload (FL004)."""
 
     code = "idempotency_conflict"
 
@@ -66,7 +66,7 @@ class IdempotencyConflict(FaultlineError):
 
 
 class InvalidInput(FaultlineError):
-    """Something given by the caller cannot be stored or run; nothing was written (FL005)."""
+    """A value from the caller cannot be stored or run; nothing was written (FL005)."""
 
     code = "invalid_input"
 
@@ -90,8 +90,10 @@ class FenceNotHeld(FaultlineError):
 
 
 class ServerChanged(FaultlineError):
-    """The database was restored into another server, or from a base backup: no claim is granted until an
-    operator says that this one goes on (FL008)."""
+    """The database was restored, and refuses claims until a new epoch begins (FL008).
+
+    It runs on another server, or comes from a base backup. `faultline epoch bump` begins the epoch.
+    """
 
     code = "server_changed"
 
@@ -103,17 +105,17 @@ class UnknownTask(FaultlineError):
 
 
 class NotCommitted(FaultlineError):
-    """The job's transaction was not committed, or refused by PostgreSQL half-way (FL009).
+    """The job's transaction was not committed, or PostgreSQL refused its COMMIT (FL009).
 
-    It was rolled back, committed by hand before its time, or lost with its session. The attempt has
-    failed, also if the handler swallows this error, and nothing of that transaction took effect.
+    It was rolled back, the handler sent COMMIT too early, or the session was lost. The attempt has
+    failed, even if the handler catches this error, and nothing of the transaction took effect.
     """
 
     code = "not_committed"
 
 
 class HandlerExit(FaultlineError):
-    """A handler tried to end the process (SystemExit and the like); only its attempt has ended."""
+    """A handler raised SystemExit or the like; only its attempt ends, not the worker."""
 
     code = "handler_exit"
 
@@ -126,7 +128,7 @@ class HandlerExit(FaultlineError):
 
 
 class HandlerError(FaultlineError):
-    """Stands for an exception of a handler whose own methods or attributes cannot be used safely."""
+    """Replaces a handler's exception whose methods or attributes are not safe to use."""
 
     code = "handler_error"
 
@@ -138,13 +140,13 @@ class AttemptTimeout(FaultlineError):
 
 
 class Reject(FaultlineError):
-    """Raised by a handler to say: do not run this job again, whatever attempts are left."""
+    """Raised by a handler to fail the job at once, without using its other attempts."""
 
     code = "rejected"
 
 
 class InvalidSettings(FaultlineError):
-    """Settings that contradict each other, refused before anything runs."""
+    """Settings that are out of range or contradict each other."""
 
     code = "invalid_settings"
 
@@ -156,25 +158,25 @@ class DatabaseUnavailable(FaultlineError):
 
 
 class DatabaseRefused(FaultlineError):
-    """PostgreSQL was reached and refused a command: rights, a lock, or a server that only reads."""
+    """PostgreSQL refused a statement: a missing right, a lock, a read-only server."""
 
     code = "database_refused"
 
 
 class SchemaMismatch(FaultlineError):
-    """The database's schema is missing, too old or too new for this version of Faultline."""
+    """The schema is missing, or too old or too new for this version of Faultline."""
 
     code = "schema_mismatch"
 
 
 class TracingUnavailable(FaultlineError):
-    """Traces were asked for, and what sends them is not installed."""
+    """Tracing is enabled, but the packages that export traces are not installed."""
 
     code = "tracing_unavailable"
 
 
 class PortUnavailable(FaultlineError):
-    """An address to serve on is taken by somebody else, or is not one of this machine's."""
+    """The address to listen on is in use, or does not belong to this machine."""
 
     code = "port_unavailable"
 

@@ -1,7 +1,7 @@
-"""What Faultline says while it works: one line per event, JSON for machines, readable for people.
+"""The event log of a process: one line per event, as JSON or as text for a terminal.
 
-The strings are a contract. Routine events (a job claimed, started, committed) are at debug level, so
-that a busy worker does not spend its time talking.
+The names of events are a contract. Routine events (claims, starts, commits) are logged at debug level
+only, because they would slow down a busy worker.
 """
 
 from __future__ import annotations
@@ -35,21 +35,19 @@ class Event(StrEnum):
     HANDLER_ERROR_AFTER_COMMIT = "handler_error_after_commit"
     WORKER_STARTED = "worker_started"
     WORKER_DRAINING = "worker_draining"
-    WORKER_EXIT = (
-        "worker_exit"  # the end of one attempt: success, stale, failed, released, deferred
-    )
-    WORKER_STOPPED = "worker_stopped"  # the end of the process
+    WORKER_EXIT = "worker_exit"  # one attempt has ended: success, stale, failed, released, deferred
+    WORKER_STOPPED = "worker_stopped"  # the process ends
     WORKER_LOST = "worker_lost"
-    LOOP_BLOCKED = "loop_blocked"  # the event loop of a worker does not turn
+    LOOP_BLOCKED = "loop_blocked"  # a worker's event loop makes no progress
     LOOP_RESUMED = "loop_resumed"
-    SESSION_ENDED = "session_ended"  # of a worker that froze with a job locked
+    SESSION_ENDED = "session_ended"  # the session of a frozen worker that locked a job
     RECONCILER_LEADING = "reconciler_leading"
     PURGED = "purged"
     DATABASE_UNAVAILABLE = "database_unavailable"
     DATABASE_BACK = "database_back"
     DEGRADED = "degraded"
     PROCESS_RESTARTED = "process_restarted"
-    PROCESS_DRAINED = "process_drained"  # an operator asked it to leave: it is not started again
+    PROCESS_DRAINED = "process_drained"  # by an operator: the supervisor does not restart it
 
 
 ROUTINE = frozenset(
@@ -82,7 +80,7 @@ WARNINGS = frozenset(
 
 
 class EventLog:
-    """Where events go. Built once by whoever starts a process; silent until then."""
+    """Writes events to a stream; it writes nothing until `open` is called."""
 
     def __init__(self) -> None:
         self._logger: Any = None
@@ -92,7 +90,7 @@ class EventLog:
         self, *, style: str = "auto", verbose: bool = False, stream: TextIO | None = None
     ) -> None:
         out: TextIO | None = stream or sys.stderr
-        if out is None:  # closed when the process started: there is nowhere to write to
+        if out is None:  # stderr was closed when the process started
             return
         as_json = style == "json" or (style == "auto" and not out.isatty())
         self.is_verbose = verbose
@@ -101,7 +99,7 @@ class EventLog:
     def emit(self, event: Event, **fields: Any) -> None:
         if self._logger is None or (event in ROUTINE and not self.is_verbose):
             return
-        # A log that nobody can read any more must not end the work it is about.
+        # A closed or full log must not stop the worker.
         with contextlib.suppress(OSError, ValueError):
             if event in ROUTINE:
                 self._logger.debug(event.value, **fields)
@@ -112,23 +110,23 @@ class EventLog:
 
 
 class _Lines:
-    """One JSON object per line, whatever its level."""
+    """Writes one JSON object per line, for every level."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._lock = threading.Lock()  # the heartbeat speaks from a thread of its own
+        self._lock = threading.Lock()  # the heartbeat thread logs too
         self.debug = self.info = self.warning = self._write
 
     def _write(self, event: str, **fields: Any) -> None:
         at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         line = _dump({"event": event, **fields, "at": at}) + "\n"
         with self._lock:
-            self._out.write(line)  # in one piece: processes share a stderr
+            self._out.write(line)  # one write per line: processes share a stderr
             self._out.flush()
 
 
 def _readable(out: TextIO, *, verbose: bool) -> Any:
-    """Imported here, for people alone: it takes as long to load as all the rest of a worker."""
+    """A logger for terminals. structlog loads as slowly as the rest of a worker, so only here."""
     import structlog
 
     level = logging.DEBUG if verbose else logging.INFO
@@ -146,7 +144,7 @@ def _readable(out: TextIO, *, verbose: bool) -> Any:
 def _dump(fields: dict[str, Any]) -> str:
     try:
         return orjson.dumps(fields, default=str).decode()
-    except TypeError:  # a lone surrogate, or a number that is too large: the library escapes
+    except TypeError:  # a lone surrogate or a large number, which the json module can write
         return json.dumps(fields, default=str)
 
 

@@ -1,8 +1,8 @@
-"""Exceptions of handlers, made safe to inspect, and their text for the log and the database.
+"""Makes handlers' exceptions safe to inspect, and formats them for log and database.
 
-A handler's exception is code of the user's: `str()` of it may raise SystemExit, its `__class__` may lie, its
-`__cause__` may be a property that makes a new exception each time. The worker looks at many attributes of an
-exception; `tame` looks once, with everything caught, and replaces an exception that misbehaves.
+A handler's exception is user code: its `str()` may raise SystemExit, its `__class__` may be wrong, its
+`__cause__` may be a property that returns a new exception each time. The worker reads many attributes of
+an exception. `tame` reads them once, catches everything, and replaces an exception that is not safe.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from faultline.redaction import without_passwords
 
 _MAX_ERROR_LENGTH = 10_000
 _SUMMARY_LENGTH = 500
-# How much of a chain of causes, contexts and members of groups is looked at, and shown.
+# How many causes, contexts and members of groups are read and shown.
 _MAX_LINKED = 100
 _MAX_NOTES = 20
 _NO_MESSAGE = "(its message cannot be shown)"
 
-# What CPython itself stores. A class can hide these behind properties of its own.
+# The attributes that CPython stores. A class can override them with properties.
 _cause = BaseException.__dict__["__cause__"].__get__
 _context = BaseException.__dict__["__context__"].__get__
 _trace = BaseException.__dict__["__traceback__"].__get__
 
 
 def tame(error: BaseException) -> Exception:
-    """The error itself if it behaves, else a HandlerError or HandlerExit that describes it."""
+    """The error itself if it is safe to use, else a HandlerError or HandlerExit for it."""
     if not issubclass(type(error), Exception):
         return HandlerExit.of(error).with_traceback(_trace(error))
     if _behaves(error):
-        return error  # type: ignore[return-value]  # issubclass, since isinstance may ask the error itself
+        return error  # type: ignore[return-value]  # issubclass: isinstance would read the error's __class__
     return HandlerError(f"{name_of(error)}: {text_of(error)}").with_traceback(_trace(error))
 
 
@@ -50,7 +50,7 @@ def _behaves(error: BaseException) -> bool:
 
 
 def _linked(error: BaseException) -> list[BaseException]:
-    """The error, its causes and contexts, and members of groups: as many as are looked at, and one."""
+    """The error, its causes, contexts and members of groups; at most _MAX_LINKED + 1."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting and len(found) <= _MAX_LINKED:
@@ -65,7 +65,7 @@ def _linked(error: BaseException) -> list[BaseException]:
 
 
 def _is_plain(error: Any) -> bool:
-    """Whether its attributes are what CPython stores; raises what they raise."""
+    """Whether its attributes are those that CPython stores; may raise anything."""
     notes = getattr(error, "__notes__", None)
     return (
         error.__class__ is type(error)
@@ -80,7 +80,7 @@ def _is_plain(error: Any) -> bool:
 def name_of(error: BaseException) -> str:
     try:
         return str(type(error).__name__)
-    except BaseException:  # of a metaclass
+    except BaseException:  # raised by a metaclass
         return "an exception without a name"
 
 
@@ -92,25 +92,25 @@ def text_of(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """One line about the error, even if it cannot describe itself."""
-    # What is cut off is not looked at; a password that the cut goes through is cut off with a good margin.
+    """One line about the error, even if its own methods fail."""
+    # Read ten times what is kept, so that a password is not cut in half before it is recognised.
     said = f"{name_of(error)}: {text_of(error)[: 10 * _SUMMARY_LENGTH]}"
     return without_passwords(said)[:_SUMMARY_LENGTH]
 
 
 def describe(error: BaseException) -> str:
-    """The error as PostgreSQL can store it: no NUL, no lone surrogates, not too long."""
+    """The error as text that PostgreSQL can store: no NUL, no lone surrogates, bounded."""
     trace = without_passwords(traceback_of(error)[: 2 * _MAX_ERROR_LENGTH]).strip()
     text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback; of an error that does not let itself be looked at, where it was raised."""
+    """The whole traceback; for an error that is not safe, only the place where it was raised."""
     if _behaves(error):
         try:
             return "".join(traceback.format_exception(error))
-        except BaseException:  # noqa: S110 - it behaved when it was looked at; the lines below do not ask it
+        except BaseException:  # noqa: S110 - it is not safe after all; the lines below read only stored attributes
             pass
     trace: TracebackType | None = _trace(error)
     return "".join([*traceback.format_tb(trace), summary(error)])

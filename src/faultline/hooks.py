@@ -1,4 +1,4 @@
-"""Functions of the user's that run before and after each attempt, where the handler runs."""
+"""User functions that run before and after each attempt, where the handler runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ H = TypeVar("H", bound=Hook)
 
 
 class Hooks:
-    """Plain functions run for every attempt; `async def` functions for attempts of async handlers only.
+    """Plain functions run for every attempt, `async def` functions only for async handlers.
 
-    An error before an attempt is that attempt's failure. An error after it is logged and changes nothing.
+    An error before an attempt fails the attempt. An error after it is logged, and changes nothing.
     """
 
     def __init__(self) -> None:
@@ -29,12 +29,12 @@ class Hooks:
         self.after: list[Hook] = []
 
     def __bool__(self) -> bool:
-        """Whether there is any hook: an attempt without hooks does not pay for them."""
+        """Whether there is any hook; attempts skip the context manager if not."""
         return bool(self.before or self.after)
 
     def add(self, hooks: list[Hook], hook: H) -> H:
         if not callable(hook):
-            raise InvalidInput("a hook is a function of one argument, the job")
+            raise InvalidInput("a hook must be a function of one argument, the job")
         hooks.append(hook)
         return hook
 
@@ -76,7 +76,7 @@ def _logged(job: Job) -> Iterator[None]:
     try:
         yield
     except (AttemptAborted, asyncio.CancelledError):
-        raise  # the attempt itself is being ended
+        raise  # the attempt is being aborted
     except BaseException as error:
         reason = "an after_attempt hook failed; the outcome of its attempt stands"
         emit(Event.DEGRADED, reason=reason, job_id=str(job.id), error=summary(error))

@@ -1,4 +1,4 @@
-"""The values that travel between the database, the worker and the user. No behaviour, no I/O."""
+"""Plain values that the database, the worker and the user exchange; no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_MAX_ATTEMPTS = 10
 
 
 class JobState(StrEnum):
-    """Where a job is. Jobs for later, and those that wait for another attempt, are queued too."""
+    """The states of a job. Scheduled jobs, and those that wait for a retry, are queued too."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -24,7 +24,7 @@ class JobState(StrEnum):
 
 
 class StaleReason(StrEnum):
-    """Why the database refuses a write; the words that FL001 carries."""
+    """Why the database refuses a stale write; FL001 carries this value."""
 
     TOKEN_MISMATCH = "token_mismatch"  # noqa: S105 - a reason, not a secret
     LEASE_EXPIRED = "lease_expired"
@@ -36,7 +36,7 @@ class StaleReason(StrEnum):
 
 
 class Renewal(StrEnum):
-    """What a heartbeat says of one lease. Locked is not lost: somebody holds the row just now."""
+    """The result of a heartbeat for one lease; LOCKED: another session locks the row."""
 
     RENEWED = "renewed"
     LOCKED = "locked"
@@ -52,17 +52,17 @@ class CommitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The answer to an enqueue; `existing` when the idempotency key had been used for it before."""
+    """The result of an enqueue; `existing` if the idempotency key already had this job."""
 
     job_id: UUID
     existing: bool
 
 
 class Claim(NamedTuple):
-    """One job in one worker's hands: what to run, and what proves the right to commit it.
+    """One claimed job: what to run, and the token and lease that allow its commit.
 
-    A worker makes tens of thousands of these a second, so it is a tuple of what PostgreSQL sent, and
-    its ids become UUIDs only for those who ask.
+    A worker creates tens of thousands of these a second, so it is a tuple of the values that PostgreSQL
+    sent, and its ids become UUIDs only on demand.
     """
 
     id: str
@@ -70,13 +70,13 @@ class Claim(NamedTuple):
     lease: str
     task: str
     queue: str
-    payload_json: str  # decoded when the job is run: one that cannot be is that job's problem alone
+    payload_json: str  # decoded when the job runs, so that a bad one fails only its own job
     attempt: int
     max_attempts: int
     crashes: int
     priority: int
-    due_at: str  # as PostgreSQL wrote it: where the next claim goes on from
-    trace_context: str | None = None  # of the enqueuer, as `faultline.tracing` wrote it
+    due_at: str  # as PostgreSQL wrote it; part of the claim cursor
+    trace_context: str | None = None  # of the producer, as `faultline.tracing` wrote it
 
     @property
     def job_id(self) -> UUID:
@@ -88,14 +88,16 @@ class Claim(NamedTuple):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether this job may be what kills its workers: it was there when two of them were lost, or
-        one, and this is its last chance."""
+        """Whether this job may be what kills its workers.
+
+        It ran in two workers that were lost, or in one, and this is its last attempt.
+        """
         return self.crashes >= 2 or (self.crashes == 1 and self.attempt >= self.max_attempts)
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as the database knows it now."""
+    """A job's row."""
 
     id: UUID
     task: str
@@ -119,8 +121,8 @@ class JobRecord:
 
 
 class CommitPhase(Enum):
-    """How far an attempt has come with the transaction that completes its job."""
+    """How far the transaction that completes an attempt's job has come."""
 
     UNCOMMITTED = auto()
-    FENCED = auto()  # the ledger entry is in a transaction whose COMMIT has no answer (yet)
+    FENCED = auto()  # the ledger entry is written, and COMMIT is not yet answered
     COMMITTED = auto()

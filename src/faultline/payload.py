@@ -1,4 +1,4 @@
-"""What may be stored with a job: JSON that PostgreSQL can keep, within stated limits."""
+"""Checks and encodes what is stored with a job: names, keys, payloads and results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import orjson
 from faultline.errors import InvalidInput, PayloadTooLarge
 
 MAX_BYTES = 1024 * 1024
-MAX_TEXT_BYTES = 8 * 1024 * 1024  # as PostgreSQL writes the value: 1e308 has 309 digits there
-_LONGEST_FLOAT = 330  # characters of a float in PostgreSQL's text; at least 2 in ours
+MAX_TEXT_BYTES = (
+    8 * 1024 * 1024
+)  # of the text that PostgreSQL writes: it writes 1e308 with 309 digits
+_LONGEST_FLOAT = 330  # characters of a float as PostgreSQL writes it; JSON has at least 2
 MAX_DEPTH = 64
 MAX_KEY_LENGTH = 255
 
@@ -23,7 +25,7 @@ _QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}\Z")
 
 
 def decode_payload(text: str) -> Any:
-    """What PostgreSQL stored, which may be more than we would have: any SQL client can enqueue."""
+    """Decode a stored payload; other SQL clients may have stored what we would refuse."""
     try:
         return decode_json(text)
     except (ValueError, RecursionError) as error:
@@ -31,13 +33,13 @@ def decode_payload(text: str) -> Any:
 
 
 class DuplicateKey(ValueError):
-    """One name twice in an object of JSON: readers disagree about which value counts."""
+    """A JSON object has one name twice; parsers disagree on which value counts."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON of a client, exactly. Raises ValueError, DuplicateKey where one name is there twice.
+    """Parse a client's JSON without any loss; raises ValueError, or DuplicateKey.
 
-    Not by orjson, which keeps the last of two equal names, and rounds integers of more than 64 bits.
+    orjson is not used: it keeps the last of two equal names and rounds integers of more than 64 bits.
     """
     try:
         return json.loads(
@@ -56,12 +58,12 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise DuplicateKey(f"{twice[:80]!r} is there twice in one object")
+        raise DuplicateKey(f"an object has the name {twice[:80]!r} twice")
     return found
 
 
 def decode_json(text: str | bytes) -> Any:
-    """By orjson; what it refuses, such as a number that no float can hold, by Python's own parser."""
+    """Decode with orjson, or with the json module if orjson refuses, such as for 1e400."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -69,10 +71,10 @@ def decode_json(text: str | bytes) -> Any:
 
 
 def decode_stored(text: str | bytes) -> Any:
-    """Decode JSON that is only shown; a number that Python does not read becomes a string of digits.
+    """Decode JSON that is only displayed; never fails for values that PostgreSQL accepts.
 
-    PostgreSQL's numbers reach 10^131072, and it nests thousands of levels, for which the text itself is
-    returned. Neither must keep a record from being shown.
+    PostgreSQL's numbers reach 10^131072: one that Python refuses becomes a string of digits. Its values
+    nest thousands of levels deep: for one that is too deep the text itself is returned.
     """
     try:
         return decode_json(text)
@@ -87,9 +89,9 @@ def _number(digits: str) -> int | str:
 
 
 def encode_payload(payload: Mapping[str, Any]) -> str:
-    """The payload as JSON text, or InvalidInput that says what is wrong and where."""
+    """The payload as JSON text; raises InvalidInput with the place of the error."""
     if not isinstance(payload, Mapping):
-        raise InvalidInput("a payload is an object: arguments by name")
+        raise InvalidInput("a payload must be an object of arguments by name")
     return encode_json(dict(payload), what="payload")
 
 
@@ -117,13 +119,13 @@ def encode_json(value: Any, *, what: str) -> str:
 
 
 def _extra_in_text(value: Any) -> int:
-    """By how many bytes PostgreSQL's text of this value is longer than ours.
+    """How many bytes longer PostgreSQL's text of the value is than our JSON.
 
-    It has a blank after every comma and colon, and no exponents.
+    PostgreSQL writes a space after every comma and colon, and numbers without exponents.
     """
     match value:
         case float():
-            if value == 0 or 1e-4 <= abs(value) < 1e15:  # neither side writes an exponent
+            if value == 0 or 1e-4 <= abs(value) < 1e15:  # orjson writes no exponent either
                 return 0
             return len(format(Decimal(repr(value)), "f")) - len(orjson.dumps(value))
         case dict():
@@ -135,7 +137,7 @@ def _extra_in_text(value: Any) -> int:
 
 
 def _check(value: Any, where: str, *, depth: int) -> None:
-    """Refuse what PostgreSQL would refuse later, or what would come back as something else."""
+    """Refuse values that PostgreSQL would refuse later, or return changed."""
     if depth > MAX_DEPTH:
         raise InvalidInput(f"{where.split('.')[0]} is nested more than {MAX_DEPTH} levels deep")
     match value:
@@ -149,7 +151,7 @@ def _check(value: Any, where: str, *, depth: int) -> None:
         case dict():
             for key, item in value.items():
                 if type(key) is str and _is_harmless(key) and _is_harmless(item):
-                    continue  # nearly always; naming its place would cost more than the rest
+                    continue  # the common case; computing `where` would cost more than the check
                 if type(key) is not str:
                     raise InvalidInput(f"{where} has the key {key!r:.80}; JSON keys are strings")
                 _check_text(key, f"a key of {where}")
@@ -185,7 +187,7 @@ def check_task_name(name: str) -> str:
     if not isinstance(name, str) or not _TASK_NAME.match(name):
         raise InvalidInput(
             f"{str(name)[:80]!r} is not a task name",
-            hint="1 to 200 letters, digits, _ . : -, beginning with a letter or _",
+            hint="use 1 to 200 letters, digits, _ . : -, starting with a letter or _",
         )
     return name
 
@@ -194,29 +196,29 @@ def check_queue_name(name: str) -> str:
     if not isinstance(name, str) or not _QUEUE_NAME.match(name):
         raise InvalidInput(
             f"{str(name)[:80]!r} is not a queue name",
-            hint="1 to 63 letters, digits, _ . : -, beginning with a letter, digit or _",
+            hint="use 1 to 63 letters, digits, _ . : -, starting with a letter, digit or _",
         )
     return name
 
 
 def check_idempotency_key(key: str) -> str:
     if not isinstance(key, str):
-        raise InvalidInput(f"an idempotency key is a string, not a {type(key).__name__}")
+        raise InvalidInput(f"an idempotency key must be a string, not a {type(key).__name__}")
     _check_text(key, "the idempotency key")
     if not 1 <= len(key) <= MAX_KEY_LENGTH:
         raise InvalidInput(
-            f"the idempotency key has {len(key)} characters; it may have 1 to {MAX_KEY_LENGTH}"
+            f"the idempotency key has {len(key)} characters, but must have 1 to {MAX_KEY_LENGTH}"
         )
     return key
 
 
 def check_priority(priority: int) -> int:
     if type(priority) is not int or not 0 <= priority <= 9:
-        raise InvalidInput(f"priority {priority} is not within 0 (first) to 9 (last)")
+        raise InvalidInput(f"priority must be 0 (first) to 9 (last), not {priority}")
     return priority
 
 
 def check_max_attempts(max_attempts: int) -> int:
     if type(max_attempts) is not int or not 1 <= max_attempts <= 1000:
-        raise InvalidInput(f"max_attempts {max_attempts} is not within 1 to 1000")
+        raise InvalidInput(f"max_attempts must be 1 to 1000, not {max_attempts}")
     return max_attempts

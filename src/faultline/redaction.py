@@ -1,7 +1,7 @@
-"""Passwords that slip into the text of an error are taken out of it before it is stored or logged.
+"""Removes passwords from the text of an error before it is stored or logged.
 
-For what others wrote: a handler's error may quote the connection string that it could not use. It is the
-last resort, not a promise: a secret that does not look like one is not recognised.
+A handler's error may quote a connection string, for example. This is a last resort and no guarantee: only
+text that looks like a password is recognised.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 _HIDDEN = "***"
-# scheme://user:PASSWORD@host, where the password may hold what should have been escaped. Each part has a
-# bound: without one a long text of dots takes minutes, in which no other thread of the worker runs.
+# scheme://user:PASSWORD@host, where the password may contain characters that should be escaped. Each part
+# is bounded: otherwise a long text of dots takes minutes, and blocks all threads of the worker.
 _IN_URL = re.compile(
     r"\b([a-z][a-z0-9+.-]{0,30}://[^\s:/@'\"]{0,300}:)[^\s'\"]{0,500}@", re.IGNORECASE
 )

@@ -1,4 +1,4 @@
-"""A task: a handler with a name, the options it runs under, and the ways to enqueue it."""
+"""A task: a handler with its name and options, and the methods that enqueue it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_BATCH = 10_000
 
 
 class Executes(Protocol):
-    """What a task needs of its application: somebody to run a statement."""
+    """The part of an application that a task uses to run statements."""
 
     @property
     def prepare_transaction(self) -> PrepareTransaction | None: ...
@@ -55,9 +55,9 @@ class TaskOptions:
     priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     retry: RetryPolicy = DEFAULT_RETRY
-    lease_seconds: float | None = None  # None: the worker's own
-    timeout_seconds: float | None = None  # None: as long as it takes
-    process: bool = False  # run in a child process, which can be killed
+    lease_seconds: float | None = None  # None: the worker's setting
+    timeout_seconds: float | None = None  # None: no limit
+    process: bool = False  # run in a child process, which the worker can kill
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
@@ -68,15 +68,15 @@ class TaskOptions:
 
 
 def _check_seconds(name: str, seconds: float | None, longest: float) -> None:
-    if seconds is not None and not 0 < seconds <= longest:  # NaN is neither
+    if seconds is not None and not 0 < seconds <= longest:  # false for NaN too
         raise InvalidInput(
-            f"{name} is more than 0 and at most {longest:,} ({longest / 86_400:,.0f} days),"
+            f"{name} must be more than 0 and at most {longest:,} ({longest / 86_400:,.0f} days),"
             f" not {seconds:g}"
         )
 
 
 class Task(Generic[P, R]):
-    """What `@app.task()` makes of a function: something to enqueue, and to run."""
+    """A handler that `@app.task()` has registered; it can be enqueued and run."""
 
     def __init__(
         self,
@@ -99,20 +99,20 @@ class Task(Generic[P, R]):
 
     @property
     def is_importable(self) -> bool:
-        """Whether another process can find this task by the name of its handler."""
+        """Whether another process can import this task by its handler's name."""
         handler: Any = self.handler
-        if handler.__module__ == "__main__":  # importing it again would run the user's script again
+        if handler.__module__ == "__main__":  # importing it would run the user's script again
             return False
         module, qualname = sys.modules.get(handler.__module__), handler.__qualname__
         return module is not None and getattr(module, qualname, None) is self
 
     @property
     def prepare_transaction(self) -> PrepareTransaction | None:
-        """What the application does to each transaction of a handler when it opens."""
+        """The application's function that prepares each transaction of a handler."""
         return self._app.prepare_transaction
 
     def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The handler itself, for tests and for other handlers."""
+        """Call the handler directly, for tests and for other handlers."""
         return self.handler(job, *args, **kwargs)
 
     def __repr__(self) -> str:
@@ -133,8 +133,8 @@ class Task(Generic[P, R]):
         async with self.hooks.around_async(job):
             return await handler(job, **arguments)
 
-    # With none of the options the arguments are checked against the handler's by the type checker;
-    # with one, only when they are bound: ParamSpec cannot carry keywords of ours beside the handler's.
+    # Without options the type checker compares the arguments with the handler's. With an option they are
+    # checked only at run time: ParamSpec cannot combine our keywords with the handler's.
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued: ...
     @overload
@@ -148,8 +148,11 @@ class Task(Generic[P, R]):
     @overload
     def enqueue(self, *args: Any, queue: str, **kwargs: Any) -> Enqueued: ...
     def enqueue(self, *args: Any, **kwargs: Any) -> Enqueued:
-        """Enqueue one job: the handler's arguments, and any of idempotency_key, run_at, priority,
-        queue and conn (your own transaction: the job exists if it commits)."""
+        """Enqueue one job with the handler's arguments.
+
+        Options: idempotency_key, run_at, priority, queue, and conn for a connection of yours: the job
+        exists if its transaction commits.
+        """
         statement, conn, span = self._enqueue(args, kwargs)
         with span:
             return span.answered(self._app.execute(statement, conn))
@@ -203,7 +206,7 @@ class Task(Generic[P, R]):
             return span.answered(await self._app.execute_async(statement, conn))
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
-        """What the handler takes beside the job, by name; InvalidInput if the payload does not fit."""
+        """The handler's arguments by name; InvalidInput if the payload does not fit them."""
         payload = decode_payload(payload_json)
         if type(payload) is not dict or not self._takes(payload):
             try:
@@ -213,7 +216,7 @@ class Task(Generic[P, R]):
         return cast(dict[str, Any], payload)
 
     def _takes(self, payload: dict[str, Any]) -> bool:
-        """The usual case without `Signature.bind`, which costs more than all the rest of a claim."""
+        """A fast check: `Signature.bind` costs more than the rest of a claim."""
         return self._required <= payload.keys() <= self._allowed
 
     def _enqueue(
@@ -244,12 +247,17 @@ class Task(Generic[P, R]):
     ) -> tuple[statement.Statement[list[Enqueued]], Enqueueing]:
         given = list(payloads)
         if not all(isinstance(payload, Mapping) for payload in given):
-            raise InvalidInput("each payload holds one job's arguments by name: a dict")
+            raise InvalidInput("each payload must be a dict of one job's arguments")
         arguments = [self._payload((), dict(payload)) for payload in given]
         if len(arguments) > MAX_BATCH:
-            raise InvalidInput(f"{len(arguments):,} jobs at once; the limit is {MAX_BATCH:,}")
+            raise InvalidInput(
+                f"{len(arguments):,} jobs are too many for one call",
+                hint=f"the limit is {MAX_BATCH:,}",
+            )
         if isinstance(idempotency_keys, str) or not isinstance(idempotency_keys, Sequence | None):
-            raise InvalidInput("idempotency_keys is a list: one key, or None, for each payload")
+            raise InvalidInput(
+                "idempotency_keys must be a list with a key or None for each payload"
+            )
         for key in idempotency_keys or ():
             if key is not None:
                 check_idempotency_key(key)
@@ -267,7 +275,7 @@ class Task(Generic[P, R]):
         return counted(statement, self.options.queue), span
 
     def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, checked against the handler now rather than when the job runs."""
+        """The arguments by name, checked against the handler before the job is stored."""
         if not args and self._takes(kwargs):
             return kwargs
         try:
@@ -294,12 +302,14 @@ def _signature(handler: Callable[..., Any]) -> inspect.Signature:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise InvalidInput(f"{name}: argument {parameter} cannot be passed by name")
         if parameter.name in RESERVED:
-            raise InvalidInput(f"{name}: the argument name {parameter.name} is enqueue's own")
+            raise InvalidInput(
+                f"{name}: the argument name {parameter.name} is reserved for enqueue"
+            )
     return signature
 
 
 def _names(signature: inspect.Signature) -> tuple[set[str], set[str]]:
-    """Which arguments a payload must have, and which it certainly may have."""
+    """The names of required arguments, and of all named arguments."""
     parameters = list(signature.parameters.values())[1:]  # the first is the job
     named = [p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
     required = {p.name for p in named if p.default is inspect.Parameter.empty}
@@ -318,7 +328,7 @@ def _check_importable(handler: Callable[..., Any], *, is_async: bool) -> None:
 
 def _check_aware(run_at: datetime | None) -> datetime | None:
     if run_at is not None and not isinstance(run_at, datetime):
-        raise InvalidInput(f"run_at is a datetime, not a {type(run_at).__name__}")
+        raise InvalidInput(f"run_at must be a datetime, not a {type(run_at).__name__}")
     if run_at is not None and run_at.tzinfo is None:
         raise InvalidInput("run_at needs a time zone", hint="datetime.now(timezone.utc) + …")
     return run_at

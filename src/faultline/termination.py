@@ -1,8 +1,8 @@
-"""What SIGTERM and SIGINT do at each stage of a long-running process.
+"""Handles SIGTERM and SIGINT at each stage of a long-running process.
 
 | stage | a signal |
 |---|---|
-| starting: nothing has to be finished | ends the process at once, with exit code 0 |
+| starting, before any work | ends the process at once, with exit code 0 |
 | the event loop starts or closes | is counted; the loop's first step acts on it |
 | the loop runs | is passed to the service, which stops in order |
 | the interpreter shuts down | is ignored |
@@ -34,7 +34,7 @@ _READ_BYTES = 4096
 
 
 class HttpServer(Protocol):
-    """What `serve` needs of a `uvicorn.Server`."""
+    """The methods of `uvicorn.Server` that `serve` uses."""
 
     @property
     def config(self) -> Any: ...
@@ -43,10 +43,10 @@ class HttpServer(Protocol):
 
 
 class Termination:
-    """Holds the handlers of SIGTERM and SIGINT from `with` until the process has ended."""
+    """Installs handlers of SIGTERM and SIGINT from `with` to the end of the process."""
 
     def __init__(self) -> None:
-        self._may_exit = True  # nothing has begun: leave at once
+        self._may_exit = True  # no work has begun: exit at once
         self._received = 0
         self._delivered = 0
         self._stop: Callable[[], object] = lambda: None
@@ -64,10 +64,10 @@ class Termination:
         traceback: TracebackType | None,
     ) -> None:
         is_starting, self._may_exit = self._may_exit, False
-        # Later than this: while Python shuts down it puts the default of each signal back.
+        # Registered last: while Python shuts down it restores the default handlers.
         atexit.register(_ignore)
         if is_starting and self._received and isinstance(error, Exception):
-            # The code that SystemExit was raised in, an extension module say, has wrapped it.
+            # SystemExit was raised inside code, such as an extension module, that wrapped it.
             raise SystemExit(0) from None
 
     def run(
@@ -76,13 +76,13 @@ class Termination:
         *,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> T:
-        """Run `main` on a new event loop. It is to enter `listening` in its first step."""
+        """Run `main` on a new event loop; `main` must enter `listening` in its first step."""
         self._may_exit = False
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(main())
 
     def serve(self, server: HttpServer, listener: socket.socket) -> None:
-        """Run a uvicorn server until a signal, also one that came before the server listened for any."""
+        """Run a uvicorn server until a signal, which may have come before the server started."""
 
         async def main() -> None:
             with self.listening(lambda: server.handle_exit(signal.SIGTERM, None)):
@@ -94,9 +94,9 @@ class Termination:
     def listening(
         self, stop: Callable[[], object], *, on_signal: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
-        """Inside, on the event loop, each signal calls `stop`, including those that came earlier.
+        """Call `stop` on the event loop for each signal, including earlier ones.
 
-        `on_signal` is called as well, from another thread, even while the loop is blocked.
+        `on_signal` is called too, from another thread, even while the loop is blocked.
         """
         self._loop, self._stop = asyncio.get_running_loop(), stop
         for _ in range(self._received - self._delivered):
@@ -111,7 +111,7 @@ class Termination:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._received += 1
         if self._may_exit:
-            # Python only prints an exception that is raised in a finalizer: the count remains.
+            # In a finalizer Python only prints this exception; `_received` still counts the signal.
             sys.exit(0)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._deliver)
@@ -124,14 +124,14 @@ class Termination:
 
 @contextmanager
 def _wakeups(loop: asyncio.AbstractEventLoop, on_signal: Callable[[], object]) -> Iterator[None]:
-    """Wake the loop for every signal, from a thread that the C-level handler writes to.
+    """Wake the loop for every signal, by a thread that reads what the C-level handler writes.
 
-    Python runs a handler between two bytecodes of the main thread. That may be waiting in C, for events or
-    in a handler's own call, and then would not run it.
+    Python runs a signal handler between two bytecodes of the main thread, so not while that thread waits
+    in C code.
     """
     sending, receiving = socket.socketpair()
     sending.setblocking(False)
-    # uvloop has set its own; the bytes are passed on to it.
+    # uvloop has set its own descriptor; the bytes are passed on to it.
     previous = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
 
     def read() -> None:
@@ -162,7 +162,7 @@ def _ignore() -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked child must not tell its parent of its own signals, and SIGTERM is to end it."""
+    """Reset a forked child: its signals must not reach the parent, and SIGTERM must end it."""
     if any(_is_ours(signal.getsignal(number)) for number in SIGNALS):
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)

@@ -31,7 +31,7 @@ def test_two_tasks_of_one_name_are_refused(app: Faultline) -> None:
 def test_argument_names_that_enqueue_needs_are_refused(app: Faultline, name: str) -> None:
     scope: dict[str, Any] = {}
     exec(f"def handler(job, {name}): ...", scope)  # noqa: S102
-    with pytest.raises(InvalidInput, match=f"the argument name {name} is enqueue's own"):
+    with pytest.raises(InvalidInput, match=f"the argument name {name} is reserved for enqueue"):
         app.task(name="t")(scope["handler"])
     assert dict(app.tasks) == {}
 

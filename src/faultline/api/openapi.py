@@ -31,7 +31,7 @@ _ERRORS = {
     422: (
         "The input is not valid; nothing was stored.",
         "invalid_input",
-        "priority 12 is not within …",
+        "priority must be 0 (first) to 9 (last), not 12",
     ),
     429: ("Too many requests of this key.", "rate_limited", "more than 200 requests a second"),
     431: ("The headers are too long.", "headers_too_large", "the request line and headers are …"),

@@ -43,7 +43,7 @@ _MAX_DELAY_SECONDS = 10 * 365 * 86400
 @click.option(
     "--max-attempts",
     type=int,
-    help="How many attempts the job has; if absent, the task's own or 5.",
+    help="How many attempts the job has; if absent, the task's own or 10.",
 )
 @click.option(
     "--force",
