@@ -1,4 +1,4 @@
-"""A block of job.transaction() or job.fenced(): one transaction under the fence of its job."""
+"""A block of job.transaction() or job.fenced(): one transaction under the job's fence."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ PrepareTransaction = Callable[["Job", Any], Awaitable[None] | None]
 class FencedBlock:
     """A transaction that holds the job from its first statement to its COMMIT.
 
-    On a connection of the worker's own it takes two round trips beside the user's statements: BEGIN
-    goes with the first look at the fence, and the ledger entry with COMMIT.
+    On a connection of the worker's pool it takes two round trips beside the user's statements: BEGIN goes
+    with the first check of the fence, and the ledger entry with COMMIT.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class FencedBlock:
         self._sent_at = 0.0
 
     def __enter__(self) -> Connection:
-        # A copy: without a reference cycle a block that an interrupt leaves behind ends at once.
+        # A copy, so that there is no reference cycle: a block that an interrupt leaves is closed at once.
         own = copy.copy(self)
         self._open = own._pooled() if self._conn is None else own._borrowed(self._conn)
         try:
@@ -217,7 +217,7 @@ class FencedBlock:
                 await awaited
 
     def _lost(self, error: BaseException, lost: NotCommitted | None) -> NotCommitted | None:
-        """Remember what became of a block that did not commit, whatever the handler makes of it."""
+        """Record why a block did not commit, even if the handler swallows the error."""
         if lost is not None:
             self._transactions.not_committed = lost
         elif self._completes_job and isinstance(error, NotCommitted):
@@ -245,7 +245,7 @@ class FencedBlock:
         return "transaction" if self._completes_job else "step"
 
     def _is_rollback_request(self, error: BaseException) -> bool:
-        """Whether it is the driver's polite way of asking for a rollback, and may be granted."""
+        """Whether the driver's Rollback was raised in a block where it is allowed."""
         if isinstance(error, Rollback) and self._completes_job:
             raise NotCommitted("the job's own transaction was rolled back") from None
         return isinstance(error, Rollback)
@@ -292,7 +292,7 @@ class FencedBlock:
             attempt.untrack(conn)
 
     def _first(self, is_outermost: bool) -> Statement[None]:
-        """Inside a transaction of the user's the block is a savepoint, and the COMMIT is theirs."""
+        """The first statement. In a transaction of the user's the block is a savepoint."""
         attempt = self._transactions
         if is_outermost:
             return attempt.open_statement(completes=False)
@@ -314,9 +314,9 @@ class FencedBlock:
 
 
 def _met_read_only(tx: Connection | AsyncConnection | None, error: BaseException) -> bool:
-    """Whether the server refused a write, here or in a statement whose error the handler swallowed.
+    """Whether the server refused a write, even if the handler swallowed the error.
 
-    It may be a standby now, or the handler wrote where only reading is allowed.
+    The server may be a standby now, or the handler wrote in a read-only transaction.
     """
     refused = getattr(tx, "was_read_only", False)
     return refused or is_read_only_refusal(error) or is_read_only_refusal(error.__cause__)

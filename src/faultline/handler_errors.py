@@ -28,7 +28,7 @@ _trace = BaseException.__dict__["__traceback__"].__get__
 
 
 def tame(error: BaseException) -> Exception:
-    """The error itself if it is safe to use, else a HandlerError or HandlerExit for it."""
+    """The error itself if it is safe, else a HandlerError or HandlerExit that describes it."""
     if not issubclass(type(error), Exception):
         return HandlerExit.of(error).with_traceback(_trace(error))
     if _behaves(error):
@@ -50,7 +50,7 @@ def _behaves(error: BaseException) -> bool:
 
 
 def _linked(error: BaseException) -> list[BaseException]:
-    """The error, its causes, contexts and members of groups; at most _MAX_LINKED + 1."""
+    """The error with its causes, contexts and group members, one more than are inspected."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting and len(found) <= _MAX_LINKED:
@@ -92,7 +92,7 @@ def text_of(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """One line about the error, even if its own methods fail."""
+    """One line about the error, even if it cannot describe itself."""
     # Read ten times what is kept, so that a password is not cut in half before it is recognised.
     said = f"{name_of(error)}: {text_of(error)[: 10 * _SUMMARY_LENGTH]}"
     return without_passwords(said)[:_SUMMARY_LENGTH]
@@ -106,7 +106,7 @@ def describe(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback; for an error that is not safe, only the place where it was raised."""
+    """The whole traceback, or where the error was raised if it cannot be inspected."""
     if _behaves(error):
         try:
             return "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""User functions that run before and after each attempt, where the handler runs."""
+"""Functions of the user's that run before and after each attempt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Hooks:
 
     @contextmanager
     def around(self, job: Job) -> Iterator[None]:
-        """Around a plain handler, in its thread or process."""
+        """Call the hooks around a plain handler, in its thread or process."""
         try:
             for hook in self.before:
                 if not inspect.iscoroutinefunction(hook):
@@ -54,7 +54,7 @@ class Hooks:
 
     @asynccontextmanager
     async def around_async(self, job: Job) -> AsyncIterator[None]:
-        """Around an async handler, in its task on the event loop."""
+        """Call the hooks around an async handler, in its task on the event loop."""
         try:
             for hook in self.before:
                 await _call(hook, job)

@@ -1,12 +1,13 @@
-"""Asynchronous interrupts of handler threads, and sections of code that hold them back.
+"""Asynchronous interrupts of handler threads, and sections that hold them back.
 
 A handler in a thread is ended by an exception that CPython raises between two bytecodes of that thread.
-Inside a connection pool such an exception loses a connection: the pool cleans up after `Exception` only, and
-no code can clean up between "the connection is taken" and "the caller has it". So code that takes or returns
-a pooled connection runs inside `held()`: an interrupt that arrives there is remembered, and raised when the
-section ends, at the beginning of `released()`, or where the code calls `deliver()`.
+Inside a connection pool such an exception loses a connection: the pool cleans up after `Exception` only,
+and no code can clean up between "the connection is taken" and "the caller has it". So code that takes or
+returns a pooled connection runs inside `held()`: an interrupt that arrives there is kept, and raised when
+the section ends, at the beginning of `released()`, or where the code calls `deliver()`.
 
-CPython raises at most one such exception per call; every later delivery is at a place that this module chose.
+CPython raises at most one such exception per call; every later delivery is at a place that this module
+chose.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _local = _Local()
 
 
 class AttemptAborted(BaseException):
-    """Raised inside a handler's thread. Not an Exception, so that `except Exception` lets it pass."""
+    """Raised in a handler's thread. Not an Exception: `except Exception` does not catch it."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -38,14 +39,17 @@ class AttemptAborted(BaseException):
 
 
 class Interrupts:
-    """The interrupts of one call in one thread: sent by others, held back or raised in that thread."""
+    """The interrupts of one call in one thread.
+
+    Other threads send them; this thread holds them back or raises them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread_id: int | None = None
         self._depth = 0  # how many sections of the thread hold interrupts back
         self._is_pending = False
-        self.is_sent = False  # CPython was told to raise, and has not yet
+        self.is_sent = False  # CPython was asked to raise, and has not yet
 
     def begin(self) -> None:
         """Called by the thread, before the call."""
@@ -56,12 +60,12 @@ class Interrupts:
                 raise AttemptAborted
 
     def end(self) -> None:
-        """Called by the thread, after the call: an interrupt that is on its way must not hit the next one."""
+        """Called by the thread after the call: a late interrupt must not hit the next call."""
         try:
             with self._lock:
                 self._thread_id = None
             self._let_arrive()
-        except AttemptAborted:  # too late to matter
+        except AttemptAborted:  # the call has ended
             self._thread_id = None
         _local.interrupts = None
 
@@ -89,10 +93,10 @@ class Interrupts:
             self._depth, self._is_pending = depth, True
 
     def _let_arrive(self) -> None:
-        """Wait for an exception that CPython was told to raise: it comes within a few bytecodes.
+        """Wait for an exception that CPython was asked to raise: it comes within a few bytecodes.
 
-        Withdrawing it would be simpler, but CPython 3.11 then keeps the flag that makes it look for such
-        exceptions, which slows down every thread and makes a traced thread loop without end.
+        It cannot be withdrawn: CPython 3.11 then keeps the flag that makes it look for such exceptions,
+        which slows down every thread and makes a traced thread loop without end.
         """
         while self.is_sent:
             time.sleep(0)
@@ -113,7 +117,7 @@ class Interrupts:
 
 
 class Hold:
-    """A section that holds interrupts of the current thread back; nothing where there are none."""
+    """A section that holds interrupts of the current thread back."""
 
     __slots__ = ("_interrupts",)
 
@@ -135,12 +139,12 @@ class Hold:
             self._interrupts.release()
 
     def released(self) -> Released:
-        """Let interrupts through for a while; one that waits is raised at its beginning."""
+        """Let interrupts through for a while; one that was kept is raised at the beginning."""
         return Released(self._interrupts)
 
 
 class Released:
-    """A part of a held section in which interrupts are raised: for the user's own code."""
+    """A part of a held section in which interrupts are raised, for the user's own code."""
 
     __slots__ = ("_interrupts",)
 
@@ -153,7 +157,7 @@ class Released:
         try:
             own.release()
         except BaseException:
-            own.hold()  # the section around this one ends it
+            own.hold()  # the outer section ends it
             raise
 
     def __exit__(
@@ -172,6 +176,6 @@ def held() -> Hold:
 
 
 def deliver() -> None:
-    """Inside a held section, where nothing has to be cleaned up: raise an interrupt that waits."""
+    """Inside a held section, where nothing has to be cleaned up: raise a kept interrupt."""
     if (own := _local.interrupts) is not None:
         own.deliver()

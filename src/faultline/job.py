@@ -71,32 +71,37 @@ class Job:
 
     @property
     def token(self) -> int:
-        """The fencing token of this claim. An outside store that remembers the highest one it saw
-        can refuse a late writer as PostgreSQL does."""
+        """The fencing token of this claim.
+
+        An outside store that remembers the highest token can refuse a late writer as PostgreSQL does.
+        """
         return self._claim.fencing_token
 
     @property
     def idempotency_key(self) -> str:
-        """The same over all attempts of this job and unlike any other job's, in any database: hand it
-        to the outside systems you call, so that they see a repeated call as one."""
+        """A key that is the same for all attempts of this job, and unique among jobs.
+
+        Pass it to the outside systems you call, so that they treat a repeated call as one.
+        """
         return self._claim.id
 
     @property
     def lease_remaining(self) -> float:
-        """Seconds this worker may still rely on its lease, by its own steady clock; 0 when lost."""
+        """Seconds this worker may still rely on its lease, by its own clock; 0 when lost."""
         return max(0.0, self._lease.remaining_seconds())
 
     @property
     def lease_lost(self) -> bool:
-        """True once the worker knows that the lease is gone. Long `def` handlers should look."""
+        """True once the worker knows that the lease is lost. Long `def` handlers should check it."""
         return self._lease.is_lost
 
     # ── writing under the fence ──────────────────────────────────────────────────────────────────
 
     def transaction(self, *, isolation: IsolationLevel | None = None) -> FencedBlock:
-        """Your writes, the ledger entry and "succeeded" in one transaction: `with` or `async with`.
+        """Your writes, the ledger entry and the job's success in one transaction.
 
-        Raises StaleLease when the lease is gone, and then nothing of it is committed.
+        Use it with `with` or `async with`. It raises StaleLease when the lease is lost, and then commits
+        nothing.
         """
         return self._block(completes_job=True, isolation=isolation)
 
@@ -111,11 +116,11 @@ class Job:
     def commit(
         self, conn: Connection | AsyncConnection, *, result: Any = None
     ) -> Awaitable[None] | None:
-        """Make this job's success part of a transaction that you own, as its last statement.
+        """Complete this job in a transaction that you own, as its last statement.
 
-        Your COMMIT then decides. If it raises, the connection is cut, so that nothing of that
-        transaction can be committed. Inside a savepoint or a nested transaction it is refused, unless
-        the transaction began with `expect_commit`.
+        Your COMMIT then decides. If this method raises, the connection is closed, so that nothing of that
+        transaction can be committed. Inside a savepoint or a nested transaction it is refused, unless the
+        transaction began with `expect_commit`.
         """
         self._transactions.require_commit("job.commit(conn)")
         text = None if result is None else encode_json(result, what="result")
@@ -131,10 +136,10 @@ class Job:
     @overload
     def expect_commit(self, conn: AsyncConnection) -> Awaitable[None]: ...
     def expect_commit(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
-        """Have PostgreSQL refuse to commit your transaction unless `commit(conn)` is part of it.
+        """Make PostgreSQL refuse your transaction's COMMIT unless it includes `commit(conn)`.
 
         Call it once, at the beginning of a transaction that you own and before any savepoint. Then
-        `commit(conn)` may be called in a nested transaction, as ORMs make them.
+        `commit(conn)` may be called in a nested transaction, as ORMs do.
         """
         self._transactions.require_commit("job.expect_commit(conn)")
         self._transactions.require_no_block("job.expect_commit(conn)")
@@ -147,8 +152,10 @@ class Job:
     @overload
     def assert_fence(self, conn: AsyncConnection) -> Awaitable[None]: ...
     def assert_fence(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
-        """Raise StaleLease unless the lease holds, and keep others from taking the job over until
-        this transaction ends. Above READ COMMITTED it must be the first statement."""
+        """Raise StaleLease unless the lease holds, and keep it until the transaction ends.
+
+        No other worker can claim the job meanwhile. Above READ COMMITTED it must be the first statement.
+        """
         require_transaction(conn, "job.assert_fence(conn)")
         statement = protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
         return self._run(conn, statement, self._transactions.sever_on_stale(conn))
@@ -193,7 +200,7 @@ class Job:
 
 
 def require_transaction(conn: Connection | AsyncConnection, what: str) -> None:
-    """Refuse a connection on which each statement would be a transaction of its own."""
+    """Refuse a connection in autocommit mode that is not in a transaction."""
     status = conn.info.transaction_status
     in_transaction = status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
     if conn.autocommit and not in_transaction and not conn._num_transactions and not conn.closed:

@@ -1,4 +1,4 @@
-"""One attempt at one job: the handler under way, and the ways to end it from outside."""
+"""One attempt at one job: runs the handler, and ends it from outside when needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from faultline.workers.stacks import Stack
 
 _GRACE_SECONDS = 1.0
 _CUT_SECONDS = 0.02
-# For a thread or a process to be free and up; then the handler's time runs anyway.
+# How long an attempt may wait for a thread or a process. Then its timeout counts anyway.
 _START_SECONDS = 300.0
 
 
@@ -52,9 +52,9 @@ Ending = Returned | Raised | Aborted
 
 
 class Interruptible(Protocol):
-    """A handler's call, made from a thread, that another thread can end."""
+    """A handler's call in a thread, which another thread can end."""
 
-    on_begin: Callable[[], object]  # called in that thread when the handler's time begins
+    on_begin: Callable[[], object]  # called in that thread when the handler begins
     thread_id: int | None  # while it runs
 
     def __call__(self) -> Any: ...
@@ -62,9 +62,9 @@ class Interruptible(Protocol):
 
 
 class Attempt:
-    """Runs in the task of its own that the worker gave it, as the handler does if it is async.
+    """Runs one handler in an asyncio task of its own.
 
-    A handler that does not end when it is told to is abandoned: `on_abandoned` is called once, and the
+    A handler that does not end when it is aborted is abandoned: `on_abandoned` is called once, and the
     attempt is over, though `run` returns only when the handler does.
     """
 
@@ -106,10 +106,11 @@ class Attempt:
         self._on_abandoned = on_abandoned
         self._abort_cause: AbortCause | None = None
         self._commits_moment: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None  # the handler's time, or its grace
+        # the handler's timeout, or the grace after an abort
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None  # while the handler runs in it
         self._call: Interruptible | None = None
-        self._timeout_at: float | None = None  # of the handler, while it runs
+        self._timeout_at: float | None = None  # while the handler runs
 
     @property
     def claim(self) -> Claim:
@@ -117,7 +118,7 @@ class Attempt:
 
     @property
     def is_running(self) -> bool:
-        """Whether the handler has not ended; how it ended may be being written down for a while after."""
+        """True until the handler ends. Its outcome may still be written afterwards."""
         return self._task is not None
 
     @property
@@ -130,12 +131,12 @@ class Attempt:
         return self._task
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its timeout is due, and was not acted on."""
+        """True if the timeout has passed and was not acted on."""
         due_at = self._timeout_at
         return due_at is not None and now > due_at and self._abort_cause is None
 
     def stack(self) -> Stack | None:
-        """Where the handler is."""
+        """The stack of the handler, if it runs now."""
         call = self._call
         if call is not None:
             return stacks.of_thread(call.thread_id)
@@ -144,11 +145,11 @@ class Attempt:
     # ── from outside ─────────────────────────────────────────────────────────────────────────────
 
     def abort(self, cause: AbortCause) -> None:
-        """End the handler; may be called from any thread, and more than once.
+        """End the handler. May be called from any thread, and more than once.
 
-        An attempt that has sent its commit has nothing to lose with its lease: its row is locked, and
-        the database will say how it ended. But it may not run for ever, and what it sent may have been
-        rolled back: when its time is up, the commit gets a moment, and then it is ended too.
+        An attempt that has sent its commit is not ended when its lease is lost: its row is locked, and the
+        database will say how it ended. But the transaction may have been rolled back, and a handler must
+        not run for ever. So for any other cause the commit gets some time before the attempt is ended.
         """
         if self._abort_cause is not None:
             return
@@ -172,10 +173,11 @@ class Attempt:
 
     def _abort_on_loop(self, cause: AbortCause) -> None:
         if self._task is None:
-            return  # the handler has ended, or has not begun: `run` will look
+            return  # the handler has ended, or has not begun: `run` checks the cause
         if self._call is None:
-            # One that waits for a connection of its own sees that it was cut, first: cancelled there,
-            # the driver would ask the server to cancel too, and a server out of reach takes its time.
+            # A handler that waits for its own connection first sees that it was severed. If it were
+            # cancelled there, the driver would ask the server to cancel too, and a server out of reach does
+            # not answer.
             self._loop.call_later(
                 _CUT_SECONDS if self.transactions.has_connections else 0, self._cancel
             )
@@ -197,12 +199,12 @@ class Attempt:
     # ── the handler ──────────────────────────────────────────────────────────────────────────────
 
     async def run(self, resources: HandlerResources) -> Ending:
-        """Run the handler to one of its three ends; never raises what the handler raised."""
-        if self._commits_moment is not None:  # it was for the try before this one
+        """Run the handler. Returns how it ended, and never raises its exception."""
+        if self._commits_moment is not None:  # set for the previous run of this attempt
             self._commits_moment.cancel()
             self._commits_moment = None
         if self._abort_cause is not None:
-            return Aborted(self._abort_cause)  # between two tries of the same attempt
+            return Aborted(self._abort_cause)  # between two runs of the same attempt
         task, options = self.task, self.task.options
         in_child = options.process or (self.lease.claim.is_suspect and task.is_importable)
         current = self._task = asyncio.current_task()
@@ -218,9 +220,9 @@ class Attempt:
                 )
         except asyncio.CancelledError:
             if resources.is_closing:
-                raise  # the worker itself is being torn down
+                raise  # the worker itself is shutting down
             return self._ended_by(HandlerExit("the handler cancelled itself"))
-        except BaseException as error:  # SystemExit and its kind would end the whole process
+        except BaseException as error:  # SystemExit and the like would end the whole process
             return self._ended_by(tame(error))
         finally:
             self._task = self._call = self._timeout_at = None
@@ -228,7 +230,7 @@ class Attempt:
                 self._timer.cancel()
                 self._timer = None
             while not resources.is_closing and current is not None and current.cancelling():
-                current.uncancel()  # it was meant for the handler, and that has ended
+                current.uncancel()  # the cancellation was for the handler, which has ended
         return Returned(value)
 
     def _ended_by(self, error: Exception) -> Ending:
@@ -243,22 +245,22 @@ class Attempt:
         self._call = call
         limit = self.task.options.timeout_seconds
         if limit is not None:
-            # Waiting for a thread, or for a process to come up, is not the handler's time.
+            # The timeout starts with the handler, not while it waits for a thread or a process.
             self._set_timer(_START_SECONDS + limit, self.abort, AbortCause.TIMEOUT)
             call.on_begin = lambda: self._begin(limit)
         function: Callable[[], Any] = functools.partial(self._call_without_loop, call)
-        if self.lease.trace is not None:  # the handler is to see the span that it runs in
+        if self.lease.trace is not None:  # the handler sees the span that it runs in
             function = functools.partial(contextvars.copy_context().run, function)
         thread = self._loop.run_in_executor(threads, function)
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             if not thread.done():
-                thread.add_done_callback(_see)  # it comes too late to matter
+                thread.add_done_callback(_see)  # its result is not needed any more
             raise
 
     def _call_without_loop(self, call: Interruptible) -> Any:
-        """In the thread. The handler goes on while the loop is blocked; its outcome does not."""
+        """Run in the thread: the handler needs no event loop, but its outcome does."""
         self.lease.needs_loop = False
         try:
             return call()
@@ -266,7 +268,7 @@ class Attempt:
             self.lease.needs_loop = True
 
     def _begin(self, limit: float) -> None:
-        """In the thread."""
+        """Start the timeout; called in the thread."""
         self._timeout_at = steady_now() + limit
         self._loop.call_soon_threadsafe(self._begin_time, limit)
 

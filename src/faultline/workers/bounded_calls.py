@@ -1,7 +1,7 @@
-"""Round trips that a leaving worker does not wait for without end.
+"""Bounds how long a stopping worker waits for a database call.
 
-A server that is frozen, or out of reach, answers nothing for minutes, nor does it when the driver asks it
-to cancel. So what is not answered in time is left behind: cancelled, and nobody waits for that either.
+A frozen or unreachable server answers nothing for minutes, and does not answer the driver's cancel request
+either. So a call without an answer is cancelled, and the worker does not wait for the end of that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CLOSE_SECONDS = 1.0
 
 
 class NoReply(Exception):
-    """The worker was told to stop, and this talk did not come to its end. It may have taken effect."""
+    """The worker stops, and the call got no answer. It may have taken effect."""
 
 
 class BoundedCalls:
@@ -26,8 +26,8 @@ class BoundedCalls:
         self._left: set[asyncio.Task[Any]] = set()
 
     async def unless_stopped(self, talk: Coroutine[Any, Any, T], *, grace_seconds: float) -> T:
-        """Its result; when the worker is told to stop meanwhile, it has this long to come."""
-        if self._stopped is None:  # one for all of them: claims come by the hundred
+        """Return the result of a call; once the worker stops, wait `grace_seconds` for it."""
+        if self._stopped is None:  # one task for all calls: there are hundreds of claims a second
             self._stopped = asyncio.create_task(self._stop.wait())
         task = asyncio.create_task(talk)
         try:
@@ -43,7 +43,7 @@ class BoundedCalls:
         return task.result()
 
     async def within(self, seconds: float, talk: Coroutine[Any, Any, None]) -> None:
-        """Until it has ended, or the time is up."""
+        """Wait for a call for at most so many seconds."""
         task = asyncio.create_task(talk)
         try:
             await asyncio.wait({task}, timeout=seconds)
@@ -61,10 +61,10 @@ class BoundedCalls:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._left.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: it came too late to matter
+            task.exception()  # retrieve the exception, so that asyncio does not log it
 
     async def close(self) -> None:
-        """The driver answers a first cancellation by asking the server; the second one ends that too."""
+        """Cancel again: after the first cancellation the driver waits for the server."""
         left = (*self._left, *([] if self._stopped is None else [self._stopped]))
         for task in left:
             task.cancel()

@@ -1,7 +1,7 @@
-"""The inside of a child process: runs one handler after another, and says how each ended.
+"""The code of a child process: runs handlers and reports how each ended.
 
-It has a connection of its own. The right to commit is in the token, not in the process, so nothing
-here has to be trusted: a child that outlives its worker is refused like any stale one.
+A child has its own connection. The right to commit is in the token, not in the process, so a child that
+outlives its worker is refused like any stale worker.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Request:
     qualname: str
     claim: Claim
     lease_seconds: float
-    trace_context: str | None  # of the attempt, if its worker traces it
+    trace_context: str | None  # of the attempt, if the worker traces it
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The child is up and has the request: the handler's time begins."""
+    """The child has read the request, and the handler begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFailed:
-    """The server froze or was demoted while the attempt used it: the attempt is not charged."""
+    """The server froze or was demoted during the attempt, so no attempt is charged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception as plain values: not every exception can be sent to another process."""
+    """An exception as plain values, because not every exception can be pickled."""
 
     kind: str  # stale, missing, reject, unavailable or error
     message: str
@@ -83,7 +83,7 @@ class Failure:
 
 
 class MirroredLease:
-    """The worker's view of the lease, through a number in shared memory; 0 when it is lost."""
+    """The deadline of the worker's lease, in shared memory; 0 when the lease is lost."""
 
     def __init__(self, deadline: Any, lease_seconds: float) -> None:
         self._deadline = deadline
@@ -98,7 +98,10 @@ class MirroredLease:
 
 
 class ReportingTransactions(AttemptTransactions):
-    """Tells the worker about each phase before entering it, so that it knows what a death may mean."""
+    """Reports each phase to the worker before entering it.
+
+    If the child dies, the worker knows from the phase whether a commit may have happened.
+    """
 
     def __init__(
         self, claim: Claim, lease: MirroredLease, trace: AttemptTrace | None, pipe: Pipe
@@ -128,7 +131,7 @@ class ReportingTransactions(AttemptTransactions):
 
 
 class ChildResources:
-    """The pool, the trace and the job of the handlers in this process, made when first needed."""
+    """The pool, the trace and the job of this process, made when first needed."""
 
     def __init__(self, url: str, pipe: Pipe, deadline: Any) -> None:
         self._url = url
@@ -140,26 +143,26 @@ class ChildResources:
 
     @property
     def refusal(self) -> StaleLease | None:
-        """What the database refused of the last job."""
+        """The refusal of the last job, if PostgreSQL refused it."""
         return None if self._transactions is None else self._transactions.refusal
 
     @property
     def not_committed(self) -> NotCommitted | None:
-        """The transaction of the last job that should have committed it, and did not."""
+        """The error of a last job whose transaction should have committed it and did not."""
         last = self._transactions
         if last is None or last.phase is not CommitPhase.UNCOMMITTED:
             return None
         return last.not_committed
 
     def leave(self, place: Place) -> None:
-        """End the sessions with a server that the worker has left. From any thread."""
+        """Close the connections to a server that the worker has left. From any thread."""
         if self._pool is not None:
             self._pool.distrust()
         if self._transactions is not None:
             self._transactions.sever_from(place)
 
     def trace(self, request: Request) -> None:
-        """Go on with the trace of the attempt, before the handler's time begins."""
+        """Continue the trace of the attempt, before the handler begins."""
         self._trace = None
         if request.trace_context is not None and (spans := _traced_as(request)) is not None:
             self._trace = spans.continued(request.claim, request.trace_context)
@@ -197,7 +200,7 @@ class ChildResources:
 
 
 def main(pipe: Pipe, left_servers: Pipe, deadline: Any, url: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the worker's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     resources = ChildResources(url, pipe, deadline)
@@ -215,21 +218,21 @@ def main(pipe: Pipe, left_servers: Pipe, deadline: Any, url: str) -> None:
 
 @harmless
 def _traced_as(request: Request) -> Spans | None:
-    """As the application does, once it is loaded, else as the worker was told to by its environment."""
+    """Set up tracing as the application does, or else as the environment says."""
     importlib.import_module(request.module)
     set_up("worker")
     return tracing.look()
 
 
 def _leave_servers(left_servers: Pipe, resources: ChildResources) -> None:
-    """The handler may wait for a frozen server, so that its own thread cannot listen."""
+    """Listen in a thread of its own: the handler may be waiting for a frozen server."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             resources.leave(left_servers.recv())
 
 
 def _end_with_parent() -> None:
-    """A handler must not go on when its worker is gone, nor keep anything of the worker's open."""
+    """End this process when the worker's process ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -258,10 +261,10 @@ def _answer(request: Request, resources: ChildResources) -> Success | Failure:
 
 
 def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None) -> Failure:
-    """`error` is `raised`, if that can be inspected safely."""
+    """Describe an exception. `error` equals `raised` if that can be inspected safely."""
     if (
         isinstance(error, StaleLease) and refusal is not None
-    ):  # the database's, not one of the handler's own
+    ):  # raised by the database, not by the handler's own code
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     kind = "reject" if isinstance(error, Reject) else "error"
     if isinstance(error, DatabaseUnavailable):
@@ -278,12 +281,12 @@ def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None
 
 
 def find_task(module: str, qualname: str) -> Task[Any, Any] | None:
-    """The task as this process imports it; None if the code on disk does not have it (any more)."""
+    """Import a task; None if the code on disk does not have it (any more)."""
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # another module is missing, which this one imports
+            raise  # it is another module that is missing
         return None
     for name in qualname.split("."):
         found = getattr(found, name, None)

@@ -1,4 +1,4 @@
-"""Child processes for handlers that compute, or that must be killed to be stopped."""
+"""Child processes for handlers that use the CPU, or that must be killed to stop."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from faultline.tracing import tracing
 from faultline.workers.child import Begun, Failure, Pipe, Request, ServerFailed, Success, main
 from faultline.workers.leases import Lease
 
-# Not fork: a forked child would hold the worker's own connections open after its death.
+# Not fork: a forked child would keep the worker's own connections open after its death.
 _context = multiprocessing.get_context("spawn")
 _FAREWELL_SECONDS = 4.0
 
 
 class RemoteError(FaultlineError):
-    """What a handler raised in a child process."""
+    """An exception that a handler raised in a child process."""
 
     code = "handler_error"
 
@@ -37,11 +37,11 @@ class RemoteError(FaultlineError):
         super().__init__(message)
         self.add_note(trace)
         self.sqlstate = sqlstate
-        self.is_server_loss = is_server_loss  # only the child sees the error itself
+        self.is_server_loss = is_server_loss  # decided by the child, which has the original error
 
 
 class ChildDied(FaultlineError):
-    """The process that ran the handler is gone: killed, out of memory, or a crash in native code."""
+    """The child process ended: killed, out of memory, or a crash in native code."""
 
     code = "child_died"
 
@@ -64,12 +64,12 @@ class Child:
             name="faultline-handler",
         )
         self.process.start()
-        far_end.close()  # else its death would not close the pipe
+        far_end.close()  # otherwise the pipe would stay open after the child's death
         left_servers.close()
 
     def leave(self, place: Place) -> None:
-        """Have it end its sessions with a server that this worker has left."""
-        with contextlib.suppress(OSError):  # it died, or is being ended
+        """Make the child close its connections to a server that this worker has left."""
+        with contextlib.suppress(OSError):  # the child died or is being ended
             self._left_servers.send(place)
 
     def end(self) -> None:
@@ -80,7 +80,7 @@ class Child:
 
 
 class Children:
-    """As many processes as are needed at once, kept for the next handler."""
+    """A pool of child processes: as many as are needed at once, reused afterwards."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -90,7 +90,7 @@ class Children:
         self._room = threading.BoundedSemaphore(max(4, os.cpu_count() or 1))
 
     def borrow(self) -> Child:
-        """Waits while all of them are busy: more processes than processors help nobody."""
+        """Take an idle child or start one; wait while as many as there are CPUs are busy."""
         self._room.acquire()
         with self._lock:
             while self._idle:
@@ -112,7 +112,7 @@ class Children:
         self._room.release()
 
     def lose(self, child: Child) -> None:
-        """It died, or was killed, while it was borrowed."""
+        """Remove a borrowed child that died or was killed."""
         self.discard(child)
         self._room.release()
 
@@ -134,7 +134,7 @@ class Children:
             self.discard(child)
 
     def _let_idle_ones_go(self) -> None:
-        """A child that is killed cannot send what it has traced; one whose pipe is closed can."""
+        """Close the pipes of idle children, so that they send their spans before they end."""
         for child in self._idle:
             child.pipe.close()
         give_up_at = time.monotonic() + _FAREWELL_SECONDS
@@ -143,7 +143,7 @@ class Children:
 
 
 class ChildCall:
-    """One handler in a child process, run from a thread that waits for it. Ended by a kill."""
+    """One handler in a child process; a thread waits for it, and ends it by a kill."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class ChildCall:
             child.pipe.send(self._request)
             answer = self._listen(child.pipe)
         except (EOFError, OSError) as error:
-            child.process.kill()  # if it is still there, it is of no use to anyone
+            child.process.kill()  # a child that broke the protocol is ended too
             child.process.join()
             code = child.process.exitcode
             raise ChildDied(f"the process of the handler died (exit code {code})") from error

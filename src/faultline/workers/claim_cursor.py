@@ -1,9 +1,9 @@
-"""Where a worker's claims have got to, so that the next one need not walk past what they used up.
+"""The position of a worker's last claim, from which the next claim continues.
 
-Finished jobs leave entries in the index that claims read until vacuum removes them, and one old
-snapshot anywhere keeps vacuum from it. Going on from the last job claimed keeps a claim's cost flat.
-A job that was queued again may lie before the mark, so every now and then a claim looks at everything:
-the more seldom, the more such a look costs.
+Finished jobs leave entries in the index that claims read until vacuum removes them, and an old snapshot
+anywhere keeps vacuum from it. A claim that continues from the last claimed job does not read them again. A
+job that was queued again may lie before that position, so now and then a claim starts at the beginning: less
+often, the longer such a claim takes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import orjson
 from faultline.model import Claim
 
 _FULL_LOOK_SECONDS = 0.25
-_FULL_LOOK_SHARE = 20  # a full look costs at most one part in so many of the time
-_MAX_LANES = 100  # the ones that were used last: every claim sends them all
+_FULL_LOOK_SHARE = 20  # full claims take at most one part in so many of the time
+_MAX_LANES = 100  # the lanes used last: every claim sends them all
 
 
 class ClaimCursor:
@@ -25,7 +25,7 @@ class ClaimCursor:
         self._full_look_at = 0.0
 
     def resume_after(self, now: float) -> str | None:
-        """For `protocol.claim`; None when it is time for a full look."""
+        """The argument of `protocol.claim`; None when a full claim is due."""
         if not self._last or now >= self._full_look_at:
             return None
         lanes: dict[str, dict[str, list[str]]] = {}
@@ -36,10 +36,10 @@ class ClaimCursor:
     def advance(
         self, claims: Sequence[Claim], *, was_full: bool, began: float, ended: float
     ) -> None:
-        """After a claim; those in `claims` are in the order in which PostgreSQL took them."""
+        """Record a claim; `claims` are in the order in which PostgreSQL returned them."""
         for claim in claims:
             lane = (claim.queue, claim.priority)
-            self._last.pop(lane, None)  # the last ones stand at the end
+            self._last.pop(lane, None)  # keep the most recently used lane last
             self._last[lane] = claim
         while len(self._last) > _MAX_LANES:
             del self._last[next(iter(self._last))]

@@ -1,8 +1,8 @@
-"""Commits jobs that have no transaction of their own, many in one round trip, each fenced on its own.
+"""Commits jobs that wrote nothing: many per round trip, each under its own fence.
 
-There is no timer: while one batch is on its way the next one gathers, so a lone job is committed at
-once and a flood in large batches. No user writes are involved, so a batch whose answer was lost is
-simply sent again: what it had committed is answered with "already yours".
+There is no timer: while one batch is on its way, the next one fills. A single job is committed at once, and
+many jobs in large batches. A batch contains no user writes, so a batch without an answer is sent again, and
+PostgreSQL answers "already committed" for what the first one did.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from faultline.workers.leases import Lease
 from faultline.workers.wakeup import Wakeup
 
 _LOCKED_PAUSE_SECONDS = 0.02
-# After which, and then every so often, the entry's owner is asked whether to wait for its row any longer.
+# After this time, and then every so often, the owner of the entry decides whether to go on waiting.
 _LOCKED_LOOK_SECONDS = 1.0
-_LOOKS_AT_ONCE = 10  # each is a round trip, and the next batch waits for it
+_LOOKS_AT_ONCE = 10  # each check is a round trip that delays the next batch
 
 
 async def _wait_on(lease: Lease) -> bool:
@@ -39,7 +39,8 @@ class Entry(NamedTuple):
     lease: Lease
     result: str | None  # JSON text, checked
     on_verdict: Callable[[Lease, CommitVerdict | Exception], None]
-    may_wait: Callable[[Lease], Awaitable[bool]] = _wait_on  # False: its owner has dealt with it
+    # False: the owner has handled the entry
+    may_wait: Callable[[Lease], Awaitable[bool]] = _wait_on
 
 
 class Committer:
@@ -48,7 +49,7 @@ class Committer:
         self._batch_size = batch_size
         self._wakeup = wakeup
         self._waiting: deque[Entry] = deque()
-        self._look_at: dict[Lease, float] = {}  # of entries whose row is locked
+        self._look_at: dict[Lease, float] = {}  # when to check an entry whose row is locked
         self._in_flight = 0
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -64,7 +65,7 @@ class Committer:
         self._news.set()
 
     async def drained(self) -> None:
-        """Wait until everything submitted has its verdict."""
+        """Wait until every submitted entry has its verdict."""
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -83,7 +84,7 @@ class Committer:
                 if len(locked) < len(batch):
                     self._wakeup.set()
                 if locked:
-                    self._waiting.extend(locked)  # behind the others: they can be committed
+                    self._waiting.extend(locked)  # behind the entries that can be committed
                     await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
             self._idle.set()
 
@@ -106,7 +107,7 @@ class Committer:
         return kept
 
     async def _commit(self, batch: list[Entry]) -> list[Entry]:
-        """Give each entry its verdict; return those whose rows are locked."""
+        """Commit a batch, report the verdicts, return the entries whose rows are locked."""
         while True:
             began_ns = time.time_ns()
             statement = protocol.commit_many(
@@ -121,7 +122,7 @@ class Committer:
                 raise_if_cancelled(error)
                 if is_transient(error):
                     await self._session.pause(error)
-                elif len(batch) > 1:  # one of them is to blame: let it stand alone
+                elif len(batch) > 1:  # one entry causes the error: commit each alone
                     return [late for entry in batch for late in await self._commit([entry])]
                 else:
                     batch[0].on_verdict(batch[0].lease, error)

@@ -60,17 +60,17 @@ class Execution:
         self._self_fencing = self_fencing
 
     async def run(self, lease: Lease) -> None:
-        """One attempt from beginning to end. Nothing that a job does makes it raise."""
+        """Run one attempt from beginning to end. No error of a job makes this raise."""
         try:
             if not lease.begin():
                 self._outcomes.finish(lease, exit_reason="released")
                 return
-            if lease.is_lost:  # while it waited for a slot
+            if lease.is_lost:  # lost while it waited for a slot
                 self._outcomes.finish(lease, exit_reason="stale")
                 return
             if lease.trace is not None:
                 await self._trace(lease, lease.trace)
-            if self._stopping.is_set():  # told while this one was on its way: no handler has begun
+            if self._stopping.is_set():  # the worker was stopped before the handler began
                 await self._outcomes.release(lease)
                 return
             try:
@@ -79,7 +79,7 @@ class Execution:
                 await self._outcomes.defer([lease])
                 return
             except InvalidInput as error:
-                # Not for good: in a rolling deploy a newer worker may take other arguments.
+                # The failure is retried: in a rolling deploy a newer worker may accept the arguments.
                 await self._outcomes.fail(lease, error)
                 return
             self._attempts.add(attempt)
@@ -131,7 +131,7 @@ class Execution:
         return attempt
 
     def _abandon(self, attempt: Attempt, cause: AbortCause) -> None:
-        """The handler goes on regardless, and keeps its slot; its attempt is over."""
+        """End an attempt whose handler cannot be ended. The handler keeps its slot."""
         stack = attempt.stack()
         self._outcomes.say(
             Event.DEGRADED,
@@ -164,8 +164,8 @@ class Execution:
         for _ in range(_CONFLICT_TRIES - 1):
             if not (isinstance(ending, Raised) and is_serialization_conflict(ending.error)):
                 break
-            # A conflict says nothing about the lease, and that nothing was committed. If the fence
-            # still holds, the same attempt may simply run again.
+            # A serialization conflict means that nothing was committed. If the fence still holds, the same
+            # attempt runs again.
             try:
                 await self._outcomes.assert_fence(attempt.lease)
             except (FaultlineError, DriverError) as error:
@@ -219,7 +219,7 @@ class Execution:
 
     async def _end_aborted(self, attempt: Attempt, cause: AbortCause) -> None:
         match cause:
-            case AbortCause.LEASE_LOST:  # somebody else has it, or soon will: nothing to write
+            case AbortCause.LEASE_LOST:  # another worker has the job, or soon will
                 self._outcomes.finish(attempt.lease, exit_reason="stale")
             case AbortCause.TIMEOUT:
                 limit = attempt.task.options.timeout_seconds
@@ -234,9 +234,9 @@ class Execution:
 def _is_refusal(
     error: Exception | None, transactions: AttemptTransactions
 ) -> TypeGuard[StaleLease]:
-    """Whether the database refused this very job, for another reason than its own second commit.
+    """True if the database refused this job, and not because it had already committed.
 
-    A StaleLease that the handler made itself, or got from another job's methods, is its own failure.
+    A StaleLease that the handler raised itself, or got from another job's methods, is an ordinary failure.
     """
     return (
         transactions.refusal is not None

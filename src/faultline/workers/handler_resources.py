@@ -1,4 +1,4 @@
-"""What handlers run on: threads, child processes, and connections for `job.transaction()`."""
+"""The threads, child processes and connection pools that handlers use."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from faultline.postgres.sessions import AsyncPool, Place, Pool, make_async_pool,
 from faultline.workers.children import Children
 
 _NAME = "faultline handler"
-_CLOSE_SECONDS = 1.0  # for each pool's own threads or tasks, which may be connecting
+_CLOSE_SECONDS = 1.0  # for each pool's threads or tasks, which may be connecting
 _PER_SLOT = 2  # a handler may open fenced() inside transaction()
 
 
 class HandlerResources:
-    """Sized for the worker's slots. Nothing is opened before a handler needs it."""
+    """Sized for the worker's slots; opened when a handler first needs them."""
 
     def __init__(self, url: str, *, concurrency: int) -> None:
         self._url = url
         self._concurrency = concurrency
-        self.is_closing = False  # the worker is about to cancel what still runs
+        self.is_closing = False  # the worker is about to cancel the running tasks
         self._opening = threading.Lock()
         self._pool: Pool | None = None
         self.children = Children(url)
@@ -33,7 +33,7 @@ class HandlerResources:
         await self.async_pool.open()
 
     def pool(self) -> Pool:
-        """For plain handlers; called in their threads."""
+        """The pool for plain handlers; called in their threads."""
         with self._opening:
             if self._pool is None:
                 self._pool = make_pool(
@@ -45,9 +45,9 @@ class HandlerResources:
             return self._pool
 
     async def leave(self, place: Place) -> None:
-        """Give no handler a session that was opened until now: the worker has left that server.
+        """Stop using the sessions opened so far: the worker has left that server.
 
-        Child processes end those that they use, too.
+        Child processes close theirs too.
         """
         self.children.leave(place)
         await self.async_pool.distrust()

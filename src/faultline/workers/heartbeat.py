@@ -1,7 +1,7 @@
-"""Renews every lease of a worker, from a thread and a connection of its own.
+"""Renews the leases of a worker, from its own thread and its own connection.
 
-A handler that blocks the event loop, or uses up the worker's connections, does not stop it. It is also
-how a worker hears that it is to leave: the one talk with the database that goes on whatever else does.
+A handler that blocks the event loop or uses all connections does not stop it. The answer to a heartbeat also
+tells the worker that an operator wants it to drain.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from faultline.workers.leases import Lease, LeaseBook
 
 _BATCH = 1_000
 _PURPOSE = "heartbeat"
-# Waiting is by a clock that a suspended machine stops, and leases run out by one that it does not: so it
-# looks again at the time this often, and is not late by more when the machine comes back.
+# The thread waits by a clock that stops while the machine is suspended, but leases run out meanwhile. It
+# therefore checks the time this often.
 _NAP_SECONDS = 1.0
 
 
 class Heartbeat:
-    """`on_drain` is called once, in its thread, when an operator has asked this worker to leave."""
+    """A thread that renews leases; calls `on_drain` once when a drain is requested."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class Heartbeat:
         self._may_renew = may_renew
         self._calls: deque[Callable[[Connection], None]] = deque()
         self._is_drain_heard = False
-        self.due_at: float | None = None  # None while it talks to the database
-        self.answered_at: float | None = None  # the last time that all of it was
+        self.due_at: float | None = None  # None while it waits for the database
+        self.answered_at: float | None = None  # the last time that every statement was answered
         self._patience = Patience(settings.answer_seconds)
         self._outage = outage_of(url)
         self._opened_at: float | None = None
         self._conn: Connection | None = None
         self._lock_key: int | None = None
-        self._holds_lock = False  # in its own session, beside the one that registered
+        self._holds_lock = False  # in this session, in addition to the one that registered
         self._said_unheld = False
         self._is_pooled = False
         self._was_open = False
@@ -78,7 +78,7 @@ class Heartbeat:
         self._thread.start()
 
     def hold(self, lock_key: int) -> None:
-        """Hold this lock from the next beat on: registering again may have drawn another key."""
+        """Hold this lock from the next beat on: a new registration may have another key."""
         if lock_key != self._lock_key:
             self._lock_key, self._holds_lock = lock_key, False
 
@@ -92,7 +92,7 @@ class Heartbeat:
         return was_started and not self._stopping and not self._thread.is_alive()
 
     def beat_now(self) -> None:
-        """Renew at once, for a lease that is not of the usual length, or to hear what is new."""
+        """Renew now, for a lease of unusual length or to read a drain request."""
         self._wake.set()
 
     def run_soon(self, call: Callable[[Connection], None]) -> None:
@@ -104,7 +104,7 @@ class Heartbeat:
         self._wake.set()
 
     def stop(self, timeout_seconds: float = 5.0) -> bool:
-        """Whether it has ended in that time; it has not while the database owes it an answer."""
+        """Stop the thread. False if it still waits for the database after the timeout."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
@@ -112,7 +112,7 @@ class Heartbeat:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # A failed beat is tried again well before the next one is due.
+        # A failed beat is repeated well before the next one is due.
         backoff = Backoff(longest=max(0.1, self._settings.heartbeat_seconds / 2))
         while not self._stopping:
             self._wake.clear()
@@ -125,12 +125,13 @@ class Heartbeat:
                 self._patience.reset()
                 self._outage.remove_waiting(self._wake.set)
                 self._outage.recover(_PURPOSE)
-            except Exception as error:  # whatever it is, a worker without heartbeats is a zombie
+            # without heartbeats the worker would lose every lease, so the thread never ends
+            except Exception as error:
                 self._drop()
                 self._patience.note(error)
                 meter.current.database_error(error)
                 pause = backoff.next_pause()
-                self._outage.add_waiting(self._wake.set)  # a neighbour that is back wakes it
+                self._outage.add_waiting(self._wake.set)  # woken when another session works again
                 self._outage.fail(_PURPOSE, error, opened_at=self._opened_at)
                 self._opened_at = None
             if not self._stopping:
@@ -184,7 +185,7 @@ class Heartbeat:
             clock.learn(run(self._connection(), database_time()), sent_at=sent_at)
 
     def _renew(self, conn: Connection, leases: list[Lease], lease_seconds: float) -> int:
-        """How many of them are ours for another while."""
+        """Renew the leases; returns how many were renewed."""
         sent_at = steady_now()
         statement = protocol.heartbeat(
             self._settings.worker_id, [lease.claim for lease in leases], lease_seconds=lease_seconds
@@ -234,7 +235,7 @@ class Heartbeat:
         return self._conn
 
     def _hold_lock(self, conn: Connection, lock_key: int) -> None:
-        """Tried again with every beat: a session that was refused the lock still renews leases."""
+        """Try to take the lock with every beat: without it leases are still renewed."""
         self._holds_lock = run(conn, workers.hold_worker_lock(lock_key))
         if not self._holds_lock and not self._said_unheld:
             emit(
@@ -245,7 +246,7 @@ class Heartbeat:
         self._said_unheld = not self._holds_lock
 
     def _register_again(self) -> None:
-        """The row was purged after a day of silence; both sessions still hold its lock."""
+        """Register again: the row was purged after a day without heartbeats."""
         statement = workers.register_worker(
             self._settings.worker_id,
             host=socket.gethostname(),

@@ -1,6 +1,6 @@
-"""A handler's call in a thread, which other threads can interrupt by an exception inside it.
+"""A handler's call in a thread that another thread can interrupt.
 
-Best effort: a thread inside a C call cannot be interrupted. The fence is what protects.
+A thread inside a C call cannot be interrupted. The fence protects the data, not this.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class InterruptibleCall:
         except (AttemptAborted, asyncio.CancelledError):
             raise
         except BaseException as error:
-            if issubclass(type(error), StopIteration):  # a future cannot carry it
+            if issubclass(type(error), StopIteration):  # a future cannot carry StopIteration
                 raise HandlerExit("the handler raised StopIteration") from error
-            # Let through, SystemExit and its kind would be raised again on the event loop, and end the
-            # whole process; so would what the methods of a hostile exception raise there.
+            # SystemExit and the like would be raised again on the event loop and end the process. So would
+            # the errors that the methods of a broken exception class raise there.
             tamed = tame(error)
             if tamed is error:
                 raise

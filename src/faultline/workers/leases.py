@@ -1,4 +1,4 @@
-"""The worker's own view of its leases: until when it may rely on each, by a clock nobody can set."""
+"""The worker's view of its leases, by a clock that cannot be set."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _beginning = threading.Lock()
 
 
 class Lease:
-    """One lease in hand. Its deadline counts from when the claim or renewal was *sent*: the database
-    granted it later than that, so the deadline here is never later than the one there."""
+    """One lease. Its deadline counts from when the claim or renewal was sent.
+
+    The database grants it later than that, so this deadline is never later than the database's.
+    """
 
     __slots__ = (
         "_is_begun",
@@ -41,9 +43,9 @@ class Lease:
         self.deadline = sent_at + lease_seconds
         self.lost_because: str | None = None
         self.on_lost: Callable[[str], None] | None = None
-        self.mirror: Any = None  # shared memory where a child process reads the deadline
+        self.mirror: Any = None  # shared memory from which a child process reads the deadline
         self.trace: AttemptTrace | None = None
-        # Whether the job can go on only if the event loop turns. A handler in a thread does not need it.
+        # True if the job can go on only while the event loop runs. A handler in a thread does not need it.
         self.needs_loop = True
         self._is_begun = False
 
@@ -55,13 +57,13 @@ class Lease:
         return 0.0 if self.is_lost else self.deadline - steady_now()
 
     def begin(self) -> bool:
-        """Before a handler is started for it. False: it was withdrawn, and belongs to another worker."""
+        """Mark the lease as begun. False if it was withdrawn: another worker may have it."""
         with _beginning:
             self._is_begun = self._is_begun or self.lost_because != WITHDRAWN
             return self._is_begun
 
     def withdraw(self) -> bool:
-        """Keep a handler from being started for it. False: one was. From any thread."""
+        """Prevent a handler from starting. False if one has begun. From any thread."""
         with _beginning:
             if self._is_begun:
                 return False
@@ -83,8 +85,11 @@ class Lease:
 
 
 class LeaseBook:
-    """All leases of one worker. Written by the event loop, read by the heartbeat and the sentinel:
-    each operation is a single step on a dict, which threads may share."""
+    """All leases of one worker.
+
+    The event loop writes; the heartbeat and self-fencing threads read. Each operation is one step on a
+    dict, which threads may share.
+    """
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}

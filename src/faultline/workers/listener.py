@@ -1,4 +1,4 @@
-"""Wakes the worker when somebody notifies. Hearing nothing is normal: the worker polls as well."""
+"""Wakes the claim loop on notifications. Without them the worker still polls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from faultline.statements.workers import call_of, is_drain_requested
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.wakeup import Wakeup
 
-# Between two questions whether the server is still there, and still the primary: a notification is
-# never sent on a standby, and a frozen server sends nothing.
+# How often it checks that the server is there and is the primary: a standby and a frozen server send no
+# notifications.
 _ROUND_SECONDS = 10.0
 
 
 class Listener:
-    """Calls `wake` when there may be something to claim, and `called` when the worker itself is meant."""
+    """Wakes the claim loop for its queues, and the heartbeat for calls to this worker."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Listener:
                     raise
                 await self._session.drop()
                 await self._session.pause(error)
-        # Of no use any more, and in a pooler's session mode it would keep a connection of the server's.
+        # It listens no more, and in a pooler's session mode it would occupy a server connection.
         await self._session.close()
 
     async def _listen(self, conn: AsyncConnection, session: Session) -> None:
@@ -69,7 +69,7 @@ class Listener:
             emit(Event.DEGRADED, reason="a pooler is in between: polling instead of LISTEN")
             return
         await conn.execute(f"LISTEN {CHANNEL}")
-        self._wakeup.set()  # whatever was notified while nobody listened
+        self._wakeup.set()  # jobs may have been notified before it listened
         if await run_async(conn, is_drain_requested(self._worker_id)):
             self._heartbeat.beat_now()
 

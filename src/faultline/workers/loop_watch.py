@@ -1,15 +1,14 @@
-"""Bounds what a blocked event loop holds up: other jobs, timeouts, the end of the process.
+"""Limits the damage of a blocked event loop: other jobs, timeouts, the stop.
 
-An async handler that never yields stops the whole loop: no job beside it goes on, no timeout fires, no
-signal is acted on. A thread of its own counts the loop's turns. When the loop has not turned for
-`stall_seconds`, the thread logs where it is blocked, has the heartbeat release the leases that no handler
-was started for, and has it stop renewing those that need the loop, so that other workers run these jobs.
-Handlers in threads and child processes go on, and so do their leases, until they return and need the loop
-for their outcome.
+An async handler that never yields stops the whole loop: no other job goes on, no timeout fires, no signal
+is acted on. A thread counts the loop's turns. When the loop has not turned for `stall_seconds`, the
+thread logs where it is blocked. The heartbeat then releases the leases for which no handler was started,
+and stops renewing those that need the loop, so that other workers run these jobs. Handlers in threads and
+child processes go on, and their leases are renewed until they need the loop for their outcome.
 
 The process ends when the blocking handler's own timeout is due, and when the worker was told to stop and
-its time to drain is over. Only the code that owns the process may end it: without `end_process` that part
-is left out.
+its drain time is over. Only the code that owns the process may end it: without `end_process` this part is
+left out.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.stacks import Stack
 
 _LONGEST_LOOK_SECONDS = 0.5
-# A loop that stands still for so long when the time to drain is over counts as blocked.
+# A loop that has not turned for so long at the end of the drain time counts as blocked.
 _STOP_SECONDS = 1.0
 _WRITE_SECONDS = 2.0
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
@@ -45,11 +44,11 @@ _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
 class Blockage(NamedTuple):
     since: float
     stack: Stack | None
-    attempt: Attempt | None  # whose handler blocks the loop, if it is known
+    attempt: Attempt | None  # the attempt whose handler blocks the loop, if it is known
 
 
 class LoopWatch:
-    """`attempts` are those under way; `end_process` does not return."""
+    """Watches one event loop from a thread. `end_process` does not return."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class LoopWatch:
         self._thread = threading.Thread(target=self._run, name="faultline-loop-watch", daemon=True)
 
     def start(self, heartbeat: Heartbeat) -> None:
-        """Called on the event loop that is to be watched."""
+        """Start watching; called on the event loop to watch."""
         self._heartbeat = heartbeat
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -87,7 +86,7 @@ class LoopWatch:
         self._stopping.set()
 
     def stop_requested(self, *, by_signal: bool) -> None:
-        """The worker was told to stop; a second signal is not to wait. From any thread."""
+        """The worker was told to stop. A second signal does not wait. From any thread."""
         now = steady_now()
         if self._stop_at is None:
             self._stop_at = now + self._settings.drain_seconds
@@ -109,7 +108,7 @@ class LoopWatch:
         seen_turns, still, looked_at = self._turns, 0.0, steady_now()
         while not self._stopping.wait(self._look_seconds):
             now = steady_now()
-            # A process that was stopped, or a machine that was suspended, did not let us look either.
+            # After SIGSTOP or a suspend this thread did not run either: count at most two intervals.
             elapsed, looked_at = min(now - looked_at, 2 * self._look_seconds), now
             if self._turns != seen_turns:
                 seen_turns, still = self._turns, 0.0
@@ -127,7 +126,7 @@ class LoopWatch:
         stack, attempt = stacks.of_thread(self._loop_thread), self._blocking_attempt()
         self._blockage = Blockage(
             since, stack, attempt
-        )  # from here on the heartbeat passes them over
+        )  # from here on the heartbeat does not renew them
         withdrawn = [lease for lease in self._book if lease.withdraw()]
         for lease in withdrawn:
             self._book.remove(lease)
@@ -153,7 +152,8 @@ class LoopWatch:
             self._run_in_heartbeat(self._report)
 
     def _blocking_attempt(self) -> Attempt | None:
-        with contextlib.suppress(RuntimeError):  # the set changed while it was read: the loop turns
+        # the set changed while it was read, so the loop turns
+        with contextlib.suppress(RuntimeError):
             current = asyncio.current_task(self._loop)
             for attempt in self._attempts:
                 if current is not None and attempt.handler_task is current:
@@ -161,10 +161,10 @@ class LoopWatch:
         return None
 
     def _time_out(self, blockage: Blockage, now: float) -> None:
-        """What the loop's own timers would do. A handler in a thread can be ended from here."""
+        """Do what the loop's timers would do. A handler in a thread can be ended here."""
         try:
             due = [each for each in tuple(self._attempts) if each.is_overdue(now)]
-        except RuntimeError:  # the set changed while it was read: the loop turns
+        except RuntimeError:  # the set changed while it was read, so the loop turns
             return
         for attempt in due:
             if attempt.is_in_thread:
@@ -209,7 +209,7 @@ class LoopWatch:
                 )
 
     def _report(self, conn: Connection) -> None:
-        """Let the registry say where the loop is blocked now, or that it is not."""
+        """Record in the registry where the loop is blocked, or that it is not."""
         blockage, worker = self._blockage, self._settings.worker_id
         if blockage is None:
             statement = workers.report_blocked(worker, None)
@@ -231,9 +231,9 @@ class LoopWatch:
         stack: Stack | None,
         is_written: threading.Event,
     ) -> None:
-        """Fail the attempt that timed out, and release those that only waited for the loop.
+        """Fail the attempt that timed out; release the leases that only need the loop.
 
-        What a handler in a thread has is left to recovery: it still runs.
+        A handler in a thread still runs: its job is left to the reconciler.
         """
         give_up_at = steady_now() + _WRITE_SECONDS
         for lease in self._book:
@@ -253,7 +253,7 @@ class LoopWatch:
 
 
 def _persist(conn: Connection, statement: Statement[Any]) -> bool:
-    """Whether it was done. A row that is locked, or a lease that was lost, is left to recovery."""
+    """Run a statement. False if the row is locked or the lease is lost."""
     try:
         with conn.transaction():
             conn.execute(_LOCK_TIMEOUT)

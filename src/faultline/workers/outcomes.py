@@ -1,4 +1,4 @@
-"""How an attempt's end gets into the database, whatever state the database is in."""
+"""Writes the outcome of an attempt to the database, through outages too."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Outcomes:
         self._retry_seconds = retry_seconds
         self._wakeup = wakeup
         self.unknown_tasks = UnknownTasks()
-        # Everything that is not the happy path. One job's locked row must not hold up the others'.
+        # For every outcome except success: a locked row of one job must not delay the commits of others.
         self._slow_path = make_session(purpose="outcomes", on_connect=_limit_lock_waits)
 
     @property
@@ -68,7 +68,7 @@ class Outcomes:
         await self._slow_path.run(protocol.assert_fence(lease.claim))
 
     async def predecessor(self, lease: Lease) -> LoggedAttempt | None:
-        """How the attempt before this one ended, for a trace; None also when that cannot be had now."""
+        """The outcome of the previous attempt, for a trace; None if it cannot be read."""
         try:
             logged = await self._slow_path.run(jobs.attempts_of(lease.claim.job_id))
         except (FaultlineError, DriverError):
@@ -78,13 +78,13 @@ class Outcomes:
     # ── success ──────────────────────────────────────────────────────────────────────────────────
 
     async def commit(self, lease: Lease, value: Any) -> None:
-        """Nothing of the user's to commit with it: leave it to the committer, and free the slot."""
+        """Give the result of a handler without writes to the committer, and free the slot."""
         try:
             result = None if value is None else encode_json(value, what="the result")
         except InvalidInput as error:
             await self.fail(lease, error, reason="rejected")
             return
-        lease.on_lost = None  # the committer's verdict will tell
+        lease.on_lost = None  # the committer's verdict decides
         self._committer.submit(Entry(lease, result, self._on_verdict, self._may_wait_for_row))
 
     def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
@@ -97,9 +97,9 @@ class Outcomes:
             self.committed(lease)
 
     async def _may_wait_for_row(self, lease: Lease) -> bool:
-        """Whether a commit goes on waiting for a row that is locked; if not, its lease runs out.
+        """Whether a commit goes on waiting for a locked row; if not, its lease runs out.
 
-        The lock keeps heartbeats from renewing the lease, so that the wait has an end.
+        The lock keeps heartbeats from renewing the lease, so the wait has an end.
         """
         if await self._is_held_by_prepared(lease):
             self.let_go(lease)
@@ -123,7 +123,7 @@ class Outcomes:
             raise
 
     def let_go(self, lease: Lease) -> None:
-        """Whatever ends an attempt early, its lease must not be renewed for ever: let it run out."""
+        """Stop renewing the lease of an attempt that ended early: it runs out."""
         self._book.remove(lease)
         if lease.trace is not None:
             lease.trace.finish("abandoned")
@@ -137,21 +137,21 @@ class Outcomes:
     async def resolve(
         self, lease: Lease, error: Exception | None, *, is_charged: bool = True
     ) -> None:
-        """The job's entry is in a transaction whose end we have not seen: the user owns it, or the
-        answer to COMMIT was lost, and it may still be on its way.
+        """Find out how a transaction ended whose COMMIT got no answer.
 
-        An entry under our own token and lease is success. Its absence proves nothing, so we end the
-        lease ourselves, under the row's lock: either the late commit is there first, and we are told
-        that the job is finished, or it will be refused.
+        An entry under this token and lease is success. Its absence proves nothing, because the COMMIT may
+        still be on its way. So the worker ends the lease itself, under the row's lock: either the late
+        commit came first, and the database says that the job is finished, or the late commit will be
+        refused.
         """
-        self._book.remove(lease)  # a heartbeat must not revive what we are about to end
+        self._book.remove(lease)  # a heartbeat must not renew the lease that is about to be ended
         if error is not None:
             self.say(Event.COMMIT_UNKNOWN, lease, error=summary(error))
         in_ledger = protocol.in_ledger(lease.claim)
         if await self._persist(self._slow_path, in_ledger, lease):
             self.committed(lease)
             return
-        # Of its own: it may have to wait for the row.
+        # In its own session: it may have to wait for the row.
         session = self._make_session(purpose="resolve", on_connect=_limit_lock_waits)
         cause = error or NotCommitted("the handler rolled back the transaction that it had fenced")
         try:
@@ -170,8 +170,11 @@ class Outcomes:
     # ── anything else ────────────────────────────────────────────────────────────────────────────
 
     async def fail(self, lease: Lease, error: Exception, *, reason: str | None = None) -> None:
-        """Record the failure; the job runs again later unless it is out of attempts, or `reason` says
-        that trying again is of no use."""
+        """Record a failure.
+
+        The job runs again later unless its attempts are spent, or `reason` says that a retry is of no
+        use.
+        """
         try:
             await self._fail(lease, error, reason=reason, session=self._slow_path)
         except StaleLease as stale:
@@ -206,8 +209,8 @@ class Outcomes:
             self.say(Event.JOB_DEAD, lease, error=summary(error), reason=verdict.failed_reason)
 
     async def release(self, lease: Lease) -> None:
-        """Hand the job back without using up an attempt."""
-        if not lease.begin():  # the heartbeat's thread does it
+        """Release the job without charging an attempt."""
+        if not lease.begin():  # the heartbeat's thread releases it
             self.finish(lease, exit_reason="released")
             return
         try:
@@ -221,7 +224,7 @@ class Outcomes:
         self.finish(lease, exit_reason="released")
 
     async def release_after_outage(self, lease: Lease, error: Exception) -> None:
-        """Release a job whose server failed; charge it if that happened too often."""
+        """Release a job whose server failed; charge an attempt if that happened too often."""
         try:
             await self._release_after_outage(lease, error, session=self._slow_path)
         except StaleLease as stale:
@@ -240,11 +243,11 @@ class Outcomes:
         self.finish(lease, exit_reason="released")
 
     def task_is_missing(self, task: str) -> None:
-        """A child process did not find it: its code is newer, or older, than this worker's."""
+        """Record that a child process, whose code differs, did not find the task."""
         self.unknown_tasks.missing(task, steady_now())
 
     async def defer(self, leases: Sequence[Lease]) -> None:
-        """Give back jobs whose task this worker does not know, in one round trip for each task."""
+        """Defer jobs of tasks that this worker does not know, one round trip per task."""
         by_task: dict[str, list[Lease]] = {}
         for lease in leases:
             by_task.setdefault(lease.claim.task, []).append(lease)
@@ -282,13 +285,13 @@ class Outcomes:
             self.finish(lease, exit_reason="deferred")
 
     async def stale(self, lease: Lease, error: StaleLease) -> None:
-        """The database refused this worker: put that on record, and stand aside.
+        """Record that PostgreSQL refused this worker.
 
-        A lease that had run out is no last word. It may have been renewed since, and a commit of ours
-        whose answer was lost may have come through: so it is ended first, under the row's lock.
+        An expired lease is not final: it may have been renewed since, and a commit without an answer may
+        have succeeded. So the lease is ended first, under the row's lock.
         """
         claim = lease.claim
-        self._book.remove(lease)  # a heartbeat must not revive what we are about to end
+        self._book.remove(lease)  # a heartbeat must not renew the lease that is about to be ended
         if lease.trace is not None:
             lease.trace.failed(error)
         if error.reason == StaleReason.LEASE_EXPIRED and not await self._give_up(lease, error):
@@ -315,15 +318,15 @@ class Outcomes:
         self.finish(lease, exit_reason="stale")
 
     async def _give_up(self, lease: Lease, error: StaleLease) -> bool:
-        """Nobody else has the job yet, and this attempt is over: let somebody have it now.
+        """End an expired lease, so that another worker can claim the job at once.
 
-        False when it turns out that the attempt has succeeded.
+        False if the attempt has succeeded after all.
         """
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
         try:
             verdict = await self._persist(self._slow_path, statement, lease)
-        except StaleLease as stale:  # of "already committed" it is refused by our own entry alone
+        except StaleLease as stale:  # "already committed" means this worker's own entry
             return stale.reason != StaleReason.ALREADY_COMMITTED
         if verdict is not None:
             self._say_failed(lease, error, verdict, delay)
@@ -334,9 +337,10 @@ class Outcomes:
     async def _persist(
         self, session: ReconnectingSession, statement: Statement[T], lease: Lease
     ) -> T | None:
-        """Run it, through outages as long as a lease may last; None when it turns out that an earlier
-        try, whose answer was lost, had done it, when the database stays away, or when a prepared
-        transaction locks the job: the lease tells then.
+        """Run a statement through outages, up to the length of a lease.
+
+        None if an earlier try without an answer had done it, if the database stays away, or if a prepared
+        transaction locks the job: then the lease decides.
         """
         tried_before = False
         while True:
@@ -358,7 +362,7 @@ class Outcomes:
                     return None
 
     async def _is_held_by_prepared(self, lease: Lease) -> bool:
-        """Whether a prepared transaction locks the job's row: it may stay for ever, so it is named."""
+        """Whether a prepared transaction locks the job's row; it is logged."""
         try:
             lockers = await self._slow_path.run(locks.lockers_of(lease.claim.job_id))
         except (FaultlineError, DriverError):

@@ -1,4 +1,4 @@
-"""Whether a worker is where it can be given work: registered, heard by the database, and not leaving."""
+"""Whether a worker is ready: registered, answered by the database, not stopping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from faultline.workers.heartbeat import Heartbeat
 
 
 class Readiness:
-    """Told by the event loop, asked from another thread: each is a single number."""
+    """Written by the event loop, read by another thread: each field is one number."""
 
     def __init__(self, heartbeat: Heartbeat, *, patience_seconds: float) -> None:
         self._heartbeat = heartbeat
@@ -38,7 +38,7 @@ class Readiness:
         return self.why_unanswered()
 
     def why_unanswered(self) -> str | None:
-        """Set when no heartbeat was answered for a lease: what the worker holds is not its own any more."""
+        """Why the leases may be lost: for how long no heartbeat was answered."""
         answered_at, now = self._heartbeat.answered_at, steady_now()
         if answered_at is not None and now - answered_at > self._patience:
             return f"has had no answer to a heartbeat for {now - answered_at:.1f} s"

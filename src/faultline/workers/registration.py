@@ -1,4 +1,4 @@
-"""A worker's entry in the registry, and the lock that says it is alive."""
+"""A worker's row in the registry, and the advisory lock that shows it is alive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GOODBYE_SECONDS = 2.0
 
 
 class Registration:
-    """Renewed by every new connection of the worker's control session."""
+    """Renewed by every new connection of the control session."""
 
     def __init__(
         self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, calls: BoundedCalls
@@ -47,7 +47,8 @@ class Registration:
             holds_locks=not session.is_pooled,
         )
         lock_key = await run_async(conn, statement)
-        if (clock := meter.current.clock) is not None:  # before the first job that it times
+        # before the first job whose latency is measured
+        if (clock := meter.current.clock) is not None:
             sent_at = time.monotonic()
             clock.learn(await run_async(conn, database_time()), sent_at=sent_at)
         if self._heartbeat.is_started:
@@ -56,7 +57,7 @@ class Registration:
             self._heartbeat.start(lock_key=lock_key)
             self._say_started(session)
             await self._say_weak_durability(conn)
-        # A claim whose answer was lost left us leases that we do not know of.
+        # A claim without an answer may have left leases that this worker does not know.
         for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
             if claim not in self._book:
                 with contextlib.suppress(StaleLease):
@@ -96,14 +97,17 @@ class Registration:
             )
 
     async def mark_draining(self, session: ReconnectingSession) -> None:
-        """Also registers anew where the session leads: what an unanswered claim has taken is handed back."""
+        """Mark the worker as draining, on a session that registers it again if needed.
+
+        A new registration releases the leases of an unanswered claim.
+        """
         await self._if_possible(session, workers.drain_worker(self._settings.worker_id))
 
     async def remove(self, session: ReconnectingSession) -> None:
         await self._if_possible(session, workers.deregister_worker(self._settings.worker_id))
 
     async def _if_possible(self, session: ReconnectingSession, statement: Statement[None]) -> None:
-        """Nice to have: with the database away, the reconciler will find out by itself."""
+        """Run a statement if the database answers; else the reconciler acts later."""
         try:
             await self._calls.within(_GOODBYE_SECONDS, session.run(statement))
         except (FaultlineError, DriverError) as error:

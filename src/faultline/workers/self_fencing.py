@@ -1,8 +1,8 @@
-"""Self-fencing: ends attempts before their leases run out, judged by a local clock alone.
+"""Ends attempts shortly before their leases run out, by the worker's own clock.
 
-A query on a dead connection may take minutes to say so, so nothing here waits for the database. The
-fence in the database is what protects; this only keeps a cut-off worker from wasting work, and from
-outside effects it no longer has the right to.
+A query on a dead connection may take minutes to fail, so nothing here waits for the database. The fence
+in the database protects the data. Self-fencing keeps a cut-off worker from wasting work, and from effects
+outside of the database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class SelfFencing:
     def __init__(self, book: LeaseBook, *, margin_seconds: float, shortest_lease: float) -> None:
         self._book = book
         self._margin = margin_seconds
-        # No lease can come due sooner than this after it was taken, so none is missed between looks.
+        # No lease can be due sooner than this after its claim, so none is missed between two looks.
         self._look_seconds = shortest_lease / 20
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="faultline-sentinel", daemon=True)

@@ -1,4 +1,4 @@
-"""Where a thread is right now, as text for a log line and for the registry."""
+"""The stack of a thread or task, as text for the log and the registry."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _STACK_LENGTH = 8_000
 
 
 class Stack(NamedTuple):
-    frame: str  # the innermost one: file, line, function and source
-    text: str  # all of it, the innermost frame last
+    frame: str  # the innermost frame: file, line, function and source
+    text: str  # all frames, the innermost last
 
 
 def of_thread(thread_id: int | None) -> Stack | None:
-    """None for a thread that has ended, or that runs no Python code yet."""
+    """The stack of a thread; None if it has ended or runs no Python code yet."""
     frame = None if thread_id is None else sys._current_frames().get(thread_id)
     if frame is None:
         return None
@@ -25,7 +25,7 @@ def of_thread(thread_id: int | None) -> Stack | None:
 
 
 def of_task(task: asyncio.Task[object] | None) -> Stack | None:
-    """Where a suspended task waits."""
+    """The stack of a suspended task."""
     frames = [] if task is None else task.get_stack()
     found = [summary for frame in frames for summary in traceback.extract_stack(frame, limit=1)]
     return _described(traceback.StackSummary.from_list(found)) if found else None
@@ -40,5 +40,5 @@ def _described(stack: traceback.StackSummary) -> Stack:
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL stores neither NUL nor lone surrogates."""
+    """Remove what PostgreSQL cannot store: NUL and lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")

@@ -1,4 +1,4 @@
-"""Several worker processes under one: started together, restarted when they die, stopped together."""
+"""Starts several worker processes, restarts those that die, and stops them together."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from faultline.postgres.reconnecting import Backoff
 from faultline.steady import steady_now
 from faultline.workers.supervisor_health import Roster
 
-# How a supervised worker says that an operator asked it to leave: it is not to be started again. The
-# second one left a handler behind that could not be ended.
+# Exit codes of a supervised worker that was drained by an operator, and is not started again. The second
+# one says that a handler could not be ended.
 DRAINED = 80
 DRAINED_STUCK = 81
 
@@ -27,7 +27,7 @@ _HEALTHY_SECONDS = 10.0
 
 
 class Slot:
-    """The place of one process, and of those that come after it."""
+    """The place of one process, and of those that replace it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -47,12 +47,12 @@ class Slot:
 
 
 class Supervisor:
-    """Runs `command` in `count` processes until it is told to stop by SIGTERM or SIGINT, or until an operator
-    has asked every one of them to leave.
+    """Runs `command` in `count` processes until SIGTERM, SIGINT, or a drain of all of them.
 
-    A signal is passed on, so each worker drains by itself; a second one is passed on too. Each has one of
-    `count` slots; `options` are those of the process in a slot, and `on_end` is told when it has ended. The
-    processes hold the end of a pipe whose other end dies with us, so that none of them outlives us unaware.
+    The supervisor passes each signal on, so that every worker drains by itself. Each process has one of
+    `count` slots; `options` returns the options of the process in a slot, and `on_end` is called when it
+    has ended. The processes hold one end of a pipe whose other end closes with the supervisor, so that
+    none outlives it unnoticed.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Supervisor:
         self._roster = roster
         self._slots = [Slot(number) for number in range(count)]
         self._exit_code = 0
-        self._stopping = False  # a plain flag: a signal may arrive while a lock of an Event is held
+        # a plain flag: a signal may arrive while the lock of an Event is held
+        self._stopping = False
         self._leash, self._grip = os.pipe()
 
     def run(self) -> int:
@@ -90,7 +91,7 @@ class Supervisor:
                 self._roster.close()
             os.close(self._leash)
             os.close(self._grip)
-            for number in _SIGNALS:  # there is nobody left to pass it on to, and we are leaving
+            for number in _SIGNALS:  # no process is left to pass a signal on to
                 signal.signal(number, signal.SIG_IGN)
         codes = [slot.child.returncode for slot in self._slots if slot.child is not None]
         return max([self._exit_code, *map(_exit_code, codes)])
@@ -143,17 +144,17 @@ class Supervisor:
 
     def _start(self, slot: Slot) -> None:
         command = [*self._command, *self._options(slot.number), "--supervised-by", str(self._leash)]
-        # A group of its own: a Ctrl-C in the terminal reaches only us, and is passed on once.
+        # A process group of its own: Ctrl-C in the terminal reaches only the supervisor, which passes it on
+        # once.
         slot.child = subprocess.Popen(command, start_new_session=True, pass_fds=(self._leash,))
         slot.since = steady_now()
-        if self._is_stopping():  # the signal came while it was being started, and passed it by
+        if self._is_stopping():  # the signal arrived while the process was starting
             with contextlib.suppress(ProcessLookupError):
                 slot.child.send_signal(signal.SIGTERM)
 
 
 def _exit_code(code: int) -> int:
-    """What a worker's end means for ours. One that had just been started may end by the signal itself, which
-    is what was asked of it."""
+    """The supervisor's exit code for a worker's. A worker that has just started may end by the signal."""
     if code in (-signal.SIGTERM, DRAINED):
         return 0
     return 1 if code == DRAINED_STUCK else abs(code)

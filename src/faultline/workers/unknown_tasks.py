@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 FIRST_DELAY_SECONDS = 60.0
 LONGEST_DELAY_SECONDS = 3_600.0
-MISSING_SECONDS = 60.0  # for so long a task that a child process did not find counts as unknown
+MISSING_SECONDS = 60.0  # how long a task that a child process did not find counts as unknown
 SAY_AGAIN_SECONDS = 60.0
-_MAX_NAMES = 1_000  # more than that begin anew: it costs a claim, not correctness
+_MAX_NAMES = 1_000  # above this number the memory starts empty: it costs a claim, not correctness
 
 
 @dataclass(slots=True)
 class _Sighting:
     first_seen_at: float
     said_at: float | None = None
-    jobs: int = 0  # deferred since it was last said
+    jobs: int = 0  # deferred since the last event
 
 
 class UnknownTasks:
@@ -28,12 +28,12 @@ class UnknownTasks:
         self._names: tuple[int, str] = (-1, "{}")
 
     def missing(self, task: str, now: float) -> None:
-        """A child process, which imports the code as it is on disk now, has no such task."""
+        """Record a task that a child process, with the code now on disk, does not have."""
         self._missing[task] = now + MISSING_SECONDS
         self._names = (-1, "{}")
 
     def runnable(self, tasks: Iterable[str], now: float) -> str:
-        """The names of the tasks that can be run now, as an array literal for `protocol.claim`."""
+        """The tasks that can run now, as an array literal for `protocol.claim`."""
         names = list(tasks)
         if self._missing:
             self._missing = {task: until for task, until in self._missing.items() if until > now}
@@ -43,7 +43,7 @@ class UnknownTasks:
         return self._names[1]
 
     def delay_seconds(self, task: str, now: float) -> float:
-        """The longer a task has been unknown, the longer: twice that, within bounds."""
+        """How long to defer: twice the time that the task has been unknown, within limits."""
         if task not in self._seen and len(self._seen) >= _MAX_NAMES:
             self._seen.clear()
         sighting = self._seen.setdefault(task, _Sighting(now))
@@ -51,7 +51,7 @@ class UnknownTasks:
         return min(max(FIRST_DELAY_SECONDS, 2 * unknown_for), LONGEST_DELAY_SECONDS)
 
     def to_say(self, task: str, jobs: int, now: float) -> int:
-        """How many deferred jobs an event should report now; 0 while the last one is recent."""
+        """How many deferred jobs the next event reports; 0 while the last event is recent."""
         sighting = self._seen.setdefault(task, _Sighting(now))
         sighting.jobs += jobs
         if sighting.said_at is not None and now < sighting.said_at + SAY_AGAIN_SECONDS:
@@ -62,5 +62,5 @@ class UnknownTasks:
 
 
 def _array(names: Iterable[str]) -> str:
-    """Task names need no quotes: letters, digits, and _ . : - alone (see `payload.check_task_name`)."""
+    """An array literal. Task names need no quotes: see `payload.check_task_name`."""
     return "{" + ",".join(names) + "}"
