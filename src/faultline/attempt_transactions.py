@@ -1,4 +1,4 @@
-"""The transactions of one attempt: how far they got, and which connections they use.
+"""The transactions of one attempt: how far they got, and their connections.
 
 The job's methods and blocks record here what PostgreSQL answered. The worker reads it after the handler
 has ended, and severs the connections when the attempt must end early.
@@ -34,7 +34,7 @@ class HeldLease(Protocol):
 
 
 class AttemptTransactions:
-    """Shared by the handler's thread, which writes, and the worker's threads, which read and sever."""
+    """Written by the handler's thread; read, and severed, by the worker's threads."""
 
     def __init__(self, claim: Claim, lease: HeldLease, trace: AttemptTrace | None = None) -> None:
         self.claim = claim
@@ -83,7 +83,7 @@ class AttemptTransactions:
         self.not_committed = None
 
     def require_commit(self, what: str) -> None:
-        """From here on a plain return of the handler is a failure: a transaction must commit the job."""
+        """From here on only a transaction can complete the job, not a plain return."""
         self.not_committed = NotCommitted(
             f"the handler called {what} and returned, but its transaction was not committed",
             hint="let errors pass, or catch them inside: with tx.transaction(): …",
@@ -94,7 +94,7 @@ class AttemptTransactions:
     def committing(
         self, conn: Connection | AsyncConnection, how: str
     ) -> contextlib.AbstractContextManager[None]:
-        """Around the statement that commits: sever on a refusal, and trace it if jobs are traced."""
+        """Around the statement that commits: sever on a refusal, and trace it."""
         guard = self.sever_on_stale(conn, on_any_error=how == "entry")
         return guard if self._trace is None else self._trace.committing(guard, how)
 
@@ -128,7 +128,7 @@ class AttemptTransactions:
 
     @contextlib.contextmanager
     def bounded(self, conn: Connection | AsyncConnection) -> Iterator[None]:
-        """Around the statements that open and close a block: a time limit, and Faultline's errors."""
+        """Around statements that open or close a block: bound and translate errors."""
         with driver_errors(keep_conflicts=True), answered_within(conn, self.limit_seconds):
             yield
 
@@ -177,7 +177,7 @@ class AttemptTransactions:
                 sever(conn)
 
     def sever_all(self) -> None:
-        """Close the attempt's connections, so that a thread that waits in one of them returns."""
+        """Close the attempt's connections, so that a thread that waits in one returns."""
         self._is_severed = True
         for conn in tuple(self._connections):
             sever(conn)

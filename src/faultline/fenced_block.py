@@ -1,4 +1,4 @@
-"""A block of job.transaction() or job.fenced(): one transaction under the job's fence."""
+"""A block of job.transaction() or job.fenced(): one transaction under the fence."""
 
 from __future__ import annotations
 

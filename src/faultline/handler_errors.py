@@ -28,7 +28,7 @@ _trace = BaseException.__dict__["__traceback__"].__get__
 
 
 def tame(error: BaseException) -> Exception:
-    """The error itself if it is safe, else a HandlerError or HandlerExit that describes it."""
+    """The error itself if it is safe, else a replacement that describes it."""
     if not issubclass(type(error), Exception):
         return HandlerExit.of(error).with_traceback(_trace(error))
     if _behaves(error):
@@ -50,7 +50,7 @@ def _behaves(error: BaseException) -> bool:
 
 
 def _linked(error: BaseException) -> list[BaseException]:
-    """The error with its causes, contexts and group members, one more than are inspected."""
+    """The error with its causes, contexts and group members, up to the limit plus one."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting and len(found) <= _MAX_LINKED:

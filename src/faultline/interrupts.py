@@ -30,7 +30,7 @@ _local = _Local()
 
 
 class AttemptAborted(BaseException):
-    """Raised in a handler's thread. Not an Exception: `except Exception` does not catch it."""
+    """Raised in a handler's thread. `except Exception` does not catch it."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -60,7 +60,7 @@ class Interrupts:
                 raise AttemptAborted
 
     def end(self) -> None:
-        """Called by the thread after the call: a late interrupt must not hit the next call."""
+        """Called by the thread after the call: no interrupt may hit the next call."""
         try:
             with self._lock:
                 self._thread_id = None
@@ -93,7 +93,7 @@ class Interrupts:
             self._depth, self._is_pending = depth, True
 
     def _let_arrive(self) -> None:
-        """Wait for an exception that CPython was asked to raise: it comes within a few bytecodes.
+        """Wait for an exception that CPython was asked to raise, a few bytecodes long.
 
         It cannot be withdrawn: CPython 3.11 then keeps the flag that makes it look for such exceptions,
         which slows down every thread and makes a traced thread loop without end.
@@ -139,12 +139,12 @@ class Hold:
             self._interrupts.release()
 
     def released(self) -> Released:
-        """Let interrupts through for a while; one that was kept is raised at the beginning."""
+        """Let interrupts through for a while; a kept one is raised at the beginning."""
         return Released(self._interrupts)
 
 
 class Released:
-    """A part of a held section in which interrupts are raised, for the user's own code."""
+    """A part of a held section in which interrupts are raised: the user's code."""
 
     __slots__ = ("_interrupts",)
 
@@ -176,6 +176,6 @@ def held() -> Hold:
 
 
 def deliver() -> None:
-    """Inside a held section, where nothing has to be cleaned up: raise a kept interrupt."""
+    """Raise a kept interrupt inside a held section, where no cleanup is needed."""
     if (own := _local.interrupts) is not None:
         own.deliver()

@@ -92,7 +92,7 @@ class Job:
 
     @property
     def lease_lost(self) -> bool:
-        """True once the worker knows that the lease is lost. Long `def` handlers should check it."""
+        """True once the worker knows that the lease is lost. Long handlers check it."""
         return self._lease.is_lost
 
     # ── writing under the fence ──────────────────────────────────────────────────────────────────
@@ -136,7 +136,7 @@ class Job:
     @overload
     def expect_commit(self, conn: AsyncConnection) -> Awaitable[None]: ...
     def expect_commit(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
-        """Make PostgreSQL refuse your transaction's COMMIT unless it includes `commit(conn)`.
+        """Make PostgreSQL refuse your COMMIT unless `commit(conn)` is part of it.
 
         Call it once, at the beginning of a transaction that you own and before any savepoint. Then
         `commit(conn)` may be called in a nested transaction, as ORMs do.

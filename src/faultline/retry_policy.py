@@ -12,7 +12,7 @@ from faultline.errors import InvalidSettings
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait before the next attempt: exponential, capped, and spread out by jitter.
+    """The wait before the next attempt: exponential, with a cap and jitter.
 
     With the default number of attempts the defaults outlast an outage of two hours: the waits are 3 s,
     9 s, 27 s, 81 s, 4 min, 12 min, 36 min and twice an hour, each shortened by up to 30 %.

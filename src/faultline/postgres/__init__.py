@@ -1,1 +1,1 @@
-"""The driver: sessions, pools, errors and migrations. The only package that imports psycopg."""
+"""The driver: sessions, pools, errors, migrations. Only this imports psycopg."""

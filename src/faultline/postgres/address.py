@@ -1,4 +1,4 @@
-"""Where the environment says that the database is: in DATABASE_URL, or in the file of DATABASE_URL_FILE."""
+"""Reads the database URL from DATABASE_URL or the file of DATABASE_URL_FILE."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _LONGEST_BYTES = 64 * 1024
 
 
 def from_environment() -> str | None:
-    """None where neither is set. It is asked for with every enqueue: a file is read again only when it is
-    another, as a secret is that was renewed."""
+    """The URL; None if neither variable is set.
+
+    Every enqueue asks for it. The file is read again only when it was replaced, as a renewed secret is.
+    """
     url, path = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
     if not path:
         return url or None
@@ -35,7 +37,7 @@ def from_environment() -> str | None:
 
 @lru_cache(maxsize=1)
 def _read(path: str, inode: int, changed_at: int) -> str:
-    """What it holds without the white space around it. Its content is in no message: it is a secret."""
+    """Read the URL from a file. Its content is a secret and appears in no message."""
     with Path(path).open("rb") as file:
         content = file.read(_LONGEST_BYTES + 1)
     try:
@@ -51,6 +53,6 @@ def _read(path: str, inode: int, changed_at: int) -> str:
 
 
 def environment_with(url: str) -> dict[str, str]:
-    """Our environment with this URL in it: for a child process, whose command line anyone may read."""
+    """The environment of a child process with this URL: command lines are public."""
     inherited = {name: value for name, value in os.environ.items() if name != FILE_VARIABLE}
     return {**inherited, VARIABLE: url}

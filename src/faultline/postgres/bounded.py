@@ -1,8 +1,8 @@
 """Connections that are closed when the server does not answer in time.
 
-The kernel of a host whose PostgreSQL is frozen still acknowledges what it receives, so keep-alives and
-tcp_user_timeout never fire there, and a cancel request would wait for the same frozen server. The only
-limit that works is one of our own, after which the socket is closed.
+The kernel of a host whose PostgreSQL is frozen still acknowledges data, so keep-alives and
+tcp_user_timeout never fire there, and a cancel request would wait for the same frozen server. Only a
+limit on the client's side works: when it is over, the socket is closed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from faultline.config import SHORTEST_ANSWER_SECONDS
 from faultline.postgres.url import nearest_first, remember_reached
 
 LONGEST_ANSWER_SECONDS = 300.0
-# Half of the default lease, for sessions that have no lease to go by.
+# Half of the default lease, for sessions without a lease.
 ANSWER_SECONDS = 7.5
 
 
 class ReplyTimeout(psycopg.OperationalError):
-    """The server did not answer in time, and the connection was closed: the outcome is unknown."""
+    """The server did not answer in time, and the connection was closed.
+
+    The outcome of the statement is unknown.
+    """
 
 
 def was_unanswered(error: BaseException) -> bool:
-    """Whether `error`, or the error that it was raised from, is an `ReplyTimeout`."""
+    """Whether `error`, or the error that it was raised from, is a ReplyTimeout."""
     return isinstance(error, ReplyTimeout) or isinstance(error.__cause__, ReplyTimeout)
 
 
@@ -37,10 +40,10 @@ def half_of(lease_seconds: float) -> float:
 
 
 class Patience:
-    """The limit of one session: doubled after each call without an answer, reset by an answer.
+    """The limit of one session: doubled after a call without an answer, then reset.
 
-    A server that is alive and slow (its synchronous standby is away, say) keeps the sessions that were
-    cut off from it. The longer the limit, the fewer of them pile up.
+    A server that is alive but slow (for example because its synchronous standby is away) keeps the
+    sessions that were closed on the client's side. The longer the limit, the fewer of them collect.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -55,7 +58,7 @@ class Patience:
 
 
 def _until(generator: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """The same steps as `generator`; raises when they have not ended in time.
+    """Run the steps of `generator`; raise ReplyTimeout when they take too long.
 
     The driver resumes it at least ten times a second, whether or not the socket is ready.
     """
@@ -71,14 +74,14 @@ def _until(generator: Generator[Any, Any, Any], seconds: float) -> Generator[Any
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Each call ends within `answer_seconds`; None: the driver's own behaviour, without a limit."""
+    """Bounds each call by `answer_seconds`; None leaves the driver's behaviour."""
 
     answer_seconds: float | None = None
-    was_read_only = False  # the server refused a write, whether or not the caller swallowed that
+    was_read_only = False  # the server refused a write, even if the caller swallowed the error
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:
-        """Hosts are tried in their order, but first the one that this process reached last."""
+        """Try the hosts in their order, but first the one that this process reached last."""
         conn = super().connect(conninfo, **nearest_first(options))
         info = conn.info
         remember_reached(options, host=info.host, hostaddr=info.hostaddr, port=info.port)
@@ -86,7 +89,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            if self.answer_seconds is None or args or kwargs:  # a call with a limit of its own
+            if self.answer_seconds is None or args or kwargs:  # the call has its own limit
                 return super().wait(gen, *args, **kwargs)
             return super().wait(_until(gen, self.answer_seconds))
         except ReplyTimeout:
@@ -127,7 +130,7 @@ class AsyncBoundedConnection(psycopg.AsyncConnection[Any]):
 def answered_within(
     conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], seconds: float | None
 ) -> Iterator[None]:
-    """Bound the calls inside; on a connection that is the user's it does nothing."""
+    """Bound the calls inside the block; does nothing on a connection of the user's."""
     if not isinstance(conn, BoundedConnection | AsyncBoundedConnection):
         yield
         return

@@ -1,6 +1,6 @@
-"""The names of the driver that other packages use: connection classes, errors, states.
+"""The names of the driver that other packages use: connections, errors, states.
 
-No other package imports psycopg, so that a change of the driver is a change of this package.
+No other package imports psycopg, so a change of the driver is a change of this package.
 """
 
 from __future__ import annotations

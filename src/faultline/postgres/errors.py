@@ -1,4 +1,4 @@
-"""The driver's errors as Faultline's: what each means, and what to do about it."""
+"""Translates the driver's errors into Faultline's, with what to do about each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def translated_errors() -> Iterator[None]:
 
 
 def translate(error: psycopg.Error) -> errors.FaultlineError | None:
-    """The error in Faultline's words; None for what only the driver can say."""
+    """The error as one of Faultline's; None if there is no translation."""
     diag = error.diag
     message, hint = diag.message_primary or str(error), diag.message_hint
     match error.sqlstate:
@@ -67,21 +67,22 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
 
 
 _MAX_CAUSES = 20
-# Shut down, crashed, starting up; demoted. Also as other drivers and a child process report them.
+# Shutdown, crash, start, demotion. Also as other drivers and a child process report them.
 _SERVER_LOST = ("57P01", "57P02", "57P03", "25006")
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether the session is gone, so that what it was doing may or may not have happened."""
+    """Whether the session is gone, so that the outcome of its statement is unknown."""
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
     return error.sqlstate is None or error.sqlstate[:2] in ("08", "57")
 
 
 def is_server_loss(error: BaseException) -> bool:
-    """Whether the error, or one that it was raised from, says that the server or the way to it failed.
+    """Whether the error, or its cause, says that the server or the network failed.
 
-    Each of these has other causes too: a handler can end its own session, or write where it may only read.
+    Each of these errors has other causes too: a handler can end its own session, or write where it may
+    only read.
     """
     seen: set[int] = set()
     each: BaseException | None = error
@@ -103,12 +104,12 @@ def _says_server_loss(error: BaseException) -> bool:
             or (sqlstate != "57014" and is_connection_lost(error))
             or getattr(error, "is_server_loss", False) is True
         )
-    except BaseException:  # the attributes of a handler's exception are code of the user's
+    except BaseException:  # the attributes of a handler's exception are the user's code
         return False
 
 
 def is_serialization_conflict(error: BaseException) -> bool:
-    """Also for an error that a handler's child process reported by its sqlstate."""
+    """Whether it is a serialization conflict, also one reported by a child process."""
     return getattr(error, "sqlstate", None) in ("40001", "40P01")
 
 
@@ -126,7 +127,7 @@ def unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
 
 
 def is_read_only_refusal(error: BaseException | None) -> bool:
-    """Whether a write met a session that only reads; 0A000 is how a standby refuses BEGIN READ WRITE."""
+    """Whether a write met a read-only session; a standby answers 0A000 to BEGIN."""
     return getattr(error, "sqlstate", None) in ("25006", "0A000")
 
 
@@ -136,7 +137,7 @@ _MAY_HAVE_HAPPENED = (
 )
 
 
-# Which role may use what a message of PostgreSQL's names: "permission denied for function enqueue".
+# Which role may use the function or table that PostgreSQL's message names.
 _ROLES = {
     "faultline_producer": ("enqueue", "enqueue_many", "api_keys", "touch_api_key"),
     "faultline_operator": ("cancel", "retry", "pause_queue", "resume_queue", "request_drain"),
@@ -156,7 +157,7 @@ def _grant_for(message: str) -> str:
 
 
 def explain_error(error: psycopg.Error) -> errors.FaultlineError:
-    """Any error of the driver in words that help, for callers without a better answer."""
+    """Translate any error of the driver, for callers without a better message."""
     if known := translate(error):
         return known
     said = error.diag.message_primary or " ".join(str(error).split())
@@ -187,9 +188,9 @@ def explain_error(error: psycopg.Error) -> errors.FaultlineError:
 
 @contextlib.contextmanager
 def driver_errors(*, keep_conflicts: bool = False) -> Iterator[None]:
-    """Raise what the driver raises as a FaultlineError; the driver's own is its cause.
+    """Raise a driver's error as a FaultlineError with the original as its cause.
 
-    With `keep_conflicts` a serialization conflict stays as it is, for callers that try again.
+    With `keep_conflicts` a serialization conflict is not translated, for callers that retry.
     """
     try:
         yield
@@ -201,7 +202,7 @@ def driver_errors(*, keep_conflicts: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pool_errors(url: str) -> Iterator[None]:
-    """A pool that cannot connect says only that it gave up waiting; say what that means."""
+    """Explain the error of a pool that cannot connect."""
     try:
         yield
     except PoolTimeout as error:

@@ -12,7 +12,7 @@ from collections import deque
 
 from faultline import interrupts
 
-# How soon a thread notices that it was interrupted.
+# How soon a waiting thread notices an interrupt.
 _LOOK_SECONDS = 0.5
 
 
@@ -26,10 +26,10 @@ class FifoSemaphore:
         return len(self._waiting)
 
     def enter(self, timeout_seconds: float) -> bool:
-        """Wait for a place; False when there was none in that time. A caller that got one must `leave`.
+        """Wait for a place; False after the timeout. A caller that got one must `leave`.
 
         The caller holds interrupts back (`interrupts.held`): an interrupt between two lines here would
-        lose a place. One that arrives while the thread waits is delivered here.
+        lose a place. An interrupt that arrives while the thread waits is delivered here.
         """
         with self._lock:
             if self._free > 0:
@@ -45,12 +45,12 @@ class FifoSemaphore:
                 interrupts.deliver()
         except BaseException:
             if not self._withdraw(turn):
-                self.leave()  # it was given a place at the last moment, and has no use for it
+                self.leave()  # it got a place at the last moment and does not need it
             raise
         return not self._withdraw(turn)
 
     def leave(self) -> None:
-        """The place goes to whoever has waited longest."""
+        """Free the place, for the caller that has waited longest."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().set()

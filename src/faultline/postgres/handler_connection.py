@@ -1,15 +1,15 @@
-"""The connection that a handler gets for one block: it cannot end the block's transaction.
+"""The connection that a handler gets for one block: it cannot end the transaction.
 
-`lend` makes a new connection object over the session of a pooled one, for the time of one block. What a
-handler sets on it (row factory, adapters, cursor factory) therefore ends with the block, and so does
-every reference to it that the handler keeps.
+`lend` makes a new connection object over the session of a pooled one, for one block. Settings of the
+handler (row factory, adapters, cursor factory) therefore end with the block, and so does every reference
+that the handler keeps.
 
-Three guards, each for what the one before cannot see:
+There are three guards, each for what the one before cannot see:
 1. Statements that begin or end a transaction are refused before they are sent.
 2. After every operation of the driver the state of the transaction is read from the protocol. If it has
    ended, the session is closed at once and NotCommitted is raised.
-3. PostgreSQL refuses to commit the transaction before its block has ended (sql/handler_transactions.sql), and
-   the session's default is read-only, so that nothing can be written outside of the block's transaction.
+3. PostgreSQL refuses to commit the transaction before its block has ended (sql/handler_transactions.sql),
+   and the session's default is read-only, so that nothing can be written outside of the block.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from faultline.errors import InvalidInput, NotCommitted
 from faultline.postgres.bounded import AsyncBoundedConnection, BoundedConnection
 from faultline.postgres.transaction_control import find_transaction_control
 
-# A statement of another thread, or a stream or COPY that was not ended, may be under way when a block ends.
+# A statement of another thread, a stream or a COPY may be unfinished when a block ends.
 _UNDER_WAY_SECONDS = 5.0
-# What should not wait for the session's next block to be cleared away. Best effort, by its words.
+# Locks and channels that should not wait for the session's next block. Found by their words only.
 _LEFT_BEHIND = re.compile(
     r"(?P<locks>pg_(?:try_)?advisory_lock|\blisten\b)"
     r"|(?P<statements>\bprepare\b|\bsession\s+authorization\b)",
@@ -46,8 +46,9 @@ class _Lent:
     def __init__(self) -> None:
         self.has_ended = False
         self.lost: NotCommitted | None = None
-        self.leaves_locks = False  # held by the session, or channels that it listens to
-        self.leaves_statements = False  # prepared by SQL, or another user: it is not used again
+        self.leaves_locks = False  # the session holds locks or listens to channels
+        # statements prepared by SQL, or another role: the session is not used again
+        self.leaves_statements = False
 
     def require_usable(self, operation: Any) -> None:
         if self.has_ended:
@@ -61,12 +62,12 @@ class _Lent:
             raise self.lost
 
     def look(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-        """Close the session if its transaction has ended, and remember that it was lost."""
+        """Close the session if its transaction has ended, and record that it was lost."""
         if self.lost is None and conn.pgconn.transaction_status == TransactionStatus.IDLE:
             self.lose(conn, "was committed or rolled back before its block had ended")
 
     def look_at_the_end(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-        """Raise NotCommitted unless the transaction can be committed now. Call it under the lock."""
+        """Raise NotCommitted unless the transaction can be committed now. Needs the lock."""
         pgconn = conn.pgconn
         self.look(conn)
         if self.lost is None and pgconn.pipeline_status != PipelineStatus.OFF:
@@ -88,15 +89,15 @@ def _lost(how: str) -> NotCommitted:
 
 
 class HandlerConnection(BoundedConnection):
-    """What `with job.transaction()` and `with job.fenced()` give to a handler."""
+    """The connection of `with job.transaction()` and `with job.fenced()`."""
 
     _lent: _Lent
 
     def __del__(self, *_: Any) -> None:
-        """The session belongs to the pooled connection."""
+        """Do nothing: the session belongs to the pooled connection."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the driver: all of them pass here."""
+        """Run an operation of the driver; every one passes here."""
         lent = self._lent
         lent.require_usable(gen)
         try:
@@ -123,15 +124,15 @@ class HandlerConnection(BoundedConnection):
 
 
 class AsyncHandlerConnection(AsyncBoundedConnection):
-    """What `async with job.transaction()` and `async with job.fenced()` give to a handler."""
+    """The connection of `async with job.transaction()` and `async with job.fenced()`."""
 
     _lent: _Lent
 
     def __del__(self, *_: Any) -> None:
-        """The session belongs to the pooled connection."""
+        """Do nothing: the session belongs to the pooled connection."""
 
     async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the driver: all of them pass here."""
+        """Run an operation of the driver; every one passes here."""
         lent = self._lent
         lent.require_usable(gen)
         try:
@@ -161,7 +162,7 @@ Lendable = TypeVar("Lendable", HandlerConnection, AsyncHandlerConnection)
 
 
 def lend(conn: psycopg.Connection[Any]) -> HandlerConnection:
-    """A connection object for one block, over the session of a pooled connection."""
+    """Make a connection object for one block, over the session of a pooled connection."""
     lent = _over(HandlerConnection, conn)
     lent.cursor_factory = _HandlerCursor
     lent.server_cursor_factory = _HandlerServerCursor
@@ -176,7 +177,7 @@ def lend_async(conn: psycopg.AsyncConnection[Any]) -> AsyncHandlerConnection:
 
 
 def _over(kind: type[Lendable], conn: Any) -> Lendable:
-    """The lock, the prepared statements and the session are shared, the rest is the handler's."""
+    """Share the lock, the prepared statements and the session with the pool's object."""
     lent = kind.__new__(kind)
     lent.__dict__.update(conn.__dict__)
     lent._adapters = AdaptersMap(conn.adapters)
@@ -185,7 +186,7 @@ def _over(kind: type[Lendable], conn: Any) -> Lendable:
 
 
 def end(lent: HandlerConnection) -> None:
-    """End the lending; raises NotCommitted if the transaction can no longer be committed."""
+    """End the lending; raises NotCommitted if the transaction cannot be committed."""
     if not lent.lock.acquire(timeout=_UNDER_WAY_SECONDS):
         raise _busy(lent)
     try:
@@ -211,7 +212,10 @@ async def end_async(lent: AsyncHandlerConnection) -> None:
 
 
 def _busy(lent: HandlerConnection | AsyncHandlerConnection) -> NotCommitted:
-    """Not closed here: another thread may be inside of the driver. It is cut when it is given up."""
+    """The error of a block that ends while another thread uses its connection.
+
+    The connection is not closed here, because that thread may be inside the driver. `give_up` severs it.
+    """
     lent._lent.lost = _lost("was left with a statement, stream or COPY under way")
     return lent._lent.lost
 
@@ -305,7 +309,7 @@ def _text(query: Any, context: Any) -> str:
             return query.decode(errors="replace")
         case sql.Composable():
             return query.as_string(context)
-    # A template string (Python 3.14): what stands between its parts is a value or a name.
+    # A template string (Python 3.14): between its parts are values or names.
     return " _ ".join(getattr(query, "strings", ()))
 
 

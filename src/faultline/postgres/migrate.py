@@ -1,4 +1,4 @@
-"""Bring a database's schema to the version that this code speaks. Forward only, all or nothing."""
+"""Migrates the schema to the version of this code: forward only, all or nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultline.errors import DatabaseRefused, DatabaseUnavailable, SchemaMismatc
 from faultline.postgres.sessions import Connection, connect
 
 OWNER = "faultline_owner"
-MIGRATION_LOCK = 0x6661756C74  # one migrator at a time, whichever process it is in
+MIGRATION_LOCK = 0x6661756C74  # one migrator at a time
 TRIGGERS = (
     ("jobs", "guard_insert"),
     ("jobs", "guard_update"),
@@ -30,9 +30,10 @@ TRIGGERS = (
 )
 _LOCK_TRY_MILLISECONDS = 100
 _REPLACED = "LOCK TABLE faultline.jobs, faultline.ledger IN SHARE ROW EXCLUSIVE MODE"
-# What an ALTER TABLE would take later, and one by one, while a heartbeat holds workers and waits for jobs.
+# The locks that an ALTER TABLE would take later and one by one, while a heartbeat holds workers and waits
+# for jobs.
 _ALTERED = "LOCK TABLE faultline.workers, faultline.jobs, faultline.ledger IN ACCESS EXCLUSIVE MODE"
-# Zero, so that tokens start at 1. Never again in this database: a restored one brings its own along.
+# Zero, so that tokens start at 1. A restored database brings its own epoch.
 _FIRST_EPOCH = """
     INSERT INTO faultline.epochs
         (epoch, system_identifier, timeline, restored_from, database_oid, cause)
@@ -40,7 +41,7 @@ _FIRST_EPOCH = """
     FROM faultline.server_identity()
     WHERE NOT EXISTS (SELECT FROM faultline.epochs)
 """
-# What the owner has been allowed to see since the epoch began, of the very server that it is at work on.
+# The settings that the owner has been allowed to read since the epoch began.
 _WHAT_CAN_BE_SEEN_NOW = """
     UPDATE faultline.epochs AS e
     SET system_identifier = coalesce(e.system_identifier, here.system_identifier),
@@ -93,7 +94,7 @@ def migrations() -> tuple[Migration, ...]:
 
 @cache
 def functions_sql() -> str:
-    """Everything that is replaced as a whole at each upgrade: functions and triggers, no tables."""
+    """Everything that is replaced at each upgrade: functions and triggers, no tables."""
     files = resources.files("faultline.sql")
     names = (
         "protocol.sql",
@@ -114,7 +115,7 @@ def functions_sql() -> str:
 
 
 def schema_tables() -> frozenset[str]:
-    """The tables of this release, by name."""
+    """The names of the tables of this release."""
     text = resources.files("faultline.sql").joinpath("schema.sql").read_text()
     return frozenset(
         re.findall(r"^CREATE (?:UNLOGGED )?TABLE faultline\.(\w+)", text, re.MULTILINE)
@@ -140,18 +141,18 @@ def _fingerprint() -> str:
 def migrate(
     url: str, *, roles: bool = False, lock_timeout_seconds: float = 10.0
 ) -> MigrationReport:
-    """Apply what is missing, in one transaction, under a lock that other migrators wait for.
+    """Apply missing migrations in one transaction, under a lock between migrators.
 
-    Killed half-way it leaves nothing behind; run again it starts over. With nothing to do it takes
-    no lock on any table. A table that stays locked by others for `lock_timeout_seconds` makes it
-    give up rather than stand in the way of everyone queueing behind it.
+    A migration that is killed leaves nothing behind, and the next one starts over. With nothing to do it
+    locks no table. It gives up when a table stays locked for `lock_timeout_seconds`, because every
+    session that comes after it would have to wait behind it.
     """
     with connect(url, application_name="faultline migrate") as conn, conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_seconds * 1000)}")
         try:
             _lock_out_other_migrators(conn, lock_timeout_seconds)
             _require_utf8(conn)
-            if roles:  # before anything is locked: handing tables over takes them all
+            if roles:  # before anything is locked: changing the owner locks all tables
                 conn.execute(roles_sql())
             _become_owner(conn)
             is_new = not installed_version(conn)
@@ -159,7 +160,7 @@ def migrate(
             if roles and is_new:
                 conn.execute(roles_sql())
                 _become_owner(conn)
-            # Once there are roles, a function that is new must not stay open to everyone.
+            # Once there are roles, a new function must not stay open to all accounts.
             if roles or (report.functions_replaced and _has_roles(conn)):
                 conn.execute(grants_sql())
             if roles or report.functions_replaced:
@@ -173,7 +174,7 @@ def migrate(
 
 
 def _lock_out_other_migrators(conn: Connection, lock_timeout_seconds: float) -> None:
-    """Any account can take an advisory lock: if it cannot be had, say which session to look at."""
+    """Take the migrators' lock. The error names the session that holds it."""
     try:
         with conn.transaction():
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
@@ -222,9 +223,9 @@ def _apply(conn: Connection, lock_timeout_seconds: float) -> MigrationReport:
 
 
 def _become_owner(conn: Connection) -> None:
-    """Where the schema was handed to faultline_owner, what is made from here on belongs to it too."""
+    """Act as faultline_owner if the schema belongs to it."""
     if _owner_and_account(conn)[0] == OWNER:
-        # Who may not become it may still find that there is nothing to do.
+        # An account that may not do so can still find that there is nothing to migrate.
         with contextlib.suppress(psycopg.errors.InsufficientPrivilege), conn.transaction():
             conn.execute(f"SET LOCAL ROLE {OWNER}")
 
@@ -250,11 +251,11 @@ def _owner_and_account(conn: Connection) -> tuple[str | None, str]:
 
 
 def _lock_tables(conn: Connection, lock_timeout_seconds: float, *, altering: bool) -> None:
-    """Take the tables at once or none of them, without standing in anyone's way for long.
+    """Lock all tables at once or none of them, and wait only briefly.
 
-    Jobs' transactions take them in either order (a commit begins with the ledger, a handler that
-    enqueues with the jobs), so whoever holds one and waits for the other will meet one that does the
-    reverse. And whoever waits for a table makes everyone wait who comes after, heartbeats included.
+    Transactions of jobs lock the tables in either order: a commit begins with the ledger, a handler that
+    enqueues with the jobs. A migrator that holds one table and waits for another could deadlock with
+    them. And every session that comes after a waiting migrator waits too, heartbeats included.
     """
     deadline = time.monotonic() + lock_timeout_seconds
     while True:
@@ -275,7 +276,7 @@ def _lock_tables(conn: Connection, lock_timeout_seconds: float, *, altering: boo
 
 
 def installed_version(conn: Connection) -> int:
-    """The version of the schema in this database; 0 when there is none."""
+    """The version of the schema in this database; 0 if there is none."""
     (table,) = conn.execute("SELECT to_regclass('faultline.migrations')").fetchone()  # type: ignore[misc]
     if table is None:
         return 0
@@ -284,8 +285,11 @@ def installed_version(conn: Connection) -> int:
 
 
 def fence_is_up(conn: Connection) -> bool:
-    """Whether every trigger that refuses something is there and enabled. A dump that was restored with
-    errors, or by an account without the rights, may lack some and still look complete."""
+    """Whether every trigger that refuses writes is present and enabled.
+
+    A dump that was restored with errors, or by an account without rights, may lack some and still look
+    complete.
+    """
     row = conn.execute(
         """
         SELECT count(*) FROM pg_trigger WHERE tgenabled IN ('O', 'A') AND (tgrelid, tgname) IN
@@ -325,7 +329,7 @@ def _require_not_newer(current: int) -> int:
 
 
 def require_current_schema(conn: Connection) -> None:
-    """Refuse to work on a schema that this code does not speak."""
+    """Refuse a schema whose version is not that of this code."""
     current = _require_not_newer(installed_version(conn))
     if current < latest_version():
         found = f"at schema version {current}" if current else "without Faultline's schema"
@@ -336,7 +340,7 @@ def require_current_schema(conn: Connection) -> None:
 
 
 def require_fence(conn: Connection) -> None:
-    """Refuse to run jobs where nothing would refuse a stale one."""
+    """Refuse to run jobs if no trigger would refuse a stale worker."""
     require_current_schema(conn)
     if not fence_is_up(conn):
         raise SchemaMismatch(

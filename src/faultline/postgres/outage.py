@@ -1,8 +1,8 @@
 """One record per process and database of whether the database can be used.
 
-A process has several sessions. The first that fails begins the outage, and the first of the failed
-ones that works again ends it: each is logged once for all of them, and the end wakes those that still
-wait before their next try.
+A process has several sessions. The first one that fails begins the outage, and the first failed one that
+works again ends it. Each is logged once for all sessions, and the end wakes the sessions that wait before
+their next try.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from faultline.events import Event, emit
 from faultline.steady import steady_now
 
-# A session that still fails this long after the end has found an outage of its own.
+# A session that still fails this long after the end has found a new outage.
 _AFTERMATH_SECONDS = 5.0
 
 
 class Outage:
-    """Shared by all sessions of a process to one database; every method may be called from any thread."""
+    """Shared by all sessions of a process to one database, and by all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,13 +33,13 @@ class Outage:
         return self._began_at is not None
 
     def was_on_since(self, moment: float) -> bool:
-        """`moment` is by the steady clock."""
+        """Whether an outage was on at or after `moment` of the steady clock."""
         return self.is_on or self._ended_at >= moment
 
     def fail(self, purpose: str, error: BaseException, *, opened_at: float | None = None) -> None:
-        """A session failed; logged if it is the first.
+        """Record that a session failed; log it if it is the first.
 
-        One that was opened before the last outage ended, and was idle since, only now notices that one.
+        A session that was opened before the last outage ended, and was idle since, notices only that one.
         """
         now = steady_now()
         with self._lock:
@@ -55,12 +55,13 @@ class Outage:
         emit(Event.DATABASE_UNAVAILABLE, purpose=purpose, error=" ".join(str(error).split()))
 
     def recover(self, purpose: str) -> None:
-        """A session works; if it had failed, the outage is over."""
-        if self._began_at is None and purpose not in self._failing:  # as a rule: without the lock
+        """Record that a session works; if it had failed, the outage is over."""
+        # the usual case, without the lock
+        if self._began_at is None and purpose not in self._failing:
             return
         with self._lock:
             if purpose not in self._failing and self._failing:
-                return  # it never failed, so that it works says nothing
+                return  # it never failed, so its success says nothing about the outage
             self._failing.discard(purpose)
             began_at, self._began_at = self._began_at, None
             if began_at is None:
@@ -73,12 +74,12 @@ class Outage:
             wake()
 
     def withdraw(self, purpose: str) -> None:
-        """A session was closed, and will not be the one that ends the outage."""
+        """Forget a session that was closed."""
         with self._lock:
             self._failing.discard(purpose)
 
     def add_waiting(self, wake: Callable[[], None]) -> None:
-        """`wake` is called when the outage ends, in whichever thread notices it."""
+        """Have `wake` called at the end of the outage, in the thread that notices it."""
         with self._lock:
             self._waiting.add(wake)
 
@@ -92,7 +93,7 @@ _finding = threading.Lock()
 
 
 def outage_of(url: str) -> Outage:
-    """The record that this process keeps for this database."""
+    """The record of this process for this database."""
     with _finding:
         found = _outages.get(url)
         if found is None:

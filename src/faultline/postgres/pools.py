@@ -1,7 +1,7 @@
-"""Connection pools that keep trying to connect while a caller waits, and serve callers in FIFO order.
+"""Connection pools that retry while a caller waits, and serve in FIFO order.
 
-No abort of a caller loses a connection. In a thread, interrupts are held back while a connection is taken or
-returned. On an event loop, what a cancellation could cut in half runs in a task of its own.
+No aborted caller loses a connection. In a thread, interrupts are held back while a connection is taken or
+returned. On an event loop, the steps that a cancellation could interrupt run in a task of their own.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from faultline.postgres.fifo_semaphore import AsyncFifoSemaphore, FifoSemaphore
 
 T = TypeVar("T")
 
-# psycopg_pool tries to connect ever more seldom while its server is away, a minute apart in the end, and a
-# caller waits as long. So the pool is told to give up at once, and is asked again: each call is a try. A
-# caller that asks again goes to the end of the pool's own queue, so no more callers ask than the pool has
-# connections: the others wait in a FIFO semaphore in front of it.
+# psycopg_pool retries less and less often while its server is away, up to a minute apart, and a caller
+# waits as long. So this pool lets each try fail at once and asks again. A caller that asks again goes to
+# the end of the pool's own queue, so no more callers ask than the pool has connections: the others wait in
+# a FIFO semaphore in front of it.
 _TURN_SECONDS = 0.5
 
 
@@ -33,14 +33,14 @@ class RetryingPool(ConnectionPool[psycopg.Connection[Any]]):
         self._line = FifoSemaphore(max_size)
 
     def getconn(self, timeout: float | None = None) -> psycopg.Connection[Any]:
-        """Callers hold interrupts back from here until their `try … finally: putconn` has begun."""
+        """Take a connection. Callers hold interrupts back until their `finally: putconn`."""
         conn = None
         try:
             with interrupts.held():
                 conn = self._getconn(timeout)
             return conn  # noqa: RET504 - assigned inside, so that it can be returned to the pool
         except BaseException:
-            if conn is not None:  # the interrupt that was held back
+            if conn is not None:  # an interrupt was held back
                 self.putconn(conn)
             raise
 
@@ -62,7 +62,7 @@ class RetryingPool(ConnectionPool[psycopg.Connection[Any]]):
             raise
 
     def distrust(self) -> None:
-        """Close what was opened until now, in use or not: its server froze or was demoted."""
+        """Close every connection opened so far: its server froze or was demoted."""
         self.drain()
 
     def putconn(self, conn: psycopg.Connection[Any]) -> None:
@@ -96,7 +96,7 @@ class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
             raise
 
     async def _ask(self, seconds: float) -> psycopg.AsyncConnection[Any]:
-        if self._pool and not self._lock.locked():  # nothing to wait for: no cancellation can come
+        if self._pool and not self._lock.locked():  # no wait, so no cancellation can come
             return await super().getconn(seconds)
         asking = self._apart(super().getconn(seconds))
         try:
@@ -106,13 +106,14 @@ class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
             raise
 
     async def distrust(self) -> None:
-        """Close what was opened until now, in use or not: its server froze or was demoted."""
+        """Close every connection opened so far: its server froze or was demoted."""
         await self.drain()
 
     async def putconn(self, conn: psycopg.AsyncConnection[Any]) -> None:
         try:
             is_idle = conn.info.transaction_status is TransactionStatus.IDLE
-            if is_idle and not self._waiting and not self._lock.locked():  # nothing to wait for
+            # no wait, so no cancellation can come
+            if is_idle and not self._waiting and not self._lock.locked():
                 await super().putconn(conn)
             else:
                 await asyncio.shield(self._apart(super().putconn(conn)))
@@ -120,7 +121,7 @@ class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
             self._line.leave()
 
     def _apart(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run it in a task that the caller's cancellation does not reach."""
+        """Run a coroutine in a task that the caller's cancellation does not reach."""
         task = asyncio.create_task(work)
         self._tasks_apart.add(task)
         task.add_done_callback(self._forget)
@@ -129,9 +130,9 @@ class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks_apart.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, if its caller is gone
+            task.exception()  # retrieve the exception, so that asyncio does not log it
 
     def _take_back(self, asking: asyncio.Task[psycopg.AsyncConnection[Any]]) -> None:
-        """The connection came after its caller was cancelled."""
+        """Return a connection whose caller was cancelled meanwhile."""
         if not asking.cancelled() and asking.exception() is None:
             self._apart(super().putconn(asking.result()))

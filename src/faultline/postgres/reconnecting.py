@@ -1,4 +1,4 @@
-"""A session that reconnects with backoff, and whose statements are answered within a limit."""
+"""A session that reconnects with backoff and bounds each statement's time."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether waiting and trying again is the right answer: the server is away, full, busy, starting
-    up, a standby that is not (or no longer) to be written to, or restored and not yet said to go on."""
+    """Whether to wait and retry.
+
+    The server is away, full, busy, starting up, a standby, or restored and not yet released for use.
+    """
     sqlstate = getattr(error, "sqlstate", None) or ""
-    if sqlstate.startswith("54"):  # a limit of the server's: sending the same again meets it again
+    if sqlstate.startswith("54"):  # a limit of the server: the same statement would fail again
         return False
     if isinstance(error, DatabaseUnavailable | psycopg.OperationalError | psycopg.InterfaceError):
         return True
@@ -42,19 +44,21 @@ def is_transient(error: BaseException) -> bool:
 
 
 def raise_if_cancelled(error: BaseException) -> None:
-    """Raise the cancellation that `error` has taken the place of, if there was one: the driver answers a
-    cancellation by ending its query, and when that fails, the failure is all that is raised. For loops
-    that would go on for ever."""
+    """Raise a cancellation that `error` has replaced, if there was one.
+
+    The driver answers a cancellation by ending its query, and when that fails, only that failure is
+    raised. Loops that run for ever call this function.
+    """
     try:
         task = asyncio.current_task()
     except RuntimeError:
-        return  # no event loop: whoever steps through the coroutine by hand does not cancel it
+        return  # no event loop: the explorer steps through coroutines without one
     if task is not None and task.cancelling():
         raise asyncio.CancelledError from error
 
 
 class Backoff:
-    """Pauses that grow from short to long, each drawn at random so that a crowd spreads out."""
+    """Pauses that grow, with a random part, so that clients do not retry together."""
 
     def __init__(
         self, shortest: float = SHORTEST_PAUSE_SECONDS, longest: float = LONGEST_PAUSE_SECONDS
@@ -72,7 +76,7 @@ class Backoff:
 
 
 class ReconnectingSession:
-    """`answer_seconds`: how long one statement may take before the session is cut and another host tried."""
+    """Runs each statement within `answer_seconds`, else closes the connection."""
 
     def __init__(
         self,
@@ -92,17 +96,13 @@ class ReconnectingSession:
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
         self._outage = outage_of(url)
-        self._opened_at: float | None = (
-            None  # the session that was opened last, or None if none could be
-        )
-        self._was_refused = (
-            False  # by a server that was there: that it can be reached says nothing yet
-        )
+        self._opened_at: float | None = None  # the connection opened last, or None
+        self._was_refused = False  # refused by a server that was there: reaching it is not enough
         self._was_open = False
-        self.restored_at: float | None = None  # when a session took the place of one that was lost
+        self.restored_at: float | None = None  # when a connection replaced one that was lost
 
     async def connection(self) -> AsyncConnection:
-        """The live connection, or DatabaseUnavailable."""
+        """The open connection. Raises DatabaseUnavailable."""
         async with self._opening:
             if self._conn is None or self._conn.closed:
                 try:
@@ -160,7 +160,7 @@ class ReconnectingSession:
             meter.current.talk_ends(self.purpose)
 
     async def pause(self, error: BaseException, *, stop: asyncio.Event | None = None) -> None:
-        """Wait before trying again after a transient `error`; the end of the outage ends the wait."""
+        """Wait before a retry after a transient `error`, or until the outage ends."""
         self._was_refused = not (
             isinstance(error, DatabaseUnavailable) or is_connection_lost(error)
         )
@@ -172,7 +172,8 @@ class ReconnectingSession:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(_resolve, is_over)
 
-        self._outage.add_waiting(wake)  # first, or an end right after the failure would be missed
+        # before the pause, or an end right after the failure would be missed
+        self._outage.add_waiting(wake)
         try:
             self._outage.fail(self.purpose, error, opened_at=self._opened_at)
             waits: set[asyncio.Future[Any]] = {is_over} if told is None else {is_over, told}
@@ -186,7 +187,7 @@ class ReconnectingSession:
                 told.cancel()
 
     async def was_lost_since(self, moment: float) -> bool:
-        """Ask the server whether this session was lost since `moment` (steady clock)."""
+        """Whether this session was lost since `moment` (steady clock); asks the server."""
         try:
             if await self.run(IN_RECOVERY):
                 return True
@@ -197,7 +198,7 @@ class ReconnectingSession:
         return self.restored_at is not None and self.restored_at >= moment
 
     def answered(self) -> None:
-        """For callers that use the connection itself: the server has done what it was asked."""
+        """Record an answer, for callers that use the connection itself."""
         self._backoff.reset()
         self._patience.reset()
         self._was_refused = False
@@ -212,7 +213,7 @@ class ReconnectingSession:
     async def close(self) -> None:
         await self.drop()
         self._outage.withdraw(self.purpose)
-        self._was_open = False  # if it is opened again, it is not because it was lost
+        self._was_open = False  # a new connection does not replace a lost one
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

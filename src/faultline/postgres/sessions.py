@@ -1,4 +1,4 @@
-"""The only place that speaks to the driver: sessions, pools, and errors in our own words."""
+"""Opens sessions and pools, and runs statements on them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 Pool = RetryingPool
 AsyncPool = RetryingAsyncPool
 
-# A peer that is gone must be noticed by the kernel: a query on a black-holed socket waits for ever
-# otherwise, whatever statement_timeout says.
+# The kernel must notice a lost peer: otherwise a query on a socket without a reply waits for ever, whatever
+# statement_timeout says.
 NETWORK_DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -59,8 +59,8 @@ NETWORK_DEFAULTS = {
     "tcp_user_timeout": "15000",
 }
 
-# Of several servers the primary: the others are its standbys. Not "read-write", which also refuses a
-# primary whose account has default_transaction_read_only = on; our sessions set their own.
+# Of several servers the primary. Not "read-write", which also refuses a primary whose account has
+# default_transaction_read_only = on: Faultline's sessions set that themselves.
 WRITABLE = "primary" if psycopg.pq.version() >= 140000 else "read-write"
 
 IN_RECOVERY: Statement[bool] = Statement(
@@ -82,7 +82,10 @@ async def run_async(conn: AsyncConnection, statement: Statement[T]) -> T:
 
 
 def run_together(conn: Connection, *statements: Statement[Any]) -> None:
-    """Several statements in one round trip, their answers unread; the first to fail ends it."""
+    """Run several statements in one round trip without reading their rows.
+
+    The first error ends it.
+    """
     with translated_errors(), psycopg.ClientCursor(conn) as cursor:
         cursor.execute(*_together(statements))
 
@@ -111,7 +114,7 @@ def connect_options(
             hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
         )
     ours = {"autocommit": True, "client_encoding": "UTF8"}
-    # One that is silent has not used up the time of a lease before the next is asked.
+    # A silent host must not use up the time of a lease before the next one is asked.
     several = len(listed(given, "host") or listed(given, "hostaddr")) > 1
     target = {"connect_timeout": "3"} if several else {}
     if several or needs_primary:  # one name may lead to several servers too
@@ -126,7 +129,7 @@ def connect(
     needs_primary: bool = False,
     connect_seconds: float | None = None,
 ) -> Connection:
-    """A session for tools, without a limit: names are looked up as the account says."""
+    """A session for tools, without a time limit and with the account's search path."""
     return open_session(
         url,
         application_name=application_name,
@@ -145,10 +148,10 @@ def open_session(
     needs_primary: bool = False,
     connect_seconds: float | None = None,
 ) -> tuple[Connection, Session]:
-    """Each statement is answered within `answer_seconds`, or the session is cut; None: no limit.
+    """Open a session; `answer_seconds` bounds each statement (None: no limit).
 
-    Without `needs_primary` a URL that names one host may lead to a standby. `connect_seconds` is
-    for all hosts together, where it is shorter than what the URL says.
+    Without `needs_primary` a URL with one host may lead to a standby. `connect_seconds` is for all hosts
+    together, if it is shorter than the URL's own limit.
     """
     options = connect_options(url, application_name=application_name, needs_primary=needs_primary)
     if connect_seconds is not None:
@@ -193,7 +196,7 @@ async def open_session_async(
 
 
 def is_standby(conn: Connection) -> bool:
-    """Whether this session's server was demoted; False also when it cannot say."""
+    """Whether this session's server was demoted; False also if it does not answer."""
     try:
         with answered_within(conn, _ASK_SECONDS):
             return run(conn, IN_RECOVERY)
@@ -210,7 +213,7 @@ async def is_standby_async(conn: AsyncConnection) -> bool:
 
 
 def configure(conn: Connection, settings: Settings) -> Session:
-    """Probe a fresh connection and fix its settings; behind a pooler, check them instead."""
+    """Set Faultline's settings on a new connection; behind a pooler, check them."""
     remember_server(conn)
     set_json_loads(decode_stored, conn)
     for tries_left in reversed(range(TRIES)):
@@ -265,10 +268,10 @@ def _describe(
 
 
 class PooledConnection(BoundedConnection):
-    """A connection of a pool, and what its session was found to be."""
+    """A connection of a pool, and what is known of its session."""
 
     session: Session
-    was_lent: bool = False  # a handler had it: its session may not be as it was
+    was_lent: bool = False  # a handler used it: its session may have changed
 
 
 class AsyncPooledConnection(AsyncBoundedConnection):
@@ -279,9 +282,9 @@ class AsyncPooledConnection(AsyncBoundedConnection):
 
 
 def settings_to_restore(conn: Connection | AsyncConnection) -> Values:
-    """Names and values for a session that a handler had before; none if there is nothing to undo.
+    """The settings to restore on a session that a handler used before.
 
-    Behind a pooler a session belongs to many clients, and is not ours to reset.
+    Empty behind a pooler: there a session belongs to many clients.
     """
     if isinstance(conn, PooledConnection | AsyncPooledConnection):
         was_lent, conn.was_lent = conn.was_lent, True
@@ -302,7 +305,7 @@ POOL_SECONDS = 15.0
 def make_pool(
     url: str, *, max_size: int, application_name: str, settings: Settings = HANDLER
 ) -> Pool:
-    """Not yet open: the first connection is made when the first caller needs one."""
+    """Make a pool. Its first connection is opened when the first caller needs one."""
 
     def prepare(conn: Connection) -> None:
         with answered_within(conn, ANSWER_SECONDS):
@@ -358,14 +361,17 @@ def make_async_pool(
 
 
 def _require_primary(session: Session) -> None:
-    """Also where the URL asks for any server: what a pool is for is writing."""
+    """Require the primary even if the URL accepts any server: pools are for writing."""
     if session.is_standby:
         raise errors.DatabaseUnavailable("the server is a standby, and only reads")
 
 
 def has_pending_input(conn: Connection | AsyncConnection) -> bool:
-    """Whether the server has said something on an idle connection: as a rule, that it is over. One
-    that died while idle is nobody's failed attempt, and asking the kernel costs no round trip."""
+    """Whether the server has sent something on an idle connection.
+
+    Mostly that is the end of the session. A connection that died while idle must not cost an attempt, and
+    asking the kernel costs no round trip.
+    """
     looker = select.poll()
     looker.register(conn.fileno(), select.POLLIN)
     return bool(looker.poll(0))
@@ -380,7 +386,7 @@ class Place(NamedTuple):
 
 
 def place_of(conn: Connection | AsyncConnection) -> Place | None:
-    """None when the connection is closed, or failed."""
+    """The host of a connection; None if it is closed or failed."""
     try:
         return Place(conn.info.host, conn.info.hostaddr, conn.info.port)
     except psycopg.Error:
@@ -388,9 +394,12 @@ def place_of(conn: Connection | AsyncConnection) -> Place | None:
 
 
 def sever(conn: Connection | AsyncConnection) -> None:
-    """End a session from outside, while somebody waits in it: they stop waiting. Its socket is shut down
-    rather than closed, which would pull it from under them; and they are not cancelled, which would
-    make the driver ask the server to cancel, and wait for a server that may be out of reach."""
+    """Close a session from another thread, so that a caller that waits in it returns.
+
+    The socket is shut down, not closed, because the caller still uses it. The caller is not cancelled
+    either: the driver would then ask the server to cancel, and wait for a server that may be out of
+    reach.
+    """
     with (
         contextlib.suppress(OSError, psycopg.Error),
         socket.socket(fileno=os.dup(conn.fileno())) as duplicate,

@@ -1,9 +1,8 @@
-"""Finds the statements in a piece of SQL that begin or end a transaction. Pure, no driver.
+"""Finds statements that begin or end a transaction in a piece of SQL. Pure.
 
-The scanner reads SQL as PostgreSQL's own lexer splits it: nested comments, quoted names, plain, E'' and
-dollar-quoted strings, scripts of several statements, and functions with a body from BEGIN ATOMIC to
-END. It exists to give an early and clear error. What it misses, the database refuses (see
-sql/handler_transactions.sql).
+The scanner splits SQL as PostgreSQL's lexer does: nested comments, quoted names, plain, E'' and dollar-
+quoted strings, scripts of several statements, and functions with a body from BEGIN ATOMIC to END. It
+gives an early and clear error. What it misses, the database refuses (see sql/handler_transactions.sql).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# Most statements hold none of these words, and then nothing is taken apart.
+# Most SQL contains none of these words, and is not scanned.
 _SUSPECT = re.compile(r"\b(?:commit|end|rollback|abort|begin|start|prepare)\b", re.IGNORECASE)
 _TOKEN = re.compile(
     r"""
@@ -29,7 +28,7 @@ _BODY_STATEMENTS = ("function", "procedure")
 
 
 def find_transaction_control(sql: str) -> str | None:
-    """The first statement that begins or ends a transaction, in its words; None if there is none.
+    """The first statement that begins or ends a transaction; None if there is none.
 
     Savepoints (SAVEPOINT, RELEASE, ROLLBACK TO) are not transaction control here.
     """
@@ -54,7 +53,7 @@ def _control(words: list[str]) -> str | None:
 
 
 def _statements(sql: str) -> Iterator[list[str]]:
-    """The first words of each statement, in lower case: at most four."""
+    """The first words of each statement in lower case, at most four."""
     words: list[str] = []
     parentheses = body = 0
     for symbol in _symbols(sql):
@@ -79,12 +78,12 @@ def _statements(sql: str) -> Iterator[list[str]]:
 
 
 def _has_body(words: list[str]) -> bool:
-    """Whether BEGIN opens the body of a function here, as in CREATE FUNCTION … BEGIN ATOMIC."""
+    """Whether BEGIN opens a function's body: CREATE FUNCTION … BEGIN ATOMIC."""
     return words[:1] == ["create"] and any(word in _BODY_STATEMENTS for word in words)
 
 
 def _symbols(sql: str) -> Iterator[str]:
-    """Words in lower case, marks as they are, and a quote for each string or quoted name."""
+    """Words in lower case, other characters, one quote per string or quoted name."""
     position = 0
     while match := _TOKEN.match(sql, position):
         position = match.end()

@@ -1,4 +1,4 @@
-"""Reads database URLs: which hosts they name, and how to show them without a password."""
+"""Reads database URLs: their hosts, and how to show them without a password."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from psycopg import conninfo
 
 
 def redact(url: str) -> str:
-    """Where a URL or DSN leads, fit for logs: built from its parts, none of which is a password."""
+    """Show where a URL or DSN leads, without its password."""
     parts = parts_of(url)
     if parts is None:
         return "(a connection string that cannot be read)"
     user = f"{parts['user']}@" if parts.get("user") else ""
     hosts = listed(parts, "host") or listed(parts, "hostaddr") or ["localhost"]
     ports = listed(parts, "port")
-    if len(ports) == 1:  # one for all of them
+    if len(ports) == 1:  # one port for all hosts
         ports *= len(hosts)
     servers = [
         f"{host}:{port}" if port else host for host, port in zip_longest(hosts, ports, fillvalue="")
@@ -30,7 +30,7 @@ def listed(parts: dict[str, Any], name: str) -> list[str]:
 
 
 def parts_of(url: str) -> dict[str, Any] | None:
-    """None when it cannot be read, or when part of a password seems to be read as something else."""
+    """The parts of a URL; None if it is invalid or a password may be misread."""
     try:
         parts = conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
@@ -40,7 +40,7 @@ def parts_of(url: str) -> dict[str, Any] | None:
     return dict(parts) if numbered and not misread else None
 
 
-# For each list of hosts the place of the one that last accepted a session of this process.
+# For each list of hosts, the position of the one that last accepted a session of this process.
 _last_reached: dict[tuple[str, ...], int] = {}
 _LISTS = ("host", "hostaddr", "port")
 
@@ -48,8 +48,8 @@ _LISTS = ("host", "hostaddr", "port")
 def nearest_first(options: dict[str, Any]) -> dict[str, Any]:
     """The options with the host in front that was reached last, if several are named.
 
-    A host that froze or lost its power costs its connect_timeout before the next is tried. Once one
-    session of the process has found the new primary, the others need not wait for the old one again.
+    A host that froze or lost its power costs its connect_timeout before the next one is tried. Once one
+    session of the process has found the new primary, the others do not wait for the old one again.
     """
     place = _last_reached.get(_key(options), 0)
     if not place or options.get("load_balance_hosts", "disable") != "disable":
@@ -63,7 +63,7 @@ def nearest_first(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def remember_reached(options: dict[str, Any], *, host: str, hostaddr: str, port: int) -> None:
-    """`options` are as they were given, and the rest is where the session is."""
+    """Remember which of the hosts in `options` accepted a session."""
     hosts, addresses = listed(options, "host"), listed(options, "hostaddr")
     ports = listed(options, "port")
     for place in range(max(len(hosts), len(addresses)) if _key(options) else 0):
@@ -74,6 +74,6 @@ def remember_reached(options: dict[str, Any], *, host: str, hostaddr: str, port:
 
 
 def _key(options: dict[str, Any]) -> tuple[str, ...]:
-    """Empty where one host is named."""
+    """The key of a list of hosts; empty for a single host."""
     named = tuple(str(options.get(name) or "") for name in _LISTS)
     return named if "," in named[0] or "," in named[1] else ()

@@ -1,4 +1,4 @@
-"""Recovery: requeues the jobs of dead workers, purges old rows, checks the invariants."""
+"""Recovery: requeues jobs of dead workers, purges old rows, checks invariants."""
 
 from faultline.reconciler.reconciler import Reconciler
 

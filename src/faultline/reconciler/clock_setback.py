@@ -1,4 +1,4 @@
-"""Notices that the database's clock was set back, and makes stranded jobs due again.
+"""Makes jobs due again that a database clock set back has stranded.
 
 A job that runs at once is due at the database's time of its enqueue. If that clock is set back by a day, or
 a standby whose clock is a day behind is promoted, the job would wait for a day. The leading reconciler
@@ -50,7 +50,7 @@ class ClockSetback:
         self._next_at = 0.0
 
     async def begin(self) -> None:
-        """Check when this reconciler begins to lead: the clock may have been set back before."""
+        """Check the clock when this reconciler begins to lead."""
         self._notice(await self._session.run(clock.clock_setback()))
 
     async def look(

@@ -1,4 +1,4 @@
-"""Counts for Prometheus that only the leading reconciler exports: queues, workers, losses.
+"""Counts that only the leading reconciler exports: queues, workers, losses.
 
 It runs beside the reconciler with its own session, so that recovery never waits for a count.
 """
@@ -27,7 +27,7 @@ class LeaderMetrics:
         self._read_up_to: int | None = None
 
     async def run(self) -> None:
-        """Count until cancelled. A count that fails leaves the old figures until the next one."""
+        """Count until cancelled. A failed count leaves the old figures."""
         try:
             self._read_up_to = None  # another reconciler led until now, and counted the losses
             while True:

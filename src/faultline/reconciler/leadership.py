@@ -1,4 +1,4 @@
-"""Leader election for reconcilers: a session lock, and a pulse that shows a frozen leader.
+"""Leader election for reconcilers: a session lock, and a pulse of the leader.
 
 The leader holds an advisory lock. PostgreSQL releases it when the session of a dead leader ends, but its
 timers follow the wall clock: a clock that is set back at that moment delays the end by as much. The
@@ -34,7 +34,7 @@ _WAIT_SECONDS_PER_WORKER = 0.5
 
 
 class Leadership:
-    """The state of one reconciler: it leads, stands in for a silent leader, or waits."""
+    """The state of one reconciler: it leads, replaces a silent leader, or waits."""
 
     def __init__(self, session: ReconnectingSession) -> None:
         self._session = session
@@ -58,7 +58,7 @@ class Leadership:
         return leads or self.stands_in, rivals
 
     async def keep(self) -> bool:
-        """Change the pulse when it is due. False when a stand-in must stop: the leader is back or gone."""
+        """Change the pulse when due. False when a stand-in must stop leading."""
         now = time.monotonic()
         if now < self._due_at:
             return True

@@ -74,14 +74,14 @@ class LeaseObserver:
 
 
 class LeaderObserver:
-    """Measures how long the leader's pulse has not changed, by the observer's own steady clock."""
+    """Measures how long the leader's pulse has not changed, by its own steady clock."""
 
     def __init__(self) -> None:
         self._seen: LeaderSighting | None = None
         self._since = 0.0
 
     def still_seconds(self, sighting: LeaderSighting | None, now: float) -> float | None:
-        """For how long the pulse has not changed; None if it changed or there is no leader.
+        """How long the pulse has not changed; None if it changed or nothing leads.
 
         Infinite if an account without rights holds the lock: it does not lead. After a change the next
         sighting counts as the first one again.

@@ -1,4 +1,4 @@
-"""Purges old jobs, ledger entries and audit rows, in small batches beside the leader."""
+"""Purges old jobs, ledger entries and audit rows in small batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 60.0  # one batch may remove many rows
 
 
 class RetentionTask:
-    """Opens its own session for each sweep, so that recovery never waits behind a purge."""
+    """Opens its own session for each sweep: recovery never waits behind a purge."""
 
     def __init__(self, url: str, retention: Retention) -> None:
         self._retention = retention

@@ -1,4 +1,4 @@
-"""The audit log of operators' actions, as values in the style of protocol.py. See sql/audit.sql."""
+"""Statements of the audit log of operators' actions. See sql/audit.sql."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from faultline.statements.statement import Row, Statement
 
 T = TypeVar("T")
 
-LOOKED_AT = 10_000  # rows, for one page
+LOOKED_AT = 10_000  # rows that one page examines
 ACTOR_SETTING = "faultline.actor"
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Whom a caller acts for. PostgreSQL records the account of the session beside it."""
+    """The person or service that a caller acts for, beside the session's account."""
 
     kind: str
     name: str
@@ -27,7 +27,7 @@ class Actor:
 
     @property
     def setting(self) -> str:
-        """As the setting of a transaction says it."""
+        """The value of the transaction's setting."""
         said = {"kind": self.kind, "name": self.name.replace("\0", "")}
         if self.address is not None:
             said["address"] = self.address
@@ -35,14 +35,14 @@ class Actor:
 
 
 def acting_for(actor: Actor) -> Statement[None]:
-    """To be run in the transaction of the action, before it."""
+    """Name the actor; run it in the transaction of the action, before the action."""
     return Statement(
         "SELECT set_config(%s, %s, true)", (ACTOR_SETTING, actor.setting), lambda rows: None
     )
 
 
 def by(actor: Actor, statement: Statement[T]) -> Statement[T]:
-    """The same call of one function, for this actor, in one statement and so one transaction."""
+    """Run a statement for this actor, in one statement and so in one transaction."""
     said: LiteralString = (
         "WITH said AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true)) "
     )
@@ -56,7 +56,7 @@ def by(actor: Actor, statement: Statement[T]) -> Statement[T]:
 def record_refusal(
     actor: Actor | None, *, action: str, target: str | None, code: str, times: int = 1
 ) -> Statement[bool]:
-    """Record a refused action; returns whether it was recorded, for each minute has a limit.
+    """Record a refused action; returns False if this minute's limit is reached.
 
     PostgreSQL keeps nothing of the transaction that it refused, so this is a statement of its own after
     it. Without an actor the row names the account of the session.
@@ -70,7 +70,7 @@ def record_refusal(
 
 
 def is_refusal(error: FaultlineError) -> bool:
-    """Whether the action was certainly not done, by a decision of Faultline's or PostgreSQL's."""
+    """Whether Faultline or PostgreSQL refused the action, so that it was not done."""
     return not isinstance(error, DatabaseUnavailable | SchemaMismatch)
 
 
@@ -100,13 +100,13 @@ class AuditLogPage:
     next: str | None
 
     def without_roles(self) -> AuditLogPage:
-        """The same without the names of database accounts."""
+        """The same page without the names of database accounts."""
         return replace(self, audit=[entry.without_role() for entry in self.audit])
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """What entries must be equal to; None: anything."""
+    """The values that entries must have; None allows any."""
 
     actor: str | None = None
     action: str | None = None
@@ -116,7 +116,7 @@ class AuditFilter:
 
 
 def page(wanted: AuditFilter, *, limit: int, before: int | None = None) -> Statement[AuditLogPage]:
-    """The newest first. A filter looks at a bounded number of rows; `next` goes on from there."""
+    """A page of entries, newest first. A filter examines a bounded number of rows."""
 
     def read(rows: list[Row]) -> AuditLogPage:
         seen, last = rows[0][:2]

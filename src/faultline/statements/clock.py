@@ -1,4 +1,4 @@
-"""The functions of waiting.sql as values: releases, deferrals, a clock set back."""
+"""Statements about the database's clock: its time, and a clock that was set back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from faultline.statements.statement import Statement
 
 
 def clock_setback() -> Statement[float]:
-    """How many seconds the newest times on record lie ahead of the database's clock."""
+    """How many seconds the newest recorded times are ahead of the database's clock."""
     return Statement(
         "SELECT extract(epoch FROM faultline.clock_setback())::float8",
         (),
@@ -19,7 +19,7 @@ def clock_setback() -> Statement[float]:
 
 class Rescheduled(NamedTuple):
     jobs: int
-    next: str | None  # JSON text: where to go on; None at the end
+    next: str | None  # JSON text: the position of the next page; None at the end
 
 
 def reschedule_stranded(after: str | None) -> Statement[Rescheduled]:

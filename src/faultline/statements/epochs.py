@@ -1,7 +1,7 @@
-"""The epoch of a database's tokens, as values in the style of protocol.py. See sql/epoch.sql for why.
+"""Statements about the epoch of a database's tokens. See sql/epoch.sql.
 
 A fencing token is `epoch · 2^22 + counter`. The epoch is 0 until a database has been through a failover
-or a restore, so the tokens of most are small numbers.
+or a restore, so most databases have small tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COUNTER_BITS = 22
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What tells one history of a database from another; None for what the server does not let be seen."""
+    """What tells one history of a database from another; None for a hidden value."""
 
     system_identifier: int | None
     timeline: int | None
@@ -30,11 +30,11 @@ class EpochStatus:
     epoch: int
     began_at: datetime
     cause: str
-    known: ServerIdentity  # as it was when the epoch began
-    here: ServerIdentity  # as it is now
+    known: ServerIdentity  # when the epoch began
+    here: ServerIdentity  # now
     is_standby: bool
-    is_refused: bool  # whether claims are refused until somebody bumps the epoch
-    is_due: bool  # whether the next claim begins a new epoch by itself
+    is_refused: bool  # claims are refused until an operator bumps the epoch
+    is_due: bool  # the next claim begins a new epoch by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _read_status(rows: list[tuple[Any, ...]]) -> EpochStatus:
 
 
 def history() -> Statement[list[Epoch]]:
-    """The newest first."""
+    """The epochs, newest first."""
     return Statement(
         """
         SELECT epoch, began_at, cause, system_identifier, timeline FROM faultline.epochs
@@ -83,12 +83,12 @@ def history() -> Statement[list[Epoch]]:
 
 
 def bump(reason: str | None) -> Statement[int]:
-    """Begin a new epoch; its number."""
+    """Begin a new epoch; returns its number."""
     return Statement("SELECT faultline.bump_epoch(%s)", (reason,), lambda rows: int(rows[0][0]))
 
 
 def forget_database() -> Statement[None]:
-    """Let copies of this database be claimed from: for templates of test databases, and nothing else."""
+    """Allow claims from copies of this database: only for templates of test databases."""
     return Statement(
         "UPDATE faultline.epochs SET database_oid = NULL RETURNING epoch", (), lambda rows: None
     )

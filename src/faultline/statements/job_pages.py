@@ -1,7 +1,7 @@
-"""Pages of jobs, each read from one index in that index's order. Nothing here writes.
+"""Pages of jobs, each read from one index in that index's order. No writes.
 
-A filter that no index covers, such as a task's name, is applied to a bounded number of jobs. Such a page may
-have fewer jobs than asked for, even none, and still have a next page.
+A filter that no index covers, such as a task's name, is applied to a bounded number of jobs. Such a page
+may have fewer jobs than asked for, even none, and still have a next page.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _TESTS: dict[str, LiteralString] = {
 
 
 def is_search(wanted: JobFilter) -> bool:
-    """Whether no index covers a part of the filter, so that jobs are examined one by one."""
+    """Whether no index covers a part of the filter: jobs are examined one by one."""
     return any(getattr(wanted, name) is not None for name in _order(wanted).uncovered)
 
 

@@ -1,4 +1,4 @@
-"""Reads of jobs: one job, lists, history, and the jobs ahead of it. Nothing here writes.
+"""Reads of jobs: one job, lists, history, and the jobs ahead of it. No writes.
 
 They work for an account that may only read: what it may not see is missing from the rows, not an error.
 """
@@ -26,7 +26,7 @@ _AFTER_ALL = UUID(int=2**128 - 1)
 
 @dataclass(frozen=True, slots=True)
 class JobText:
-    """The JSON of a job exactly as PostgreSQL stores it: parsing would round large numbers."""
+    """The JSON of a job exactly as stored: parsing would round large numbers."""
 
     payload: str
     result: str | None
@@ -136,7 +136,7 @@ def rejections_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[R
 
 
 def jobs_ahead(job_id: UUID, other_queues: Sequence[str]) -> Statement[tuple[int, int]]:
-    """How many due jobs a claim prefers to this one: in its own queue, and among `other_queues`."""
+    """How many due jobs are ahead of this one, in its queue and in `other_queues`."""
     return Statement(
         """
         SELECT (SELECT count(*) FROM (SELECT FROM faultline.jobs AS o WHERE o.state = 'queued'
@@ -207,14 +207,14 @@ def list_jobs(
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """Why a queued job is not claimed by everyone: a worker did not know its task."""
+    """Why a queued job is not claimed by some workers: they do not know its task."""
 
     worker: str
     deferred_at: datetime
 
 
 def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
-    """Of a queued job that waits for its time; the entry of any other is out of date."""
+    """The deferral of a queued job that waits for its time."""
     return Statement(
         """
         SELECT d.worker, d.deferred_at FROM faultline.deferred_jobs AS d
@@ -237,7 +237,7 @@ class JobJsonPage:
 
 
 def job_json(job_id: UUID) -> Statement[dict[str, Any] | None]:
-    """One job by its columns' names, with payload and result exactly as they are stored."""
+    """One job by its columns' names, with payload and result exactly as stored."""
     return Statement(
         f"""
         SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload::text, l.result::text
@@ -268,7 +268,7 @@ def job_json_page(
     queue: str | None = None,
     task: str | None = None,
 ) -> Statement[JobJsonPage]:
-    """Jobs without payloads, newest first. A filtered page examines at most `scan` jobs.
+    """Jobs without payloads, newest first; a filter examines at most `scan` jobs.
 
     No index covers these filters. A page that ends at the bound may be short, and names the job to
     continue from, so that a rare filter never makes PostgreSQL scan the table.

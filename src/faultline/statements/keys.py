@@ -1,7 +1,7 @@
-"""Keys of the HTTP API: how one is made, told apart and kept, as values in the style of protocol.py.
+"""Statements about the keys of the HTTP API, and how a key is made.
 
-A key is `flk_<prefix>_<secret>`. The prefix may be shown and finds the row; of the whole only the
-SHA-256 is kept. It needs no salt and no slow hash: the secret is 256 random bits, not a password.
+A key is `flk_<prefix>_<secret>`. The prefix may be shown and finds the row; of the whole key only the
+SHA-256 is stored. It needs no salt and no slow hash: the secret is 256 random bits, not a password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY = re.compile(r"flk_([a-z0-9]{8})_[A-Za-z0-9_-]{32,128}\Z")
 
 
 class Scope(StrEnum):
-    """What a key may do. They do not include each other: a key can have several."""
+    """What a key may do. A key can have several scopes; none includes another."""
 
     ENQUEUE = "enqueue"
     READ = "read"
@@ -38,7 +38,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is once, before it is handed over and forgotten."""
+    """A new key, before it is shown once and forgotten."""
 
     text: str = field(repr=False)
     prefix: str
@@ -47,7 +47,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A valid key as the database knows it: enough to recognise it, not enough to use it."""
+    """A valid key as the database stores it: enough to check it, not to use it."""
 
     id: int
     name: str
@@ -61,13 +61,13 @@ class StoredKey:
         return f"{self.name} (flk_{self.prefix})"
 
     def is_the_one_hashed(self, presented_hash: bytes) -> bool:
-        """In a time that does not depend on where the two differ."""
+        """Compare in a time that does not depend on where the two differ."""
         return hmac.compare_digest(self.key_hash, presented_hash)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What may be said of a key to an operator."""
+    """What an operator may see of a key."""
 
     id: int
     name: str
@@ -89,7 +89,7 @@ def hash_of(key: str) -> bytes:
 
 
 def prefix_of(key: str) -> str | None:
-    """The part by which it is found; None for what cannot be a key of ours."""
+    """The prefix that finds the row; None if the text cannot be a key."""
     match = _KEY.match(key)
     return match[1] if match else None
 
@@ -102,7 +102,7 @@ def check_name(name: str) -> str:
 
 
 def create(name: str, key: NewKey, scopes: Iterable[Scope]) -> Statement[int]:
-    """The new key's id."""
+    """Store a new key; returns its id."""
     wanted = sorted({Scope(scope).value for scope in scopes})
     if not wanted:
         raise InvalidInput("a key needs at least one scope", hint="enqueue, read, operate")
@@ -114,7 +114,7 @@ def create(name: str, key: NewKey, scopes: Iterable[Scope]) -> Statement[int]:
 
 
 def find(prefix: str) -> Statement[StoredKey | None]:
-    """The key with this prefix, if it was not revoked."""
+    """The key with this prefix, unless it was revoked."""
     return Statement(
         """
         SELECT id, name, key_hash, scopes, prefix FROM faultline.api_keys
@@ -130,7 +130,7 @@ def _stored(key_id: int, name: str, key_hash: bytes, scopes: list[str], prefix: 
 
 
 def listed(*, revoked: bool = False) -> Statement[list[KeyRecord]]:
-    """Newest first; with `revoked` also those that are valid no more."""
+    """The keys, newest first; with `revoked` also the revoked ones."""
     return Statement(
         """
         SELECT id, name, prefix, scopes, created_at, last_used_at, revoked_at
@@ -142,7 +142,7 @@ def listed(*, revoked: bool = False) -> Statement[list[KeyRecord]]:
 
 
 def id_of(named: str) -> Statement[int | None]:
-    """The id of the key that an operator means: by its prefix, its id, or the whole of it."""
+    """The id of a key that an operator names by prefix, id or the whole key."""
     name = prefix_of(named) or named.removeprefix("flk_").rstrip("_…")
     return Statement(
         """
@@ -155,12 +155,12 @@ def id_of(named: str) -> Statement[int | None]:
 
 
 def revoke(key_id: int) -> Statement[bool]:
-    """Whether it was valid until now."""
+    """Revoke a key; returns whether it was valid until now."""
     return Statement(
         "SELECT faultline.revoke_api_key(%s)", (key_id,), lambda rows: bool(rows[0][0])
     )
 
 
 def touch(key_id: int) -> Statement[None]:
-    """Remember that it was used, to the minute."""
+    """Record that a key was used, to the minute."""
     return Statement("SELECT faultline.touch_api_key(%s)", (key_id,), lambda rows: None)

@@ -1,4 +1,4 @@
-"""Statements of the leader election between reconcilers: advisory locks, and who holds them."""
+"""Statements of the leader election between reconcilers: advisory locks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class LeaderSighting(NamedTuple):
 
 
 def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
-    """Whether this session leads now, and how many workers there are to compete with.
+    """Try to lead; returns whether it does, and how many workers are registered.
 
-    In the same breath a leader accepts that the server ends its session when it falls silent.
+    The same statement sets the timeout after which the server ends the session of a silent leader.
     """
     return Statement(
         """
@@ -51,7 +51,7 @@ def stand_in(*, silence_limit: str) -> Statement[bool]:
 
 
 def beat(number: int, *, after: int) -> Statement[bool]:
-    """Replace the lock of the last beat by that of this one; 0 comes before the first beat.
+    """Replace the lock of the last beat by that of this one; 0 is before the first.
 
     The keys lie below those of workers and of the leader. False if another session holds the lock.
     """
@@ -85,7 +85,7 @@ def leader_sighting() -> Statement[LeaderSighting | None]:
 
 
 def is_led() -> Statement[bool]:
-    """Whether a reconciler leads in this database; one behind a pooler cannot be seen this way."""
+    """Whether a reconciler leads in this database; one behind a pooler is not visible."""
     return Statement(
         """
         SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.granted

@@ -1,4 +1,4 @@
-"""Reads of leases: pages in the order of their expiry, and a summary. Nothing here writes."""
+"""Reads of leases: pages in the order of their expiry, and a summary. No writes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LeasePage:
 
 
 def page(*, limit: int, after: str | None = None) -> Statement[LeasePage]:
-    """In the order of their expiry. Heartbeats reorder leases, so that pages are not of one moment."""
+    """A page in the order of expiry. Heartbeats reorder leases between two pages."""
 
     def read(rows: list[Row]) -> LeasePage:
         leases = [LeaseRow(*row) for row in rows[:limit]]
@@ -84,7 +84,7 @@ class LeaseSummary:
 
 
 def summary() -> Statement[LeaseSummary]:
-    """A worker is late when its last heartbeat is older than half of its shortest lease.
+    """A worker is late if its heartbeat is older than half of its shortest lease.
 
     A worker refuses to start with settings under which a healthy worker would be late.
     """

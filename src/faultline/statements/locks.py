@@ -1,4 +1,4 @@
-"""Statements about workers that stand still, and about sessions that keep a lapsed job locked."""
+"""Statements about transactions that lock the row of a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faultline.statements.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class Locker:
-    """A transaction that locks a job's row: a session's, or a prepared one."""
+    """A transaction that locks a job's row: of a session, or prepared."""
 
     pid: int | None
     prepared_as: str | None
@@ -52,7 +52,7 @@ def end_lapsed_holders(*, grace_seconds: float, max_jobs: int) -> Statement[list
 
 
 def end_session(holder: LapsedHolder, *, grace_seconds: float) -> Statement[bool]:
-    """With the rights of this account: it may be the holder's own. Under the same conditions."""
+    """End a session with this account's rights, under the same conditions."""
     return Statement(
         """
         SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity AS a
@@ -65,7 +65,7 @@ def end_session(holder: LapsedHolder, *, grace_seconds: float) -> Statement[bool
 
 
 def is_visible(holder: LapsedHolder) -> Statement[bool]:
-    """Whether this account sees what that session is doing."""
+    """Whether this account can see what that session does."""
     return Statement(
         "SELECT FROM pg_stat_activity WHERE pid = %s AND state IS NOT NULL",
         (holder.pid,),
@@ -100,7 +100,7 @@ def locked_lapsed_jobs(*, older_than_seconds: float, limit: int = 10) -> Stateme
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """A transaction in progress: of a session, or prepared and left to whoever will end it."""
+    """A transaction in progress: of a session, or prepared."""
 
     pid: int | None
     application: str | None
@@ -112,7 +112,7 @@ class LockHolder:
 
 
 def may_probe() -> Statement[bool]:
-    """Whether this session may lock a row, which takes a primary and the right to write."""
+    """Whether this session may lock a row: it needs a primary and the right to write."""
     return Statement(
         """
         SELECT current_setting('transaction_read_only') = 'off'
@@ -124,7 +124,7 @@ def may_probe() -> Statement[bool]:
 
 
 def probe_lock(job_id: UUID) -> Statement[bool]:
-    """Whether a claim would skip this row. Takes the lock if it can: roll back at once."""
+    """Whether a claim would skip this row. It may take the lock: roll back at once."""
     return Statement(
         "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE SKIP LOCKED",
         (job_id,),
@@ -133,7 +133,7 @@ def probe_lock(job_id: UUID) -> Statement[bool]:
 
 
 def last_locker(job_id: UUID) -> Statement[str | None]:
-    """The transaction that last locked or changed the row, or a number that stands for several."""
+    """The transaction, or the multixact, that last locked or changed the row."""
     return Statement(
         "SELECT xmax::text FROM faultline.jobs WHERE id = %s AND xmax <> '0'::xid",
         (job_id,),
@@ -142,7 +142,7 @@ def last_locker(job_id: UUID) -> Statement[str | None]:
 
 
 def lockers_behind(multixact: str) -> Statement[list[str]]:
-    """The transactions that one number stands for. Raises when it stands for none."""
+    """The transactions of a multixact. Raises if it has none."""
     return Statement(
         "SELECT xid::text FROM pg_get_multixact_members(%s::xid)",
         (multixact,),
@@ -151,7 +151,7 @@ def lockers_behind(multixact: str) -> Statement[list[str]]:
 
 
 def holders(transactions: Sequence[str]) -> Statement[list[LockHolder]]:
-    """Those of these transactions that are still under way, and hold a lock on our table."""
+    """The transactions among these that are in progress and lock the jobs table."""
     return Statement(
         """
         SELECT x.pid, a.application_name, coalesce(a.usename, p.owner), a.state,

@@ -1,4 +1,4 @@
-"""What was lost and who took it over, as values in the style of protocol.py. Nothing here writes."""
+"""Reads of lost attempts, and of the claims that followed them. No writes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ _ROWS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A job claimed after an attempt that was lost: `cause` is expired or worker_lost. It took
-    `recovery_seconds` from the last sign of life of the one who had it: a heartbeat, or its claim. If that
-    one is heard of again, or was never silent, only the time since the job was taken from it is known."""
+    """A job claimed after a lost attempt.
+
+    `cause` is expired or worker_lost. `recovery_seconds` counts from the last heartbeat or claim of the
+    lost worker. If that worker was never silent, or comes back, it counts from when the job was
+    reconciled.
+    """
 
     cause: str
     recovery_seconds: float
 
 
 def takeovers(claims: Sequence[Claim]) -> Statement[list[Takeover]]:
-    """Of these claims, those that followed upon a loss; soon after them, while its traces are fresh."""
+    """The takeovers among these claims. Call it soon, while the log is fresh."""
     return Statement(
         """
         SELECT a.outcome, greatest(0, extract(epoch FROM
@@ -42,8 +45,7 @@ def takeovers(claims: Sequence[Claim]) -> Statement[list[Takeover]]:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What the log says since a place in it: leases that ran out, and jobs that nobody will run again, by
-    queue and reason."""
+    """Expired leases since a position of the log, and dead jobs by queue and reason."""
 
     last_id: int
     expired: int
@@ -51,17 +53,17 @@ class Losses:
 
 
 def log_end() -> Statement[int]:
-    """The place to go on from, for who wants to know what happens from now on."""
+    """The end of the log, from which to read the losses that follow."""
     return Statement(
         "SELECT coalesce(max(id), 0) FROM faultline.attempts_log", (), lambda rows: int(rows[0][0])
     )
 
 
 def losses(after_id: int) -> Statement[Losses]:
-    """Leases are taken back, and jobs buried, by the leader, by claims and by operators: the log has all.
+    """The losses since a position. The leader, claims and operators write to this log.
 
-    What a worker buries itself, with `fail`, it counts itself. A job is found by its key, which the CASE
-    keeps the planner to, and only if it is still as the logged attempt left it.
+    A worker counts the jobs that it fails itself. A job is found by its key, which the CASE forces on the
+    planner, and only if it is still as the logged attempt left it.
     """
 
     def read(rows: list[tuple[int | None, int, str | None, str | None, int]]) -> Losses:

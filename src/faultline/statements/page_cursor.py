@@ -48,7 +48,7 @@ def encode(order: str, key: Sequence[Any]) -> str:
 
 
 def decode(text: str, order: str, types: Sequence[type]) -> tuple[Any, ...]:
-    """The sort key of a page in this order; InvalidInput for a cursor of another list, or a forged one."""
+    """Decode the sort key; InvalidInput for a cursor of another list or a forged one."""
     try:
         padded = text[:LONGEST] + "=" * (-len(text[:LONGEST]) % 4)
         made_for, *values = orjson.loads(base64.urlsafe_b64decode(padded))

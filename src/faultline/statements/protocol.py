@@ -1,7 +1,4 @@
-"""The verbs of protocol.sql as values. No I/O: `database.run` and `run_async` execute them.
-
-A `Statement` is the same value for a thread and for an event loop, so no verb is written twice.
-"""
+"""The verbs of protocol.sql as values without I/O."""
 
 from __future__ import annotations
 
@@ -21,16 +18,16 @@ CLAIM_COLUMNS: LiteralString = (
     "job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
     " max_attempts, crashes, priority, next_run_at::text, trace_context"
 )
-DRAIN = "drain"  # what a heartbeat says of no job: the worker is asked to leave
+DRAIN = "drain"  # in the answer to a heartbeat, without a job: a drain is requested
 UNREGISTERED = "unregistered"  # likewise: the worker is not in the registry
 
 
 class Beat(NamedTuple):
     """The answer to a heartbeat."""
 
-    renewals: dict[str, Renewal]  # by the claims' ids
-    is_drain_requested: bool  # an operator wants this worker to leave
-    is_registered: bool  # its row may have been purged after a day without a heartbeat
+    renewals: dict[str, Renewal]  # by the jobs' ids
+    is_drain_requested: bool  # by an operator
+    is_registered: bool  # False if the row was purged after a day without a heartbeat
 
 
 class CommitVerdict(NamedTuple):
@@ -44,7 +41,7 @@ _COMMITTED = CommitVerdict(CommitOutcome.COMMITTED, None, None)
 
 @dataclass(frozen=True, slots=True)
 class ReconciledJob:
-    """A job that was taken back from a worker: queued again, or failed with its attempts spent."""
+    """A job of a dead worker: queued again, or failed because its attempts are spent."""
 
     job_id: UUID
     fencing_token: int
@@ -138,8 +135,11 @@ def claim(
     resume_after: str | None = None,
     tasks: str | None = None,
 ) -> Statement[list[Claim]]:
-    """`past` is JSON text: where earlier claims of this caller ended (see `workers.bookmark`). `tasks`
-    is an array literal: what the caller can run (see `workers.unknown_tasks`)."""
+    """Claim jobs.
+
+    `resume_after` is JSON text: where earlier claims of this caller ended (`workers.claim_cursor`).
+    `tasks` is an array literal: what the caller can run (`workers.unknown_tasks`).
+    """
     return Statement(
         f"""
         SELECT {CLAIM_COLUMNS}
@@ -187,7 +187,7 @@ def assert_fence(claim: Claim, *, idle_seconds: float | None = None) -> Statemen
 def commit(
     claim: Claim, *, result: str | None = None, idle_seconds: float | None = None
 ) -> Statement[None]:
-    """`result` is JSON text."""
+    """Complete a job; `result` is JSON text."""
     idle_limit = None if idle_seconds is None else _seconds(idle_seconds)
     return Statement(
         "SELECT faultline.commit(%s::uuid, %s, %s::uuid, %s::jsonb, %s)",
@@ -199,7 +199,10 @@ def commit(
 def commit_many(
     claims: Sequence[Claim], results: Sequence[str | None]
 ) -> Statement[list[CommitVerdict]]:
-    """One verdict for each claim, in their order. Only those other than "committed" are sent back."""
+    """Commit several jobs. One verdict per claim, in their order.
+
+    The database sends only the verdicts other than "committed".
+    """
     count = len(claims)
 
     def read(rows: list[Row]) -> list[CommitVerdict]:
@@ -247,7 +250,10 @@ def record_rejection(
 
 
 def in_ledger(claim: Claim) -> Statement[bool]:
-    """Whether exactly this claim took effect; False proves nothing while a COMMIT is in flight."""
+    """Whether exactly this claim took effect.
+
+    False proves nothing while a COMMIT may still be on its way.
+    """
     return Statement(
         """
         SELECT EXISTS (SELECT FROM faultline.ledger
@@ -259,8 +265,10 @@ def in_ledger(claim: Claim) -> Statement[bool]:
 
 
 def leases_of(worker: str) -> Statement[list[Claim]]:
-    """Everything the database believes this worker to hold; after a lost answer to a claim it may be
-    more than the worker knows of."""
+    """The leases that the database has for this worker.
+
+    After a claim without an answer there may be more than the worker knows.
+    """
     return Statement(
         f"""
         SELECT {CLAIM_COLUMNS}
@@ -308,7 +316,7 @@ def _fence(claim: Claim) -> tuple[str, int, str]:
 
 
 def _columns(claims: Sequence[Claim]) -> tuple[str, str, str]:
-    """The claims as three array literals. Nothing in them needs quoting: they are ids and numbers."""
+    """The claims as three array literals of ids and numbers, which need no quotes."""
     ids = ",".join([claim.id for claim in claims])
     tokens = ",".join([str(claim.fencing_token) for claim in claims])
     leases = ",".join([claim.lease for claim in claims])
@@ -318,7 +326,7 @@ def _columns(claims: Sequence[Claim]) -> tuple[str, str, str]:
 def defer_many(
     claims: Sequence[Claim], *, retry_seconds: float, reason: str
 ) -> Statement[set[str]]:
-    """Give back jobs that this worker cannot run; the ids of those that it still held."""
+    """Release jobs that this worker cannot run; returns the ids that it still held."""
     return Statement(
         """
         SELECT job_id::text
@@ -336,7 +344,7 @@ def defer_many(
 
 
 def release_after_outage(claim: Claim, *, error: str) -> Statement[bool]:
-    """Release the job uncharged; False, and still held, after too many outages."""
+    """Release a job uncharged; False, and still held, after too many outages."""
     return Statement(
         "SELECT faultline.release_after_outage(%s::uuid, %s, %s::uuid, %s)",
         (claim.id, claim.fencing_token, claim.lease, error),

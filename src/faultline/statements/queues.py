@@ -1,5 +1,7 @@
-"""How full the queues are and which are paused, as values in the style of protocol.py: counted up to a bound,
-never by reading the table. Nothing here writes."""
+"""Statements about queues: counts up to a bound, pause and resume.
+
+The counts come from indexes; no statement reads the whole table.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ EXACT_UP_TO = 10_000
 
 
 class Standing(StrEnum):
-    """Where a job stands. Due and scheduled ones are both queued."""
+    """The state of a job in the counts. Due and scheduled jobs are both queued."""
 
     DUE = "due"
     SCHEDULED = "scheduled"
@@ -25,9 +27,12 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """How many jobs of a queue stand like this. Not exact: `at_least` so many, and about `estimate`, if
-    the table has been analyzed. `oldest_seconds` is how long the first of them has been due, running or
-    failed; below zero, how long until the first scheduled one is due."""
+    """How many jobs of a queue are in one state.
+
+    Exact up to a bound: `at_least` so many, and about `estimate` if the table has been analyzed.
+    `oldest_seconds` is how long the first of them has been due, running or failed; below zero, how long
+    until the first scheduled one is due.
+    """
 
     queue: str
     standing: Standing
@@ -38,7 +43,7 @@ class QueueCount:
 
 
 def queues(*, exact_up_to: int = EXACT_UP_TO) -> Statement[list[QueueCount]]:
-    """In the order of the queues' names, each with all its standings in their order."""
+    """The counts of all queues by name, each with all states in their order."""
     return Statement(
         """
         SELECT queue, standing, at_least, is_exact, estimate,
@@ -65,7 +70,10 @@ def paused() -> Statement[list[PausedQueue]]:
 
 
 def pause(queue: str, reason: str | None = None) -> Statement[bool]:
-    """Whether it ran until now."""
+    """Pause a queue: no job of it is claimed. Returns whether it was running.
+
+    Jobs can still be enqueued, and running jobs are finished.
+    """
     return Statement(
         "SELECT faultline.pause_queue(%s, %s)",
         (check_queue_name(queue), reason),
@@ -74,7 +82,7 @@ def pause(queue: str, reason: str | None = None) -> Statement[bool]:
 
 
 def resume(queue: str) -> Statement[bool]:
-    """Whether it was paused."""
+    """Resume a queue; returns whether it was paused."""
     return Statement(
         "SELECT faultline.resume_queue(%s)",
         (check_queue_name(queue),),

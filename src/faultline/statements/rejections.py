@@ -1,4 +1,4 @@
-"""Reads of refused stale writes: pages, newest first, and counts. Nothing here writes."""
+"""Reads of refused stale writes: pages, newest first, and counts. No writes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RejectionCount:
 
 
 def count(*, recent_seconds: float) -> Statement[RejectionCount]:
-    """Counts the newest COUNTED_UP_TO rows, read from the end of the primary key: ids follow time."""
+    """Count the newest COUNTED_UP_TO rows, from the end of the primary key."""
     return Statement(
         """
         SELECT count(*) FILTER (WHERE ago < interval '1 hour'),

@@ -1,4 +1,4 @@
-"""The verbs of retention.sql, as values in the style of protocol.py."""
+"""The statements of retention.sql, and the order of a sweep."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from faultline.config import Retention
 from faultline.statements.statement import Statement
 
 BATCH_SIZE = 500
-RETENTION = '{"kind": "retention"}'  # the actor of automatic purges, as retention.sql compares it
-# After each batch, rest this many times as long as it took: three quarters of the time belong to others.
+RETENTION = '{"kind": "retention"}'  # the actor of automatic purges, as retention.sql expects it
+# After each batch, pause this many times as long as it took, so that other sessions get most of the time.
 REST_FACTOR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What was removed, or would have been."""
+    """How many rows were removed, or would be."""
 
     succeeded: int = 0
     failed: int = 0
     entries: int = 0
-    last_id: UUID | int | None = None  # where to go on; None when there is no more to look at
+    last_id: UUID | int | None = None  # the position of the next batch; None at the end
     audit: int = 0
 
     def __add__(self, other: Purged) -> Purged:
@@ -41,13 +41,15 @@ class Purged:
 
 
 class Sweep:
-    """One pass over everything, as statements to be run one by one, each in a transaction of its own.
-    Jobs come first: an entry in the ledger outlives its job."""
+    """One pass over all tables, as statements that each run in their own transaction.
+
+    Jobs come first: a ledger entry outlives its job.
+    """
 
     def __init__(
         self, retention: Retention, *, dry_run: bool = False, is_automatic: bool = False
     ) -> None:
-        """Only what is not automatic, but an operator's action, is recorded in the audit log."""
+        """Only a purge by an operator, not an automatic one, is recorded in the audit log."""
         self.purged = Purged()
         self._is_automatic = is_automatic
         self._retention = retention
@@ -72,7 +74,7 @@ class Sweep:
         return _automatic(statement) if self._is_automatic else statement
 
     def add(self, page: Purged) -> None:
-        """What the statement answered; the next one goes on from there."""
+        """Add the result of a statement; the next one continues from there."""
         self.purged += page
         self._after = page.last_id
         if page.last_id is None:
@@ -93,7 +95,7 @@ def purge_jobs(
 def purge_ledger(
     retention: Retention, *, batch_size: int, after: UUID | None = None, dry_run: bool = False
 ) -> Statement[Purged]:
-    """Entries whose job is still there are kept, however old they are."""
+    """Purge old ledger entries whose job is gone."""
     return Statement(
         "SELECT entries, last_id FROM faultline.purge_ledger(%s, %s, %s, %s)",
         (_keep(retention.ledger_days), after, batch_size, dry_run),
@@ -112,7 +114,7 @@ def purge_audit(
 
 
 def _automatic(statement: Statement[Purged]) -> Statement[Purged]:
-    """The same purge, marked as retention's. The call takes the setting as input, so it comes after."""
+    """The same purge, marked as retention's by a setting of its transaction."""
     said: LiteralString = (
         "WITH said AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true) AS word) "
     )
@@ -122,5 +124,5 @@ def _automatic(statement: Statement[Purged]) -> Statement[Purged]:
 
 
 def _keep(days: float) -> timedelta | None:
-    """For how long; None for ever."""
+    """The time to keep rows; None keeps them for ever."""
     return timedelta(days=days) if days else None

@@ -1,4 +1,4 @@
-"""What a server says of itself and of the sessions on it, as values in the style of protocol.py."""
+"""Reads of the server: its settings, sessions, manager and roles. No writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def identity() -> Statement[ServerIdentity]:
 
 
 def settings(names: Sequence[str]) -> Statement[dict[str, str]]:
-    """What a new session of this account gets, before it sets anything itself; durations in ms.
+    """The settings of a new session of this account; durations in ms.
 
     A setting that this server does not know is left out.
     """
@@ -47,7 +47,7 @@ def settings(names: Sequence[str]) -> Statement[dict[str, str]]:
 
 
 def settings_of_other_roles(names: Sequence[str]) -> Statement[list[tuple[str, str]]]:
-    """`ALTER ROLE … SET` in force in this database for accounts other than ours: who, name=value."""
+    """`ALTER ROLE … SET` of other accounts in this database: account and name=value."""
     return Statement(
         """
         SELECT r.rolname, entry FROM pg_db_role_setting AS s JOIN pg_roles AS r ON r.oid = s.setrole
@@ -62,7 +62,7 @@ def settings_of_other_roles(names: Sequence[str]) -> Statement[list[tuple[str, s
 
 
 def own_encryption() -> Statement[str]:
-    """Of the session that asks, as the server sees it: behind a pooler that is the pooler's way to it."""
+    """The encryption of this session at the server; behind a pooler, the pooler's."""
     return Statement(
         "SELECT concat_ws(', ', version, cipher) FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
         (),
@@ -71,14 +71,14 @@ def own_encryption() -> Statement[str]:
 
 
 PATRONI, CLOUD_NATIVE_PG, MANAGED_SERVICE = "patroni", "cloud_native_pg", "managed_service"
-# Patroni gives these on the server's command line, and its own sessions have its name. CloudNativePG and
-# the managed services make roles that nothing else has.
+# Patroni passes these on the server's command line, and its own sessions have its name. CloudNativePG and
+# the managed services create roles that nothing else has.
 _PATRONI_OPTIONS = ("cluster_name", "wal_log_hints", "track_commit_timestamp")
 _SERVICE_ROLES = ("rds_superuser", "cloudsqlsuperuser", "azure_pg_admin")
 
 
 def cluster_manager() -> Statement[str | None]:
-    """What manages the cluster that this server belongs to; None when nothing shows that it is managed."""
+    """The software that manages this server's cluster; None if none is found."""
     return Statement(
         """
         SELECT CASE WHEN EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'Patroni%%')
@@ -100,7 +100,7 @@ def cluster_manager() -> Statement[str | None]:
 
 
 def account_search_path() -> Statement[tuple[str, str]]:
-    """This account, and where it looks for names before a session says otherwise."""
+    """This account and its search path, before a session sets one."""
     return Statement(
         "SELECT current_user::text, reset_val FROM pg_settings WHERE name = 'search_path'",
         (),
@@ -109,7 +109,7 @@ def account_search_path() -> Statement[tuple[str, str]]:
 
 
 def other_tables(known: Sequence[str]) -> Statement[list[str]]:
-    """Tables in the schema faultline beside those in `known`."""
+    """Tables in the schema faultline other than those in `known`."""
     return Statement(
         """
         SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace('faultline')
@@ -123,10 +123,10 @@ def other_tables(known: Sequence[str]) -> Statement[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """Rows from before the limits on stored texts, among the oldest ones."""
+    """Rows larger than today's limits, among the oldest ones."""
 
     rows: int
-    first: str | None  # what the first of them is
+    first: str | None  # a description of the first of them
     looked_at_all: bool
 
 
@@ -144,9 +144,9 @@ def may_read_texts() -> Statement[bool]:
 
 
 def oversized(*, oldest: int) -> Statement[Oversized]:
-    """Rows whose text is longer than may be stored today, among so many of the oldest of each table.
+    """Rows whose text is longer than allowed today, among the oldest of each table.
 
-    Numbers are measured without writing them out, and values that are stored small are not looked at.
+    Numbers are measured without writing them out, and values that are stored small are skipped.
     """
     return Statement(
         """
@@ -176,7 +176,7 @@ def oversized(*, oldest: int) -> Statement[Oversized]:
 
 
 def functions_fingerprint() -> Statement[str | None]:
-    """What `migrate` wrote down about the functions that it installed."""
+    """The fingerprint of the functions that `migrate` installed."""
     return Statement(
         "SELECT obj_description(to_regnamespace('faultline'), 'pg_namespace')",
         (),
@@ -185,7 +185,7 @@ def functions_fingerprint() -> Statement[str | None]:
 
 
 def connections() -> Statement[tuple[int, int]]:
-    """How many are used, and how many an ordinary account may use."""
+    """How many connections are used, and how many an ordinary account may use."""
     return Statement(
         """
         SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
@@ -207,7 +207,7 @@ class LongTransaction:
 
 
 def long_transactions(*, older_than_seconds: float) -> Statement[list[LongTransaction]]:
-    """Sessions of this database whose snapshot or transaction id keeps vacuum from removing rows."""
+    """Sessions whose snapshot or transaction id keeps vacuum from removing rows."""
     return Statement(
         """
         SELECT pid, application_name, state,
@@ -230,7 +230,7 @@ class PreparedTransaction:
 
 
 def prepared_transactions() -> Statement[list[PreparedTransaction]]:
-    """Those that hold tables of ours. They belong to no session, and outlive a restart."""
+    """Prepared transactions that lock Faultline's tables. They outlive a restart."""
     return Statement(
         """
         SELECT p.gid, p.owner, extract(epoch FROM clock_timestamp() - p.prepared)::float8
@@ -278,7 +278,7 @@ def due_by_queue() -> Statement[dict[str, int]]:
 class SchemaOwner:
     name: str
     can_log_in: bool
-    is_us: bool  # this account is it, or may act as it
+    is_us: bool  # this account is the owner, or may act as it
 
 
 def schema_owner() -> Statement[SchemaOwner]:
@@ -293,7 +293,7 @@ def schema_owner() -> Statement[SchemaOwner]:
 
 
 def roles_in_use() -> Statement[list[str]]:
-    """Which roles of roles.sql exist and were given this database's schema."""
+    """The roles of roles.sql that exist and have rights on this database's schema."""
     return Statement(
         """
         SELECT rolname::text FROM pg_roles WHERE rolname = ANY (%s)

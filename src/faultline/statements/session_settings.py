@@ -1,14 +1,14 @@
-"""Session settings that Faultline fixes when it connects, and what a new session reports of its own.
+"""Session settings that Faultline fixes when it connects, and their check.
 
 An account's or a server's defaults (ALTER ROLE … SET, ALTER DATABASE … SET, postgresql.conf) must not
-decide whether the protocol works. Two kinds of session exist, and each has its list here:
+decide whether the protocol works. There are two kinds of session, each with its list here:
 
 - CONTROL: sessions on which only Faultline's own statements run. Everything that could change their
   meaning, their text form or their end is fixed.
-- HANDLER: sessions that handlers get from `job.transaction()`. Faultline fixes what the fence needs. How the
-  user's own statements read and write values, how long they may take and where names are looked up stays
-  as the account says. Where the account limits statements or lock waits, Faultline's statements in the same
-  transaction are exempt (`transactions.lift_limits`).
+- HANDLER: sessions that handlers get from `job.transaction()`. Faultline fixes what the fence needs. The
+  account decides how the user's own statements read and write values, how long they may take and where
+  names are looked up. Where the account limits statements or lock waits, Faultline's statements in the
+  same transaction are exempt (`transactions.lift_limits`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ Settings = Mapping[LiteralString, LiteralString]
 Values = tuple[tuple[LiteralString, LiteralString], ...]
 
 _FENCE: dict[LiteralString, LiteralString] = {
-    "default_transaction_isolation": "'read committed'",  # the level that the protocol is written for
+    # the level that the protocol is written for
+    "default_transaction_isolation": "'read committed'",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "TimeZone": "'UTC'",
-    "idle_session_timeout": "0",  # a session that listens, or waits in a pool, is idle by design
+    "idle_session_timeout": "0",  # sessions that listen or wait in a pool are idle by design
 }
 
 HANDLER: Settings = {
     **_FENCE,
-    # The blocks of job.transaction() and job.fenced() begin READ WRITE. What a handler sends outside of
-    # them, after its transaction was lost or its block has ended, PostgreSQL refuses with 25006.
+    # The blocks of job.transaction() and job.fenced() begin READ WRITE. Outside of them PostgreSQL refuses
+    # a handler's writes with 25006.
     "default_transaction_read_only": "on",
 }
 
-# Of CONTROL without a search_path: for drills, tests and migrations, which use tables of the user's too.
+# CONTROL without a search_path, for drills, tests and migrations, which also use the user's tables.
 TOOL: Settings = {
-    "statement_timeout": "0",  # first: it ends the limit for the rest of the list
+    "statement_timeout": "0",  # first: it lifts the limit for the rest of the list
     **_FENCE,
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "DateStyle": "'ISO, MDY'",  # the driver reads no other
     "IntervalStyle": "'postgres'",  # likewise
-    "extra_float_digits": "1",  # numbers in JSON come back as they were stored
+    "extra_float_digits": "1",  # numbers in JSON are read as they were stored
     "bytea_output": "'hex'",
     "row_security": "on",
 }
@@ -55,8 +56,8 @@ CONTROL: Settings = {
     "search_path": "pg_catalog, pg_temp",
 }  # nothing shadows a built-in name
 
-# A backend inside a query does not look at its socket, and would hide its client's death. Nor would it
-# notice for two hours that the client's host is gone. The server knows these settings on Linux.
+# A backend inside a query does not check its socket, and would not notice its client's death. Nor would it
+# notice for two hours that the client's host is gone. These settings exist on Linux.
 _LINUX: Settings = {
     "client_connection_check_interval": "'200ms'",
     "tcp_user_timeout": "'15s'",
@@ -77,7 +78,7 @@ PROBE: LiteralString = """
 # A role's statement_timeout may end even the first statements of a session, if the machine stalls.
 TRIES = 20
 
-# Behind a pooler: below this a statement of the protocol may never come to its end on a busy server.
+# Behind a pooler: with less, a statement of the protocol may never end on a busy server.
 _SHORTEST_STATEMENT_MILLISECONDS = 100
 
 
@@ -86,12 +87,12 @@ class Session:
     """Properties of a new connection."""
 
     is_standby: bool
-    is_pooled: bool  # a pooler sits in between: no LISTEN, no session locks, no named statements
+    is_pooled: bool  # a pooler is in between: no LISTEN, no session locks, no named statements
     settings: LiteralString | None  # the SET statements that were sent; None behind a pooler
     has_limits: bool = (
         False  # the account limits statements or lock waits, and the session keeps that
     )
-    values: Values = ()  # what `settings` sets, to set it again
+    values: Values = ()  # the values of `settings`, to set them again
 
 
 def describe(
@@ -141,7 +142,7 @@ def set_statements(settings: Settings) -> LiteralString:
 def _unfit(
     statement_ms: int, read_only: str, isolation: str, date_style: str, interval_style: str
 ) -> str | None:
-    """The settings of a pooled session under which the protocol cannot work, as `name = value, …`."""
+    """The settings of a pooled session under which the protocol cannot work."""
     wrong = {}
     if 0 < statement_ms < _SHORTEST_STATEMENT_MILLISECONDS:
         wrong["statement_timeout"] = f"{statement_ms}ms"

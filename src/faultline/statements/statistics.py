@@ -1,4 +1,4 @@
-"""Figures about recent jobs: waiting and running times, failures, ledger inserts. Nothing here writes."""
+"""Figures about recent jobs: waiting and running times, failures, ledger inserts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERROR_LENGTH = 300
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds from due to claimed, and from claimed to committed. None: no job was sampled."""
+    """Seconds from due to claimed and from claimed to committed; None without jobs."""
 
     jobs: int
     wait_p50_seconds: float | None
@@ -29,7 +29,7 @@ class Latency:
 
 
 def latency() -> Statement[Latency]:
-    """Of the SAMPLED_JOBS succeeded jobs that were enqueued last, read from the end of the primary key.
+    """The latency of the SAMPLED_JOBS newest succeeded jobs, by the primary key.
 
     The times are those of each job's last claim.
     """
@@ -94,7 +94,7 @@ class LedgerSample:
 
 
 def ledger_sample() -> Statement[LedgerSample]:
-    """How many rows were ever inserted into the ledger, from PostgreSQL's own statistics."""
+    """How many rows were ever inserted into the ledger, from PostgreSQL's statistics."""
     return Statement(
         """
         SELECT extract(epoch FROM clock_timestamp())::float8,

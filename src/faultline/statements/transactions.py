@@ -1,4 +1,4 @@
-"""The statements around a handler's own: how its transaction begins and ends. Values, as in protocol.py."""
+"""Statements that begin and end the transaction of a handler's block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faultline.statements.statement import Statement, no_result
 def open_transaction(
     claim: Claim, *, completes: bool, idle_seconds: float | None = None
 ) -> Statement[None]:
-    """From here on PostgreSQL refuses to commit the transaction before it is closed."""
+    """Make PostgreSQL refuse the COMMIT until the transaction is closed."""
     return Statement(
         "SELECT faultline.open_transaction(%s::uuid, %s, %s::uuid, %s, %s)",
         (
@@ -27,7 +27,10 @@ def open_transaction(
 
 
 def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[None]:
-    """The ledger entry of an opened transaction, or the end of a step. `result` is JSON text."""
+    """Insert the ledger entry of an opened transaction, or end a step.
+
+    `result` is JSON text.
+    """
     return Statement(
         "SELECT faultline.close_transaction(%s::uuid, %s, %s::uuid, %s::jsonb)",
         (*_holder(claim), result),
@@ -36,18 +39,18 @@ def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[N
 
 
 def begin(isolation: LiteralString | None = None) -> Statement[None]:
-    """Explicit in all that a session's defaults could decide otherwise.
+    """Begin, with everything explicit that a session's defaults could change.
 
-    The sessions of handlers are read-only outside of their blocks, and an earlier block may have
-    changed the defaults.
+    The sessions of handlers are read-only outside of their blocks, and an earlier block may have changed
+    the defaults.
     """
     level: LiteralString = "READ COMMITTED" if isolation is None else isolation
     return Statement(f"BEGIN ISOLATION LEVEL {level} READ WRITE NOT DEFERRABLE", (), no_result)
 
 
-@functools.cache  # a worker has one list, and sends it with every block
+@functools.cache  # a worker sends one list with every block
 def reset_session(settings: Values) -> Statement[None]:
-    """Undo what an earlier block left in its session; `settings` are ours, to be set again."""
+    """Undo what an earlier block left in its session; `settings` are set again."""
     names: LiteralString = ", ".join(f"'{name}'" for name, _ in settings)
     values: LiteralString = ", ".join(f"'{value}'" for _, value in settings)
     return Statement(
@@ -56,27 +59,27 @@ def reset_session(settings: Values) -> Statement[None]:
 
 
 def release_locks() -> Statement[None]:
-    """Of a session that goes back to its pool, what others would wait for or be told of."""
+    """Release the locks and channels of a session that returns to its pool."""
     return Statement("UNLISTEN *; SELECT pg_advisory_unlock_all()", (), no_result)
 
 
 def lift_limits() -> Statement[None]:
     """Exempt the next statements of this transaction from the account's limits.
 
-    SET takes no snapshot, so the fence is still the first statement that looks at data.
+    SET takes no snapshot, so the fence is still the first statement that reads data.
     """
     return Statement("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", (), no_result)
 
 
 def restore_limits() -> Statement[None]:
-    """The account's own limits again, for the user's statements."""
+    """Restore the account's own limits, for the user's statements."""
     return Statement(
         "SET LOCAL statement_timeout TO DEFAULT; SET LOCAL lock_timeout TO DEFAULT", (), no_result
     )
 
 
 def reset_role() -> Statement[None]:
-    """A handler may have set a role for its own statements that may not call ours."""
+    """Reset a role that a handler set and that may not call Faultline's functions."""
     return Statement("RESET ROLE", (), no_result)
 
 

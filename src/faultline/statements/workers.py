@@ -1,4 +1,4 @@
-"""TODO."""
+"""Statements of the worker registry: registration, locks, drain, liveness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from faultline.statements.statement import Statement, no_result
 
-LOCK_CLASS = 1717663084  # "faul": the advisory locks of workers are (LOCK_CLASS, lock_key)
+LOCK_CLASS = 1717663084  # "faul" in ASCII: the advisory locks of workers are (LOCK_CLASS, lock_key)
 
 
 MAX_REGISTRATIONS = 5_000  # rows that `registrations` reads
@@ -18,12 +18,12 @@ MAX_REGISTRATIONS = 5_000  # rows that `registrations` reads
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the leading reconciler looks at, several times a second."""
+    """What the leading reconciler reads several times a second."""
 
-    registered: int  # workers that are not known to be lost
-    vanished: list[str]  # those among them whose sessions have all ended
-    next_expiry_seconds: float | None  # None: no lease at all
-    clock_seconds: float = 0.0  # what the database's clock shows, since 1970
+    registered: int  # workers that are not marked lost
+    vanished: list[str]  # registered workers whose sessions have all ended
+    next_expiry_seconds: float | None  # None: there is no lease
+    clock_seconds: float = 0.0  # the database's clock, in seconds since 1970
 
 
 def survey() -> Statement[Survey]:
@@ -67,7 +67,7 @@ def register_worker(
     holds_locks: bool,
     lock_key: int | None = None,
 ) -> Statement[int]:
-    """`lock_key` is the one that its sessions hold already, for a worker whose row was purged."""
+    """Register a worker; `lock_key` is kept for a worker whose row was purged."""
     return Statement(
         "SELECT faultline.register_worker(%s, %s, %s, %s, %s, %s)",
         (worker, host, pid, list(queues), holds_locks, lock_key),
@@ -76,10 +76,10 @@ def register_worker(
 
 
 def hold_worker_lock(lock_key: int) -> Statement[bool]:
-    """Whether this session holds the worker's lock, from now until it ends.
+    """Take the worker's lock for this session; returns whether it holds it.
 
-    It outlasts a cut network for longer than a lease, as does the session that registered. It does not
-    wait: another account may hold the lock, or wait for it, and heartbeats must go on.
+    The session that registered holds it too, so it outlasts a lost connection for longer than a lease.
+    The statement does not wait: another account may hold the lock, and heartbeats must go on.
     """
     return Statement(
         """
@@ -105,15 +105,15 @@ def remove_dead_workers(workers: Sequence[str]) -> Statement[None]:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """A worker that was asked to leave; lost ones are asked for the case that they come back."""
+    """A worker that was asked to drain; also a lost one, in case it comes back."""
 
     worker: str
-    requested_at: datetime  # for the first time
+    requested_at: datetime  # the first request
     is_lost: bool
 
 
 def request_drain(workers: Sequence[str] | None) -> Statement[list[DrainRequest]]:
-    """None for all that are not known to be lost. One that is not registered is not in the answer."""
+    """Ask workers to drain; None asks all that are not lost. Unknown ids are left out."""
     return Statement(
         "SELECT worker, requested_at, is_lost FROM faultline.request_drain(%s::text[])",
         (None if workers is None else list(workers),),
@@ -122,7 +122,7 @@ def request_drain(workers: Sequence[str] | None) -> Statement[list[DrainRequest]
 
 
 def is_drain_requested(worker: str) -> Statement[bool]:
-    """What the next heartbeat will say; for whoever may have missed the call."""
+    """Whether a drain is requested: a worker may have missed the notification."""
     return Statement(
         """
         SELECT EXISTS (SELECT FROM faultline.workers
@@ -134,17 +134,17 @@ def is_drain_requested(worker: str) -> Statement[bool]:
 
 
 def call_of(worker: str) -> str:
-    """What is notified to make this worker's next heartbeat come at once."""
+    """The notification that makes this worker's next heartbeat come at once."""
     return f"!{worker}"
 
 
-# A worker that has not been heard of for this long, or for its longest lease, no longer counts as alive.
+# A worker without a heartbeat for this long, or for its longest lease, does not count as alive.
 SILENCE_SECONDS = 60.0
 
 
 class WorkerStatus(StrEnum):
     ALIVE = "alive"
-    DRAINING = "draining"  # finishes what it has, and takes nothing new
+    DRAINING = "draining"  # finishes its jobs and claims no more
     SILENT = "silent"
     LOST = "lost"
 
@@ -157,15 +157,18 @@ class WorkerSighting:
     holds_locks: bool
     silent_seconds: float
     running: int
-    blocked_seconds: float | None = None  # for how long its event loop has not turned
-    blocked_job: UUID | None = None  # whose handler blocks the loop, if it is known
+    blocked_seconds: float | None = None  # for how long its event loop has been blocked
+    blocked_job: UUID | None = None  # the job whose handler blocks the loop, if it is known
     blocked_frame: str | None = None
     blocked_stack: str | None = None
 
 
 def registry() -> Statement[list[WorkerSighting]]:
-    """Every registered worker. Lost is what faultline.vanished_workers() says, asked without calling
-    it: that function is for workers alone."""
+    """Every registered worker.
+
+    A lost worker is found as faultline.vanished_workers() does, without calling that function, which only
+    workers may call.
+    """
     return Statement(
         """
         WITH held AS (SELECT lease_owner, count(*) AS jobs, max(lease_seconds) AS longest_lease
@@ -198,7 +201,7 @@ def report_blocked(
     frame: str | None = None,
     stack: str | None = None,
 ) -> Statement[None]:
-    """The worker's event loop has not turned for so long; None: it turns again."""
+    """Report for how long the worker's event loop has been blocked; None: it is not."""
     duration = None if seconds is None else timedelta(seconds=seconds)
     return Statement(
         "SELECT faultline.report_blocked(%s, %s, %s, %s, %s)",

@@ -1,4 +1,4 @@
-"""Coroutines that run beside the attempts: outcome writes, releases, reads for metrics."""
+"""Coroutines that run beside the attempts, such as outcome writes and releases."""
 
 from __future__ import annotations
 

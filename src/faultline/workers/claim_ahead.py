@@ -11,7 +11,7 @@ _SAMPLE_SECONDS = 0.002
 
 
 class ClaimAhead:
-    """Estimates from the rate of ended attempts how many will start within the horizon."""
+    """Estimates how many attempts will start soon, from the rate of ended ones."""
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit

@@ -1,4 +1,4 @@
-"""The claim loop: asks PostgreSQL for jobs while slots are free, and fills the slots with them."""
+"""The claim loop: claims jobs while slots are free, and adds them to the slots."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BATCH_SIZE = 500
 
 
 class Claiming:
-    """Claims jobs for one worker, enters their leases in its book and adds them to its slots."""
+    """Claims jobs for one worker and adds their leases to its book and slots."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Claiming:
             await self._wakeup.wait(poll_seconds)
 
     def _wanted(self) -> int:
-        """How many jobs to claim now: for the free slots, and for those that will soon be free."""
+        """How many jobs to claim now, for slots that are free or soon will be."""
         settings, slots = self._settings, self._slots
         if self._is_deferring:
             return 0  # the next claim could be of the same unknown tasks
@@ -130,7 +130,7 @@ class Claiming:
         return leases
 
     async def _claim_batch(self, wanted: int) -> list[Lease]:
-        """The claimed jobs that this worker can run. The others are deferred in the background."""
+        """Claim jobs; returns those that this worker can run, and defers the others."""
         settings, unknown_tasks = self._settings, self._outcomes.unknown_tasks
         sent_at = steady_now()
         spans = tracing.look()

@@ -96,7 +96,7 @@ class Heartbeat:
         self._wake.set()
 
     def run_soon(self, call: Callable[[Connection], None]) -> None:
-        """Run a call at once in the heartbeat's thread, on its session. May be called from any thread.
+        """Run a call at once in the heartbeat's thread, on its session. From any thread.
 
         The call is repeated if the connection breaks meanwhile.
         """

@@ -1,4 +1,4 @@
-"""Decides whether the server caused the end of an attempt, so that no attempt is charged."""
+"""Decides whether the server ended an attempt, so that it is not charged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServerFailure:
         return await self._was_seen(since)
 
     async def _was_seen(self, since: float) -> bool:
-        """Whether the worker's own sessions failed since then; the control session is asked."""
+        """Whether the worker's own sessions failed since then; asks the control session."""
         if self._outage.was_on_since(since):
             return True
         return self._control is not None and await self._control.was_lost_since(since)

@@ -1,4 +1,4 @@
-"""Execution slots of one worker: leases that wait for a slot, and attempts that run in one."""
+"""Execution slots of one worker: waiting leases and running attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_WAIT_SECONDS = 0.5
 
 
 class Slots:
-    """Runs at most `limit` attempts at once and buffers leases that were claimed ahead."""
+    """Runs at most `limit` attempts at once and buffers leases claimed ahead."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Slots:
         return self._limit - len(self._running)
 
     def add(self, leases: Sequence[Lease]) -> None:
-        """Start attempts while slots are free; release the leases if the worker is stopping."""
+        """Start attempts while slots are free; release the leases if the worker stops."""
         self._buffered.extend(leases)
         if self._is_closed:
             self._release_buffered()
@@ -65,14 +65,14 @@ class Slots:
         self._release_buffered()
 
     def release_overdue(self) -> None:
-        """Release buffered leases that waited too long: attempts have become slower than before."""
+        """Release buffered leases that waited too long, for idle workers."""
         if self._buffered and steady_now() > self._buffered[0].taken_at + _MAX_WAIT_SECONDS:
             self._release_buffered()
 
     async def wait_idle(
         self, timeout_seconds: float, *, unless: asyncio.Event | None = None
     ) -> None:
-        """Wait for the attempts and the background tasks, up to the timeout or until `unless` is set."""
+        """Wait for attempts and background tasks, until the timeout or `unless` is set."""
         interruption = asyncio.create_task((unless or asyncio.Event()).wait())
         deadline = steady_now() + timeout_seconds
         while (left := deadline - steady_now()) > 0 and not interruption.done():

@@ -1,4 +1,4 @@
-"""Starts several worker processes, restarts those that die, and stops them together."""
+"""Starts several worker processes, replaces those that die, stops them together."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Slot:
 
 
 class Supervisor:
-    """Runs `command` in `count` processes until SIGTERM, SIGINT, or a drain of all of them.
+    """Runs `command` in `count` processes until SIGTERM, SIGINT or a drain of all.
 
     The supervisor passes each signal on, so that every worker drains by itself. Each process has one of
     `count` slots; `options` returns the options of the process in a slot, and `on_end` is called when it
@@ -154,7 +154,7 @@ class Supervisor:
 
 
 def _exit_code(code: int) -> int:
-    """The supervisor's exit code for a worker's. A worker that has just started may end by the signal."""
+    """The supervisor's exit code. A worker that has just begun may end by the signal."""
     if code in (-signal.SIGTERM, DRAINED):
         return 0
     return 1 if code == DRAINED_STUCK else abs(code)

@@ -35,7 +35,7 @@ class Roster:
             health_file.write(self._path, self._report())
 
     def forget(self, slot: int) -> None:
-        """Its process has ended: the next one in its place is not to be judged by what it said."""
+        """Remove the report of a process that has ended."""
         health_file.remove(self.file_of(slot))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Counts takeovers for the metrics: from which worker, and how long the job had no owner."""
+"""Counts takeovers for the metrics, and how long each job had no owner."""
 
 from __future__ import annotations
 

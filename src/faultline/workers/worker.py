@@ -1,4 +1,4 @@
-"""The worker: starts its parts, runs until it is stopped, drains, and closes everything.
+"""The worker: starts its parts, runs until stopped, drains, closes everything.
 
 A job passes claiming → slots → execution → outcomes → committer. Each part knows the next one only.
 """
@@ -49,7 +49,7 @@ _CLOSE_SECONDS = 1.0  # for the heartbeat and the services, which may wait for t
 
 
 class Worker:
-    """Runs until `stop` is called: once to finish what is running, twice to release it at once.
+    """Runs until `stop`: once to finish running jobs, twice to release them at once.
 
     An operator's drain request ends it like the first call of `stop`; `was_asked` is True afterwards.
     """
@@ -149,7 +149,7 @@ class Worker:
         self._stop_claiming()
 
     def stop_requested(self) -> None:
-        """`stop` is about to be called: bound that even if the loop is blocked. From any thread."""
+        """Bound the stop that follows, even if the loop is blocked. From any thread."""
         self._watch.stop_requested(by_signal=True)
 
     def _drain_requested(self) -> None:
@@ -215,7 +215,7 @@ class Worker:
                 await self._control.pause(error, stop=self._stopping)
 
     async def _work_and_drain(self, services: Sequence[asyncio.Task[None]]) -> int:
-        """An error of the worker's own ends it too, and is not charged to the jobs that run."""
+        """Claim, then drain; also after an error, which is not charged to running jobs."""
         try:
             await self._claiming.run(services)
         except Exception:
@@ -228,7 +228,7 @@ class Worker:
     # ── draining ─────────────────────────────────────────────────────────────────────────────────
 
     async def _drain(self) -> int:
-        """Let running attempts finish, then release the rest; heartbeats go on until the end.
+        """Let attempts finish, then release the rest; heartbeats go on until the end.
 
         Returns how many handlers' threads could not be ended.
         """
@@ -315,7 +315,7 @@ def _retry_seconds(app: Faultline, claim: Claim) -> float:
 
 
 def _shortest_lease(app: Faultline, settings: WorkerSettings) -> float:
-    """The shortest of all tasks' leases; one that heartbeats cannot keep alive is refused."""
+    """The shortest lease of all tasks; refuses one too short for the heartbeats."""
     shortest = settings.lease_seconds
     for task in app.tasks.values():
         if (own := task.options.lease_seconds) is not None:
@@ -325,7 +325,7 @@ def _shortest_lease(app: Faultline, settings: WorkerSettings) -> float:
 
 
 async def _end(services: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel the services, twice: the driver answers the first by asking the server to cancel."""
+    """Cancel the services twice: after the first time the driver asks the server."""
     for _ in range(2):
         for service in services:
             service.cancel()
