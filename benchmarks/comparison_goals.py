@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.goal import Goal, Verdict
+from benchmarks.goal import Goal, GoalVerdict
 from benchmarks.measurement import number
 from benchmarks.peer import NAIVE, RAW_SQL
 
@@ -38,11 +38,11 @@ COMPARISON_GOALS = (
 )
 
 
-def judge_comparison(results: Results) -> list[Verdict]:
+def judge_comparison(results: Results) -> list[GoalVerdict]:
     return [_judge(results, measure, peer, goal) for measure, peer, goal in COMPARISON_GOALS]
 
 
-def _judge(results: Results, measure: str, against: str, goal: Goal) -> Verdict:
+def _judge(results: Results, measure: str, against: str, goal: Goal) -> GoalVerdict:
     peer = against
     if against in (BEST, BEST_PYTHON):
         found = _best(results, measure, goal, only_python=against == BEST_PYTHON)

@@ -9,7 +9,7 @@ from benchmarks.measurement import number
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GoalVerdict:
     """One row of the table of goals."""
 
     what: str
@@ -53,7 +53,7 @@ class Goal:
     at_least: bool = True  # false: at most
     unit: str = "×"
 
-    def judge(self, measured: float | None, note: str = "", detail: str = "") -> Verdict:
+    def judge(self, measured: float | None, note: str = "", detail: str = "") -> GoalVerdict:
         sign = "≥" if self.at_least else "≤"
         wanted = f"{sign} {self.bound:g}{_after_number(self.unit)}"
         reached = missed_by = None
@@ -61,7 +61,7 @@ class Goal:
             missing = self.bound - measured if self.at_least else measured - self.bound
             reached = missing <= 0
             missed_by = None if reached else missing / self.bound
-        return Verdict(
+        return GoalVerdict(
             what=self.what,
             against=self.against,
             wanted=wanted,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from benchmarks.goal import Goal
 from benchmarks.peer_recovery import BOUND_SECONDS, PeerRecovery, measure_peer
-from benchmarks.section import Context, Section
+from benchmarks.section import Section, SectionContext
 from benchmarks.tables import table
 from benchmarks.trial import TrialServers
 from faultline.config import WorkerSettings
@@ -43,7 +43,7 @@ _STARTS = """
 """
 
 
-def run(context: Context) -> Section:
+def run(context: SectionContext) -> Section:
     kills = _KILLS_IN_SHORT if context.short else _KILLS
     killed: list[float] = []
 
@@ -66,7 +66,7 @@ def run(context: Context) -> Section:
     return as_section(killed, stopped, [] if context.short else _peers(context))
 
 
-def _peers(context: Context) -> list[PeerRecovery]:
+def _peers(context: SectionContext) -> list[PeerRecovery]:
     """Measure the peers whose peer.toml has `recovery`; each takes a minute or more."""
     recoverable = [(peer, program) for peer, program in context.peers if peer.recovery]
     measured = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.comparison import Sample, excluded_because
 from benchmarks.comparison_goals import judge_comparison
-from benchmarks.goal import Verdict
+from benchmarks.goal import GoalVerdict
 from benchmarks.measurement import Measurement, measurement, paired_ratio
 from benchmarks.peer import FAULTLINE, Peer
 from benchmarks.section import Section
@@ -86,7 +86,7 @@ class Results:
         ]
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[GoalVerdict]:
         of_sections = [row for section in self.sections.values() for row in section.verdicts]
         return [*judge_comparison(self), *of_sections]
 

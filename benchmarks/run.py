@@ -16,8 +16,8 @@ from benchmarks.peer import Peer
 from benchmarks.processes import Program
 from benchmarks.report import write_report
 from benchmarks.results import Participant, Results
-from benchmarks.section import Context, Section, load_section
-from benchmarks.servers import Redis, Server, postgres_server, redis_server
+from benchmarks.section import Section, SectionContext, load_section
+from benchmarks.servers import PostgresServer, Redis, postgres_server, redis_server
 from benchmarks.trial import TrialServers
 from benchmarks.workloads import Workload
 from faultline_drills.provenance import provenance
@@ -144,14 +144,14 @@ def _install(
 
 def _run_sections(
     plan: Plan,
-    postgres: Server,
+    postgres: PostgresServer,
     peers: Sequence[tuple[Peer, Program]],
     display: Display,
     done: dict[str, Section],
     missing: dict[str, str],
 ) -> None:
     """Run the sections; a failed section is listed as missing in the report."""
-    context = Context(postgres, plan.short, plan.seed, display.show, peers)
+    context = SectionContext(postgres, plan.short, plan.seed, display.show, peers)
     for name in plan.sections:
         display.show(name)
         try:
@@ -162,7 +162,7 @@ def _run_sections(
 
 
 def _settings(
-    plan: Plan, postgres: Server, redis: Redis | None, took_seconds: float
+    plan: Plan, postgres: PostgresServer, redis: Redis | None, took_seconds: float
 ) -> dict[str, object]:
     return {
         "short": plan.short,

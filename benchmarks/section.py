@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.goal import Verdict
+from benchmarks.goal import GoalVerdict
 from benchmarks.peer import Peer
 from benchmarks.processes import Program
-from benchmarks.servers import Server
+from benchmarks.servers import PostgresServer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +22,8 @@ SECTIONS = {"recovery": "benchmarks.recovery", "scaling": "benchmarks.scaling"}
 
 
 @dataclass(frozen=True)
-class Context:
-    server: Server  # server.url may create databases; a section creates and drops its own
+class SectionContext:
+    server: PostgresServer  # server.url may create databases; a section creates and drops its own
     short: bool
     seed: int
     progress: Callable[[str], None]  # shows the current step
@@ -36,9 +36,9 @@ class Section:
     json: Mapping[str, Any]
     markdown: str  # without the title; headings from ### on
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the stem of their files
-    verdicts: Sequence[Verdict] = ()  # its rows of the table of goals
+    verdicts: Sequence[GoalVerdict] = ()  # its rows of the table of goals
 
 
-def load_section(name: str) -> Callable[[Context], Section]:
-    run: Callable[[Context], Section] = import_module(SECTIONS[name]).run
+def load_section(name: str) -> Callable[[SectionContext], Section]:
+    run: Callable[[SectionContext], Section] = import_module(SECTIONS[name]).run
     return run

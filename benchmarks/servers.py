@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class Server:
+class PostgresServer:
     """A PostgreSQL; the account at `url` may create databases."""
 
     url: str
@@ -61,11 +61,11 @@ class Redis:
 
 
 @contextlib.contextmanager
-def postgres_server(database_url: str | None) -> Iterator[Server]:
+def postgres_server(database_url: str | None) -> Iterator[PostgresServer]:
     """Yield the given server, else a temporary embedded one."""
     with contextlib.ExitStack() as stack:
         url = database_url or stack.enter_context(embedded.temporary_server()).url
-        yield Server(url, _read_settings(url), is_own=database_url is None)
+        yield PostgresServer(url, _read_settings(url), is_own=database_url is None)
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def redis_server(timeout_seconds: float = 10.0) -> Iterator[Redis | None]:
 
 
 @contextlib.contextmanager
-def database_of(server: Server, peer: str) -> Iterator[str]:
+def database_of(server: PostgresServer, peer: str) -> Iterator[str]:
     """Create a database with the table of `write` jobs; drop it afterwards."""
     name = f"bench_{peer}_{secrets.token_hex(4)}".replace("-", "_")
     with psycopg.connect(server.url, autocommit=True) as admin:

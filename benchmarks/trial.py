@@ -12,14 +12,14 @@ import psycopg
 
 from benchmarks.peer import Peer
 from benchmarks.processes import Deadline, PeerFailed, Program, RoleProcess, call
-from benchmarks.servers import Redis, Server, database_of, vacuum_and_checkpoint
+from benchmarks.servers import PostgresServer, Redis, database_of, vacuum_and_checkpoint
 
 
 @dataclass(frozen=True)
 class TrialServers:
     """The servers that trials use."""
 
-    postgres: Server
+    postgres: PostgresServer
     redis: Redis | None
 
 

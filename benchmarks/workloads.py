@@ -31,7 +31,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WorkloadResult:
     values: Mapping[str, float]  # by name of the measure
     jobs: int
     seconds: float
@@ -43,7 +43,7 @@ class Workload:
     name: str
     about: str
     measures: tuple[Measure, ...]
-    run: Callable[[Trial], Outcome]
+    run: Callable[[Trial], WorkloadResult]
     size: str | int  # a key of the peer's [jobs], or one number for all peers
     share: float = 1.0  # of that number
 
@@ -54,16 +54,16 @@ class Workload:
         return max(_MIN_JOBS, round((own or whole) * scale))
 
 
-def _enqueue(trial: Trial, *, batch: int, measure: str) -> Outcome:
+def _enqueue(trial: Trial, *, batch: int, measure: str) -> WorkloadResult:
     trial.vacuum_and_checkpoint()
     printed = trial.enqueue("noop", trial.jobs, batch=batch)
     seconds = float(printed["seconds"])
-    return Outcome({measure: trial.jobs / seconds}, trial.jobs, seconds)
+    return WorkloadResult({measure: trial.jobs / seconds}, trial.jobs, seconds)
 
 
 def _drain(
     trial: Trial, *, measure: str, task: str = "noop", payload: int = 0, workers: int = 1
-) -> Outcome:
+) -> WorkloadResult:
     """Measure from the first handler's start until all jobs are finished."""
     trial.enqueue(task, trial.jobs, batch=BULK, payload=payload)
     trial.vacuum_and_checkpoint()
@@ -93,10 +93,10 @@ def _drain(
         details["effects"] = effects = trial.count_effects()
         if effects is not None and effects < trial.jobs:
             raise PeerFailed(f"{trial.jobs} jobs were finished, but only {effects} took effect")
-    return Outcome({measure: trial.jobs / seconds}, trial.jobs, seconds, details)
+    return WorkloadResult({measure: trial.jobs / seconds}, trial.jobs, seconds, details)
 
 
-def _latency(trial: Trial) -> Outcome:
+def _latency(trial: Trial) -> WorkloadResult:
     """Measure from just before the enqueue to the handler's first line, by one clock."""
     trial.vacuum_and_checkpoint()
     with trial.start_worker() as worker:
@@ -115,7 +115,7 @@ def _latency(trial: Trial) -> Outcome:
         waits = stamps()[_WARM_UP_JOBS:]
     values = {"latency_p50": quantile(waits, 0.5), "latency_p99": quantile(waits, 0.99)}
     details = {"milliseconds": [round(wait, 3) for wait in waits]}
-    return Outcome(values, len(waits), sum(waits) / 1e3, details)
+    return WorkloadResult(values, len(waits), sum(waits) / 1e3, details)
 
 
 def _rate(name: str, title: str) -> tuple[Measure]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.scaling.parts import PARTS, Task, measure
+from benchmarks.scaling.parts import PARTS, MeasurementOptions, measure
 from benchmarks.scaling.section import TITLE, as_section
 from benchmarks.section import Section
 from benchmarks.servers import postgres_server
@@ -41,8 +41,8 @@ def main(
         click.echo(f"{time.monotonic() - began:6.1f} s  {line}", err=True)
 
     with cleanup_on_signals(), postgres_server(database_url) as server:
-        task = Task(server.url, database_url is None, short, seed, progress)
-        section = as_section(measure(task, parts or PARTS))
+        options = MeasurementOptions(server.url, database_url is None, short, seed, progress)
+        section = as_section(measure(options, parts or PARTS))
         command = " ".join(["python -m benchmarks.scaling", *sys.argv[1:]])
         origin = provenance(command, seed=seed, postgres=server.version)
     progress("done")

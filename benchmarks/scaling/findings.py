@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.goal import Goal, Verdict
+from benchmarks.goal import Goal, GoalVerdict
 from benchmarks.measurement import Measurement, measurement, paired_ratio
 from benchmarks.scaling.claims import BATCHES, Cost
 from benchmarks.scaling.drain import Drain, Shape
@@ -69,7 +69,7 @@ class Findings:
 
     # ── verdicts and facts ────────────────────────────────────────────────────────────────────────────────
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[GoalVerdict]:
         found = [self._judge_claims(cost) for cost in self.costs if cost.case.judged]
         found += [self._judge_pinned(shape) for shape in self.shapes if shape.workers]
         for name, bound in MEMORY_BOUNDS.items():
@@ -80,13 +80,13 @@ class Findings:
                 found.append(goal.judge(peaks[name].median, "highest resident size"))
         return found
 
-    def _judge_claims(self, cost: Cost) -> Verdict:
+    def _judge_claims(self, cost: Cost) -> GoalVerdict:
         by_size = {size: self.claim_ratio(cost, size).median for size in BATCHES}
         worst = max(by_size, key=lambda size: by_size[size])
         goal = Goal(f"claim cost, {cost.case.name}", cost.case.against, CLAIM_BOUND, at_least=False)
         return goal.judge(by_size[worst], f"claims of {worst}: the worse of {BATCHES}")
 
-    def _judge_pinned(self, shape: Shape) -> Verdict:
+    def _judge_pinned(self, shape: Shape) -> GoalVerdict:
         goal = Goal(
             f"throughput under a pinned snapshot, {shape.name}",
             "no pinned snapshot",

@@ -17,7 +17,7 @@ _IDLE_CONNECTIONS = "600"  # enough for a hundred workers
 
 
 @dataclass(frozen=True)
-class Task:
+class MeasurementOptions:
     """The server, size and seed of the measurements."""
 
     url: str  # of an account that may create databases and disable triggers
@@ -27,59 +27,61 @@ class Task:
     progress: Callable[[str], None]
 
 
-def measure(task: Task, parts: Sequence[str] = PARTS) -> Findings:
+def measure(options: MeasurementOptions, parts: Sequence[str] = PARTS) -> Findings:
     """Measure the parts; `missing` has the reason for each that failed."""
     findings = Findings()
     with ExitStack() as stack:
-        templates = Templates(task.url, stack)
+        templates = Templates(options.url, stack)
         for part in parts:
             try:
-                _MEASURES[part](task, templates, findings)
+                _MEASURES[part](options, templates, findings)
             except NotMeasured as error:
                 findings.missing[part] = str(error)
     return findings
 
 
-def _measure_claims(task: Task, templates: Templates, findings: Findings) -> None:
+def _measure_claims(options: MeasurementOptions, templates: Templates, findings: Findings) -> None:
     findings.costs = claims.measure(
         templates,
-        claims.cases(short=task.short),
-        rounds=4 if task.short else 10,
-        seed=task.seed,
-        progress=task.progress,
+        claims.cases(short=options.short),
+        rounds=4 if options.short else 10,
+        seed=options.seed,
+        progress=options.progress,
     )
 
 
-def _measure_pinned(task: Task, templates: Templates, findings: Findings) -> None:
+def _measure_pinned(options: MeasurementOptions, templates: Templates, findings: Findings) -> None:
     cursor = drain.has_claim_cursor(templates.database(Population(waiting=0)))
-    shapes, missing = drain.shapes(short=task.short, cursor=cursor), findings.missing
+    shapes, missing = drain.shapes(short=options.short, cursor=cursor), findings.missing
     findings.drains = drain.measure(
-        templates, shapes, seed=task.seed, progress=task.progress, missing=missing
+        templates, shapes, seed=options.seed, progress=options.progress, missing=missing
     )
     findings.shapes = [shape for shape in shapes if shape.name not in missing]
 
 
-def _measure_idle(task: Task, templates: Templates, findings: Findings) -> None:
+def _measure_idle(options: MeasurementOptions, templates: Templates, findings: Findings) -> None:
     _require_proc()
-    sizes, seconds = ((5,), 2.0) if task.short else ((0, 1, 20, 100), 20.0)
-    with _with_many_connections(task, templates) as templates:
-        findings.loads = idle.measure(templates, sizes, seconds=seconds, progress=task.progress)
+    sizes, seconds = ((5,), 2.0) if options.short else ((0, 1, 20, 100), 20.0)
+    with _with_many_connections(options, templates) as templates:
+        findings.loads = idle.measure(templates, sizes, seconds=seconds, progress=options.progress)
 
 
-def _measure_memory(task: Task, templates: Templates, findings: Findings) -> None:
+def _measure_memory(options: MeasurementOptions, templates: Templates, findings: Findings) -> None:
     _require_proc()
     findings.footprints = memory.measure(
         templates,
-        waiting=50_000 if task.short else 1_000_000,
-        seconds=1.0 if task.short else 10.0,
-        repeats=1 if task.short else 3,
-        progress=task.progress,
+        waiting=50_000 if options.short else 1_000_000,
+        seconds=1.0 if options.short else 10.0,
+        repeats=1 if options.short else 3,
+        progress=options.progress,
     )
 
 
-def _measure_maintenance(task: Task, templates: Templates, findings: Findings) -> None:
+def _measure_maintenance(
+    options: MeasurementOptions, templates: Templates, findings: Findings
+) -> None:
     findings.maintenance_times = maintenance.measure(
-        templates, short=task.short, progress=task.progress
+        templates, short=options.short, progress=options.progress
     )
 
 
@@ -93,9 +95,11 @@ _MEASURES = {
 
 
 @contextmanager
-def _with_many_connections(task: Task, templates: Templates) -> Iterator[Templates]:
+def _with_many_connections(
+    options: MeasurementOptions, templates: Templates
+) -> Iterator[Templates]:
     """Yield templates on a server with more connections, unless a server was given."""
-    if task.short or not task.is_own_server:
+    if options.short or not options.is_own_server:
         yield templates
         return
     settings = {"max_connections": _IDLE_CONNECTIONS}

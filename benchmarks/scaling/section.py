@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from benchmarks.scaling.findings import Findings
 from benchmarks.scaling.markdown import as_markdown
-from benchmarks.scaling.parts import Task, measure
+from benchmarks.scaling.parts import MeasurementOptions, measure
 from benchmarks.scaling.plots import figures
-from benchmarks.section import Context, Section
+from benchmarks.section import Section, SectionContext
 
 TITLE = "Large tables, pinned snapshots, idle workers"
 
 
-def run(context: Context) -> Section:
-    task = Task(
+def run(context: SectionContext) -> Section:
+    options = MeasurementOptions(
         context.server.url,
         is_own_server=False,
         short=context.short,
         seed=context.seed,
         progress=context.progress,
     )
-    return as_section(measure(task))
+    return as_section(measure(options))
 
 
 def as_section(findings: Findings) -> Section:

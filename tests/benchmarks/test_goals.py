@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.comparison import Sample
 from benchmarks.comparison_goals import BEST, BEST_PYTHON
-from benchmarks.goal import Verdict
+from benchmarks.goal import GoalVerdict
 from benchmarks.peer import Peer
 from benchmarks.results import Participant, Results
 from benchmarks.tables import as_markdown
@@ -63,7 +63,7 @@ def results() -> Results:
     )
 
 
-def verdict(what: str, against: str) -> Verdict:
+def verdict(what: str, against: str) -> GoalVerdict:
     found = [v for v in results().verdicts if what in v.what and against in v.against]
     assert len(found) == 1, found
     return found[0]

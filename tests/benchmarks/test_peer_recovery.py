@@ -12,7 +12,7 @@ from benchmarks.peer import Peer, load_peer
 from benchmarks.peer_recovery import PeerRecovery, kill_once, measure_peer
 from benchmarks.processes import PeerFailed, Program
 from benchmarks.recovery import as_section
-from benchmarks.servers import Server
+from benchmarks.servers import PostgresServer
 from benchmarks.trial import TrialServers
 
 DESCRIPTION = """
@@ -65,7 +65,7 @@ def make_peer(folder: Path, program: str) -> tuple[Peer, Program]:
 
 @pytest.fixture
 def servers(server_url: str) -> TrialServers:
-    return TrialServers(Server(server_url, {"server_version": "any"}), None)
+    return TrialServers(PostgresServer(server_url, {"server_version": "any"}), None)
 
 
 def test_the_time_ends_when_the_second_worker_reports_that_it_holds_the_job(

@@ -20,7 +20,7 @@ from benchmarks.environments import (
 )
 from benchmarks.peer import BadPeer, Peer, load_peer
 from benchmarks.processes import Deadline, PeerFailed, Program
-from benchmarks.servers import Server
+from benchmarks.servers import PostgresServer
 from benchmarks.trial import TrialServers
 from benchmarks.workloads import WORKLOADS
 
@@ -70,7 +70,7 @@ def test_a_stalled_peer_is_reported_and_ended_with_its_child_processes(
     [sample] = run_comparison(
         turns([peer], [WORKLOADS["bulk_enqueue"]], 1, seed=1),
         {"stalling": environment},
-        TrialServers(Server(server_url, {"server_version": "any"}), None),
+        TrialServers(PostgresServer(server_url, {"server_version": "any"}), None),
         scale=1,
         timeout_seconds=8,  # includes creating its database and its preparation
         on_turn=lambda turn: None,
@@ -130,7 +130,7 @@ def test_the_order_of_the_peers_depends_on_the_seed_and_changes_with_every_workl
 def test_a_check_stops_at_a_peer_that_cannot_prepare(tmp_path: Path, server_url: str) -> None:
     peer = make_peer(tmp_path / "broken", [], program="raise SystemExit('no such table')")
     program = Program((sys.executable, str(peer.program)))
-    servers = TrialServers(Server(server_url, {"server_version": "any"}), None)
+    servers = TrialServers(PostgresServer(server_url, {"server_version": "any"}), None)
     [(what, flaw)] = check_peer(peer, program, servers)
     assert what == "prepare"
     assert flaw == "prepare ended with 1: no such table"

@@ -17,7 +17,7 @@ EMPTY = {
     "audit": "No action has been recorded",
     "reports": "There is no report yet",
     "jobs?state=failed": "No job matches",
-    "jobs/01a1de8e-68df-7076-9a2d-c2b6a3a0ec12": "there is no job",
+    "jobs/01a1de8e-68df-7076-9a2d-c2b6a3a0ec12": "There is no job",
     "nowhere": "There is no page at this address",
 }
 

@@ -83,9 +83,14 @@ export function humanize(name) {
   return String(name ?? "").replaceAll("_", " ");
 }
 
+// Adds a capital letter at the beginning. Unlike sentence(), fits texts that end with a command.
+export function capitalize(text) {
+  return text && text[0].toUpperCase() + text.slice(1);
+}
+
 // Adds a capital letter at the beginning and a full stop at the end.
 export function sentence(text) {
-  return text && text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
+  return text && capitalize(text) + (/[.!?…]$/.test(text) ? "" : ".");
 }
 
 export function isJobId(text) {

@@ -19,7 +19,7 @@ export async function loadInspectorInfo() {
 
 // Stores the key if the API accepts it for actions; throws an ApiError otherwise.
 export async function acceptKey(key) {
-  const { name, scopes } = await withKeyHint(get("actions/key", undefined, headersFor(key)));
+  const { name, scopes } = await checkKey(key);
   if (!scopes.includes("operate")) {
     const scope = scopes.length ? `has only the scope ${scopes.join(" and ")}` : "has no scope";
     throw new ApiError({
@@ -30,6 +30,17 @@ export async function acceptKey(key) {
     });
   }
   operator.set({ key, isRefused: false });
+}
+
+async function checkKey(key) {
+  try {
+    return await withKeyHint(get("actions/key", undefined, headersFor(key)));
+  } catch (error) {
+    if (error.isRefusal) throw error;
+    error.isUnchecked = true;
+    error.hint = "Check that the API is running and that the inspector can reach it, then try again.";
+    throw error;
+  }
 }
 
 export function forgetKey() {

@@ -1,5 +1,5 @@
 // The list of problems on the overview: one sentence with links for each, the most severe first.
-import { compact, count, duration, plural } from "../format.js";
+import { compact, count, duration, plural, sentence } from "../format.js";
 import { html } from "../html.js";
 import { UpdateButton, useFrozenOrder } from "../parts/frozen_order.js";
 import { Severity } from "../parts/severity.js";
@@ -111,6 +111,5 @@ function missingWorker({ id, host, status, running, last_heartbeat_at: at }) {
 
 function riskReason({ code, text }) {
   const { level, page } = RISKS[code];
-  const [first, ...rest] = text;
-  return { key: code, level, text: html`<p><a href=${linkTo(page)}>${first.toUpperCase()}${rest.join("")}</a>.</p>` };
+  return { key: code, level, text: html`<p><a href=${linkTo(page)}>${sentence(text)}</a></p>` };
 }

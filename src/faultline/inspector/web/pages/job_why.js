@@ -1,6 +1,6 @@
 // Why a job waits, where it runs or why it failed, with advice: the same answer as `faultline why`.
 import { html } from "../html.js";
-import { sentence } from "../format.js";
+import { capitalize, sentence } from "../format.js";
 import { Severity } from "../parts/severity.js";
 
 const TITLES = { queued: "Why this job waits", running: "Where this job runs", failed: "Why this job failed" };
@@ -21,7 +21,7 @@ export function JobWhy({ job: { state, why } }) {
     <div class="card-head"><h2>${TITLES[state]}</h2><${Severity} level=${LEVELS[why.code] ?? "note"} /></div>
     <p class="why-answer"><bdi>${sentence(withoutError(why.answer))}</bdi></p>
     ${why.advice.length > 0 &&
-    html`<ul class="advice">${why.advice.map((text, index) => html`<li key=${index}><bdi>${text}</bdi></li>`)}</ul>`}
+    html`<ul class="advice">${why.advice.map((text, index) => html`<li key=${index}><bdi>${capitalize(text)}</bdi></li>`)}</ul>`}
   </section>`;
 }
 

@@ -2,7 +2,7 @@
 import { live } from "../data/live.js";
 import { useResource } from "../data/resource.js";
 import { useStore } from "../data/store.js";
-import { count, countOrEstimate } from "../format.js";
+import { count, countOrEstimate, sentence } from "../format.js";
 import { html } from "../html.js";
 import { Badge } from "../parts/badge.js";
 import { Heading } from "../parts/heading.js";
@@ -47,7 +47,7 @@ function Risk({ risk }) {
   return html`<section class="card">
     <div class="card-head"><h2>Stale-write risk</h2><${Badge} word=${risk.stale_risk} /></div>
     ${reasons.length
-      ? html`<ul class="reasons">${reasons.map(({ code, text }) => html`<li key=${code}>${text}</li>`)}</ul>`
+      ? html`<ul class="reasons">${reasons.map(({ code, text }) => html`<li key=${code}>${sentence(text)}</li>`)}</ul>`
       : html`<p class="quiet">No lease is about to expire, and PostgreSQL has refused no write recently.</p>`}
   </section>`;
 }

@@ -17,7 +17,7 @@ export function KeyForm({ onDone, children }) {
       <input type="password" autocomplete="off" ref=${input} placeholder="flk_…" value=${text}
         aria-invalid=${error ? "true" : undefined} onInput=${(event) => setText(event.currentTarget.value)} />
     </label>
-    ${error && html`<${ErrorText} error=${error} lead="This key cannot be used." />`}
+    ${error && html`<${ErrorText} error=${error} lead=${error.isUnchecked ? "The key could not be checked." : "This key cannot be used."} />`}
     <div class="dialog-buttons">
       ${children}
       <button class="button" data-kind="main" type="submit" disabled=${isPending || !text.trim()}>

@@ -1,5 +1,5 @@
 // What a page shows instead of data: loading, empty or an error. `ResourceView` chooses between them.
-import { sentence } from "../format.js";
+import { capitalize, sentence } from "../format.js";
 import { html } from "../html.js";
 
 export function Loading({ rows = 5 }) {
@@ -15,8 +15,8 @@ export function EmptyState({ title, children }) {
 
 export function ErrorState({ error, onRetry }) {
   return html`<div class="notice" data-tone="bad" role="alert">
-    <strong><bdi>${error.message}</bdi></strong>
-    ${error.hint && html`<p><bdi>${error.hint}</bdi></p>`}
+    <strong><bdi>${sentence(error.message)}</bdi></strong>
+    ${error.hint && html`<p><bdi>${capitalize(error.hint)}</bdi></p>`}
     <p class="quiet">${error.code}</p>
     ${onRetry && html`<button class="button" type="button" onClick=${onRetry}>Try again</button>`}
   </div>`;
@@ -26,7 +26,7 @@ export function ErrorState({ error, onRetry }) {
 export function ErrorText({ error, lead }) {
   return html`<div class="error-text" role="alert">
     <p><strong>${lead}</strong> <bdi>${sentence(error.message)}</bdi></p>
-    ${error.hint && html`<p><bdi>${error.hint}</bdi></p>`}
+    ${error.hint && html`<p><bdi>${capitalize(error.hint)}</bdi></p>`}
     <p class="quiet">${error.code}</p>
   </div>`;
 }
