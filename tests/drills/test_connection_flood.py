@@ -1,4 +1,4 @@
-"""The control of connection_flood: without the metrics port's limits it is invalid."""
+"""The control of connection_flood: invalid without the metrics port's limits."""
 
 from __future__ import annotations
 

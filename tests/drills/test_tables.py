@@ -1,4 +1,4 @@
-"""The drill's triggers record what the rules need, without a tolerance for slowness."""
+"""The drill's triggers record what the rules need, on machines of any speed."""
 
 from __future__ import annotations
 

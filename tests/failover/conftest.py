@@ -1,4 +1,4 @@
-"""One primary for all tests of a process, and a new standby for each test that promotes one."""
+"""One primary for all tests, and a new standby for each test that promotes one."""
 
 from __future__ import annotations
 

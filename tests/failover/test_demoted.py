@@ -129,7 +129,7 @@ def test_an_enqueue_on_a_demoted_server_fails_and_the_next_one_finds_the_primary
 def test_the_api_keeps_no_session_with_a_standby_and_recovers_by_itself(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
-    """The URL accepts any server, so sessions with the standby are opened and then closed."""
+    """The URL accepts any server, so sessions with the standby are opened first."""
     with (
         proxy_to(primary.url) as proxy,
         served(proxy.url) as server,

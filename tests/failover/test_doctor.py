@@ -1,4 +1,4 @@
-"""`faultline doctor` on a cluster, and for an account named like Faultline's schema."""
+"""`faultline doctor` on a cluster, and for an account named like the schema."""
 
 from __future__ import annotations
 

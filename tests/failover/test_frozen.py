@@ -1,4 +1,4 @@
-"""A frozen server, which accepts connections and never replies, is left for another host.
+"""Clients leave a frozen server, which never replies, for another host.
 
 The proxy simulates the frozen server: its kernel acknowledges what clients send.
 """
@@ -294,7 +294,7 @@ class _CountingHeartbeat(Heartbeat):
 def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
     freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frozen server sends no notifications, so the listener sends queries now and then."""
+    """A frozen server sends no notifications, so the listener also sends queries."""
     monkeypatch.setattr(listener_module, "_ROUND_SECONDS", 0.1)
     calls = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Clients of a cluster reach its primary while servers are lost, promoted and replaced."""
+"""Clients of a cluster reach its primary while servers are lost and promoted."""
 
 from __future__ import annotations
 

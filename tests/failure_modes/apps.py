@@ -1,4 +1,4 @@
-"""The handlers of these tests, beside those of the process tests, whose marks and gates they use."""
+"""The tasks of these tests, which use the marks and gates of the process tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOKINGS = "CREATE TABLE bookings (job_id uuid, token bigint, side text)"
 
 
 async def pause(job: Job, here: str, wanted: str) -> None:
-    """The first attempt gets no further than where it was told to stop."""
+    """Let the first attempt wait for ever at the point `wanted`."""
     if job.attempt == 1 and here == wanted:
         await mark_async(job, here)
         await wait_at_async(NEVER)
@@ -27,7 +27,7 @@ async def pause(job: Job, here: str, wanted: str) -> None:
 
 @app.task(retry=SOON)
 async def transfer(job: Job, stop: str) -> None:
-    """Two writes, and the job's success, in one transaction."""
+    """Two writes and the job's commit in one transaction."""
     await pause(job, "before", stop)
     async with job.transaction() as conn:
         await conn.execute(BOOK, [job.id, job.token, "debit"])
@@ -38,7 +38,7 @@ async def transfer(job: Job, stop: str) -> None:
 
 @app.task(retry=SOON)
 async def transfer_piecemeal(job: Job, stop: str) -> None:
-    """The same two writes, each committed by itself."""
+    """The same two writes, each in its own transaction."""
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
         await conn.execute(BOOK, [job.id, job.token, "debit"])
         await pause(job, "between", stop)
@@ -47,7 +47,7 @@ async def transfer_piecemeal(job: Job, stop: str) -> None:
 
 @app.task(retry=SOON)
 async def fail_late(job: Job, gate: str) -> None:
-    """The first attempt fails when the gate opens; any other pays."""
+    """The first attempt fails when the gate opens; later ones pay."""
     await mark_async(job, "started")
     if job.token == 1:
         await wait_at_async(gate)
@@ -57,7 +57,7 @@ async def fail_late(job: Job, gate: str) -> None:
 
 @app.task(max_attempts=2)
 async def kill_the_worker(job: Job) -> None:
-    """Until somebody opens the gate `repaired`."""
+    """Kill the worker until the gate `repaired` is open."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     await mark_async(job, "started")
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
@@ -69,4 +69,4 @@ async def kill_the_worker(job: Job) -> None:
 
 @app.task()
 async def transfer_nothing(job: Job) -> None:
-    """A job like any other."""
+    """Succeed without writes."""

@@ -1,4 +1,4 @@
-"""A client with nothing but the protocol: claims a job, and is killed by it. Exits if there is none."""
+"""A process that claims a job with SQL alone, and then kills itself."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def main(url: str) -> None:
 
 
 def run_one(url: str) -> bool:
-    """Start one; whether its job killed it."""
+    """Start one; whether it claimed a job and was killed."""
     command = [sys.executable, "-m", "tests.failure_modes.bare_worker", url]
     code = subprocess.run(command, cwd=ROOT, timeout=BOUND_SECONDS, check=False).returncode
     assert code in (0, -signal.SIGKILL)
     return code != 0
 
 
-def forget_the_lease(database: ObservedDatabase) -> None:
-    """Time passes."""
+def expire_lease(database: ObservedDatabase) -> None:
+    """Let the running job's lease expire."""
     database.conn.execute(
         "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() WHERE state = 'running'"
     )

@@ -1,4 +1,4 @@
-"""What the failure modes share: races, crews of real workers, and queues with a guard taken out."""
+"""Fixtures of the failure modes: races, real workers, queues without a guard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultline_drills.clock.movable import MovableClock
 from faultline_drills.race import RaceBehaviour, RaceReport, RaceSettings, run_race
 from faultline_drills.subjects import Subject, install
 from tests.conftest import TEST_SETTINGS
-from tests.failure_modes.crew import Crew
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes.conftest import database, proxy
 from tests.processes.observed_database import ObservedDatabase
 
@@ -27,13 +27,13 @@ Race = Callable[..., RaceReport]
 Apply = Callable[[str], None]
 
 DAY_SECONDS = 86_400
-# How long the lease lasts, and how long the work of the worker that times out.
+# Seconds of the lease, and of the work that outlasts it.
 LEASE_AND_WORK = [(1, 2), (1, 3), (2, 3)]
 
 
 @pytest.fixture
 def race(empty_database_url: str) -> Race:
-    """Runs one race in a database of its own."""
+    """Runs one race in its own database."""
 
     def run(
         subject: Subject,
@@ -53,11 +53,11 @@ def race(empty_database_url: str) -> Race:
 
 
 @pytest.fixture
-def crew(database_url: str, database: ObservedDatabase) -> Iterator[Crew]:
-    """Workers that know the tasks of these tests, all gone when the test ends."""
-    crew = Crew(database_url)
-    yield crew
-    crew.end()
+def fleet(database_url: str, database: ObservedDatabase) -> Iterator[FailureModeFleet]:
+    """Worker processes with the tasks of these tests, ended with the test."""
+    fleet = FailureModeFleet(database_url)
+    yield fleet
+    fleet.end()
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def clock(home: Path) -> MovableClock:
 
 @pytest.fixture
 def server_with_clock(home: Path, clock: MovableClock) -> Iterator[ServerWithClock]:
-    """A server of the test's own, with the schema, that goes by a clock which can be set."""
+    """A server with the schema and a movable clock, for one test."""
     server = embedded.Server(home / "data", settings={**TEST_SETTINGS, "max_connections": "40"})
     server.environment.update(clock.environment)
     try:
@@ -88,13 +88,13 @@ def server_with_clock(home: Path, clock: MovableClock) -> Iterator[ServerWithClo
 
 @pytest.fixture
 def without_fence(database_url: str) -> None:
-    """The test's database becomes the control: the same queue, and no fence."""
+    """Turn the test's database into the control, which has no fence."""
     install(Subject.NAIVE, database_url)
 
 
 @pytest.fixture
 def apply(conn: psycopg.Connection[Any]) -> Apply:
-    """Changes the queue in the test's database, to take one guard out of it."""
+    """Executes SQL that removes one guard from the test's queue."""
 
     def change(sql: str) -> None:
         conn.execute(sql.encode())

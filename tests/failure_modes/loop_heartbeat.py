@@ -1,7 +1,7 @@
-"""The same application in a worker whose heartbeats share the event loop with its handlers.
+"""The same application, with heartbeats on the event loop, not in a thread.
 
-The guard that is missing is the heartbeat's own thread. Importing this module takes it out, so it is
-for worker processes alone: a test that imported it would weaken every test after it.
+Importing this module removes that guard, so only worker processes may import it: a test that did would
+weaken every test after it.
 """
 
 from __future__ import annotations

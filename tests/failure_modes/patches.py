@@ -1,9 +1,9 @@
-"""Changes to the queue that take one guard out of it, as people write it who do not know better."""
+"""SQL that removes one guard from the queue, as a naive implementation would."""
 
 from __future__ import annotations
 
-# Looks first and acts later: what it saw may have changed by then.
-LOOK_THEN_TAKE_BACK = """
+# Reads first and writes later, without a lock: the state may have changed.
+CHECK_THEN_RECONCILE = """
     CREATE OR REPLACE FUNCTION faultline.reconcile(
         max_jobs integer DEFAULT 100, dead_workers text[] DEFAULT '{}',
         lapsed_leases uuid[] DEFAULT '{}', queues text[] DEFAULT NULL)
@@ -19,12 +19,12 @@ LOOK_THEN_TAKE_BACK = """
             UPDATE faultline.jobs AS j
             SET state = 'queued', lease_owner = NULL, lease_expires_at = NULL
             WHERE j.id = ANY (expired)
-            RETURNING j.id, j.fencing_token, 'somebody'::text, j.attempts, j.state, 'expired'::text;
+            RETURNING j.id, j.fencing_token, 'unknown'::text, j.attempts, j.state, 'expired'::text;
     END $$
 """
 
-# Looks for the key first and inserts later, and no index decides who was first.
-LOOK_THEN_ENQUEUE = """
+# Reads the key first and inserts later, without a unique index.
+CHECK_THEN_ENQUEUE = """
     DROP INDEX faultline.jobs_idempotency_key;
     CREATE OR REPLACE FUNCTION faultline.enqueue(
         task text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default',
@@ -46,13 +46,13 @@ LOOK_THEN_ENQUEUE = """
     END $$
 """
 
-# Tokens go on from whatever the row says, in whichever history that was.
+# Tokens continue from the row's value, without an epoch.
 NO_EPOCH = """
     CREATE OR REPLACE FUNCTION faultline.current_epoch() RETURNS bigint
     LANGUAGE sql AS $$ SELECT 0::bigint $$;
 """
 
-# The fence compares the number alone, as it would if tokens were never given out twice.
+# The fence compares the token without the lease id.
 TOKEN_ALONE = """
     CREATE OR REPLACE FUNCTION faultline.fence_violation(
         job faultline.jobs, token bigint, lease uuid) RETURNS text

@@ -1,4 +1,4 @@
-"""A commit that is under way when its lease runs out: the moment that FM_004 is about."""
+"""A commit whose lease expires before its COMMIT: the situation of FM_004."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Actor, Connect, claimed, expire
 
 PAY = "INSERT INTO app.payments (job_id, token) VALUES (%s, %s) RETURNING token"
-# Only the worker's own transaction sees this lease alive, so the fence lets it through however long it
-# takes to get there. Everybody else sees what was committed before: a lease that has run out.
+# Only the worker's own transaction sees this longer lease, so its fence passes at any speed. All other
+# sessions see the expired one.
 STILL_ALIVE = (
     "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() + interval '10 minutes'"
     " WHERE id = %s RETURNING id"
@@ -18,7 +18,7 @@ STILL_ALIVE = (
 
 
 def stalled_commit(database: ObservedDatabase, connect: Connect) -> tuple[Actor, Claim]:
-    """The worker has written and fenced, its COMMIT is still to come, and its lease has run out."""
+    """The worker has passed the fence; its lease expires before its COMMIT."""
     (claim,) = claimed(database.conn, worker="slow")
     expire(database.conn, claim)
     worker = Actor(connect)
@@ -33,8 +33,8 @@ def stalled_commit(database: ObservedDatabase, connect: Connect) -> tuple[Actor,
     return worker, claim
 
 
-def run_what_is_queued(database: ObservedDatabase) -> int:
-    """Another worker takes whatever is there, pays and commits; how many jobs that were."""
+def run_queued_jobs(database: ObservedDatabase) -> int:
+    """Another worker claims all queued jobs, pays and commits; their number."""
     claims = run(
         database.conn, protocol.claim("next", ["default"], batch_size=10, lease_seconds=600)
     )

@@ -1,4 +1,4 @@
-"""Many submissions at once, each in a session of its own, all under way before the first one is done."""
+"""Concurrent submissions under one key, all sent before the first one inserts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def submission(amount: int = 1) -> Statement[Enqueued]:
 
 
 def submit_at_once(database: ObservedDatabase, connect: Connect) -> list[Enqueued]:
-    """Everybody has asked, and nobody has inserted, when the way is opened."""
+    """Submit in fifty sessions; hold the inserts until all sessions wait for them."""
     sessions = [connect() for _ in range(SUBMITTERS)]
 
     def submit(session: psycopg.Connection[Any]) -> Enqueued:
@@ -44,6 +44,7 @@ def submit_at_once(database: ObservedDatabase, connect: Connect) -> list[Enqueue
         with database.held_back(AT_INSERT):
             answers = [threads.submit(submit, session) for session in sessions]
             database.wait_until(
-                lambda: database.count(WAITING, [HELD_BACK]) == SUBMITTERS, "not all have asked"
+                lambda: database.count(WAITING, [HELD_BACK]) == SUBMITTERS,
+                "not every session waits",
             )
         return [answer.result(timeout=30) for answer in answers]

@@ -1,4 +1,4 @@
-"""Nothing goes wrong: one attempt, one effect, one entry under token 1."""
+"""Without a fault: one attempt, one effect, one ledger entry under token 1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.failure_modes.conftest import Race
 
 
 @pytest.mark.parametrize("subject", list(Subject))
-def test_a_job_that_nobody_disturbs_takes_effect_once(race: Race, subject: Subject) -> None:
+def test_an_undisturbed_job_takes_effect_once(race: Race, subject: Subject) -> None:
     report = race(subject, role=RaceBehaviour.STEADY)
 
     assert report.state == "succeeded"

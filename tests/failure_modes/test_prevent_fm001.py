@@ -1,4 +1,4 @@
-"""With the fence there is exactly one effect, whichever of the two comes to commit first."""
+"""With the fence there is exactly one effect, whichever worker commits first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_first_commit_stands_and_the_late_one_is_refused(
     assert report.holds, report.checks
 
 
-def test_a_superseded_token_may_not_commit_even_if_nobody_has_committed_yet(race: Race) -> None:
+def test_a_superseded_token_may_not_commit_even_before_the_newer_one_has(race: Race) -> None:
     report = race(Subject.FAULTLINE, lease=1, work=2, wake_before_commit=True)
 
     assert report.holds, report.checks

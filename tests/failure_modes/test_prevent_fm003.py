@@ -1,21 +1,21 @@
-"""The second sending is refused as a whole: the ledger has the job, so the writes must not stand."""
+"""A repeated transaction is refused as a whole, because the ledger has the job."""
 
 from __future__ import annotations
 
 from faultline import StaleLease
 from faultline_drills.proxy import Proxy
-from tests.failure_modes.blind_client import BlindClient, lose_the_answer
+from tests.failure_modes.repeating_client import RepeatingClient, lose_the_reply
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claimed
 
 
-def test_a_commit_that_is_sent_again_is_refused_with_all_that_came_with_it(
+def test_a_repeated_commit_is_refused_with_its_whole_transaction(
     database: ObservedDatabase, proxy: Proxy
 ) -> None:
     (claim,) = claimed(database.conn)
-    client = BlindClient(proxy.url, claim)
+    client = RepeatingClient(proxy.url, claim)
 
-    lose_the_answer(client, database, proxy)
+    lose_the_reply(client, database, proxy)
 
     assert client.tries == 2
     assert isinstance(client.refusal, StaleLease)

@@ -1,4 +1,4 @@
-"""Whoever moves a job locks it first: a commit in flight wins, and one that comes later is refused."""
+"""Every verb locks the job's row: a commit in flight wins, a later one is refused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from faultline import StaleLease
 from faultline.errors import IllegalTransition
 from faultline.statements import protocol
 from tests.failure_modes.conftest import Apply
-from tests.failure_modes.patches import LOOK_THEN_TAKE_BACK
-from tests.failure_modes.stalled_commit import run_what_is_queued, stalled_commit
+from tests.failure_modes.patches import CHECK_THEN_RECONCILE
+from tests.failure_modes.stalled_commit import run_queued_jobs, stalled_commit
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Actor, Connect, claimed, expire
 
 
-def test_a_reconciler_leaves_a_job_alone_whose_commit_is_in_flight(
+def test_a_reconciler_skips_a_job_whose_commit_is_in_flight(
     database: ObservedDatabase, connect: Connect
 ) -> None:
     worker, claim = stalled_commit(database, connect)
@@ -24,13 +24,13 @@ def test_a_reconciler_leaves_a_job_alone_whose_commit_is_in_flight(
     worker.commit()
 
     assert [each.run(protocol.reconcile(max_jobs=10)) for each in reconcilers] == [[], [], []]
-    assert run_what_is_queued(database) == 0
+    assert run_queued_jobs(database) == 0
     assert database.job(claim.job_id)[:2] == ("succeeded", 1)
     assert database.payments(claim.job_id) == 1
     database.assert_in_order()
 
 
-def test_a_commit_that_comes_after_the_reconciler_waits_and_is_refused(
+def test_a_commit_after_the_reconciler_waits_and_is_refused(
     database: ObservedDatabase, connect: Connect
 ) -> None:
     (claim,) = claimed(database.conn)
@@ -45,16 +45,16 @@ def test_a_commit_that_comes_after_the_reconciler_waits_and_is_refused(
 
     with pytest.raises(StaleLease, match="not_running"):
         worker.result()
-    assert run_what_is_queued(database) == 1
+    assert run_queued_jobs(database) == 1
     assert database.payments(claim.job_id) == 1
     database.assert_in_order()
 
 
-def test_even_a_reconciler_that_looks_first_and_acts_later_cannot_move_a_finished_job(
+def test_a_reconciler_that_reads_without_a_lock_cannot_change_a_finished_job(
     database: ObservedDatabase, connect: Connect, apply: Apply
 ) -> None:
-    """The second guard: a job that has succeeded stays so, whoever writes."""
-    apply(LOOK_THEN_TAKE_BACK)
+    """The second guard: a trigger keeps a succeeded job succeeded."""
+    apply(CHECK_THEN_RECONCILE)
     worker, claim = stalled_commit(database, connect)
     reconciler = Actor(connect)
     reconciler.start(protocol.reconcile(max_jobs=10))

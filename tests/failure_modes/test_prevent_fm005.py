@@ -1,4 +1,4 @@
-"""A failure report is fenced like a commit: from a stale worker it changes nothing."""
+"""Failure reports are fenced like commits: a stale worker's changes nothing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from faultline.model import Claim
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
-from tests.failure_modes.crew import Crew
-from tests.failure_modes.late_report import report_late
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
+from tests.failure_modes.stale_failure import report_stale_failure
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as, claimed, expire, state_of
 
 
-def test_a_late_failure_report_of_a_job_that_was_done_is_refused_and_recorded(
-    crew: Crew, database: ObservedDatabase
+def test_a_stale_failure_report_of_a_finished_job_is_refused_and_recorded(
+    fleet: FailureModeFleet, database: ObservedDatabase
 ) -> None:
-    job_id, stale = report_late(crew, database)
+    job_id, stale = report_stale_failure(fleet, database)
 
     blocked = stale.wait_for_event("stale_write_blocked", job_id=job_id, stale_token=1)
     assert (blocked["reason"], blocked["current_token"]) == ("token_mismatch", 2)
@@ -36,7 +36,7 @@ def test_a_late_failure_report_of_a_job_that_was_done_is_refused_and_recorded(
     [lambda stale: protocol.fail(stale, error="late"), protocol.release],
     ids=["failure", "release"],
 )
-def test_a_late_report_does_not_take_the_job_from_the_worker_that_has_it(
+def test_a_stale_report_does_not_requeue_a_job_that_another_worker_runs(
     database: ObservedDatabase, late_report: Callable[[Claim], Statement[Any]]
 ) -> None:
     (stale,) = claimed(database.conn, worker="stale")

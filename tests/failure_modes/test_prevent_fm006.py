@@ -1,15 +1,15 @@
-"""An attempt counts from the claim on: a job that kills its workers uses itself up, and is buried."""
+"""Attempts count at the claim: a job that kills its workers runs out of them."""
 
 from __future__ import annotations
 
 from tests.failure_modes import apps
-from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease, run_one
-from tests.failure_modes.crew import Crew
+from tests.failure_modes.bare_worker import MAX_ATTEMPTS, expire_lease, run_one
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import enqueued
 
 
-def test_a_poison_job_is_buried_when_its_attempts_are_spent(
+def test_a_poison_job_fails_when_its_attempts_are_used_up(
     database: ObservedDatabase, database_url: str
 ) -> None:
     enqueued(database.conn, max_attempts=MAX_ATTEMPTS)
@@ -18,7 +18,7 @@ def test_a_poison_job_is_buried_when_its_attempts_are_spent(
     while run_one(database_url):
         deaths += 1
         assert deaths <= MAX_ATTEMPTS
-        forget_the_lease(database)
+        expire_lease(database)
 
     assert deaths == MAX_ATTEMPTS
     query = "SELECT state, failed_reason, attempts FROM faultline.jobs"
@@ -26,19 +26,19 @@ def test_a_poison_job_is_buried_when_its_attempts_are_spent(
     database.assert_in_order()
 
 
-def test_the_last_attempt_of_a_suspect_kills_only_a_process_of_its_own(
-    crew: Crew, database: ObservedDatabase
+def test_the_last_attempt_of_a_suspected_job_kills_only_a_child_process(
+    fleet: FailureModeFleet, database: ObservedDatabase
 ) -> None:
     poison = database.enqueue(apps.kill_the_worker)
-    first = crew.worker("--lease-seconds", "600", name="first")
+    first = fleet.worker("--lease-seconds", "600", name="first")
     assert first.wait() != 0
-    second = crew.started("--lease-seconds", "600", name="second")
+    second = fleet.started("--lease-seconds", "600", name="second")
 
     second.wait_for_event("job_dead", job_id=poison, reason="poison")
 
     assert database.job(poison) == ("failed", 2, "poison", 2)
     assert database.outcomes(poison) == ["worker_lost", "failed"]
     assert second.is_alive
-    innocent = database.enqueue(apps.transfer_nothing)
-    second.wait_for_event("commit_ok", job_id=innocent)
+    other_job = database.enqueue(apps.transfer_nothing)
+    second.wait_for_event("commit_ok", job_id=other_job)
     database.assert_in_order()

@@ -1,4 +1,4 @@
-"""No worker's clock is ever asked; and when the database's own clock jumps, the fence still decides."""
+"""Workers' clocks do not matter; the fence holds when the database's clock jumps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from faultline import StaleLease
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline_drills.clock.movable import MovableClock
+from tests.failure_modes.clock_reconciler import DATABASE_CLOCK, reconcile_in_process
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
-from tests.failure_modes.crew import Crew
-from tests.failure_modes.taker import DATABASE_CLOCK, take_back
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes import apps
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import assert_settled, claim_as, claimed, expire, state_of
@@ -22,17 +22,17 @@ LONGER_THAN_A_LEASE = 5  # renewals: there are four to a lease
 
 
 @pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
-def test_what_has_expired_is_taken_and_nothing_else_whatever_the_takers_clock_says(
+def test_only_expired_leases_are_reconciled_whatever_the_reconcilers_clock_says(
     database: ObservedDatabase, database_url: str, clock: MovableClock, days: int
 ) -> None:
     healthy, dead = claimed(database.conn, 2)
     expire(database.conn, dead)
     clock.move(days * DAY_SECONDS)
 
-    taken = take_back(database_url, DATABASE_CLOCK, clock.environment)
+    done = reconcile_in_process(database_url, DATABASE_CLOCK, clock.environment)
 
-    assert taken.clock_error == timedelta(days=days)
-    assert taken.jobs == 1
+    assert done.clock_error == timedelta(days=days)
+    assert done.jobs == 1
     assert (state_of(database.conn, healthy), state_of(database.conn, dead)) == (
         "running",
         "queued",
@@ -41,11 +41,11 @@ def test_what_has_expired_is_taken_and_nothing_else_whatever_the_takers_clock_sa
 
 @pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
 def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
-    crew: Crew, database: ObservedDatabase, clock: MovableClock, days: int
+    fleet: FailureModeFleet, database: ObservedDatabase, clock: MovableClock, days: int
 ) -> None:
     clock.move(days * DAY_SECONDS)
-    crew.environment = clock.environment
-    worker = crew.started("--lease-seconds", "3")
+    fleet.environment = clock.environment
+    worker = fleet.started("--lease-seconds", "3")
     job_id = database.enqueue(apps.pay, gate="open")
     renewed = worker.wait_for_event("lease_renewed", job_id=job_id, times=LONGER_THAN_A_LEASE)
     error = datetime.fromisoformat(renewed["at"]) - datetime.now(UTC)
@@ -60,7 +60,7 @@ def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
 
 
 @pytest.mark.slow
-def test_when_the_databases_clock_jumps_ahead_every_lease_runs_out_and_only_the_next_one_commits(
+def test_after_a_jump_of_the_databases_clock_only_the_next_holder_commits(
     server_with_clock: ServerWithClock,
 ) -> None:
     with psycopg.connect(server_with_clock.url, autocommit=True) as conn:

@@ -1,13 +1,13 @@
-"""Heartbeats have a thread and a session of their own: a blocked loop keeps its leases, for a while.
+"""Heartbeats have their own thread and session: a blocked loop keeps its leases.
 
-For how long is `--stall-seconds`; tests/processes/test_blocked_loop.py has what happens then.
+It keeps them for `--stall-seconds`; tests/processes/test_blocked_loop.py tests what happens then.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.failure_modes.crew import Crew
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes import apps
 from tests.processes.fifo import let_go, make_fifo
 from tests.processes.observed_database import ObservedDatabase
@@ -17,14 +17,14 @@ LONGER_THAN_A_LEASE = 5  # renewals: there are four to a lease
 
 
 def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
-    crew: Crew, database: ObservedDatabase, home: Path
+    fleet: FailureModeFleet, database: ObservedDatabase, home: Path
 ) -> None:
     fifo = make_fifo(home)
     job_id = database.enqueue(apps.block_the_loop, fifo=str(fifo))
-    patient = ("--no-self-fencing", "--stall-seconds", "600")
-    blocked = crew.started(*LEASE, *patient, name="blocked")
+    long_stall = ("--no-self-fencing", "--stall-seconds", "600")
+    blocked = fleet.started(*LEASE, *long_stall, name="blocked")
     database.wait_for_mark(job_id)
-    other = crew.started(*LEASE, name="other")
+    other = fleet.started(*LEASE, name="other")
     so_far = len(blocked.events_named("lease_renewed"))
     blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + LONGER_THAN_A_LEASE)
 

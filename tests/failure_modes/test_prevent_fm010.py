@@ -1,4 +1,4 @@
-"""Fifty submissions with one key are one job, and all fifty are told which."""
+"""Fifty submissions with one key create one job, and all get its id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Connect
 
 
-def test_fifty_submissions_at_once_with_one_key_are_one_job(
+def test_fifty_concurrent_submissions_with_one_key_create_one_job(
     database: ObservedDatabase, connect: Connect
 ) -> None:
     answers = submit_at_once(database, connect)
@@ -22,7 +22,7 @@ def test_fifty_submissions_at_once_with_one_key_are_one_job(
     assert database.count("FROM faultline.jobs") == 1
 
 
-def test_the_same_key_for_other_work_is_refused_and_names_the_job_that_has_it(
+def test_the_same_key_with_another_payload_is_refused_and_names_the_existing_job(
     database: ObservedDatabase,
 ) -> None:
     first = run(database.conn, submission())

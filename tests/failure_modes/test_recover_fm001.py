@@ -1,4 +1,4 @@
-"""A worker that dies on either side of its commit leaves a job that ends well, with one effect."""
+"""After a crash before or after its commit, a job ends with one effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_a_crash_after_the_commit_is_not_followed_by_a_second_effect(race: Race)
     assert report.state == "succeeded"
     assert report.payments == 1
     assert (report.ledger_count, report.max_token) == (1, 1)
-    # the other worker had noticed the death by then, and found nothing to take over
+    # the other worker noticed the loss, and found no job to claim
     events = [(e.worker, e.event) for e in report.events]
     assert ("B", "worker_lost") in events
     assert ("B", "lease_acquired") not in events

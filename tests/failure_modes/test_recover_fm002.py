@@ -1,25 +1,25 @@
-"""Wherever the worker died, the next one finds nothing or everything, and the job ends in order."""
+"""After a crash at any point the effect exists completely or not at all."""
 
 from __future__ import annotations
 
 from tests.failure_modes import apps
-from tests.failure_modes.crew import Crew
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes.observed_database import ObservedDatabase
 
 CRASH_POINTS = ("before", "between", "after")
 
 
-def test_whatever_point_the_crash_came_at_each_write_is_there_once(
-    crew: Crew, database: ObservedDatabase
+def test_after_a_crash_at_any_point_each_write_exists_once(
+    fleet: FailureModeFleet, database: ObservedDatabase
 ) -> None:
     database.conn.execute(apps.BOOKINGS)
     jobs = {stop: database.enqueue(apps.transfer, stop=stop) for stop in CRASH_POINTS}
     done = database.enqueue(apps.transfer, stop="nowhere")
-    killed = crew.started("--lease-seconds", "600", name="killed")
+    killed = fleet.started("--lease-seconds", "600", name="killed")
     for stop, job_id in jobs.items():
         database.wait_for_mark(job_id, stop)
     database.wait_for_state(done)
-    other = crew.started("--lease-seconds", "600", name="other")
+    other = fleet.started("--lease-seconds", "600", name="other")
 
     killed.kill()
 

@@ -1,18 +1,18 @@
-"""A worker that hears nothing looks into the ledger, finds its own entry, and calls it success."""
+"""A worker without a reply finds its own ledger entry, and reports success."""
 
 from __future__ import annotations
 
 from faultline_drills.proxy import Proxy
-from tests.failure_modes.blind_client import AT_COMMIT
-from tests.failure_modes.crew import Crew
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
+from tests.failure_modes.repeating_client import AT_COMMIT
 from tests.processes import apps
 from tests.processes.observed_database import ObservedDatabase
 
 
-def test_a_worker_whose_answer_was_lost_finds_its_commit_in_the_ledger(
-    crew: Crew, database: ObservedDatabase, proxy: Proxy
+def test_a_worker_whose_reply_was_lost_finds_its_commit_in_the_ledger(
+    fleet: FailureModeFleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
-    worker = crew.started("--lease-seconds", "600", url=proxy.url)
+    worker = fleet.started("--lease-seconds", "600", url=proxy.url)
     with database.held_back(AT_COMMIT):
         job_id = database.enqueue(apps.pay)
         connection = proxy.connection_of(

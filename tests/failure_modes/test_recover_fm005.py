@@ -1,4 +1,4 @@
-"""What is refused to the stale worker is granted to the one that holds the job, and to nobody twice."""
+"""The holder can report the failure that the stale worker was refused, once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as, claimed, expire
 
 
-def test_after_a_refused_report_the_holder_can_report_its_own_failure_and_the_job_goes_on(
+def test_after_a_refused_report_the_holder_reports_its_own_failure_and_the_job_is_retried(
     database: ObservedDatabase,
 ) -> None:
     (stale,) = claimed(database.conn, worker="stale")
@@ -23,7 +23,7 @@ def test_after_a_refused_report_the_holder_can_report_its_own_failure_and_the_jo
     verdict = run(database.conn, protocol.fail(second, error="on time"))
 
     assert verdict.state == "queued"
-    with pytest.raises(StaleLease, match="not_running"):  # once is enough
+    with pytest.raises(StaleLease, match="not_running"):  # only once
         run(database.conn, protocol.fail(second, error="again"))
     (third,) = run(database.conn, claim_as("third"))
     run(database.conn, protocol.commit(third))

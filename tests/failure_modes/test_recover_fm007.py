@@ -1,4 +1,4 @@
-"""What the new primary does not know of is not lost: the job is there, runs, and ends once."""
+"""A job whose claim was lost in a failover runs on the new primary, and ends once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from faultline.model import Renewal
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
-from tests.failure_modes.clusters import failover
-from tests.failure_modes.crew import Crew
-from tests.failure_modes.two_holders import pay
+from tests.failure_modes.failure_mode_fleet import FailureModeFleet
+from tests.failure_modes.forgetful_failover import failover
+from tests.failure_modes.holder_writes import pay
 from tests.races.stepper import LEASE_SECONDS, expire
 
 
-def test_a_worker_on_the_new_primary_ends_a_job_that_the_zombie_can_neither_keep_nor_give_back(
+def test_a_worker_on_the_new_primary_finishes_a_job_that_the_zombie_cannot_renew_or_release(
     home: Path,
 ) -> None:
     with failover(home) as after:
@@ -33,14 +33,14 @@ def test_a_worker_on_the_new_primary_ends_a_job_that_the_zombie_can_neither_keep
             with pytest.raises(StaleLease, match="token_mismatch"):
                 run(database.conn, verb)
 
-        expire(database.conn, after.holder)  # which is lost as well
-        crew = Crew(after.url)
+        expire(database.conn, after.holder)  # the holder is lost as well
+        fleet = FailureModeFleet(after.url)
         try:
-            crew.started("--lease-seconds", "600")
+            fleet.started("--lease-seconds", "600")
             next_token = after.holder.fencing_token + 1
             assert database.wait_for_state(zombie.job_id) == ("succeeded", 2, None, next_token)
         finally:
-            crew.end()
+            fleet.end()
         with pytest.raises(StaleLease):
             pay(database, zombie)
         assert database.payments(zombie.job_id) == 1

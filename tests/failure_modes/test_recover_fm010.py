@@ -1,4 +1,4 @@
-"""A producer that does not know whether it has submitted submits again; one that gave up is replaced."""
+"""A producer without a reply repeats its submission, and gets the same job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import Actor, Connect, claim_as
 
 
-def test_a_producer_that_lost_the_answer_submits_again_and_gets_the_same_job(
+def test_a_producer_that_lost_the_reply_submits_again_and_gets_the_same_job(
     database: ObservedDatabase, proxy: Proxy
 ) -> None:
     with (
@@ -39,10 +39,10 @@ def test_a_producer_that_lost_the_answer_submits_again_and_gets_the_same_job(
 
     assert (again.job_id, again.existing) == (claim.job_id, True)
     assert database.count("FROM faultline.jobs") == 1
-    assert database.job(claim.job_id).state == "running"  # it is not queued a second time
+    assert database.job(claim.job_id).state == "running"  # not queued again
 
 
-def test_when_the_first_submission_is_rolled_back_the_one_that_waited_takes_its_place(
+def test_after_a_rollback_of_the_first_submission_the_waiting_one_creates_the_job(
     database: ObservedDatabase, connect: Connect
 ) -> None:
     first, second = Actor(connect), Actor(connect)

@@ -1,4 +1,4 @@
-"""Without a fence, a retry after a timeout applies the effect twice. This is what we prevent."""
+"""Without a fence, a retry after a timeout applies the effect twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_without_the_fence_a_retry_after_a_timeout_pays_twice(
     assert report.ledger_count == 2
     assert (report.min_token, report.max_token) == (1, 2)
     exits = {e.worker: e.fields["reason"] for e in report.events if e.event == "worker_exit"}
-    assert exits == {"A": "success", "B": "success"}  # both believe that they did it
+    assert exits == {"A": "success", "B": "success"}  # both report success
 
 
 def test_without_the_fence_the_older_token_may_even_commit_first(race: Race) -> None:

@@ -1,13 +1,13 @@
-"""A job that kills its worker never reports a failure: if only failures count, it kills for ever.
+"""A job that kills its worker never reports a failure that could be counted.
 
-The guard that is missing is the count at the claim.
+The missing guard is the count at the claim.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.failure_modes.bare_worker import MAX_ATTEMPTS, forget_the_lease, run_one
+from tests.failure_modes.bare_worker import MAX_ATTEMPTS, expire_lease, run_one
 from tests.failure_modes.conftest import Apply
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import enqueued
@@ -22,9 +22,9 @@ def test_without_a_count_at_the_claim_a_poison_job_kills_one_worker_after_the_ot
     enqueued(database.conn, max_attempts=MAX_ATTEMPTS)
 
     for _ in range(MAX_ATTEMPTS + 1):
-        assert run_one(database_url), "it found nothing to die of"
-        forget_the_lease(database)
+        assert run_one(database_url), "it claimed no job"
+        expire_lease(database)
 
     query = "SELECT state, attempts, fencing_token FROM faultline.jobs"
     assert database.conn.execute(query).fetchone() == ("running", 0, MAX_ATTEMPTS + 1)
-    assert run_one(database_url)  # and so on
+    assert run_one(database_url)  # without end

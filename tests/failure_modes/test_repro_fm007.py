@@ -1,7 +1,7 @@
-"""After a failover that lost a claim, its number is given out again: two workers, one token.
+"""After a failover that lost a claim, its token is issued to a second worker.
 
-The guards that are missing are the epoch in the token and the lease id in the fence; in the last test, the
-whole fence.
+The missing guards are the epoch in the token and the lease id in the fence; in the last test, the whole
+fence.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from faultline import StaleLease
-from tests.failure_modes.clusters import failover
+from tests.failure_modes.forgetful_failover import failover
+from tests.failure_modes.holder_writes import pay, write_step
 from tests.failure_modes.patches import NO_EPOCH, TOKEN_ALONE
-from tests.failure_modes.two_holders import pay, write_step
 
 
 @pytest.mark.slow
-def test_with_the_number_alone_a_zombie_and_the_holder_both_write_and_the_zombie_wins(
+def test_with_the_token_alone_the_zombie_and_the_holder_both_write_and_the_zombie_commits(
     home: Path,
 ) -> None:
     with failover(home, NO_EPOCH + TOKEN_ALONE) as after:
         assert after.zombie.fencing_token == after.holder.fencing_token == 1
         write_step(after.database, after.zombie, "zombie")
         write_step(after.database, after.holder, "holder")
-        pay(after.database, after.zombie)  # in place of the worker that the job was given to
+        pay(after.database, after.zombie)  # instead of the holder
 
         assert after.database.count("FROM steps") == 2
         with pytest.raises(StaleLease, match="already_committed"):

@@ -1,6 +1,6 @@
-"""Clocks disagree, or jump: a healthy lease is taken, a dead one lingers, and two workers commit.
+"""Clocks disagree or jump: a valid lease is reconciled, an expired one is not.
 
-The guard that is missing is, first, that the database's clock alone decides; then, the fence.
+The missing guard is first the database's clock as the only one, then the fence.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.subjects import Subject, install
+from tests.failure_modes.clock_reconciler import OWN_CLOCK, reconcile_in_process
 from tests.failure_modes.conftest import DAY_SECONDS, ServerWithClock
-from tests.failure_modes.taker import OWN_CLOCK, take_back
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as, claimed, expire, state_of
 
 
-def test_a_worker_that_goes_by_its_own_fast_clock_takes_a_job_from_a_healthy_one(
+def test_a_reconciler_with_its_own_fast_clock_requeues_a_healthy_workers_job(
     database: ObservedDatabase, database_url: str, clock: MovableClock
 ) -> None:
     (claim,) = claimed(database.conn)
     clock.move(DAY_SECONDS)
 
-    taken = take_back(database_url, OWN_CLOCK, clock.environment)
+    done = reconcile_in_process(database_url, OWN_CLOCK, clock.environment)
 
-    assert taken.clock_error == timedelta(days=1)
-    assert taken.jobs == 1
+    assert done.clock_error == timedelta(days=1)
+    assert done.jobs == 1
     assert state_of(database.conn, claim) == "queued"
 
 
 @pytest.mark.slow
-def test_a_worker_that_goes_by_its_own_slow_clock_leaves_a_dead_lease_for_a_day(
+def test_a_reconciler_with_its_own_slow_clock_leaves_an_expired_lease_for_a_day(
     database: ObservedDatabase, database_url: str, clock: MovableClock
 ) -> None:
     (claim,) = claimed(database.conn)
     expire(database.conn, claim)
     clock.move(-DAY_SECONDS)
 
-    taken = take_back(database_url, OWN_CLOCK, clock.environment)
+    done = reconcile_in_process(database_url, OWN_CLOCK, clock.environment)
 
-    assert taken.clock_error == timedelta(days=-1)
-    assert taken.jobs == 0
+    assert done.clock_error == timedelta(days=-1)
+    assert done.jobs == 0
     assert state_of(database.conn, claim) == "running"
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL on a host of its own, for tests that cut hosts off from it."""
+"""A PostgreSQL on a simulated host, for tests that cut hosts off from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection into a black hole is noticed, by the kernel, within what its URL says."""
+"""The kernel notices a blackholed connection within the limits of its URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from faultline_drills.servers.hosted_server import HostedServer
 from faultline_drills.servers.hosts import Cut, Host
 from tests.running import Background, wait_until
 
-# Far below the defaults, which a test has no time for, and would only show that 15 is 15.
+# Far below the defaults, to save time.
 IMPATIENT = {
     "tcp_user_timeout": "1000",
     "keepalives_idle": "1",
@@ -38,14 +38,16 @@ def timed(act: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def test_what_hangs_in_a_black_hole_ends_within_the_limits_of_its_url(hosted: HostedServer) -> None:
+def test_a_query_an_idle_session_and_a_connect_end_within_the_limits_of_the_url(
+    hosted: HostedServer,
+) -> None:
     host = hosted.network.host("black-hole")
     url = hosted.url_from_hosts(hosted.url, **IMPATIENT)
     asking, idle = host.run(lambda: connect(url)), host.run(lambda: connect(url))
     host.cut_off(Cut.BOTH_WAYS, peer=hosted.host)
     with ThreadPoolExecutor() as threads:
         query = threads.submit(timed, lambda: fails(asking))
-        silence = threads.submit(timed, lambda: hears_the_end(idle))
+        silence = threads.submit(timed, lambda: notices_the_end(idle))
         opening = threads.submit(timed, lambda: cannot_open(host, url))
     for what in (query, silence, opening):
         assert what.result() < DEFAULT_SECONDS
@@ -59,8 +61,8 @@ def fails(conn: Connection) -> None:
     assert conn.closed
 
 
-def hears_the_end(conn: Connection) -> None:
-    """Of a connection on which nothing is going on: only keepalives can tell."""
+def notices_the_end(conn: Connection) -> None:
+    """Wait for the end of an idle connection, which only keepalives notice."""
     looker = select.poll()
     looker.register(conn.fileno(), select.POLLIN)
     assert looker.poll(DEFAULT_SECONDS * 2 * 1000)
@@ -71,10 +73,10 @@ def cannot_open(host: Host, url: str) -> None:
         host.run(lambda: connect(url))
 
 
-def test_a_link_comes_back_when_the_hole_is_closed(hosted: HostedServer) -> None:
+def test_a_reconnecting_session_recovers_when_the_network_is_healed(hosted: HostedServer) -> None:
     host = hosted.network.host("link")
     url = hosted.url_from_hosts(hosted.url, **IMPATIENT)
-    told: list[str] = []
+    results: list[str] = []
 
     async def talk() -> None:
         link = ReconnectingSession(url, purpose="test")
@@ -82,29 +84,28 @@ def test_a_link_comes_back_when_the_hole_is_closed(hosted: HostedServer) -> None
             while True:
                 try:
                     answer: int = await link.run(PING)
-                    told.append(str(answer))
+                    results.append(str(answer))
                 except (psycopg.Error, DatabaseUnavailable) as error:
-                    told.append(type(error).__name__)
+                    results.append(type(error).__name__)
                 await asyncio.sleep(0.02)
         finally:
             await link.close()
 
     talking = Background(talk)
-    host.run(talking.start)  # its thread is on the host, as whoever started it
+    host.run(talking.start)  # so that its thread is on the host
     try:
-        wait_until(lambda: told[-1:] == ["1"], "an answer")
+        wait_until(lambda: results[-1:] == ["1"], "an answer")
         host.cut_off(Cut.REPLIES_LOST, peer=hosted.host)
-        wait_until(lambda: told[-1:] not in ([], ["1"]), "an error")
+        wait_until(lambda: results[-1:] not in ([], ["1"]), "an error")
         host.heal()
-        wait_until(lambda: told[-1:] == ["1"], "an answer again")
+        wait_until(lambda: results[-1:] == ["1"], "an answer again")
     finally:
         talking.cancel()
         talking.join()
 
 
-def test_the_server_forgets_a_host_that_has_vanished(hosted: HostedServer) -> None:
-    """Not after the two hours that a kernel waits by itself: its sessions hold locks and connections. Each
-    session has our own limits; here shorter ones, for the sake of time."""
+def test_the_server_ends_the_sessions_of_a_vanished_host(hosted: HostedServer) -> None:
+    """Each session sets its own limits; the kernel's default is two hours."""
     host = hosted.network.host("vanished")
     url = hosted.url_from_hosts(hosted.url)
     ours = [name for name in NETWORK_DEFAULTS if name != "connect_timeout"]

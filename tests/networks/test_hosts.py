@@ -1,4 +1,4 @@
-"""Hosts as the drills make them: apart from the machine's own network, cut off, healed, gone."""
+"""The drills' simulated hosts: isolated, partitioned, healed, removed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with host_network() as made:
 
 
 def namespaces() -> dict[int, Path]:
-    """The network namespaces that some thread or process is in, by their number, and where to open one."""
+    """The network namespaces in use, by inode, with a path that opens each."""
     found = {}
     for task in Path("/proc").glob("[0-9]*/task/[0-9]*/ns/net"):
         try:
@@ -45,7 +45,7 @@ def namespaces() -> dict[int, Path]:
 
 
 def keep_number(own: int, stack: ExitStack) -> None:
-    """While a namespace is open nobody else is given its number, of all the tests that make some."""
+    """Hold the namespace open, so that its inode is not reused by a concurrent test."""
     stack.enter_context(namespaces()[own].open("rb"))
 
 
@@ -53,7 +53,7 @@ def interfaces() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-def test_a_host_reaches_the_database_by_its_address_and_nothing_outside(
+def test_a_host_reaches_the_database_by_its_address_and_nothing_else(
     hosted: HostedServer, server_url: str
 ) -> None:
     host = hosted.network.host("worker")
@@ -66,7 +66,9 @@ def test_a_host_reaches_the_database_by_its_address_and_nothing_outside(
         host.run(lambda: socket.create_connection(outside, timeout=1))
 
 
-def test_a_host_that_is_cut_off_reaches_it_no_more_until_it_is_healed(hosted: HostedServer) -> None:
+def test_a_partitioned_host_cannot_reach_the_database_until_it_is_healed(
+    hosted: HostedServer,
+) -> None:
     url = hosted.url_from_hosts(hosted.url, connect_timeout="30")
     impatient = hosted.url_from_hosts(hosted.url, connect_timeout="2")
     hosts = {how: hosted.network.host(how.name.lower()) for how in Cut}
@@ -93,7 +95,7 @@ def test_a_host_that_is_cut_off_reaches_it_no_more_until_it_is_healed(hosted: Ho
         all_of_them(reaches)
 
 
-def test_a_firewall_that_says_so_resets_what_is_open(hosted: HostedServer) -> None:
+def test_a_rejecting_firewall_resets_open_connections(hosted: HostedServer) -> None:
     host = hosted.network.host("refused")
     url = hosted.url_from_hosts(hosted.url)
     conn = host.run(lambda: connect(url))
@@ -115,7 +117,7 @@ def test_hosts_leave_nothing_behind() -> None:
     assert interfaces() == before
 
 
-def test_nor_does_a_drill_that_was_killed() -> None:
+def test_hosts_of_a_killed_drill_leave_nothing_behind() -> None:
     require_hosts()
     command = [sys.executable, "-c", IN_A_PROCESS]
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Every connection of every process has the limits that a vanished peer is noticed by, or its URL's own."""
+"""Every connection has timeouts and keepalives that notice a vanished peer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PURPOSES = {
 
 
 def found_options(url: str) -> dict[str, set[tuple[tuple[str, str], ...]]]:
-    """What the sockets of this process that lead to the server are set to, by whom they are for."""
+    """The options of this process's sockets to the server, by application name."""
     with connect(url, application_name="the test") as conn:
         asked = "SELECT client_port, application_name FROM pg_stat_activity WHERE client_port > 0"
         names = dict(conn.execute(asked).fetchall())
@@ -62,7 +62,7 @@ def found_options(url: str) -> dict[str, set[tuple[tuple[str, str], ...]]]:
 
 
 def sockets() -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
-    """The local port of each, and its options."""
+    """The local port of each socket, and its options."""
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as duplicate:
             if duplicate.family != socket.AF_INET or duplicate.type != socket.SOCK_STREAM:
@@ -72,7 +72,7 @@ def sockets() -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
 
 
 @pytest.mark.parametrize("wanted", [DEFAULTS, OTHERS], ids=["by default", "by the URL"])
-def test_every_connection_has_them(
+def test_every_connection_has_the_default_limits_or_those_of_its_url(
     wanted: dict[str, str], database_url: str, conn: psycopg.Connection[Any]
 ) -> None:
     given = {} if wanted is DEFAULTS else wanted
@@ -115,12 +115,14 @@ def test_every_connection_has_them(
 def test_the_server_keeps_the_sessions_that_hold_a_workers_lock_for_longer_than_a_lease(
     database_url: str,
 ) -> None:
-    """Their end says that the worker is dead: one that is only cut off must have the time to stop first."""
-    papers = workers.register_worker("w", host="h", pid=1, queues=["default"], holds_locks=True)
+    """Their end means a lost worker; a partitioned one must stop before that."""
+    registration = workers.register_worker(
+        "w", host="h", pid=1, queues=["default"], holds_locks=True
+    )
     with connect(database_url) as control, connect(database_url) as heartbeat:
         before = int(NETWORK_DEFAULTS["tcp_user_timeout"])
         assert limit(control) == limit(heartbeat) == before
-        run(heartbeat, workers.hold_worker_lock(run(control, papers)))
+        run(heartbeat, workers.hold_worker_lock(run(control, registration)))
         assert limit(control) == limit(heartbeat) > 20 * before
 
 

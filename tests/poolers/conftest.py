@@ -1,4 +1,4 @@
-"""PgBouncers in front of the test server: one in each mode, and one that has a single connection for all."""
+"""PgBouncers in front of the test server, one of them with a single connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pooler(request: pytest.FixtureRequest, server_url: str) -> Iterator[Pooler]:
 
 @pytest.fixture
 def pooled_url(pooler: Pooler, database_url: str) -> str:
-    """The test's database by way of PgBouncer, in transaction and then in session mode."""
+    """The test's database through PgBouncer, in transaction and then in session mode."""
     return pooler.url(database_url)
 
 
@@ -37,8 +37,10 @@ def pooled_app(pooled_url: str) -> Iterator[Faultline]:
 
 @pytest.fixture(scope="session")
 def bottleneck(server_url: str) -> Iterator[Pooler]:
-    """Transaction mode with one connection to each database: whatever somebody leaves on it, all others get;
-    and who waits for it for more than a second is turned away."""
+    """Transaction mode with one connection per database, for which clients wait 1 s.
+
+    Whatever a client leaves on the connection would reach all others.
+    """
     require_pgbouncer()
     settings = {"default_pool_size": "1", "query_wait_timeout": "1"}
     with pooler_to(server_url, mode=TRANSACTION, settings=settings) as pooler:

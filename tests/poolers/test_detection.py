@@ -1,4 +1,4 @@
-"""A pooler in between is noticed, whatever its mode, and what cannot work behind one is left alone."""
+"""A pooler is detected in both modes, and nothing that it breaks is used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultline_drills.servers.pooler import TRANSACTION, Pooler, pooler_to
 from .conftest import require_pgbouncer
 
 
-def test_a_session_by_way_of_a_pooler_is_noticed_and_nothing_is_set_on_it(pooled_url: str) -> None:
+def test_a_pooled_session_is_detected_and_no_setting_is_changed_on_it(pooled_url: str) -> None:
     conn, session = open_session(pooled_url, application_name="test")
     with conn:
         assert session.is_pooled
@@ -25,7 +25,7 @@ def test_a_session_by_way_of_a_pooler_is_noticed_and_nothing_is_set_on_it(pooled
         assert shown == ("0",)
 
 
-def test_so_is_an_asynchronous_one(pooled_url: str) -> None:
+def test_a_pooled_async_session_is_detected(pooled_url: str) -> None:
     async def look() -> tuple[bool, int | None]:
         conn, session = await open_session_async(pooled_url, application_name="test")
         async with conn:
@@ -34,7 +34,7 @@ def test_so_is_an_asynchronous_one(pooled_url: str) -> None:
     assert asyncio.run(look()) == (True, None)
 
 
-def test_a_session_that_leads_straight_to_the_server_is_not_taken_for_one(
+def test_a_direct_session_is_not_detected_as_pooled(
     database_url: str,
 ) -> None:
     conn, session = open_session(database_url, application_name="test")
@@ -42,10 +42,10 @@ def test_a_session_that_leads_straight_to_the_server_is_not_taken_for_one(
         assert not session.is_pooled
 
 
-def test_a_statement_may_be_repeated_on_changing_connections(
+def test_a_statement_can_be_repeated_on_changing_connections(
     pooler: Pooler, pooled_url: str, database_url: str
 ) -> None:
-    """A driver that prepares it after a few times would find it missing on the next connection."""
+    """A statement prepared by the driver would be missing on the next connection."""
     with connect(pooled_url) as ours, psycopg.connect(database_url, autocommit=True) as admin:
         for _ in range(12):
             assert ours.execute("SELECT %s::int", [1]).fetchone() == (1,)
@@ -65,10 +65,10 @@ def test_a_statement_may_be_repeated_on_changing_connections(
         "IntervalStyle = iso_8601",
     ],
 )
-def test_a_setting_that_breaks_the_protocol_is_named_where_a_pooler_keeps_ours_out(
+def test_behind_a_pooler_an_account_setting_that_breaks_the_protocol_is_named(
     bottleneck: Pooler, database_url: str, setting: str
 ) -> None:
-    """A worker would wait for ever for a database that can be reached and refuses everything."""
+    """Otherwise a worker would wait for ever for a database that refuses statements."""
     name, value = setting.split(" = ")
     with psycopg.connect(database_url, autocommit=True) as admin:
         database = admin.info.dbname
@@ -85,7 +85,7 @@ def test_a_startup_parameter_that_the_pooler_refuses_is_named(pooled_url: str) -
         connect(f"{pooled_url} options='-c statement_timeout=5s'")
 
 
-def test_and_one_that_it_is_told_to_ignore_is_let_through(server_url: str) -> None:
+def test_a_startup_parameter_that_the_pooler_ignores_is_accepted(server_url: str) -> None:
     require_pgbouncer()
     settings = {"ignore_startup_parameters": "options"}
     with (

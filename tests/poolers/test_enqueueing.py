@@ -1,4 +1,4 @@
-"""Producers by way of PgBouncer, in transactions of their own: enqueued if and only if they commit."""
+"""Behind PgBouncer, a job is enqueued if and only if its transaction commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS = "SELECT count(*) FROM faultline.jobs"
 
 @pytest.fixture
 def own(pooled_url: str) -> Any:
-    """A connection that the user made, as PgBouncer in transaction mode wants it."""
+    """A user's own connection, as PgBouncer in transaction mode needs it."""
     with psycopg.connect(pooled_url, prepare_threshold=None) as conn:
         yield conn
 
@@ -29,7 +29,7 @@ def mail(pooled_app: Faultline) -> Any:
     return mail
 
 
-def test_a_job_is_there_if_and_only_if_the_users_transaction_commits(
+def test_a_job_exists_if_and_only_if_the_users_transaction_commits(
     own: Connection, mail: Any, conn: Connection
 ) -> None:
     mail.enqueue(number=1, conn=own)
@@ -41,10 +41,10 @@ def test_a_job_is_there_if_and_only_if_the_users_transaction_commits(
     assert conn.execute(JOBS).fetchone() == (1,)
 
 
-def test_a_connection_serves_more_transactions_than_a_driver_needs_to_prepare(
+def test_a_connection_can_be_used_more_often_than_the_drivers_prepare_threshold(
     own: Connection, mail: Any, conn: Connection, pooled_url: str
 ) -> None:
-    """Beside another client, so that PgBouncer has more than one connection to choose from."""
+    """With a second client, so that PgBouncer uses several server connections."""
     with psycopg.connect(pooled_url, prepare_threshold=None) as other:
         for number in range(8):
             with own.transaction():
@@ -54,7 +54,7 @@ def test_a_connection_serves_more_transactions_than_a_driver_needs_to_prepare(
     assert conn.execute(JOBS).fetchone() == (16,)
 
 
-def test_a_key_is_one_job_for_all_who_come_by_way_of_the_pooler(
+def test_a_key_is_one_job_for_all_clients_of_the_pooler(
     own: Connection, mail: Any, pooled_url: str
 ) -> None:
     with own.transaction():
@@ -65,7 +65,7 @@ def test_a_key_is_one_job_for_all_who_come_by_way_of_the_pooler(
         mail.enqueue(number=2, idempotency_key="k")
 
 
-def test_a_producer_goes_on_when_the_pooler_was_started_again(
+def test_a_producer_continues_after_a_restart_of_the_pooler(
     pooler: Pooler, mail: Any, conn: Connection
 ) -> None:
     mail.enqueue(number=1)

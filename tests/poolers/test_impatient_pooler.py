@@ -1,4 +1,4 @@
-"""A PgBouncer that ends what takes long and what lies idle: workers and producers carry on."""
+"""Workers and producers survive a PgBouncer that ends long and idle connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import require_pgbouncer
 
 Connection = psycopg.Connection[Any]
 LIMITS = {
-    "query_timeout": "2",  # on a busy machine a second is soon over, and the other tasks get no second try
+    "query_timeout": "2",  # not less: on a busy machine the other tasks would exceed it
     "client_idle_timeout": "1",
     "server_idle_timeout": "1",
     "server_lifetime": "1",
@@ -28,8 +28,10 @@ LIMITS = {
 
 @pytest.fixture
 def app(database_url: str, conn: Connection) -> Iterator[Faultline]:
-    """As docs/networks.md advises: PgBouncer turns its back on a query that it ends, and the server must
-    look whether somebody is there, or it would go on with it and keep the job's row locked."""
+    """With the check interval that docs/networks.md advises.
+
+    Without it PostgreSQL would continue a query that PgBouncer ended, and keep the job's row locked.
+    """
     require_pgbouncer()
     conn.execute(
         f"ALTER DATABASE {conn.info.dbname} SET client_connection_check_interval = '100ms'"
@@ -40,11 +42,11 @@ def app(database_url: str, conn: Connection) -> Iterator[Faultline]:
         application.close()
 
 
-def test_a_query_that_it_ends_is_a_failed_attempt_and_idle_connections_are_nobodys(
+def test_a_query_ended_by_the_pooler_fails_its_attempt_and_idle_connections_cost_nothing(
     app: Faultline, conn: Connection, events: EventTap
 ) -> None:
     @app.task(max_attempts=5, retry=RetryPolicy(base_seconds=0.05, cap_seconds=0.05))
-    async def patient(job: Job) -> None:
+    async def slow_query(job: Job) -> None:
         async with job.transaction() as tx:
             await tx.execute("SELECT pg_sleep(%s)", [10 if job.token == 1 else 0])
 
@@ -57,7 +59,7 @@ def test_a_query_that_it_ends_is_a_failed_attempt_and_idle_connections_are_nobod
     async def batched(job: Job) -> None: ...
 
     quick = [task.enqueue().job_id for task in (once, batched)]
-    slow = patient.enqueue().job_id
+    slow = slow_query.enqueue().job_id
     with working(app, companions=[Reconciler(app.database_url).run]):
         assert [ended(app, job).state for job in quick] == [JobState.SUCCEEDED] * 2
         assert ended(app, slow).state is JobState.SUCCEEDED

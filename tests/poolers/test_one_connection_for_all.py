@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode with one connection: whatever anybody leaves on it would reach all others."""
+"""With one server connection for all clients, nothing may be left on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.cli.conftest import invoke
 from tests.running import EventTap, ended, wait_until, working
 
 Connection = psycopg.Connection[Any]
-# What PgBouncer itself sets for whoever is served next.
+# Settings that PgBouncer itself restores per client.
 TRACKED = (
     "application_name",
     "client_encoding",
@@ -50,14 +50,14 @@ STATE = """
 
 
 def state_of(url: str) -> dict[str, Any]:
-    """Of the one connection, as any other client of the pooler's finds it."""
-    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as stranger:
-        row = stranger.execute(STATE, [list(TRACKED)]).fetchone()
+    """The state of the one connection, as another client of the pooler sees it."""
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as other:
+        row = other.execute(STATE, [list(TRACKED)]).fetchone()
         assert row is not None
         return dict(row[0])
 
 
-def test_no_part_of_the_product_leaves_anything_on_it(
+def test_no_part_of_faultline_leaves_state_on_the_connection(
     shared_url: str, database_url: str, conn: Connection
 ) -> None:
     conn.execute("CREATE TABLE effects (job_id uuid)")
@@ -102,7 +102,7 @@ def test_no_part_of_the_product_leaves_anything_on_it(
 def test_a_fence_does_not_reach_the_next_clients_transaction(
     shared_url: str, conn: Connection
 ) -> None:
-    """Held jobs and the verbs' own marks are the transaction's, on a session that others use next."""
+    """Held jobs and internal settings are local to the transaction."""
     conn.execute("SELECT faultline.enqueue('t', '{}')")
     with connect(shared_url) as first, connect(shared_url) as second:
         claim_it = protocol.claim("w", ["default"], batch_size=1, lease_seconds=60)
@@ -132,15 +132,15 @@ def test_a_worker_that_gets_no_connection_fences_itself_and_works_again(
     job_id = slow.enqueue().job_id
     with working(app, lease_seconds=0.6, companions=[Reconciler(shared_url).run]):
         wait_until(lambda: events.of("execution_started"), "the start")
-        with psycopg.connect(shared_url) as holder:  # in a transaction, from its first statement on
+        with psycopg.connect(shared_url) as holder:  # its first statement opens a transaction
             holder.execute("SELECT 1")
             wait_until(lambda: events.of("lease_lost"), "self-fencing")
-            wait_until(lambda: was_turned_away(events), "being turned away")
+            wait_until(lambda: was_refused(events), "a refused connection")
         assert ended(app, job_id).state is JobState.SUCCEEDED
     app.close()
     assert conn.execute("SELECT count(*) FROM faultline.ledger").fetchone() == (1,)
 
 
-def was_turned_away(events: EventTap) -> bool:
-    said = events.of("database_unavailable")
-    return any("query_wait_timeout" in each["error"] for each in said)
+def was_refused(events: EventTap) -> bool:
+    outages = events.of("database_unavailable")
+    return any("query_wait_timeout" in each["error"] for each in outages)

@@ -1,4 +1,4 @@
-"""Every part of the product by way of PgBouncer, in either mode: what it does, and what it says."""
+"""Every part of Faultline works behind PgBouncer in both modes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SESSION_LOCKS = (
 )
 
 
-def test_a_worker_runs_jobs_and_says_what_it_has_to_do_without(
+def test_a_worker_runs_jobs_and_logs_what_it_cannot_use(
     pooled_app: Faultline, pooled_url: str, conn: Connection, events: EventTap, pooler: Pooler
 ) -> None:
     conn.execute("CREATE TABLE effects (job_id uuid)")
@@ -49,12 +49,8 @@ def test_a_worker_runs_jobs_and_says_what_it_has_to_do_without(
             assert ended(pooled_app, job_id).state is JobState.SUCCEEDED
         assert conn.execute("SELECT holds_locks FROM faultline.workers").fetchall() == [(False,)]
         assert conn.execute(SESSION_LOCKS).fetchone() == (0,)
-        for loss in (
-            "polling instead of LISTEN",
-            "only when its leases run out",
-            "every reconciler acts",
-        ):
-            wait_until(lambda loss=loss: loss in reasons(events), f"saying {loss!r}")  # type: ignore[misc]
+        for loss in ("LISTEN", "lease", "reconciler"):
+            wait_until(lambda loss=loss: loss in reasons(events), f"the event {loss!r}")  # type: ignore[misc]
         wait_until(lambda: not clients(pooler, conn, "faultline listener"), "the end of listening")
     assert conn.execute("SELECT count(*) FROM effects").fetchone() == (2,)
     [started] = events.of("worker_started")
@@ -71,23 +67,23 @@ def clients(pooler: Pooler, conn: Connection, name: str) -> list[Any]:
     return [each for each in ours if each["application_name"] == name]
 
 
-def test_a_reconciler_takes_back_what_ran_out_and_any_number_may_act(
+def test_reconcilers_requeue_expired_leases_without_a_leader(
     pooled_url: str, conn: Connection, events: EventTap
 ) -> None:
     reconcilers = Reconciler(pooled_url), Reconciler(pooled_url)
     with background(reconcilers[0].run), background(reconcilers[1].run):
-        wait_until(lambda: len(events.of("degraded")) == 2, "what both have to say")
+        wait_until(lambda: len(events.of("degraded")) == 2, "an event of each")
         conn.execute("SELECT faultline.enqueue('t', '{}')")
         conn.execute("SELECT FROM faultline.claim('gone', ARRAY['default'], 1, '100 milliseconds')")
         state = "SELECT state FROM faultline.jobs"
-        wait_until(lambda: conn.execute(state).fetchone() == ("queued",), "the taking back")
-        wait_until(lambda: events.of("lease_reaped"), "a word about it")
+        wait_until(lambda: conn.execute(state).fetchone() == ("queued",), "the requeueing")
+        wait_until(lambda: events.of("lease_reaped"), "its event")
         assert conn.execute(SESSION_LOCKS).fetchone() == (0,)
     assert len(events.of("lease_reaped")) == 1
     assert events.of("reconciler_leading") == []
 
 
-def test_the_api_takes_jobs_and_answers(pooled_url: str, database_url: str) -> None:
+def test_the_api_enqueues_and_reads_jobs(pooled_url: str, database_url: str) -> None:
     key = {"Authorization": f"Bearer {make_key(database_url)}"}
     with TestClient(create_api(pooled_url), base_url="http://localhost", headers=key) as client:
         for _ in range(8):
@@ -108,28 +104,26 @@ def test_the_inspector_reads(pooled_url: str, conn: Connection) -> None:
     assert conn.execute("SHOW default_transaction_read_only").fetchone() == ("off",)
 
 
-def test_the_command_line_does_its_work_and_the_doctor_names_the_pooler(
-    pooled_url: str, conn: Connection
-) -> None:
+def test_commands_work_and_doctor_warns_of_the_pooler(pooled_url: str, conn: Connection) -> None:
     assert "nothing to do" in invoke(pooled_url, "migrate").out
     assert invoke(pooled_url, "migrate", "--roles").code == 0
     made = invoke(pooled_url, "enqueue", "t", "{}")
     assert made.code == 0
     assert invoke(pooled_url, "why", made.out.strip(), "--json").json["code"] == "no_worker"
     assert invoke(pooled_url, "verify").code == 0
-    told = invoke(pooled_url, "doctor", "--json").json
-    [check] = [each for each in told["checks"] if each["name"] == "pooler"]
+    report = invoke(pooled_url, "doctor", "--json").json
+    [check] = [each for each in report["checks"] if each["name"] == "pooler"]
     assert check["level"] == "warning"
     assert "only when its lease runs out" in check["says"]
 
 
-def test_a_database_is_made_by_way_of_a_pooler(pooler: Pooler, empty_database_url: str) -> None:
+def test_migrate_works_behind_a_pooler(pooler: Pooler, empty_database_url: str) -> None:
     url = pooler.url(empty_database_url)
     assert "applied 0001" in invoke(url, "migrate").out
     assert invoke(url, "verify").code == 0
 
 
-def test_a_worker_that_hears_no_call_leaves_at_its_next_heartbeat(
+def test_a_worker_without_notifications_drains_at_its_next_heartbeat(
     pooled_app: Faultline, pooled_url: str, conn: Connection
 ) -> None:
     with working(pooled_app, lease_seconds=1) as running:

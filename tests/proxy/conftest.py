@@ -1,4 +1,4 @@
-"""A proxy in front of the test's database, and sessions through it that end with the test."""
+"""A proxy in front of the test's database, and sessions through it."""
 
 from __future__ import annotations
 

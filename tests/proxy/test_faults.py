@@ -1,4 +1,4 @@
-"""Each injected fault affects the message or connection it was meant for, and no other."""
+"""Each fault affects the message or connection it was meant for, and no other."""
 
 from __future__ import annotations
 

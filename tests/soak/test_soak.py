@@ -28,7 +28,7 @@ def soak(
 
 @pytest.mark.slow
 def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally) -> None:
-    """A fault may have no effect within seconds: then the verdict is unknown; try another seed."""
+    """Another seed is tried if the faults had no effect within the few seconds."""
     for seed in range(1, 5):
         report = soak(Subject.FAULTLINE, server_url, seed=seed)
         if report.judgement.verdict is not Verdict.UNKNOWN:

@@ -1,4 +1,4 @@
-"""One point runner per test process: template databases, and the points of fault-free runs."""
+"""One point runner per test process, which finds the points of each target once."""
 
 from __future__ import annotations
 

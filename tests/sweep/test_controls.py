@@ -42,7 +42,7 @@ STATE_ALONE = """
 def struck(
     runner: PointRunner, fault: SweepFault, *, until: Callable[[PointResult], bool]
 ) -> PointResult:
-    """Repeat until the resumed worker is late: on a busy machine the other may be early or late."""
+    """Repeat until the resumed worker is late, which depends on the machine's load."""
     for _ in range(TRIES):
         result = runner.run(BEFORE_THE_TRANSACTION, fault)
         if result.verdict is Verdict.INVALID or until(result):

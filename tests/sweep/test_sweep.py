@@ -1,4 +1,4 @@
-"""A sample of the crash sweep, drawn from a seed; `faultline drill sweep` runs all of it."""
+"""A sample of the crash sweep, drawn from a seed."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A story for the checker to judge."""
+"""A valid recorded drill, for tests of the checker."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.drills.recorded import RecordedDrill, all_is_right
+from tests.unit.drills.recorded import RecordedDrill, valid_drill
 
 
 @pytest.fixture
 def recorded() -> RecordedDrill:
-    return all_is_right()
+    return valid_drill()

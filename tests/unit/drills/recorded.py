@@ -1,4 +1,4 @@
-"""A drill as it was recorded: what was seen, and what is there."""
+"""A recorded drill: its history and the state of its database."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from faultline_drills.recording.database_state import (
 )
 from faultline_drills.recording.history import History, Phase, Verb
 
-PAID, DEAD = "paid", "dead"  # the two jobs of the story below
+PAID, DEAD = "paid", "dead"  # the two jobs of the drill below
 LEASE_SECONDS = 10.0
 
 
 @dataclass
 class RecordedDrill:
-    """A drill as it was recorded: what was seen, and what is there. Tests spoil one thing at a time."""
+    """The record of a drill, of which tests change one thing at a time."""
 
     history: History = field(default_factory=History)
     state: DatabaseState = field(default_factory=DatabaseState)
@@ -33,7 +33,7 @@ class RecordedDrill:
         self.state = replace(self.state, jobs=jobs)
 
     def step(self, number: int, **changes: Any) -> None:
-        """Change the step of this number of the trail, counted from 1."""
+        """Change the transition with this order number."""
         trail = tuple(
             replace(s, **changes) if s.order == number else s for s in self.state.transitions
         )
@@ -92,8 +92,8 @@ def step(
     )
 
 
-def all_is_right() -> RecordedDrill:
-    """A story in which everything is right, and in which every rule has something to look at.
+def valid_drill() -> RecordedDrill:
+    """A valid drill in which every rule has something to examine.
 
     `paid`: its first worker vanishes, the second one pays. `dead`: fails, is retried, and succeeds.
     """

@@ -1,4 +1,4 @@
-"""A judgement: what makes it valid, invalid, or a run that has shown nothing."""
+"""When a verdict is valid, invalid or unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faultline_drills.recording.history import History, Phase
 from tests.unit.drills.recorded import RecordedDrill
 
 
-def test_a_drill_in_which_all_is_right_is_valid_and_every_rule_looked_at_something(
+def test_a_correct_drill_is_valid_and_every_rule_examined_something(
     recorded: RecordedDrill,
 ) -> None:
     judgement = judge(recorded.history, recorded.state)
@@ -21,7 +21,7 @@ def test_a_drill_in_which_all_is_right_is_valid_and_every_rule_looked_at_somethi
     assert all(judgement.examined.values()), judgement.examined
 
 
-def test_a_drill_that_did_not_bring_about_its_fault_shows_nothing(recorded: RecordedDrill) -> None:
+def test_a_drill_without_its_fault_is_unknown(recorded: RecordedDrill) -> None:
     judgement = judge(recorded.history, recorded.state, missing=["kills: none"])
     assert judgement.verdict is Verdict.UNKNOWN
     assert not judgement.holds
@@ -37,7 +37,7 @@ def test_a_drill_that_did_not_bring_about_its_fault_shows_nothing(recorded: Reco
         ("external_refusals", "external_tokens_never_decrease"),
     ],
 )
-def test_a_drill_whose_fault_gave_a_rule_nothing_to_look_at_shows_nothing(
+def test_a_drill_whose_fault_gave_a_rule_nothing_to_examine_is_unknown(
     shown: str, rule: str
 ) -> None:
     judgement = judge(History(), DatabaseState(), shows=["kills", shown])
@@ -45,18 +45,18 @@ def test_a_drill_whose_fault_gave_a_rule_nothing_to_look_at_shows_nothing(
     assert f"{rule} had nothing to examine" in {each.evidence for each in judgement.findings}
 
 
-def test_a_drill_whose_rules_all_had_something_to_look_at_is_valid(recorded: RecordedDrill) -> None:
+def test_a_drill_whose_rules_all_examined_something_is_valid(recorded: RecordedDrill) -> None:
     shows = ("commits", "takeovers", "stale_rejections", "retries", "external_refusals")
     assert judge(recorded.history, recorded.state, shows=shows).holds
 
 
-def test_a_violation_counts_even_when_the_fault_did_not_come_about(recorded: RecordedDrill) -> None:
+def test_a_violation_counts_even_without_the_fault(recorded: RecordedDrill) -> None:
     recorded.rows(ledger=[])
     judgement = judge(recorded.history, recorded.state, missing=["kills: none"])
     assert judgement.verdict is Verdict.INVALID
 
 
-def test_a_promise_of_the_story_that_was_not_kept_makes_a_drill_invalid(
+def test_a_broken_expectation_of_the_scenario_makes_a_drill_invalid(
     recorded: RecordedDrill,
 ) -> None:
     judgement = judge(recorded.history, recorded.state, broken=["one of fifty made the job"])

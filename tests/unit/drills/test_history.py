@@ -1,4 +1,4 @@
-"""What a drill remembers of what was seen, and the figures that are read from it."""
+"""The history of a drill, and the figures that are computed from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_first_end_of_an_operation_counts() -> None:
     assert operation.outcome is Phase.OK
 
 
-def test_what_a_process_had_begun_when_it_ended_is_of_unknown_outcome() -> None:
+def test_open_operations_of_an_ended_process_have_an_unknown_outcome() -> None:
     history = History()
     history.invoke("dies", Verb.ATTEMPT, job="j", token=1)
     survivor = history.invoke("lives", Verb.ATTEMPT, job="k", token=1)
@@ -47,7 +47,7 @@ def test_what_a_process_had_begun_when_it_ended_is_of_unknown_outcome() -> None:
     assert outcomes == {"dies": Phase.INFO, "lives": Phase.OK}
 
 
-def test_an_operation_carries_what_was_learned_at_its_end() -> None:
+def test_an_operation_includes_the_details_of_its_end() -> None:
     history = History()
     number = history.invoke("producer", Verb.SUBMIT, key="k")
     history.end(number, Phase.OK, job="j")
@@ -70,7 +70,7 @@ def test_a_recovery_lasts_from_the_loss_of_a_worker_to_the_next_claim() -> None:
             entry(1.0, Phase.INVOKE, Verb.CLAIM, 1),
             entry(1.0, Phase.OK, Verb.CLAIM, 1),
             entry(1.0, Phase.INVOKE, Verb.ATTEMPT, 2),
-            entry(2.0, Phase.INFO, Verb.ATTEMPT, 2),  # its worker is gone
+            entry(2.0, Phase.INFO, Verb.ATTEMPT, 2),  # its worker is lost
             entry(2.2, Phase.INVOKE, Verb.CLAIM, 3, job="another"),
             entry(2.2, Phase.OK, Verb.CLAIM, 3, job="another"),
             entry(2.5, Phase.INVOKE, Verb.CLAIM, 4),

@@ -1,4 +1,4 @@
-"""What was lost with a server: exactly that is excused, counted, and must never be seen again."""
+"""Only what was lost with a server is excused; it is counted, and must not return."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = LostState(frozenset(), frozenset(), frozenset())
 
 
 def lost_server(recorded: RecordedDrill) -> DatabaseState:
-    """As the one that went on, and ahead of it: one more job, which it claimed and paid."""
+    """The state of the lost server, with one more job that it claimed and paid."""
     state = recorded.state
     return replace(
         state,
@@ -36,7 +36,7 @@ def lost_server(recorded: RecordedDrill) -> DatabaseState:
 
 
 def lose(recorded: RecordedDrill) -> None:
-    """Somebody was recorded of the job, and of its commit, by the server that was lost."""
+    """The lost server had acknowledged the job and its commit."""
     recorded.submit(Phase.OK, key="order-3", job=GONE)
     recorded.attempt("w9", GONE, 1, Phase.OK)
 
@@ -46,14 +46,14 @@ def excuse(recorded: RecordedDrill, **changes: frozenset[object]) -> None:
     recorded.rows(lost_states=[replace(found, **changes)])  # type: ignore[arg-type]
 
 
-def test_what_only_the_lost_server_had_is_what_the_two_differ_by(recorded: RecordedDrill) -> None:
+def test_the_lost_state_is_what_only_the_lost_server_had(recorded: RecordedDrill) -> None:
     found = LostState.between(lost_server(recorded), recorded.state)
     assert found == LostState(frozenset({GONE}), frozenset({(GONE, 1)}), frozenset({(GONE, 1)}))
     assert LostState.between(recorded.state, recorded.state) == NOTHING
     assert LostState.between(recorded.state, lost_server(recorded)) == NOTHING
 
 
-def test_work_that_was_acknowledged_and_is_missing_is_a_broken_promise(
+def test_missing_acknowledged_work_breaks_two_rules(
     recorded: RecordedDrill,
 ) -> None:
     lose(recorded)
@@ -63,7 +63,7 @@ def test_work_that_was_acknowledged_and_is_missing_is_a_broken_promise(
     }
 
 
-def test_it_is_excused_where_only_the_lost_server_had_it(recorded: RecordedDrill) -> None:
+def test_missing_work_is_excused_if_only_the_lost_server_had_it(recorded: RecordedDrill) -> None:
     lose(recorded)
     excuse(recorded)
     assert recorded.rules() == set()
@@ -79,7 +79,7 @@ def test_a_lost_job_does_not_excuse_a_lost_commit_nor_the_other_way_round(
     assert recorded.rules() == {"no_acknowledged_submit_is_lost"}
 
 
-def test_a_job_that_was_lost_may_be_made_again_under_its_key_and_only_then(
+def test_only_a_lost_job_may_be_enqueued_again_under_its_key(
     recorded: RecordedDrill,
 ) -> None:
     recorded.submit(Phase.OK, key="order-1", job=GONE)
@@ -88,28 +88,30 @@ def test_a_job_that_was_lost_may_be_made_again_under_its_key_and_only_then(
     assert recorded.rules() == set()
 
 
-def test_a_token_that_the_lost_server_gave_out_is_not_given_out_again(
+def test_a_token_that_the_lost_server_issued_must_not_be_issued_again(
     recorded: RecordedDrill,
 ) -> None:
     recorded.rows(lost_states=[replace(NOTHING, claims=frozenset({(PAID, 3), (PAID, 5)}))])
     assert recorded.rules() == set()
-    for token in (2, 1):  # both were given out over here
+    for token in (2, 1):  # the successor issued both
         recorded.rows(lost_states=[replace(NOTHING, claims=frozenset({(PAID, token)}))])
         assert recorded.rules() == {"tokens_are_issued_once"}
 
 
-def test_a_token_between_two_of_the_lost_servers_is_no_better(recorded: RecordedDrill) -> None:
+def test_a_token_between_two_of_the_lost_server_must_not_be_issued_either(
+    recorded: RecordedDrill,
+) -> None:
     recorded.rows(lost_states=[replace(NOTHING, claims=frozenset({(DEAD, 1), (DEAD, 3)}))])
     assert recorded.rules() == {"tokens_are_issued_once"}
 
 
-def test_the_tokens_of_two_lost_servers_do_not_make_one_span(recorded: RecordedDrill) -> None:
+def test_the_token_ranges_of_two_lost_servers_are_separate(recorded: RecordedDrill) -> None:
     one, three = (replace(NOTHING, claims=frozenset({(PAID, token)})) for token in (0, 3))
     recorded.rows(lost_states=[one, three])
     assert recorded.rules() == set()
 
 
-def test_the_outside_tells_two_holders_of_one_token_apart(recorded: RecordedDrill) -> None:
+def test_two_external_callers_under_one_token_are_a_violation(recorded: RecordedDrill) -> None:
     calls = [
         ExternalCall(1, PAID, 1, PAID, True, "w1"),
         ExternalCall(2, PAID, 1, PAID, False, "w2"),
@@ -120,7 +122,7 @@ def test_the_outside_tells_two_holders_of_one_token_apart(recorded: RecordedDril
     assert recorded.rules() == {"external_tokens_never_decrease"}
 
 
-def test_losses_count_what_somebody_was_told_of(recorded: RecordedDrill) -> None:
+def test_losses_count_acknowledged_operations(recorded: RecordedDrill) -> None:
     found = LostState.between(lost_server(recorded), recorded.state)
     assert losses(recorded.history, [found]) == {
         "lost_submits": 0,
@@ -135,7 +137,7 @@ def test_losses_count_what_somebody_was_told_of(recorded: RecordedDrill) -> None
     }
 
 
-def test_the_longest_silence_lies_between_two_commits_that_somebody_was_told_of() -> None:
+def test_the_longest_silence_is_between_two_acknowledged_commits() -> None:
     ends = [(1.0, Phase.OK), (1.5, Phase.OK), (2.0, Phase.FAIL), (4.0, Phase.OK), (9.0, Phase.INFO)]
     recorded = History()
     assert longest_silence(recorded) == 0

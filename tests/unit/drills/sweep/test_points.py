@@ -1,4 +1,4 @@
-"""Points are named so that they are found again, and chosen so that a seed means the same ones."""
+"""Points have reproducible names, and a seed always chooses the same ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet of workers that run the tasks of the failure modes."""
+"""Worker processes that run the tasks of the failure modes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from tests.processes.fleet import Fleet, Process
 
 APP = "tests.failure_modes.apps:app"
-LOOP_HEARTBEAT_APP = "tests.failure_modes.loop_heartbeat:app"  # named, never imported: it weakens
+LOOP_HEARTBEAT_APP = "tests.failure_modes.loop_heartbeat:app"  # importing it removes a guard
 
 
-class Crew(Fleet):
+class FailureModeFleet(Fleet):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.app = APP
-        self.environment: Mapping[str, str] = {}  # of whoever is started next
+        self.environment: Mapping[str, str] = {}  # of processes that are started from now on
 
     def _start(self, name: str, url: str | None, command: list[str]) -> Process:
         with pytest.MonkeyPatch.context() as patch:
             for variable, value in self.environment.items():
                 patch.setenv(variable, value)
-            return super()._start(name, url, ["--app", self.app, *command])  # the last --app counts
+            return super()._start(name, url, ["--app", self.app, *command])  # the last --app wins

@@ -1,4 +1,4 @@
-"""Two real clusters, a primary and its streaming standby, and the failover that forgets a claim."""
+"""A failover that loses a claim: a real primary and a standby that lags behind."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from tests.races.stepper import claim_as
 
 BOUND_SECONDS = 30.0
 SETTINGS = {**TEST_SETTINGS, "max_connections": "30", "wal_level": "replica"}
-# What there is in both clusters: enqueued before the standby falls behind.
+# Exists on both servers: created before the standby lags.
 PREPARE = "CREATE TABLE steps (job_id uuid, worker text)"
 
 
 @dataclass(frozen=True)
 class Failover:
-    """The new primary, and two workers that hold one job, each by one history's account."""
+    """The new primary, and two claims of one job, made on the old and the new primary."""
 
     url: str
     database: ObservedDatabase
-    zombie: Claim  # made on the old primary, and never shipped
-    holder: Claim  # made on the new one
+    zombie: Claim  # made on the old primary, not replicated
+    holder: Claim  # made on the new primary
 
 
 @contextmanager
 def failover(home: Path, change: str | None = None) -> Iterator[Failover]:
-    """Lose the primary right after a claim; `change` alters the queue, in both clusters."""
+    """Lose the primary right after a claim; `change` is SQL that weakens the queue."""
     with (
         _clusters(home) as (primary, standby),
         psycopg.connect(primary.url, autocommit=True) as old,
@@ -68,9 +68,9 @@ def _clusters(home: Path) -> Iterator[tuple[embedded.Server, embedded.Server]]:
         primary.start()
         migrate(primary.url)
         primary.stop()
-        copy = ["cp", "-a", str(primary.data_dir), str(standby.data_dir)]  # owners and modes too
+        copy = ["cp", "-a", str(primary.data_dir), str(standby.data_dir)]  # with owners and modes
         subprocess.run(copy, check=True, timeout=BOUND_SECONDS)
-        (standby.data_dir / "postmaster.opts").unlink()  # its port is the primary's
+        (standby.data_dir / "postmaster.opts").unlink()  # it contains the primary's port
         (standby.data_dir / "standby.signal").touch()
         primary.start()
         with (standby.data_dir / "postgresql.auto.conf").open("a") as settings:
@@ -83,7 +83,7 @@ def _clusters(home: Path) -> Iterator[tuple[embedded.Server, embedded.Server]]:
 
 
 def _fall_behind(standby: psycopg.Connection[Any], position: str) -> None:
-    """Let it catch up to this position, and then hear no more of the primary."""
+    """Wait until it has replayed this position, then stop replication."""
     caught_up = "SELECT pg_last_wal_replay_lsn() >= %s"
     _wait(lambda: standby.execute(caught_up, [position]).fetchone() == (True,))
     standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
@@ -94,5 +94,5 @@ def _fall_behind(standby: psycopg.Connection[Any], position: str) -> None:
 def _wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + BOUND_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "the standby does not follow"
+        assert time.monotonic() < deadline, "the standby does not replicate"
         time.sleep(0.01)

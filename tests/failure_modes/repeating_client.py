@@ -1,4 +1,4 @@
-"""A client that takes no answer for a failure, and sends its transaction again."""
+"""A client that treats a missing reply as a failure, and repeats its transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_COMMIT = (
 )
 
 
-class BlindClient:
+class RepeatingClient:
     def __init__(self, url: str, claim: Claim) -> None:
         self._url = url
         self._claim = claim
@@ -43,7 +43,7 @@ class BlindClient:
                 try:
                     self._pay()
                 except psycopg.OperationalError:
-                    continue  # "it cannot have worked"
+                    continue  # wrongly treated as "not committed"
                 return
         except FaultlineError as refusal:
             self.refusal = refusal
@@ -54,8 +54,8 @@ class BlindClient:
             run(conn, protocol.commit(self._claim))
 
 
-def lose_the_answer(client: BlindClient, database: ObservedDatabase, proxy: Proxy) -> None:
-    """Start the client; its first COMMIT is carried out, and it never hears of it."""
+def lose_the_reply(client: RepeatingClient, database: ObservedDatabase, proxy: Proxy) -> None:
+    """Start the client; its first COMMIT is executed, and the reply is lost."""
     with ExitStack() as holding:
         holding.enter_context(database.held_back(AT_COMMIT))
         client.start()

@@ -1,4 +1,4 @@
-"""What two workers with one number do: a fenced step in the middle of the job, then its commit."""
+"""The writes of a claim's holder: a fenced step, and a payment with its commit."""
 
 from __future__ import annotations
 

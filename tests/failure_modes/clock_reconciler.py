@@ -1,4 +1,4 @@
-"""A process that takes back expired leases, by its own clock or by the database's. Prints what it did."""
+"""A process that reconciles expired leases, by its own clock or by the database's."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ BY_OWN_CLOCK = """
 
 
 @dataclass(frozen=True)
-class Taken:
+class ProcessReconciliation:
     jobs: int
     clock_error: timedelta
 
 
-def take_back(url: str, judge: str, environment: Mapping[str, str]) -> Taken:
-    """Let a process do it whose environment may set its clock."""
-    command = [sys.executable, "-m", "tests.failure_modes.taker", url, judge]
-    said = subprocess.run(
+def reconcile_in_process(
+    url: str, judge: str, environment: Mapping[str, str]
+) -> ProcessReconciliation:
+    """Run it in a process whose environment may shift its clock."""
+    command = [sys.executable, "-m", "tests.failure_modes.clock_reconciler", url, judge]
+    output = subprocess.run(
         command,
         cwd=ROOT,
         env={**os.environ, **environment},
@@ -38,9 +40,9 @@ def take_back(url: str, judge: str, environment: Mapping[str, str]) -> Taken:
         timeout=BOUND_SECONDS,
         check=True,
     ).stdout
-    answer = json.loads(said)
+    answer = json.loads(output)
     error = datetime.fromisoformat(answer["now"]) - datetime.now(UTC)
-    return Taken(answer["jobs"], timedelta(days=round(error / timedelta(days=1))))
+    return ProcessReconciliation(answer["jobs"], timedelta(days=round(error / timedelta(days=1))))
 
 
 def main(url: str, judge: str) -> None:
