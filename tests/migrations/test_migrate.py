@@ -1,4 +1,4 @@
-"""Migrations: all or nothing, once, in any company, and plain about what stands in the way."""
+"""Migrations are applied once, all or nothing, beside other sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from faultline.postgres.migrate import (
 Conn = psycopg.Connection[Any]
 
 # Stops a migration of an empty database when the tables are there and the functions are being made,
-# for as long as somebody holds lock 42.
+# for as long as a session holds lock 42.
 STOP_AT_THE_FENCE = """
     CREATE FUNCTION stop() RETURNS event_trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -67,7 +67,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def schema_of(url: str, *, server_major: int) -> str:
-    """What pg_dump says, without comments and without the token that newer ones make up."""
+    """The output of pg_dump, without comments and the random token of newer versions."""
     major, binaries = max(embedded.all_binaries().items())
     if major < server_major or not (binaries / "pg_dump").is_file():
         pytest.skip(f"no pg_dump for a server of version {server_major}")
@@ -81,7 +81,7 @@ def schema_of(url: str, *, server_major: int) -> str:
     return re.sub(r"^(--|\\(un)?restrict).*\n", "", dump.stdout, flags=re.MULTILINE)
 
 
-def test_migrations_arrive_at_the_schema_as_it_is_written_down(
+def test_migrations_lead_to_the_schema_of_schema_sql(
     database_url: str, empty_database_url: str
 ) -> None:
     with session(empty_database_url) as conn:

@@ -1,4 +1,4 @@
-"""An upgrade among workers: it takes their tables in the order in which they do, and closes no circle."""
+"""An upgrade locks tables in the same order as heartbeats, and never deadlocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_TOMORROW = Migration(
     "ALTER TABLE faultline.jobs ADD COLUMN of_tomorrow integer;"
     " ALTER TABLE faultline.workers ADD COLUMN of_tomorrow integer;",
 )
-# A heartbeat stops between its two tables for as long as somebody holds lock 42.
+# A heartbeat stops between its two tables for as long as a session holds lock 42.
 STOP_BEFORE_THE_JOBS = """
     INSERT INTO faultline.workers (id, host, pid, queues, holds_locks) VALUES ('first', 'h', 1, '{}', false);
     CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -58,7 +58,7 @@ def test_an_upgrade_holds_no_table_that_the_heartbeat_it_waits_for_still_needs(
     )
     worker = connect()
     lease = claim_new(worker, worker="first")
-    # The watcher goes before the thread is waited for: with it goes what stops the heartbeat.
+    # The watcher is closed before the thread is joined: it holds the lock that stops the heartbeat.
     with ThreadPoolExecutor(1) as thread, connect() as watcher:
         watcher.execute(STOP_BEFORE_THE_JOBS.encode())
         watcher.execute("SELECT pg_advisory_lock(42)")

@@ -1,4 +1,4 @@
-"""When a migration, or a program that needs one, must not go on: what it says about that."""
+"""What migrate, and programs that need it, say when they cannot continue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_empty_database_is_refused_with_the_command_that_helps(empty_database
     assert refusal.value.hint == "run: faultline migrate"
 
 
-def test_a_table_that_stays_locked_is_given_up_on_in_plain_words(database_url: str) -> None:
+def test_a_migration_gives_up_on_a_table_that_stays_locked_and_says_so(database_url: str) -> None:
     with session(database_url) as busy:
         busy.execute("COMMENT ON SCHEMA faultline IS NULL")
         with busy.transaction():

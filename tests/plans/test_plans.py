@@ -1,7 +1,7 @@
-"""What the hot statements read, counted by the server itself, when the table is large.
+"""How much the hot statements read of large tables, by the counters of the server.
 
-They live in functions, whose plans EXPLAIN does not show, and auto_explain does not come with every
-server. The counters do: which index was read, how many entries of it, and any sequential scan.
+EXPLAIN does not show the plans inside functions, and not every server has auto_explain. The counters
+show which index was read, how many entries of it, and every sequential scan.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ RECONCILE = "SELECT * FROM faultline.reconcile(%s)"
 
 @dataclass(frozen=True)
 class Reads:
-    """What one statement read. Under a table's own name: its sequential scans."""
+    """What one statement read; under a table's name, its sequential scans."""
 
     scans: dict[str, int]
     entries: dict[str, int]
@@ -72,7 +72,7 @@ class Reads:
 
 
 def load(loader: Conn, *, jobs: int, later: int) -> None:
-    """By a session of its own: turning the guards off throws away the plans that it has made."""
+    """Fill the tables, in another session: disabling triggers discards its cached plans."""
     loader.execute("SET session_replication_role = replica")
     loader.execute(LOAD, {"jobs": jobs, "later": later})
     loader.execute(EXPIRED)
@@ -90,7 +90,7 @@ def use_every_hot_statement(conn: Conn, times: int) -> None:
 
 
 def reads_of(conn: Conn, statement: str, params: tuple[Any, ...]) -> tuple[int, Reads]:
-    """How many rows it returned, and what it read for them; it leaves no trace."""
+    """How many rows it returned and what it read; the transaction is rolled back."""
     with conn.transaction(force_rollback=True):
         before = {name: counts for name, *counts in conn.execute(COUNTERS)}
         rows = conn.execute(statement.encode(), params).fetchall()
@@ -113,7 +113,7 @@ def hot_statements(conn: Conn) -> dict[str, tuple[str, tuple[Any, ...], str]]:
 
 
 def complaints(conn: Conn) -> list[str]:
-    """What any hot statement does for ten jobs that it should not."""
+    """What any hot statement reads for ten jobs that it should not."""
     found = []
     for name, (statement, params, index) in hot_statements(conn).items():
         rows, reads = reads_of(conn, statement, params)
@@ -128,18 +128,18 @@ def complaints(conn: Conn) -> list[str]:
     return found
 
 
-def let_nobody_analyze(conn: Conn, *tables: str) -> None:
-    """But the test itself."""
+def switch_autovacuum_off(conn: Conn, *tables: str) -> None:
+    """Switch autovacuum off, so that only the test analyzes."""
     for table in tables:
         conn.execute(f"ALTER TABLE faultline.{table} SET (autovacuum_enabled = off)".encode())
 
 
 @pytest.fixture(scope="module")
 def full_url(new_database: NewDatabase, template: str) -> Iterator[str]:
-    """A full table that was never analyzed: for tests that leave no trace, and to be copied."""
+    """A full table that was never analyzed, for tests that roll back, and to be copied."""
     with new_database(template) as url:
         with psycopg.connect(url, autocommit=True) as loader:
-            let_nobody_analyze(loader, "jobs")
+            switch_autovacuum_off(loader, "jobs")
             load(loader, jobs=JOBS, later=FOR_LATER)
         yield url
 
@@ -166,7 +166,7 @@ def test_an_analyzed_table_is_read_by_index(analyzed: Conn) -> None:
 def test_plans_made_while_the_table_was_empty_serve_a_full_one(
     conn: Conn, connect: Connect
 ) -> None:
-    let_nobody_analyze(conn, "jobs")
+    switch_autovacuum_off(conn, "jobs")
     use_every_hot_statement(conn, times=12)  # plans are kept from the sixth use on
     load(connect(), jobs=JOBS, later=FOR_LATER)
 
@@ -204,7 +204,7 @@ def test_the_fence_is_inlined_into_the_statements_that_use_it(conn: Conn) -> Non
 def test_jobs_for_later_at_a_better_priority_cost_a_claim_nothing(
     conn: Conn, connect: Connect
 ) -> None:
-    let_nobody_analyze(conn, "jobs")
+    switch_autovacuum_off(conn, "jobs")
     load(connect(), jobs=FOR_LATER, later=FOR_LATER)
 
     rows, reads = reads_of(conn, CLAIM, (10,))
@@ -213,7 +213,7 @@ def test_jobs_for_later_at_a_better_priority_cost_a_claim_nothing(
 
 
 def test_a_claim_over_many_queues_reads_only_the_lanes_that_hold_jobs(conn: Conn) -> None:
-    let_nobody_analyze(conn, "jobs")
+    switch_autovacuum_off(conn, "jobs")
     for queue in ("queue100", "queue400"):
         enqueue = (
             "SELECT count(*) FROM faultline.enqueue_many('t', array_fill('{}'::jsonb, '{20}'), %s)"

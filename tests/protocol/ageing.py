@@ -1,4 +1,4 @@
-"""Jobs that ended long ago: made with the id of that day, taken through the protocol, and then aged."""
+"""Makes jobs that ended long ago: with ids of that day, and times moved back."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ def made(conn: Connection, age: str, *, queue: str = "default", key: str | None 
 
 
 def succeeded(conn: Connection, age: str, *, key: str | None = None) -> Lease:
-    """Nothing else may be due. Its entry in the ledger is as old as the job."""
+    """Make such a job; no other may be due. Its ledger entry is as old as the job."""
     job_id = made(conn, age, key=key)
     lease = claim(conn)
     assert lease.job_id == job_id
     commit(conn, lease)
     set_job(conn, job_id, f"finished_at = clock_timestamp() - interval '{age}'")
     with conn.transaction():
-        conn.execute(
-            "SET LOCAL session_replication_role = replica"
-        )  # the guards let nobody do this
+        conn.execute("SET LOCAL session_replication_role = replica")  # the guards refuse this
         conn.execute(
             "UPDATE faultline.ledger SET committed_at = clock_timestamp() - %s::interval"
             " WHERE job_id = %s",

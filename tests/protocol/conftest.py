@@ -1,4 +1,4 @@
-"""A table of the user's own, to see whose writes took effect."""
+"""A table of the user, to see whose writes took effect."""
 
 from __future__ import annotations
 

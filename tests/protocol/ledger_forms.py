@@ -1,4 +1,4 @@
-"""The ways in which SQL can be made to enter a lease into the ledger, one function for each."""
+"""The SQL forms that can insert into the ledger, one function for each."""
 
 from __future__ import annotations
 

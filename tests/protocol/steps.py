@@ -1,4 +1,4 @@
-"""The words of these tests: each is one call of the public SQL, or one hand on the clock."""
+"""Calls of the public SQL, and changes of time, that the tests of the protocol share."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def commit(conn: Connection, lease: Lease) -> None:
 
 
 def committed(conn: Connection) -> Lease:
-    """Of a job that was enqueued, claimed and committed; nothing else may be due."""
+    """Enqueue a job, claim it and commit it; no other job may be due."""
     lease = claim_new(conn)
     commit(conn, lease)
     return lease
@@ -117,14 +117,14 @@ def assert_fence(conn: Connection, lease: Lease) -> None:
 
 
 def begin_fenced(conn: Connection, lease: Lease, isolation: str = "READ COMMITTED") -> Connection:
-    """In a transaction that is left open."""
+    """Claim in a transaction that is left open."""
     conn.execute(f"BEGIN ISOLATION LEVEL {isolation}")
     assert_fence(conn, lease)
     return conn
 
 
 def reconcile(conn: Connection, **options: Any) -> list[UUID]:
-    """The ids of the jobs that were taken back."""
+    """The ids of the reconciled jobs."""
     named = ", ".join(f"{name} => %s" for name in options)
     call = f"SELECT job_id FROM faultline.reconcile({named})"
     return [job_id for (job_id,) in rows(conn, call, *options.values())]
@@ -135,7 +135,7 @@ def cancel(conn: Connection, job_id: UUID) -> str:
 
 
 def take_over(conn: Connection, lease: Lease, *, worker: str = "second") -> Lease:
-    """The lease runs out, and somebody else gets the job."""
+    """Let the lease expire, and have another worker claim the job."""
     expire(conn, lease)
     successor = claim(conn, worker=worker)
     assert successor.job_id == lease.job_id
@@ -158,7 +158,7 @@ def set_job(conn: Connection, job_id: UUID, assignment: str) -> None:
     assert changed.rowcount == 1
 
 
-# ── what is true now ─────────────────────────────────────────────────────────────────────────────
+# ── current state ─────────────────────────────────────────────────────────────────────────────
 
 
 def job(conn: Connection, job_id: UUID) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def entries(conn: Connection) -> list[Lease]:
 
 
 def logged(conn: Connection, job_id: UUID) -> list[Row]:
-    """What the log says of the attempts that did not end in the ledger."""
+    """The logged attempts, which did not end in the ledger."""
     query = (
         "SELECT attempt, fencing_token, worker, outcome, error"
         " FROM faultline.attempts_log WHERE job_id = %s ORDER BY id"
@@ -217,7 +217,7 @@ def columns(leases: Sequence[Lease]) -> tuple[list[UUID], list[int], list[UUID]]
 
 @contextlib.contextmanager
 def refused(sqlstate: str, **detail: Any) -> Iterator[None]:
-    """What happens inside ends with this SQLSTATE, and its JSON detail says at least this."""
+    """Expect this SQLSTATE, with at least these fields in its JSON detail."""
     with pytest.raises(psycopg.Error) as caught:
         yield
     assert caught.value.sqlstate == sqlstate, caught.value
@@ -227,23 +227,23 @@ def refused(sqlstate: str, **detail: Any) -> Iterator[None]:
 
 
 def never_waits(conn: Connection) -> Connection:
-    """From here on, whatever waits for a lock on this connection is an error.
+    """Make every wait for a lock on this connection an error.
 
-    In the end: who notifies waits at its commit for those that do so in other databases.
+    After a while only: a COMMIT with a NOTIFY waits for those of other databases.
     """
     conn.execute("SET lock_timeout = '20s'")
     return conn
 
 
 def end_session(observer: Connection, session: Connection) -> None:
-    """Returns when the server has seen the last of it, and of its locks."""
+    """Close the session, and wait until the server has released its locks."""
     assert value(observer, "SELECT pg_terminate_backend(%s, 30000)", session.info.backend_pid)
 
 
 def start_and_wait_until_blocked(
     observer: Connection, waiter: Connection, call: Callable[[Connection], T]
 ) -> Future[T]:
-    """Run the call in a thread of its own, and return once the server has it waiting for a lock."""
+    """Run the call in a thread, and return once it waits for a lock on the server."""
     thread = ThreadPoolExecutor(1)
     future = thread.submit(call, waiter)
     thread.shutdown(wait=False)
@@ -257,7 +257,7 @@ def start_and_wait_until_blocked(
 def is_refused_after_waiting_for_a_takeover(
     conn: Connection, connect: Connect, late_call: Callable[[Connection, Lease], object]
 ) -> None:
-    """The call waits for the claim of another, which then commits."""
+    """Run the call while it waits for the claim of another session, which then commits."""
     lease = claim_new(conn)
     expire(conn, lease)
     thief = connect()
@@ -271,7 +271,7 @@ def is_refused_after_waiting_for_a_takeover(
 
 
 def all_at_once(connections: Sequence[Connection], call: Callable[[Connection], T]) -> list[T]:
-    """Run the call on every connection, each in its own thread, all set off together."""
+    """Run the call on every connection at once, each in its own thread."""
     start = Barrier(len(connections))
 
     def run(conn: Connection) -> T:

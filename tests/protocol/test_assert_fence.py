@@ -1,4 +1,4 @@
-"""faultline.assert_fence: from here to the end of the transaction, the job is its caller's."""
+"""faultline.assert_fence keeps the job for its caller until the transaction ends."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_heartbeats_pass_a_fence(conn: Connection, connect: Connect) -> None:
     assert heartbeat(never_waits(conn), lease) == ["renewed"]
 
 
-def test_a_fenced_job_is_not_taken_back_though_its_lease_runs_out(
+def test_a_fenced_job_is_not_reconciled_although_its_lease_expires(
     conn: Connection, connect: Connect
 ) -> None:
     lease = claim_new(conn)
@@ -92,7 +92,7 @@ def test_a_fenced_job_is_not_taken_back_though_its_lease_runs_out(
     assert claim_batch(conn, worker="second") == []
 
 
-def test_a_fenced_job_is_taken_back_once_the_transaction_has_ended(
+def test_a_fenced_job_is_reconciled_once_the_transaction_has_ended(
     conn: Connection, connect: Connect
 ) -> None:
     lease = claim_new(conn)
@@ -102,7 +102,7 @@ def test_a_fenced_job_is_taken_back_once_the_transaction_has_ended(
     assert reconcile(conn) == [lease.job_id]
 
 
-def test_whoever_would_cancel_a_fenced_job_waits(conn: Connection, connect: Connect) -> None:
+def test_a_cancel_waits_for_a_fenced_job(conn: Connection, connect: Connect) -> None:
     lease = claim_new(conn)
     begin_fenced(connect(), lease)
     conn.execute("SET lock_timeout = '1ms'")
@@ -119,7 +119,7 @@ def test_a_fenced_transaction_may_commit_its_job(conn: Connection) -> None:
 
 
 @pytest.mark.parametrize("beats", [0, 1])
-def test_a_fenced_job_commits_while_somebody_waits_to_cancel_it(
+def test_a_fenced_job_commits_while_a_cancel_waits_for_it(
     conn: Connection, connect: Connect, beats: int
 ) -> None:
     lease = claim_new(conn)

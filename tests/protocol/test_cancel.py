@@ -1,4 +1,4 @@
-"""faultline.cancel: ends a job that has not ended, and says where it stands."""
+"""faultline.cancel ends a job that has not ended, and returns its state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_running_job_is_cancelled_and_its_worker_cannot_commit(conn: Connectio
         commit(conn, lease)
 
 
-def test_a_cancelled_job_belongs_to_nobody(conn: Connection) -> None:
+def test_a_cancelled_job_has_no_owner(conn: Connection) -> None:
     lease = claim_new(conn)
     cancel(conn, lease.job_id)
     stored = job(conn, lease.job_id)
@@ -78,7 +78,7 @@ def test_an_unknown_job_cannot_be_cancelled(conn: Connection) -> None:
         cancel(conn, uuid4())
 
 
-def test_a_cancel_that_waited_for_a_commit_accepts_what_it_decided(
+def test_a_cancel_that_waited_for_a_commit_leaves_the_job_succeeded(
     conn: Connection, connect: Connect
 ) -> None:
     lease = claim_new(conn)

@@ -1,4 +1,4 @@
-"""faultline.claim: each job to one worker, with a token that nobody had before."""
+"""faultline.claim gives each job to one worker, with a token never issued before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .steps import (
 )
 
 
-def test_a_better_priority_goes_first_however_long_the_others_have_waited(
+def test_a_better_priority_is_claimed_first_however_long_the_others_have_waited(
     conn: Connection,
 ) -> None:
     by_priority = {priority: enqueue(conn, priority=priority)[0] for priority in (9, 0, 5)}
@@ -36,7 +36,7 @@ def test_a_better_priority_goes_first_however_long_the_others_have_waited(
     assert [claim(conn).job_id for _ in range(3)] == [by_priority[p] for p in (0, 5, 9)]
 
 
-def test_of_one_priority_the_one_that_was_due_first_goes_first(conn: Connection) -> None:
+def test_of_one_priority_the_job_that_was_due_first_is_claimed_first(conn: Connection) -> None:
     newest, oldest, middle = (enqueue(conn)[0] for _ in range(3))
     make_due(conn, oldest, ago="3 hours")
     make_due(conn, middle, ago="2 hours")
@@ -44,7 +44,7 @@ def test_of_one_priority_the_one_that_was_due_first_goes_first(conn: Connection)
     assert [claim(conn).job_id for _ in range(3)] == [oldest, middle, newest]
 
 
-def test_a_better_priority_in_another_queue_goes_first(conn: Connection) -> None:
+def test_a_better_priority_in_another_queue_is_claimed_first(conn: Connection) -> None:
     enqueue(conn, queue="mail", priority=6)
     urgent, _ = enqueue(conn, queue="letters", priority=5)
     assert claim_batch(conn, 1, queues=["mail", "letters"])[0].job_id == urgent
@@ -58,7 +58,7 @@ def test_a_claim_takes_from_its_own_queues_only(conn: Connection) -> None:
     assert state(conn, other) == "queued"
 
 
-def test_a_claim_hands_over_everything_that_running_the_job_needs(conn: Connection) -> None:
+def test_a_claim_returns_everything_that_running_the_job_needs(conn: Connection) -> None:
     job_id, _ = enqueue(conn, "send_mail", {"to": "ada"}, queue="mail", max_attempts=7)
     needed = "job_id, fencing_token, task, queue, payload, attempts, max_attempts"
     claimed = one(conn, f"SELECT {needed} FROM faultline.claim('w', '{{mail}}')")
@@ -108,9 +108,7 @@ def test_jobs_that_ended_are_not_claimed(conn: Connection) -> None:
     assert claim_batch(conn) == []
 
 
-def test_a_job_that_somebody_holds_is_skipped_and_not_waited_for(
-    conn: Connection, connect: Connect
-) -> None:
+def test_a_locked_job_is_skipped_and_not_waited_for(conn: Connection, connect: Connect) -> None:
     held, free = (enqueue(conn)[0] for _ in range(2))
     holder = connect()
     holder.execute("BEGIN")
@@ -127,9 +125,7 @@ def test_two_claims_under_way_at_once_never_share_a_job(conn: Connection, connec
     assert (len(taken), len(rest), taken & rest) == (2, 1, set())
 
 
-def test_a_crowd_of_workers_shares_out_the_jobs_and_gives_none_twice(
-    conn: Connection, connect: Connect
-) -> None:
+def test_many_workers_at_once_claim_every_job_once(conn: Connection, connect: Connect) -> None:
     given = {job_id for job_id, _ in enqueue_many(conn, [{}] * 120)}
 
     def drain(worker: Connection) -> list[tuple[object, int]]:
@@ -143,7 +139,7 @@ def test_a_crowd_of_workers_shares_out_the_jobs_and_gives_none_twice(
     assert sorted(taken) == sorted((job_id, 1) for job_id in given)
 
 
-def test_a_claim_that_finds_too_little_takes_back_what_has_expired(conn: Connection) -> None:
+def test_a_claim_that_finds_too_little_reconciles_expired_jobs(conn: Connection) -> None:
     lost = claim_new(conn)
     expire(conn, lost)
     waiting, _ = enqueue(conn)
@@ -151,7 +147,7 @@ def test_a_claim_that_finds_too_little_takes_back_what_has_expired(conn: Connect
     assert {(lease.job_id, lease.token) for lease in claimed} == {(waiting, 1), (lost.job_id, 2)}
 
 
-def test_a_claim_that_finds_enough_takes_nothing_back(conn: Connection) -> None:
+def test_a_claim_that_finds_enough_reconciles_nothing(conn: Connection) -> None:
     lost = claim_new(conn)
     expire(conn, lost)
     enqueue(conn)
@@ -159,7 +155,7 @@ def test_a_claim_that_finds_enough_takes_nothing_back(conn: Connection) -> None:
     assert (state(conn, lost.job_id), job(conn, lost.job_id)["fencing_token"]) == ("running", 1)
 
 
-def test_a_claim_takes_back_no_more_than_it_still_wants(conn: Connection) -> None:
+def test_a_claim_reconciles_no_more_jobs_than_it_still_wants(conn: Connection) -> None:
     enqueue_many(conn, [{}] * 3)
     for lost in claim_batch(conn, 3):
         expire(conn, lost)
@@ -167,7 +163,7 @@ def test_a_claim_takes_back_no_more_than_it_still_wants(conn: Connection) -> Non
     assert one(conn, "SELECT count(*) FROM faultline.jobs WHERE lease_owner = 'first'") == (1,)
 
 
-def test_a_claim_takes_nothing_back_from_the_queues_of_others(conn: Connection) -> None:
+def test_a_claim_reconciles_nothing_in_other_queues(conn: Connection) -> None:
     enqueue(conn, queue="other")
     [lost] = claim_batch(conn, queues=["other"])
     expire(conn, lost)
@@ -180,7 +176,7 @@ def test_a_claim_leaves_leases_alone_that_still_run(conn: Connection) -> None:
     assert claim_batch(conn, worker="second") == []
 
 
-def test_a_job_that_keeps_killing_its_workers_is_buried_by_the_next_claim(
+def test_a_job_that_keeps_killing_its_workers_is_failed_by_the_next_claim(
     conn: Connection,
 ) -> None:
     job_id, _ = enqueue(conn, max_attempts=2)

@@ -1,4 +1,4 @@
-"""faultline.commit: the entry in the ledger, the job's end and the caller's writes are one."""
+"""faultline.commit: ledger entry, job state and the caller's writes are atomic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_entry_names_the_worker_and_carries_the_result(conn: Connection) -> 
     assert one(conn, entry) == ("first", {"sent": 3})
 
 
-def test_a_commit_that_is_rolled_back_never_was(conn: Connection) -> None:
+def test_a_commit_that_is_rolled_back_has_no_effect(conn: Connection) -> None:
     lease = claim_new(conn)
     conn.execute("BEGIN")
     commit(conn, lease)
@@ -84,7 +84,7 @@ def test_the_worker_that_took_over_can_commit(conn: Connection) -> None:
     assert entries(conn) == [successor]
 
 
-def test_a_commit_in_flight_wins_though_its_worker_was_declared_dead(
+def test_a_commit_in_flight_wins_although_its_worker_was_declared_dead(
     conn: Connection, connect: Connect
 ) -> None:
     lease = claim_new(conn)

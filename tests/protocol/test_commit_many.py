@@ -1,4 +1,4 @@
-"""faultline.commit_many: each job of a batch is judged on its own."""
+"""faultline.commit_many checks each job of a batch on its own."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_a_batch_that_is_sent_twice_is_already_yours(conn: Connection) -> None:
     assert entries(conn) == leases
 
 
-def test_a_job_that_somebody_else_committed_is_stale_and_not_yours(conn: Connection) -> None:
+def test_a_job_that_another_worker_committed_is_stale_and_not_yours(conn: Connection) -> None:
     lease = claim_new(conn)
     commit(conn, take_over(conn, lease))
     assert commit_many(conn, [lease]) == [("stale", "token_mismatch", 2)]
 
 
-def test_stale_jobs_are_named_with_their_reasons_and_do_not_spoil_the_batch(
+def test_stale_jobs_are_reported_with_their_reasons_and_the_others_commit(
     conn: Connection,
 ) -> None:
     good, cancelled, expired = claim_new_batch(conn, 3)
@@ -113,9 +113,7 @@ def test_an_empty_batch_is_answered_with_nothing(conn: Connection) -> None:
     assert commit_many(conn, []) == []
 
 
-def test_a_job_that_somebody_has_locked_is_reported_and_not_waited_for(
-    conn: Connection, connect: Connect
-) -> None:
+def test_a_locked_job_is_reported_and_not_waited_for(conn: Connection, connect: Connect) -> None:
     held, free = claim_new_batch(conn, 2)
     begin_fenced(connect(), held)
     answers = commit_many(never_waits(conn), [held, free])
@@ -144,7 +142,7 @@ def test_a_batch_sent_from_many_connections_at_once_is_entered_once(
     assert entries(conn) == leases
 
 
-def test_a_batch_that_is_rolled_back_never_was(conn: Connection) -> None:
+def test_a_batch_that_is_rolled_back_has_no_effect(conn: Connection) -> None:
     leases = claim_new_batch(conn, 2)
     conn.execute("BEGIN")
     commit_many(conn, leases)
@@ -153,7 +151,7 @@ def test_a_batch_that_is_rolled_back_never_was(conn: Connection) -> None:
     assert commit_many(conn, leases) == [("committed", None, 1)] * 2
 
 
-def test_the_fence_stands_again_once_the_batch_is_done(conn: Connection) -> None:
+def test_single_entries_are_fenced_again_after_a_batch(conn: Connection) -> None:
     batch = claim_new_batch(conn, 2)
     stale = claim_new(conn)
     take_over(conn, stale)
@@ -177,7 +175,7 @@ def test_a_lease_that_ends_between_the_verdict_and_the_entry_is_refused_with_its
     assert entries(conn) == []
 
 
-def test_a_batch_may_be_any_workers(conn: Connection) -> None:
+def test_a_batch_may_hold_jobs_of_several_workers(conn: Connection) -> None:
     first = claim_new(conn, worker="first")
     second = claim_new(conn, worker="second")
     commit_many(conn, [first, second])

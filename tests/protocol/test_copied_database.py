@@ -1,4 +1,4 @@
-"""A copy of a database on the same server gives out no token until an operator says that it goes on."""
+"""A copy of a database issues no token until an operator bumps the epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .steps import Connection, claim, claim_new, expire, refused, value
 
 @pytest.fixture
 def original(empty_database_url: str) -> Iterator[Connection]:
-    """With one job claimed under token 1, whose lease then ran out."""
+    """A database with one job claimed under token 1, whose lease has expired."""
     migrate(empty_database_url)
     with psycopg.connect(empty_database_url, autocommit=True) as conn:
         expire(conn, claim_new(conn))
@@ -40,7 +40,7 @@ def refuses_until_the_bump(copy: Connection, *, tokens_above: int) -> None:
     assert claim(copy).token > tokens_above
 
 
-def test_a_copy_by_template_does_not_give_out_the_originals_next_token(
+def test_a_copy_by_template_does_not_issue_the_next_token_of_the_original(
     original: Connection, new_database: NewDatabase
 ) -> None:
     name = original.info.dbname
@@ -53,7 +53,7 @@ def test_a_copy_by_template_does_not_give_out_the_originals_next_token(
 
 
 @pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
-def test_a_dump_restored_beside_its_original_does_not_give_out_its_next_token(
+def test_a_dump_restored_beside_its_original_does_not_issue_its_next_token(
     original: Connection, empty_database_url: str, new_database: NewDatabase
 ) -> None:
     version = str(original.info.server_version // 10_000)
@@ -66,7 +66,7 @@ def test_a_dump_restored_beside_its_original_does_not_give_out_its_next_token(
     assert claim(original).token == 2
 
 
-def test_a_database_that_is_renamed_goes_on(
+def test_a_renamed_database_stays_in_its_epoch(
     original: Connection, server_url: str, empty_database_url: str
 ) -> None:
     name = original.info.dbname
@@ -80,7 +80,7 @@ def test_a_database_that_is_renamed_goes_on(
             admin.execute(f'ALTER DATABASE "{name}_renamed" RENAME TO "{name}"'.encode())
 
 
-def test_the_install_writes_down_which_database_it_found(original: Connection) -> None:
+def test_the_install_records_the_oid_of_the_database(original: Connection) -> None:
     known = "SELECT database_oid FROM faultline.epochs"
     here = "SELECT oid FROM pg_database WHERE datname = current_database()"
     assert value(original, known) == value(original, here)

@@ -1,4 +1,4 @@
-"""faultline.defer_many: a worker gives back jobs whose task it does not know."""
+"""faultline.defer_many releases jobs whose task the worker does not know."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def claim_knowing(
     return {row[0] for row in rows}
 
 
-def test_a_deferred_job_has_its_attempt_back_and_is_due_later(conn: Connection) -> None:
+def test_a_deferral_does_not_count_as_an_attempt_and_makes_the_job_due_later(
+    conn: Connection,
+) -> None:
     job_id, _ = enqueue(conn, "theirs", max_attempts=1)
     (lease,) = claim_batch(conn, worker="first")
     assert defer(conn, lease) == {job_id}
@@ -63,7 +65,7 @@ def test_a_claim_that_names_its_task_gets_a_deferred_job_at_once(conn: Connectio
     assert one(conn, "SELECT count(*) FROM faultline.deferred_jobs") == (0,)
 
 
-def test_a_deferred_job_that_is_due_again_is_claimed_by_anyone(conn: Connection) -> None:
+def test_a_deferred_job_that_is_due_again_is_claimed_by_any_worker(conn: Connection) -> None:
     job_id, _ = enqueue(conn, "theirs")
     defer(conn, *claim_batch(conn), retry_in="0")
     assert [lease.job_id for lease in claim_batch(conn)] == [job_id]

@@ -1,4 +1,4 @@
-"""faultline.enqueue and enqueue_many: a key names one job, and bad input writes nothing."""
+"""faultline.enqueue and enqueue_many: one job per key, and no row for bad input."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_fifty_producers_with_one_key_make_one_job(conn: Connection, connect: Co
     assert count(conn) == 1
 
 
-def test_a_key_is_free_again_when_its_first_producer_rolls_back(
+def test_a_key_can_be_used_again_when_its_first_producer_rolls_back(
     conn: Connection, connect: Connect
 ) -> None:
     first, second = connect(), connect()
@@ -181,7 +181,7 @@ def test_a_job_for_later_is_not_claimed_until_it_is_due(conn: Connection) -> Non
     ],
     ids=lambda part: str(part)[:40],
 )
-def test_what_cannot_be_stored_is_refused_by_a_rule_with_a_name(
+def test_a_value_that_breaks_a_rule_is_refused_with_the_name_of_the_rule(
     conn: Connection, given: dict[str, Any], rule: str
 ) -> None:
     with pytest.raises(psycopg.errors.CheckViolation) as refusal:
@@ -204,12 +204,12 @@ def test_what_cannot_be_stored_is_refused_by_a_rule_with_a_name(
     ],
     ids=lambda given: str(given)[:40],
 )
-def test_what_lies_just_within_a_rule_is_stored(conn: Connection, given: dict[str, Any]) -> None:
+def test_a_value_at_the_limit_of_a_rule_is_stored(conn: Connection, given: dict[str, Any]) -> None:
     enqueue(conn, **given)
     assert count(conn) == 1
 
 
-def test_a_job_enqueued_in_a_transaction_that_rolls_back_never_was(conn: Connection) -> None:
+def test_a_job_enqueued_in_a_transaction_that_rolls_back_does_not_exist(conn: Connection) -> None:
     conn.execute("BEGIN")
     enqueue(conn, idempotency_key="k")
     conn.execute("ROLLBACK")

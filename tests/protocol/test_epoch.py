@@ -1,6 +1,6 @@
-"""faultline.current_epoch: a token that was given out in one history is never given out in another.
+"""faultline.current_epoch: no token is issued again after a failover or restore.
 
-Here the epoch's record is made to say that it began elsewhere; tests/failover moves real servers.
+These tests change the record of the epoch; tests/failover promotes real servers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FROM_A_BASE_BACKUP = """
 
 
 def began_elsewhere(conn: Connection, assignment: str) -> None:
-    """As if this database had been at work before, on a server of which this was true."""
+    """Change the record of the epoch, as if it had begun on a server like this."""
     conn.execute(
         f"UPDATE faultline.epochs SET server_started_at = '2020-01-01', {assignment}".encode()
     )
@@ -56,7 +56,7 @@ def test_tokens_start_at_one_in_the_epoch_of_the_install(conn: Connection) -> No
     assert claim_new(conn).token == 1
 
 
-def test_a_restart_of_the_same_server_begins_nothing(conn: Connection) -> None:
+def test_a_restart_of_the_same_server_begins_no_epoch(conn: Connection) -> None:
     began_elsewhere(conn, "timeline = timeline")
     assert claim_new(conn).token == 1
     examined = "SELECT server_started_at = pg_postmaster_start_time() FROM faultline.epochs"
@@ -64,7 +64,7 @@ def test_a_restart_of_the_same_server_begins_nothing(conn: Connection) -> None:
     assert epochs(conn) == [0]
 
 
-def test_after_a_restart_nobody_waits_for_a_claim_in_an_open_transaction(
+def test_after_a_restart_no_claim_waits_for_one_in_an_open_transaction(
     conn: Connection, connect: Connect
 ) -> None:
     enqueue(conn)
@@ -85,7 +85,7 @@ def test_a_new_timeline_begins_an_epoch_with_the_next_claim(conn: Connection) ->
     assert len(epochs(conn)) == 2
 
 
-def test_a_timeline_is_seen_by_sessions_that_lived_through_its_change(conn: Connection) -> None:
+def test_sessions_that_survive_a_promotion_see_the_new_timeline(conn: Connection) -> None:
     claim_new(conn)
     conn.execute("UPDATE faultline.epochs SET timeline = 7")  # and the server was not started again
     assert claim_new(conn).token > COUNTER
@@ -97,7 +97,7 @@ def test_the_epoch_rises_even_where_the_clock_is_behind(conn: Connection) -> Non
     assert claim_new(conn).token == (far + 1) * COUNTER + 1
 
 
-def test_a_token_goes_on_from_where_the_job_is_if_that_is_higher(conn: Connection) -> None:
+def test_a_token_continues_from_the_job_if_that_is_higher_than_the_epoch(conn: Connection) -> None:
     conn.execute("SELECT faultline.bump_epoch()")
     first = claim_new(conn)
     assert take_over(conn, first).token == first.token + 1
@@ -114,7 +114,7 @@ def test_a_job_that_was_claimed_before_is_above_everything_of_the_old_epoch(
         commit(conn, lost)
 
 
-def test_a_lease_that_came_along_is_still_held(conn: Connection) -> None:
+def test_a_lease_from_the_old_epoch_is_still_held(conn: Connection) -> None:
     lease = claim_new(conn)
     began_elsewhere(conn, "timeline = 7")
     assert heartbeat(conn, lease) == ["renewed"]
@@ -132,7 +132,7 @@ def test_a_lease_that_came_along_is_still_held(conn: Connection) -> None:
         (LAID_DOWN, "restored from the base backup"),
     ],
 )
-def test_after_a_restore_claims_are_refused_until_somebody_says_go_on(
+def test_after_a_restore_claims_are_refused_until_an_operator_bumps_the_epoch(
     conn: Connection, elsewhere: str, said: str
 ) -> None:
     lease = claim_new(conn)
@@ -145,26 +145,26 @@ def test_after_a_restore_claims_are_refused_until_somebody_says_go_on(
         with pytest.raises(psycopg.Error, match=said) as error:
             claim(conn)
         assert error.value.sqlstate == "FL008"
-    commit(conn, lease)  # it ends what it brought along
+    commit(conn, lease)  # it ends the job that it held before
     epoch = value(conn, "SELECT faultline.bump_epoch('drill')")
     assert claim(conn).token == epoch * COUNTER + 1
     newest = "SELECT cause FROM faultline.epochs ORDER BY epoch DESC LIMIT 1"
     assert value(conn, newest) == "by hand: drill"
 
 
-def test_a_label_that_somebody_has_tidied_away_is_no_restore(conn: Connection) -> None:
+def test_a_backup_label_that_was_deleted_is_no_restore(conn: Connection) -> None:
     began_elsewhere(conn, "restored_from = '2024-02-03'")
     assert claim_new(conn).token == 1
 
 
-def test_what_cannot_be_seen_is_not_held_against_the_server(conn: Connection) -> None:
+def test_a_property_that_cannot_be_read_does_not_refuse_claims(conn: Connection) -> None:
     began_elsewhere(
         conn, "timeline = NULL, system_identifier = NULL, restored_from = NULL, database_oid = NULL"
     )
     assert claim_new(conn).token == 1
 
 
-def test_of_many_that_see_a_promotion_one_begins_the_epoch(
+def test_of_many_claims_after_a_promotion_one_begins_the_epoch(
     connect: Connect, conn: Connection
 ) -> None:
     for _ in range(8):
@@ -175,7 +175,7 @@ def test_of_many_that_see_a_promotion_one_begins_the_epoch(
     assert set(tokens) == {epoch * COUNTER + 1}
 
 
-def test_bumps_at_once_are_bumps_one_after_another(connect: Connect, conn: Connection) -> None:
+def test_concurrent_bumps_begin_one_epoch_each(connect: Connect, conn: Connection) -> None:
     bump = "SELECT faultline.bump_epoch()"
     found = all_at_once([connect() for _ in range(6)], lambda each: value(each, bump))
     assert len(set(found)) == 6

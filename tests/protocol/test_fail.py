@@ -1,4 +1,4 @@
-"""faultline.fail: the holder of a job gives it up, to run again or to be dead."""
+"""faultline.fail ends an attempt: the job is queued again, or failed for good."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def test_a_long_error_is_cut_off(conn: Connection) -> None:
     assert logged(conn, lease.job_id)[0][-1] == "x" * 10_000
 
 
-def test_a_job_that_failed_belongs_to_nobody(conn: Connection) -> None:
+def test_a_failed_job_has_no_owner(conn: Connection) -> None:
     lease = claim_new(conn)
     fail(conn, lease)
     stored = job(conn, lease.job_id)
     assert (stored["lease_owner"], stored["lease_expires_at"]) == (None, None)
 
 
-def test_a_lease_that_expired_but_was_not_taken_over_may_give_up(conn: Connection) -> None:
+def test_a_lease_that_expired_but_was_not_taken_over_may_fail_the_job(conn: Connection) -> None:
     lease = claim_new(conn)
     expire(conn, lease)
     assert fail(conn, lease) == ("queued", None)
@@ -118,7 +118,7 @@ def test_the_right_token_with_another_lease_cannot_fail_the_job(conn: Connection
     assert state(conn, lease.job_id) == "running"
 
 
-def test_a_job_that_was_given_back_already_cannot_fail(conn: Connection) -> None:
+def test_a_job_that_was_released_already_cannot_fail(conn: Connection) -> None:
     lease = claim_new(conn)
     expire(conn, lease)
     reconcile(conn)
@@ -126,7 +126,7 @@ def test_a_job_that_was_given_back_already_cannot_fail(conn: Connection) -> None
         fail(conn, lease)
 
 
-def test_a_job_that_was_cancelled_cannot_be_brought_back_by_failing(conn: Connection) -> None:
+def test_a_cancelled_job_cannot_be_queued_again_by_failing_it(conn: Connection) -> None:
     lease = claim_new(conn)
     cancel(conn, lease.job_id)
     with refused("FL001", reason="not_running"):
@@ -161,7 +161,7 @@ def test_a_failure_that_waited_for_a_takeover_is_refused(
 
 
 @pytest.mark.parametrize("reason", ["cancelled", "attempts_spent", "", "r" * 101])
-def test_a_worker_cannot_give_a_reason_that_is_not_its_own_to_give(
+def test_a_worker_cannot_give_a_reason_that_faultline_sets_itself(
     conn: Connection, reason: str
 ) -> None:
     lease = claim_new(conn)

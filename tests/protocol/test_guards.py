@@ -1,4 +1,4 @@
-"""What the database refuses from anyone who writes to its tables by hand."""
+"""The guards refuse illegal changes of jobs and the ledger from any client."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_job_cannot_succeed_under_another_verb(conn: Connection, verb: str) ->
         f"state = 'succeeded', {UNFINISHED}",
     ],
 )
-def test_a_job_that_failed_is_not_brought_back_by_hand(conn: Connection, change: str) -> None:
+def test_a_failed_job_cannot_be_queued_by_a_plain_update(conn: Connection, change: str) -> None:
     lease = claim_new(conn)
     cancel(conn, lease.job_id)
     with refused("FL002"):
@@ -102,14 +102,14 @@ def test_a_job_that_failed_is_not_brought_back_by_hand(conn: Connection, change:
         ("lease_id", "gen_random_uuid()"),
     ],
 )
-def test_a_job_cannot_be_born_in_any_state_but_the_first(
+def test_a_new_job_cannot_have_any_state_but_queued(
     conn: Connection, columns: str, values: str
 ) -> None:
     with refused("FL002"):
         conn.execute(f"INSERT INTO faultline.jobs (task, {columns}) VALUES ('t', {values})")
 
 
-def test_a_job_may_be_born_by_a_plain_insert(conn: Connection) -> None:
+def test_a_queued_job_may_be_inserted_by_a_plain_insert(conn: Connection) -> None:
     conn.execute("INSERT INTO faultline.jobs (task) VALUES ('send_mail')")
 
 
@@ -125,19 +125,19 @@ def test_a_token_never_goes_down(conn: Connection) -> None:
         set_job(conn, lease.job_id, "fencing_token = 0, lease_id = gen_random_uuid()")
 
 
-def test_no_job_runs_again_under_a_token_that_was_given_out(conn: Connection) -> None:
+def test_no_job_runs_again_under_a_token_that_was_issued(conn: Connection) -> None:
     lease = released(conn)
     with refused("FL003"):
         set_job(conn, lease.job_id, f"state = 'running', {HELD}")
 
 
-def test_no_job_changes_hands_under_one_token(conn: Connection) -> None:
+def test_no_job_gets_a_new_lease_under_the_same_token(conn: Connection) -> None:
     lease = claim_new(conn)
     with refused("FL003"):
         set_job(conn, lease.job_id, "lease_id = gen_random_uuid()")
 
 
-def test_no_lease_is_taken_from_a_job_that_keeps_its_token(conn: Connection) -> None:
+def test_no_lease_is_removed_from_a_job_that_keeps_its_token(conn: Connection) -> None:
     lease = released(conn)
     with refused("FL003"):
         set_job(conn, lease.job_id, "lease_id = NULL")
@@ -149,7 +149,7 @@ def test_no_token_is_raised_under_one_lease(conn: Connection) -> None:
         set_job(conn, lease.job_id, "fencing_token = fencing_token + 1")
 
 
-def test_a_claim_by_hand_is_a_claim_if_it_draws_a_token_and_a_lease(conn: Connection) -> None:
+def test_an_update_that_draws_a_token_and_a_lease_is_accepted_as_a_claim(conn: Connection) -> None:
     job_id, _ = enqueue(conn)
     set_job(conn, job_id, f"state = 'running', {A_NEW_LEASE}, {HELD}")
     stored = job(conn, job_id)
@@ -172,7 +172,7 @@ def test_a_running_job_without_an_owner_is_refused(conn: Connection) -> None:
         "TRUNCATE faultline.jobs, faultline.ledger CASCADE",
     ],
 )
-def test_the_ledger_is_never_rewritten(conn: Connection, statement: str) -> None:
+def test_a_ledger_entry_is_never_changed(conn: Connection, statement: str) -> None:
     lease = committed(conn)
     with refused("FL002"):
         conn.execute(statement)

@@ -1,4 +1,4 @@
-"""faultline.heartbeat: renews what is still its caller's, and waits for nobody."""
+"""faultline.heartbeat renews its caller's leases and never waits for a lock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_lease_that_expired_but_was_not_taken_over_is_renewed(conn: Connection
     commit(conn, lease)
 
 
-def test_a_job_that_somebody_has_locked_is_reported_as_locked_without_waiting(
+def test_a_locked_job_is_reported_as_locked_without_waiting(
     conn: Connection, connect: Connect
 ) -> None:
     held, free = claim_new_batch(conn, 2)
@@ -86,7 +86,7 @@ def test_a_locked_job_that_is_no_longer_the_callers_is_lost(
     assert heartbeat(never_waits(conn), lease) == ["lost"]
 
 
-def test_a_lease_that_was_taken_over_is_lost_and_its_successor_untouched(
+def test_a_lease_that_was_taken_over_is_lost_and_the_new_one_is_not_renewed(
     conn: Connection,
 ) -> None:
     lease = claim_new(conn)
@@ -112,7 +112,7 @@ def test_a_job_that_was_cancelled_is_lost(conn: Connection) -> None:
     assert heartbeat(conn, lease) == ["lost"]
 
 
-def test_a_job_that_was_given_back_is_lost_even_before_it_is_claimed_again(
+def test_a_job_that_was_released_is_lost_even_before_it_is_claimed_again(
     conn: Connection,
 ) -> None:
     lease = claim_new(conn)
@@ -134,7 +134,7 @@ def test_one_call_answers_for_each_lease_on_its_own(conn: Connection) -> None:
     assert outcomes == ["renewed", "lost", "lost"]
 
 
-def test_a_worker_without_jobs_still_shows_that_it_lives(conn: Connection) -> None:
+def test_a_worker_without_jobs_still_sends_heartbeats(conn: Connection) -> None:
     register(conn, "first", since="2001-01-01")
     register(conn, "second", since="2001-01-01")
     assert rows(conn, "SELECT * FROM faultline.heartbeat('first')") == []
@@ -142,7 +142,7 @@ def test_a_worker_without_jobs_still_shows_that_it_lives(conn: Connection) -> No
     assert rows(conn, alive) == [("first",)]
 
 
-def test_a_worker_that_was_thought_lost_is_not_once_it_shows_itself(conn: Connection) -> None:
+def test_a_worker_that_was_marked_lost_is_not_after_its_heartbeat(conn: Connection) -> None:
     register(conn, "first", since="2001-01-01")
     conn.execute("SELECT faultline.heartbeat('first')")
     assert value(conn, "SELECT lost_at FROM faultline.workers") is None

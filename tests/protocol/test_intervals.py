@@ -1,4 +1,4 @@
-"""Limits on intervals hold for the moments that they lead to, whatever months and days they are made of.
+"""Limits on intervals apply to the moment at which an interval ends.
 
 PostgreSQL compares intervals as if a month had 30 days, and adds them by the calendar.
 """
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from .steps import Connection, claim_new, committed, expire, one, refused, set_job, value
 
-# Each equals a harmless length when it is compared, and is another one when it is added.
+# Each is equal to a harmless length, and lasts another one when it is added to a moment.
 ODD = ("-12 mons 360 days 1 hour", "120000 mons -3599995 days", "1 mon -30 days 1 second")
 EXTREME = (
     "178000000 years",
@@ -41,7 +41,7 @@ def every_span(test: Any) -> Any:
 
 
 def accepted(conn: Connection, call: str, *params: Any) -> Any:
-    """The answer, or None when the call is refused as an argument that makes no sense."""
+    """The answer, or None if the call is refused with FL005."""
     with conn.transaction(force_rollback=True):
         try:
             return one(conn, call, *params)
@@ -78,7 +78,9 @@ def test_a_heartbeat_renews_for_seven_days_at_most(conn: Connection, span: str) 
 
 
 @every_span
-def test_a_retry_is_neither_in_the_past_nor_out_of_sight(conn: Connection, span: str) -> None:
+def test_a_retry_is_due_neither_in_the_past_nor_after_100_years(
+    conn: Connection, span: str
+) -> None:
     if value(conn, "SELECT count(*) FROM faultline.jobs") == 0:
         claim_new(conn)
     call = """
@@ -90,7 +92,9 @@ def test_a_retry_is_neither_in_the_past_nor_out_of_sight(conn: Connection, span:
 
 
 @every_span
-def test_what_ended_less_than_an_hour_ago_is_never_removed(conn: Connection, span: str) -> None:
+def test_a_job_that_ended_less_than_an_hour_ago_is_never_purged(
+    conn: Connection, span: str
+) -> None:
     if value(conn, "SELECT count(*) FROM faultline.jobs") == 0:
         lease = committed(conn)
         set_job(conn, lease.job_id, "finished_at = clock_timestamp() - interval '30 minutes'")

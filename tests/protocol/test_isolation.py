@@ -1,4 +1,4 @@
-"""Users' transactions above READ COMMITTED, in plain SQL, as any client may send it."""
+"""Users' transactions above READ COMMITTED, in plain SQL."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def snapshot(session: Conn) -> None:
 
 
 def fenced_write(session: Conn, fence: Fence) -> None:
-    """The whole of what a user's transaction is told to be."""
+    """A user's transaction as the documentation describes it."""
     session.execute("BEGIN")
     session.execute(FENCE, fence)
     session.execute(EFFECT)
@@ -119,7 +119,7 @@ def test_the_ledger_itself_takes_a_fenced_entry(conn: Conn, session: Conn, fence
     assert what_happened(conn) == ("succeeded", 1, 1)
 
 
-def test_nobody_takes_an_expired_job_from_under_the_fence(
+def test_an_expired_job_is_not_claimed_while_it_is_fenced(
     conn: Conn, session: Conn, fence: Fence
 ) -> None:
     session.execute("BEGIN")
@@ -146,7 +146,7 @@ def test_a_stale_lease_is_refused_before_the_user_writes(
     assert what_happened(conn) == ("running", 0, 0)
 
 
-def test_a_lease_that_runs_out_during_the_transaction_takes_the_users_write_with_it(
+def test_a_lease_that_expires_during_the_transaction_rolls_back_the_users_write(
     conn: Conn, session: Conn, fence: Fence
 ) -> None:
     session.execute("BEGIN")
@@ -163,7 +163,7 @@ def test_a_lease_that_runs_out_during_the_transaction_takes_the_users_write_with
     assert what_happened(conn) == ("running", 0, 0)
 
 
-def test_a_commit_without_the_fence_is_refused_with_the_way_out(
+def test_a_commit_without_the_fence_is_refused_with_a_hint(
     conn: Conn, session: Conn, fence: Fence
 ) -> None:
     session.execute("BEGIN")
@@ -178,7 +178,7 @@ def test_a_commit_without_the_fence_is_refused_with_the_way_out(
     assert what_happened(conn) == ("running", 0, 0)
 
 
-def test_the_fence_of_one_transaction_is_not_the_next_ones(
+def test_the_fence_of_one_transaction_does_not_hold_in_the_next(
     conn: Conn, session: Conn, fence: Fence
 ) -> None:
     session.execute("BEGIN")
@@ -192,7 +192,7 @@ def test_the_fence_of_one_transaction_is_not_the_next_ones(
     assert what_happened(conn) == ("running", 0, 0)
 
 
-def test_a_heartbeat_between_snapshot_and_fence_asks_for_a_retry_and_not_for_surrender(
+def test_a_heartbeat_between_snapshot_and_fence_causes_a_retry_and_no_stale_lease(
     conn: Conn, session: Conn, fence: Fence
 ) -> None:
     snapshot(session)

@@ -1,4 +1,4 @@
-"""A session that freezes with a job locked is ended once the job has lapsed, and no other session is."""
+"""Only a frozen session that keeps an expired job locked is ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def frozen_in_copy(connect: Connect, lease: Lease) -> Iterator[Connection]:
-    """A client that has opened the fence, has begun to copy, and sends nothing more."""
+    """A client that has fenced its job, begun a COPY, and sends nothing more."""
     frozen = connect()
     frozen.execute("CREATE TABLE IF NOT EXISTS copied (value text)")
     begin_fenced(frozen, lease)
@@ -100,7 +100,7 @@ def test_a_session_that_computes_is_left_alone(conn: Connection, connect: Connec
         assert isinstance(query.exception(LIMIT_SECONDS), psycopg.errors.QueryCanceled)
 
 
-def test_a_prepared_transaction_is_named(conn: Connection, connect: Connect) -> None:
+def test_a_prepared_transaction_is_reported(conn: Connection, connect: Connect) -> None:
     lease = claim_new(conn)
     gid = f"it's {lease.job_id}"
     quoted = gid.replace("'", "''")

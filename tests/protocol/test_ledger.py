@@ -1,7 +1,7 @@
-"""Entering the ledger is the commit, and a stale worker cannot do it, whatever SQL it speaks.
+"""A stale worker cannot insert into the ledger, whatever SQL it sends.
 
-Each stale form runs in a transaction that wrote something else first and ends with COMMIT whatever
-happened in between: if the refusal did not doom it, that write would stand.
+Each stale form runs in a transaction that wrote another row first and ends with COMMIT in any case: if
+the refusal did not abort the transaction, that row would stay.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def name(part: Form | Staleness) -> str:
 
 
 def run_transaction(conn: Connection, lease: Lease, form: Form) -> None:
-    """Write, enter the ledger, and send COMMIT even if that was refused."""
+    """Write a row, insert into the ledger, and send COMMIT even if that was refused."""
     if form is merge and conn.info.server_version < 150000:
         pytest.skip("MERGE came with PostgreSQL 15")
     conn.execute("BEGIN")
@@ -154,7 +154,7 @@ def test_the_holder_of_a_lease_commits_its_job_and_its_writes(conn: Connection, 
     assert len(effects_of(conn, lease)) == 1
 
 
-# Every form meets one of two fences, the row's and the batch's; each of them knows every reason.
+# Every form is checked by enter_ledger or by seal_ledger; both give every reason.
 @pytest.mark.parametrize(
     ("form", "staleness"),
     [(form, SUPERSEDED) for form in EVERY_FORM]
@@ -204,7 +204,7 @@ def test_a_forged_batch_cannot_enter_a_job_twice(
     changes_nothing(conn, staleness, form, pytest.raises(psycopg.errors.UniqueViolation))
 
 
-def test_a_worker_that_was_refused_does_not_hurt_the_one_that_took_over(conn: Connection) -> None:
+def test_a_refused_worker_does_not_affect_the_worker_that_took_over(conn: Connection) -> None:
     lease = claim_new(conn)
     successor = take_over(conn, lease)
     with refused("FL001"):

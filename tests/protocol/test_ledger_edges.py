@@ -1,4 +1,4 @@
-"""Entries for several jobs, entries for none, and what the ledger takes from the job itself."""
+"""Ledger inserts of several rows and of none, and the columns taken from the job."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_forged_batch_that_enters_nothing_is_refused(conn: Connection) -> None
         enter_together(conn, [lease], "ON CONFLICT DO NOTHING")
 
 
-def test_a_trigger_that_swallows_the_entry_does_not_leave_the_job_succeeded(
+def test_a_trigger_that_drops_the_entry_does_not_leave_the_job_succeeded(
     conn: Connection,
 ) -> None:
     conn.execute(
@@ -88,7 +88,7 @@ def test_a_trigger_that_swallows_the_entry_does_not_leave_the_job_succeeded(
 def test_a_statement_that_enters_only_some_of_its_rows_enters_none(
     conn: Connection, connect: Connect, position: int, other_session: bool
 ) -> None:
-    """ON CONFLICT DO NOTHING would skip the row that is there already, and its caller would not know."""
+    """ON CONFLICT DO NOTHING skips a row that exists already, without an error."""
     leases = claim_new_batch(conn, 3)
     commit(connect() if other_session else conn, leases[position])
     with refused("FL001"):
@@ -96,7 +96,7 @@ def test_a_statement_that_enters_only_some_of_its_rows_enters_none(
     assert entries(conn) == [leases[position]]
 
 
-def test_a_trigger_that_swallows_one_of_several_entries_leaves_no_job_succeeded(
+def test_a_trigger_that_drops_one_of_several_entries_leaves_no_job_succeeded(
     conn: Connection,
 ) -> None:
     leases = claim_new_batch(conn, 3)
@@ -114,7 +114,9 @@ def test_a_trigger_that_swallows_one_of_several_entries_leaves_no_job_succeeded(
     assert entries(conn) == [leases[0], leases[2]]
 
 
-def test_a_commit_that_poses_as_a_batch_is_signed_all_the_same(conn: Connection) -> None:
+def test_a_commit_with_faultline_batch_set_by_hand_goes_through_enter_ledger(
+    conn: Connection,
+) -> None:
     lease = claim_new(conn, worker="first")
     with conn.transaction():
         conn.execute("SET LOCAL faultline.batch = 'on'")
@@ -164,7 +166,7 @@ def test_a_lease_that_runs_out_inside_the_transaction_is_refused(
         enter(worker, lease)
 
 
-def test_a_forged_batch_cannot_outlive_its_lease_either(conn: Connection, connect: Connect) -> None:
+def test_a_forged_batch_is_refused_after_its_lease(conn: Connection, connect: Connect) -> None:
     lease = claim_new(conn)
     worker = connect()
     worker.execute("BEGIN")
@@ -175,7 +177,7 @@ def test_a_forged_batch_cannot_outlive_its_lease_either(conn: Connection, connec
         enter(worker, lease)
 
 
-def test_the_entry_is_signed_with_the_holder_and_the_time_of_the_database(
+def test_the_entry_has_the_holder_and_the_time_of_the_database(
     conn: Connection,
 ) -> None:
     lease = claim_new(conn, worker="first")

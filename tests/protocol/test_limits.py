@@ -1,4 +1,4 @@
-"""Everything a client can store has a limit, measured as the text that others will be sent."""
+"""Every value that a client can store is limited by the length of its text."""
 
 from __future__ import annotations
 
@@ -90,8 +90,10 @@ def test_the_bound_is_the_length_of_the_text_where_that_is_safe_to_build(
     assert text_bound(conn, text) == length
 
 
-def test_the_walk_over_the_numbers_never_says_less_than_the_text(conn: Connection) -> None:
-    """Above 5 KB the numbers are measured first: with few of them the bound is the text itself."""
+def test_the_bound_computed_from_the_numbers_is_never_below_the_length_of_the_text(
+    conn: Connection,
+) -> None:
+    """Above 5 KB the numbers are measured first; with few numbers the bound is exact."""
     for number in LONG_NUMBERS:
         text = f'["{"ä" * 6000}", {number}, [{number}, {{"k": {number}}}]]'
         assert text_bound(conn, text) == value(conn, "SELECT octet_length(%s::jsonb::text)", text)

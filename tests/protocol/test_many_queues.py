@@ -1,4 +1,4 @@
-"""faultline.claim over many queues: only lanes that hold jobs are read, under the same rules as over few."""
+"""faultline.claim over many queues reads only the lanes that hold jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .steps import Connection, claim_batch, enqueue, enqueue_many, make_due, row
 MANY = [f"queue{number}" for number in range(40)]
 
 
-def test_a_better_priority_goes_first_in_whatever_queue(conn: Connection) -> None:
+def test_a_better_priority_is_claimed_first_in_any_queue(conn: Connection) -> None:
     by_priority = {
         priority: enqueue(conn, queue=queue, priority=priority)[0]
         for priority, queue in ((9, MANY[0]), (0, MANY[39]), (5, MANY[7]))

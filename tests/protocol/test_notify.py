@@ -1,4 +1,4 @@
-"""Work that is due wakes listeners, unless the producer asks for silence."""
+"""Due jobs are notified, unless the producer switches notifications off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .steps import Connection, claim_new, enqueue, expire, reconcile, release
 
 
 def listen(conn: Connection) -> list[str]:
-    """The queues that are named from now on. A session hears its own notifications at once."""
+    """The queues notified from now on. A session receives its own notifications at once."""
     heard: list[str] = []
     conn.add_notify_handler(lambda notice: heard.append(notice.payload))
     conn.execute("LISTEN faultline")
@@ -61,7 +61,7 @@ def test_a_job_that_is_to_run_again_later_is_not_announced(conn: Connection) -> 
     assert heard == []
 
 
-def test_a_job_that_was_taken_back_is_announced(conn: Connection) -> None:
+def test_a_reconciled_job_is_announced(conn: Connection) -> None:
     expire(conn, claim_new(conn))
     heard = listen(conn)
     reconcile(conn)

@@ -1,4 +1,4 @@
-"""faultline.open_transaction: PostgreSQL refuses to commit a job's transaction half-way."""
+"""faultline.open_transaction: PostgreSQL refuses a COMMIT without the ledger entry."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_stale_holder_cannot_open_a_transaction(conn: Connection) -> None:
         conn.execute("SELECT faultline.open_transaction(%s, %s, %s)", lease)
 
 
-def test_an_open_transaction_keeps_the_job_from_being_taken_back(
+def test_a_job_with_an_open_transaction_is_not_reconciled(
     conn: Connection, connect: Connect, effects: str
 ) -> None:
     lease = claim_new(conn)
@@ -162,7 +162,7 @@ def test_a_batch_inside_a_savepoint_is_refused(conn: Connection, effects: str) -
 def test_above_read_committed_an_entry_in_a_savepoint_is_refused_as_such(
     conn: Connection,
 ) -> None:
-    """FL007 is for callers whose transaction it ends: a savepoint would survive it."""
+    """FL009 and not FL007: a caller could roll FL007 back with the savepoint."""
     lease = claim_new(conn)
     conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SAVEPOINT nested")
     with refused("FL009"):
@@ -194,7 +194,7 @@ def test_in_an_opened_transaction_an_entry_that_was_rolled_back_is_missed_at_com
     assert (counted(conn), entries(conn)) == (0, [])
 
 
-def test_a_refusal_that_a_savepoint_made_forgotten_is_remembered_at_commit(
+def test_a_refusal_undone_by_a_savepoint_is_found_again_at_commit(
     conn: Connection, connect: Connect, effects: str
 ) -> None:
     """Rolling back to a savepoint saves a stale caller's transaction, unless it was opened."""
@@ -209,9 +209,7 @@ def test_a_refusal_that_a_savepoint_made_forgotten_is_remembered_at_commit(
     assert counted(conn) == 0
 
 
-def test_constraints_that_are_made_immediate_do_not_spend_the_check(
-    conn: Connection, effects: str
-) -> None:
+def test_set_constraints_immediate_does_not_avoid_the_check(conn: Connection, effects: str) -> None:
     lease = claim_new(conn)
     open_transaction(conn, lease)
     conn.execute("SAVEPOINT nested")

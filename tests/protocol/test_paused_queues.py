@@ -1,4 +1,4 @@
-"""A paused queue: nothing is claimed from it, everything else goes on."""
+"""No job is claimed from a paused queue; everything else continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_nothing_is_claimed_from_a_paused_queue_and_all_of_it_once_it_is_resumed
     assert {lease.job_id for lease in claim_batch(conn, queues=both)} == {job, later}
 
 
-def test_what_runs_when_its_queue_is_paused_is_committed(conn: Connection) -> None:
+def test_a_job_that_runs_when_its_queue_is_paused_is_committed(conn: Connection) -> None:
     enqueue(conn)
     [lease] = claim_batch(conn)
     pause(conn, "default")
@@ -39,7 +39,7 @@ def test_what_runs_when_its_queue_is_paused_is_committed(conn: Connection) -> No
     assert rows(conn, "SELECT state FROM faultline.jobs") == [("succeeded",)]
 
 
-def test_an_expired_lease_in_a_paused_queue_is_taken_back_and_waits(conn: Connection) -> None:
+def test_an_expired_job_in_a_paused_queue_is_reconciled_and_waits(conn: Connection) -> None:
     job, _ = enqueue(conn)
     claim_batch(conn)
     set_job(conn, job, "lease_expires_at = '2001-01-01'")

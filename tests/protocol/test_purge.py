@@ -1,4 +1,4 @@
-"""Retention: what goes, what stays, and that nobody waits for it."""
+"""Retention: which rows are purged and which stay, without waiting for locks."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_null_keeps_for_ever(conn: Connection) -> None:
     assert len(entries(conn)) == 1
 
 
-def test_the_log_of_a_job_goes_with_it(conn: Connection) -> None:
+def test_the_log_of_a_job_is_purged_with_it(conn: Connection) -> None:
     lease = claim_new(conn)
     for job_id in (failed(conn, "31 days"), lease.job_id):
         conn.execute("SELECT faultline.record_rejection(%s, 1, 'late', 'token_mismatch')", [job_id])
@@ -135,12 +135,12 @@ def test_a_dry_run_counts_and_leaves_everything(conn: Connection) -> None:
         "purge_ledger('1 day', batch_size => NULL)",
     ],
 )
-def test_what_would_purge_too_soon_or_too_much_is_refused(conn: Connection, call: str) -> None:
+def test_a_purge_too_soon_or_of_too_many_rows_is_refused(conn: Connection, call: str) -> None:
     with refused("FL005"):
         conn.execute(f"SELECT * FROM faultline.{call}")
 
 
-# ── nobody waits ─────────────────────────────────────────────────────────────────────────────────
+# ── no waiting ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_locked_job_is_left_for_the_next_time(conn: Connection, connect: Connect) -> None:
@@ -230,8 +230,8 @@ def test_a_key_is_remembered_for_as_long_as_its_job(conn: Connection) -> None:
     assert not existed
 
 
-def test_a_job_that_comes_back_under_its_id_cannot_take_effect_again(conn: Connection) -> None:
-    """An old dump was loaded, say. As long as the ledger remembers, its entry stands in the way."""
+def test_a_job_inserted_again_under_its_id_cannot_take_effect_again(conn: Connection) -> None:
+    """As after loading an old dump: the ledger entry refuses a second commit."""
     lease = succeeded(conn, "8 days")
     purge_jobs(conn)
     conn.execute("INSERT INTO faultline.jobs (id, task) VALUES (%s, 'send_mail')", [lease.job_id])
@@ -242,7 +242,9 @@ def test_a_job_that_comes_back_under_its_id_cannot_take_effect_again(conn: Conne
 # ── the ledger ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_entry_outlives_its_job_whatever_is_asked_for(conn: Connection) -> None:
+def test_an_entry_is_kept_while_its_job_exists_whatever_retention_is_asked_for(
+    conn: Connection,
+) -> None:
     lease = succeeded(conn, "400 days")
     assert purge_ledger(conn) == 0
     assert entries(conn) == [lease]
@@ -272,14 +274,16 @@ def test_after_a_purge_the_ledger_is_guarded_as_before(conn: Connection) -> None
     assert entries(conn) == [kept]
 
 
-def test_a_refusal_of_a_job_that_was_gone_already_goes_with_the_ledger(conn: Connection) -> None:
+def test_a_rejection_recorded_after_its_job_was_purged_is_purged_with_the_ledger(
+    conn: Connection,
+) -> None:
     late = succeeded(conn, "100 days")
     purge_jobs(conn)
     record = "SELECT faultline.record_rejection(%s, 1, 'late', 'unknown_job')"
     conn.execute(record, [late.job_id])
     purge_ledger(conn)
     recorded = "SELECT count(*) FROM faultline.rejections"
-    assert value(conn, recorded) == 1  # it is young
+    assert value(conn, recorded) == 1  # it is recent
     conn.execute("UPDATE faultline.rejections SET rejected_at = now() - interval '91 days'")
     purge_ledger(conn)
     assert value(conn, recorded) == 0

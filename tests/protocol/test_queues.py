@@ -1,4 +1,4 @@
-"""Counts by queue and standing: exact up to the bound, honest beyond it."""
+"""Counts by queue and standing are exact up to the bound, and a minimum beyond it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_bound_itself_is_still_exact(conn: Connection) -> None:
 @pytest.mark.parametrize(
     ("standing", "jobs"), [("due", {}), ("scheduled", {"run_at": "2999-01-01"})]
 )
-def test_beyond_the_bound_more_are_not_denied(
+def test_beyond_the_bound_the_count_is_a_minimum(
     conn: Connection, standing: str, jobs: dict[str, Any]
 ) -> None:
     for priority in (1, 2):
@@ -84,7 +84,7 @@ def test_beyond_the_bound_more_are_not_denied(
     assert (at_least, is_exact) == (5, False)
 
 
-def test_failed_jobs_beyond_the_bound_are_not_denied(conn: Connection) -> None:
+def test_beyond_the_bound_the_count_of_failed_jobs_is_a_minimum(conn: Connection) -> None:
     for _ in range(3):
         failed(conn, "1 hour")
     at_least, is_exact, _ = counts(conn, 2)["default", "failed"]
@@ -106,7 +106,7 @@ def test_without_statistics_there_is_no_estimate_rather_than_a_wild_one(conn: Co
     assert counts(conn)["default", "succeeded"] == (0, False, None)
 
 
-def test_in_a_small_table_succeeded_jobs_are_counted_and_none_is_none(conn: Connection) -> None:
+def test_in_a_small_table_succeeded_jobs_are_counted_and_zero_is_exact(conn: Connection) -> None:
     enqueue(conn, queue="wait")
     commit(conn, claim_new(conn))
     conn.execute("ANALYZE faultline.jobs")
@@ -130,13 +130,13 @@ def test_estimates_keep_queues_and_states_apart(conn: Connection) -> None:
     conn.execute("ANALYZE faultline.jobs")  # it samples every row of so small a table
     found = counts(conn)
     assert found["done", "succeeded"][2] == pytest.approx(6000, rel=0.05)
-    assert found["wait", "succeeded"] == (0, False, 0)  # the planner's least guess is one
+    assert found["wait", "succeeded"] == (0, False, 0)  # the planner estimates at least one
     assert found["wait", "scheduled"][2] == pytest.approx(3000, rel=0.1)
     assert found["wait", "due"][2] == pytest.approx(1000, rel=0.2)
     assert counts(conn, 5000)["wait", "scheduled"] == exact(3000)
 
 
-def test_the_oldest_of_each_standing_tells_its_age(conn: Connection) -> None:
+def test_the_oldest_job_of_each_standing_has_its_age(conn: Connection) -> None:
     for hours, priority in ((2, 9), (5, 4), (3, 0)):
         job_id, _ = enqueue(conn, queue="mail", priority=priority)
         set_job(conn, job_id, f"next_run_at = clock_timestamp() - interval '{hours} hours'")
@@ -154,6 +154,6 @@ def test_the_oldest_of_each_standing_tells_its_age(conn: Connection) -> None:
 
 
 @pytest.mark.parametrize("bound", [0, 10_000_001, None])
-def test_a_bound_that_is_none_is_refused(conn: Connection, bound: int | None) -> None:
+def test_a_bound_out_of_range_is_refused(conn: Connection, bound: int | None) -> None:
     with refused("FL005"):
         conn.execute("SELECT * FROM faultline.queues(%s)", [bound])

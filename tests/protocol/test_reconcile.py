@@ -1,4 +1,4 @@
-"""faultline.reconcile: jobs whose workers are gone go back, each once, or are buried."""
+"""faultline.reconcile requeues the jobs of dead workers once, or fails them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def expired_batch(conn: Connection, count: int) -> list[Lease]:
     return leases
 
 
-def test_a_job_whose_lease_ran_out_is_queued_again_and_belongs_to_nobody(
+def test_a_job_whose_lease_expired_is_queued_again_without_an_owner(
     conn: Connection,
 ) -> None:
     lease = claim_new(conn)
@@ -44,7 +44,7 @@ def test_a_job_whose_lease_ran_out_is_queued_again_and_belongs_to_nobody(
     assert (stored["lease_owner"], stored["lease_expires_at"]) == (None, None)
 
 
-def test_the_answer_says_whose_job_it_was_and_what_became_of_it(conn: Connection) -> None:
+def test_the_answer_has_the_former_worker_and_the_new_state(conn: Connection) -> None:
     lease = claim_new(conn, worker="first")
     expire(conn, lease)
     answer = one(conn, "SELECT * FROM faultline.reconcile()")
@@ -69,7 +69,7 @@ def test_a_job_that_a_dead_worker_had_committed_is_left_alone(conn: Connection) 
     assert reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id]) == []
 
 
-def test_no_more_than_the_limit_is_taken_back_and_the_longest_expired_first(
+def test_no_more_than_the_limit_is_reconciled_and_the_longest_expired_first(
     conn: Connection,
 ) -> None:
     leases = expired_batch(conn, 3)
@@ -78,7 +78,7 @@ def test_no_more_than_the_limit_is_taken_back_and_the_longest_expired_first(
     assert len(reconcile(conn, max_jobs=100)) == 2
 
 
-def test_the_job_of_a_dead_worker_is_taken_back_before_its_lease_runs_out(
+def test_the_job_of_a_dead_worker_is_reconciled_before_its_lease_expires(
     conn: Connection,
 ) -> None:
     lost = claim_new(conn, worker="dead")
@@ -93,13 +93,13 @@ def test_the_limit_holds_for_the_jobs_of_dead_workers_too(conn: Connection) -> N
     assert len(reconcile(conn, max_jobs=2, dead_workers=["dead"])) == 2
 
 
-def test_a_lease_that_an_observer_saw_lapse_is_taken_back(conn: Connection) -> None:
+def test_a_lease_that_an_observer_saw_lapse_is_reconciled(conn: Connection) -> None:
     lapsed, kept = claim_new_batch(conn, 2)
     assert reconcile(conn, lapsed_leases=[lapsed.lease_id]) == [lapsed.job_id]
     assert state(conn, kept.job_id) == "running"
 
 
-def test_a_lapsed_lease_that_was_superseded_meanwhile_takes_nothing_back(
+def test_a_lapsed_lease_that_was_superseded_meanwhile_reconciles_nothing(
     conn: Connection,
 ) -> None:
     lease = claim_new(conn)
@@ -116,7 +116,7 @@ def test_only_the_named_queues_are_looked_at(conn: Connection) -> None:
     assert job(conn, taken)["queue"] == "mail"
 
 
-def test_a_job_without_attempts_left_is_buried_as_poison(conn: Connection) -> None:
+def test_a_job_without_attempts_left_fails_as_poison(conn: Connection) -> None:
     lease = claim_new(conn, max_attempts=1)
     expire(conn, lease)
     reconcile(conn)
@@ -126,14 +126,14 @@ def test_a_job_without_attempts_left_is_buried_as_poison(conn: Connection) -> No
     assert claim_batch(conn) == []
 
 
-def test_a_job_with_an_attempt_left_is_not_buried(conn: Connection) -> None:
+def test_a_job_with_an_attempt_left_is_queued_again(conn: Connection) -> None:
     lease = claim_new(conn, max_attempts=2)
     expire(conn, lease)
     reconcile(conn)
     assert state(conn, lease.job_id) == "queued"
 
 
-def test_every_job_that_is_taken_back_is_logged_with_the_cause(conn: Connection) -> None:
+def test_every_reconciled_job_is_logged_with_the_cause(conn: Connection) -> None:
     expired = claim_new(conn, worker="slow")
     lost = claim_new(conn, worker="dead")
     expire(conn, expired)
@@ -142,7 +142,7 @@ def test_every_job_that_is_taken_back_is_logged_with_the_cause(conn: Connection)
     assert logged(conn, lost.job_id) == [(1, 1, "dead", "worker_lost", None)]
 
 
-def test_an_expired_job_of_a_dead_worker_is_taken_back_once(conn: Connection) -> None:
+def test_an_expired_job_of_a_dead_worker_is_reconciled_once(conn: Connection) -> None:
     lease = claim_new(conn, worker="dead")
     expire(conn, lease)
     taken = reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id])
@@ -150,9 +150,7 @@ def test_an_expired_job_of_a_dead_worker_is_taken_back_once(conn: Connection) ->
     assert logged(conn, lease.job_id) == [(1, 1, "dead", "worker_lost", None)]
 
 
-def test_jobs_that_somebody_has_locked_are_skipped_and_not_waited_for(
-    conn: Connection, connect: Connect
-) -> None:
+def test_locked_jobs_are_skipped_and_not_waited_for(conn: Connection, connect: Connect) -> None:
     fenced, free = claim_new_batch(conn, 2)
     begin_fenced(connect(), fenced)
     expire(conn, fenced)
@@ -179,7 +177,7 @@ def test_two_reconcilers_under_way_at_once_never_share_a_job(
     assert (len(taken), len(rest), taken & rest) == (2, 1, set())
 
 
-def test_ten_reconcilers_at_once_give_each_job_back_once(
+def test_ten_reconcilers_at_once_reconcile_each_job_once(
     conn: Connection, connect: Connect
 ) -> None:
     given = [lease.job_id for lease in expired_batch(conn, 60)]
@@ -191,7 +189,7 @@ def test_ten_reconcilers_at_once_give_each_job_back_once(
     assert one(conn, "SELECT count(*) FROM faultline.attempts_log") == (60,)
 
 
-def test_a_job_that_is_taken_back_is_due_even_if_the_clock_has_gone_back(conn: Connection) -> None:
+def test_a_reconciled_job_is_due_even_if_the_clock_was_set_back(conn: Connection) -> None:
     lease = claim_new(conn)
     set_job(conn, lease[0], "next_run_at = clock_timestamp() + interval '1 day'")
     expire(conn, lease)

@@ -1,4 +1,4 @@
-"""The registry of workers: strangers' locks stop no worker, and its verbs never wait for each other."""
+"""The registry: other sessions' locks stop no worker, and its calls never deadlock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def vanished(conn: Connection) -> list[str]:
     return [worker for (worker,) in rows(conn, "SELECT worker FROM faultline.vanished_workers()")]
 
 
-def test_a_worker_starts_although_a_stranger_holds_every_lock_that_it_might_be_given(
+def test_a_worker_starts_although_another_session_holds_every_lock_it_might_draw(
     conn: Connection, connect: Connect
 ) -> None:
     stranger = connect()
@@ -42,7 +42,7 @@ def test_a_worker_starts_although_a_stranger_holds_every_lock_that_it_might_be_g
     assert vanished(conn) == ["w"]
 
 
-def test_a_heartbeat_session_does_not_wait_behind_a_stranger_that_waits_for_its_lock(
+def test_a_heartbeat_session_does_not_wait_behind_another_session_that_waits_for_its_lock(
     conn: Connection, connect: Connect
 ) -> None:
     key = register(conn, "w")
@@ -60,7 +60,7 @@ def test_a_heartbeat_session_does_not_wait_behind_a_stranger_that_waits_for_its_
         assert isinstance(waiting.exception(), psycopg.errors.QueryCanceled)
 
 
-def test_a_heartbeat_says_that_the_worker_is_not_registered(conn: Connection) -> None:
+def test_a_heartbeat_reports_that_the_worker_is_not_registered(conn: Connection) -> None:
     beat = protocol.heartbeat("w", [], lease_seconds=15)
     assert run(conn, beat).is_registered is False
     register(conn, "w")
@@ -83,7 +83,9 @@ def test_a_worker_whose_row_was_purged_registers_under_the_lock_that_it_holds(
     assert vanished(conn) == ["w"]
 
 
-def test_a_storm_on_the_registry_has_no_deadlocks(conn: Connection, connect: Connect) -> None:
+def test_concurrent_calls_on_the_registry_do_not_deadlock(
+    conn: Connection, connect: Connect
+) -> None:
     def storm(session: Connection, seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(60):

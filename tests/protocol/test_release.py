@@ -1,4 +1,4 @@
-"""faultline.release: a worker that must stop hands its job back as if it had never begun."""
+"""faultline.release requeues a job without counting the attempt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .steps import (
 )
 
 
-def test_a_released_job_has_its_attempt_back(conn: Connection) -> None:
+def test_a_release_does_not_count_as_an_attempt(conn: Connection) -> None:
     lease = claim_new(conn)
     release(conn, lease)
     stored = job(conn, lease.job_id)
@@ -33,7 +33,7 @@ def test_a_released_job_has_its_attempt_back(conn: Connection) -> None:
     assert (stored["lease_owner"], stored["lease_expires_at"]) == (None, None)
 
 
-def test_a_job_with_one_attempt_survives_any_number_of_deploys(conn: Connection) -> None:
+def test_a_job_with_one_attempt_survives_any_number_of_releases(conn: Connection) -> None:
     enqueue(conn, max_attempts=1)
     for _ in range(3):
         release(conn, claim(conn))
@@ -84,7 +84,7 @@ def test_a_job_cannot_be_released_twice(conn: Connection) -> None:
     assert job(conn, lease.job_id)["attempts"] == 0
 
 
-def test_a_job_that_was_taken_back_does_not_get_its_attempt_back(conn: Connection) -> None:
+def test_a_reconciled_job_has_used_its_attempt(conn: Connection) -> None:
     lease = claim_new(conn)
     expire(conn, lease)
     reconcile(conn)
@@ -113,7 +113,7 @@ def test_a_release_that_waited_for_a_takeover_is_refused(
     is_refused_after_waiting_for_a_takeover(conn, connect, release)
 
 
-def test_a_job_that_is_handed_back_is_due_even_if_the_clock_has_gone_back(conn: Connection) -> None:
+def test_a_released_job_is_due_even_if_the_clock_was_set_back(conn: Connection) -> None:
     lease = claim_new(conn)
     set_job(conn, lease[0], "next_run_at = clock_timestamp() + interval '1 day'")
     release(conn, lease)

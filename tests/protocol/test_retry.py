@@ -1,4 +1,4 @@
-"""faultline.retry: a dead job starts over, and whoever held it before stays stale."""
+"""faultline.retry queues a failed job again; its former holders stay stale."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_a_job_that_waited_for_later_and_was_cancelled_runs_at_once(conn: Connec
     assert claim(conn).job_id == job_id
 
 
-def test_its_token_goes_on_from_where_it_was(conn: Connection) -> None:
+def test_a_retried_job_continues_from_its_last_token(conn: Connection) -> None:
     lease = claim_new(conn)
     cancel(conn, lease.job_id)
     retry(conn, lease.job_id)
     assert claim(conn, worker="second").token == 2
 
 
-def test_whoever_held_it_before_cannot_commit(conn: Connection) -> None:
+def test_a_former_holder_cannot_commit_after_a_retry(conn: Connection) -> None:
     lease = claim_new(conn)
     cancel(conn, lease.job_id)
     retry(conn, lease.job_id)
@@ -76,7 +76,7 @@ def test_a_job_that_succeeded_is_never_run_again(conn: Connection) -> None:
     assert state(conn, lease.job_id) == "succeeded"
 
 
-def test_a_job_that_is_under_way_is_left_alone(conn: Connection) -> None:
+def test_a_job_that_has_not_ended_is_left_alone(conn: Connection) -> None:
     waiting, _ = enqueue(conn, run_at="2999-01-01")
     running = claim_new(conn)
     assert retry(conn, waiting) == "queued"

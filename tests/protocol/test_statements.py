@@ -58,7 +58,7 @@ EXAMPLES: dict[Any, Any] = {
     Retention: Retention(),
     Statement: Statement("SELECT 1", (), lambda rows: None),
 }
-# Made by hand: an argument whose text has a form of its own.
+# Calls with an argument whose text has a special form.
 SPECIAL: dict[str, Callable[[], Statement[Any]]] = {
     "clock.reschedule_stranded": lambda: call("clock", "reschedule_stranded", after=None),
     "job_pages.page": lambda: job_pages.page(job_pages.JobFilter(), limit=1),

@@ -1,8 +1,7 @@
-"""Steps real sessions against each other, one statement at a time, in an order the test decides.
+"""Steps real sessions, one statement at a time, in an order that the test decides.
 
-Every actor is a session of its own, driven by a thread of its own, so a statement that waits for a
-lock leaves the test free to let somebody else move. The server says who waits; nothing is guessed
-from how long something takes.
+Every actor is a session with a thread, so a statement that waits for a lock does not block the test.
+Which session waits is read from the server, and not guessed from the time that a statement takes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Connect = Callable[[], psycopg.Connection[Any]]
 
 BOUND_SECONDS = 60.0
 POLL_SECONDS = 0.005
-LEASE_SECONDS = 600.0  # no lease of these tests runs out by itself: `expire` says when
+LEASE_SECONDS = 600.0  # no lease expires by itself: `expire` does it
 
 # Sessions of other databases are left out: NOTIFY makes them wait for one another, briefly.
 _WAITS_FOR_A_NEIGHBOUR = """
@@ -66,7 +65,7 @@ class Actor:
         return running.result(timeout=BOUND_SECONDS)
 
     def run(self, work: str | Statement[Any], params: tuple[Any, ...] = ()) -> Any:
-        """A statement that has to get by without waiting for anybody."""
+        """Run a statement that must not wait for a lock."""
         self.start(work, params)
         assert not self.is_blocked(), f"waits for a lock: {work}"
         return self.result()
@@ -102,7 +101,7 @@ def beat_as(worker: str, *claims: Claim) -> Statement[dict[str, Renewal]]:
 def claimed(
     conn: psycopg.Connection[Any], count: int = 1, worker: str = "first", max_attempts: int = 5
 ) -> list[Claim]:
-    """Jobs in the hands of one worker, by id."""
+    """The jobs that one worker holds, by id."""
     enqueued(conn, count, max_attempts)
     return sorted(run(conn, claim_as(worker, count)), key=lambda claim: claim.job_id)
 
@@ -122,9 +121,9 @@ def state_of(conn: psycopg.Connection[Any], claim: Claim) -> str:
 
 
 def assert_settled(conn: psycopg.Connection[Any]) -> None:
-    """Let whoever comes next finish what is left; then every job has ended once, under one token.
+    """Let another worker finish the rest, and check that every job has ended once.
 
-    A job is in the ledger exactly if it succeeded, and its entry carries the job's newest token.
+    A job has a ledger entry if and only if it succeeded, under its newest token.
     """
     conn.execute(
         "UPDATE faultline.jobs SET next_run_at = clock_timestamp(),"

@@ -1,4 +1,4 @@
-"""An operator's cancel and a worker's commit: whoever has the row first decides."""
+"""An operator's cancel and a worker's commit: the first to lock the row decides."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_commit_waits_for_a_cancel_in_flight_and_is_refused(conn: Conn, connec
     assert_settled(conn)
 
 
-def test_a_batch_passes_a_cancel_in_flight_and_then_learns_of_it(
+def test_a_batch_passes_a_cancel_in_flight_and_is_refused_afterwards(
     conn: Conn, connect: Connect
 ) -> None:
     [claim] = claimed(conn)

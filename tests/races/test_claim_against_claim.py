@@ -1,4 +1,4 @@
-"""No job is in two hands, and no claimer waits for another."""
+"""No two claims take one job, and no claim waits for another."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_second_claim_skips_what_the_first_is_taking(conn: Conn, connect: Conn
     assert_settled(conn)
 
 
-def test_a_claim_that_rolls_back_gives_out_no_token(conn: Conn, connect: Connect) -> None:
+def test_a_claim_that_rolls_back_issues_no_token(conn: Conn, connect: Connect) -> None:
     enqueued(conn)
     first, second = Actor(connect), Actor(connect)
     first.begin()
@@ -58,7 +58,7 @@ def test_a_claim_that_rolls_back_gives_out_no_token(conn: Conn, connect: Connect
     assert_settled(conn)
 
 
-def test_only_one_of_two_claims_takes_an_expired_job_back(conn: Conn, connect: Connect) -> None:
+def test_only_one_of_two_claims_reconciles_an_expired_job(conn: Conn, connect: Connect) -> None:
     [stale] = claimed(conn)
     expire(conn, stale)
     second, third = Actor(connect), Actor(connect)

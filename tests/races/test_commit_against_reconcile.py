@@ -1,4 +1,4 @@
-"""A commit in flight wins; one that comes after the job was taken back is refused."""
+"""A commit in flight wins; a commit after the job was reconciled is refused."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_commit_that_rolls_back_leaves_the_job_to_the_reconciler(
     assert_settled(conn)
 
 
-def test_two_reconcilers_take_a_job_back_once(conn: Conn, connect: Connect) -> None:
+def test_two_reconcilers_reconcile_a_job_once(conn: Conn, connect: Connect) -> None:
     expire(conn, *claimed(conn, 2))
     first, second = Actor(connect), Actor(connect)
     first.begin()

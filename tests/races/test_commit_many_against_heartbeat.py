@@ -1,4 +1,4 @@
-"""The two verbs that touch many rows of one worker at once, in opposite orders."""
+"""A batch commit and a heartbeat lock many rows of one worker without deadlock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two producers with one idempotency key: one job, and both are told the truth about it."""
+"""Two producers with one idempotency key make one job, and both get its id."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def count_jobs(conn: Conn) -> int:
     return int(row[0])
 
 
-def test_the_second_producer_waits_and_is_given_the_first_ones_job(
+def test_the_second_producer_waits_and_gets_the_job_of_the_first(
     conn: Conn, connect: Connect
 ) -> None:
     first, second = Actor(connect), Actor(connect)
@@ -73,7 +73,7 @@ def test_the_second_producer_inserts_when_the_first_rolls_back(
     assert_settled(conn)
 
 
-def test_the_second_producer_is_refused_when_the_first_meant_other_work(
+def test_the_second_producer_is_refused_when_the_first_sent_another_payload(
     conn: Conn, connect: Connect
 ) -> None:
     first, second = Actor(connect), Actor(connect)
@@ -104,7 +104,7 @@ def test_other_keys_do_not_wait(conn: Conn, connect: Connect) -> None:
 def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(
     conn: Conn, connect: Connect
 ) -> None:
-    """A third producer holds `b`: without an order of their own both would meet in the middle."""
+    """A third producer holds `b`: without sorting the keys, both would deadlock."""
     holder, rising, falling = Actor(connect), Actor(connect), Actor(connect)
     holder.begin()
     holder.run(enqueue("b"))

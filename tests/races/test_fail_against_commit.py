@@ -1,4 +1,4 @@
-"""One attempt that reports both ways, as after a time-out: only the first report counts."""
+"""A failure and a commit of one attempt: only the first counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def give_up(claim: Claim, how: str) -> Statement[Any]:
 
 
 @pytest.mark.parametrize("how", GIVE_UPS)
-def test_giving_up_waits_for_a_commit_in_flight_and_is_refused(
+def test_a_failure_waits_for_a_commit_in_flight_and_is_refused(
     conn: Conn, connect: Connect, how: str
 ) -> None:
     [claim] = claimed(conn)
@@ -42,7 +42,7 @@ def test_giving_up_waits_for_a_commit_in_flight_and_is_refused(
 
 
 @pytest.mark.parametrize("how", GIVE_UPS)
-def test_a_commit_waits_for_giving_up_in_flight_and_is_refused(
+def test_a_commit_waits_for_a_failure_in_flight_and_is_refused(
     conn: Conn, connect: Connect, how: str
 ) -> None:
     [claim] = claimed(conn)
@@ -91,7 +91,7 @@ def test_a_failure_that_rolls_back_lets_the_commit_through(conn: Conn, connect: 
     assert_settled(conn)
 
 
-def test_two_commits_of_one_claim_enter_one_line(conn: Conn, connect: Connect) -> None:
+def test_two_commits_of_one_claim_make_one_ledger_entry(conn: Conn, connect: Connect) -> None:
     [claim] = claimed(conn)
     first, second = Actor(connect), Actor(connect)
     first.begin()

@@ -1,4 +1,4 @@
-"""A handler that fenced its own transaction: nobody takes its job until that transaction ends."""
+"""No worker takes over a fenced job until the transaction ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fenced(connect: Connect, claim: Claim) -> Actor:
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-def test_an_expired_job_is_not_taken_from_under_a_fence(
+def test_an_expired_job_is_not_taken_over_while_it_is_fenced(
     conn: Conn, connect: Connect, taker: Callable[[], Statement[Any]]
 ) -> None:
     [claim] = claimed(conn)
@@ -60,7 +60,7 @@ def test_an_expired_job_is_not_taken_from_under_a_fence(
 def test_a_fence_holds_through_the_heartbeats_that_pass_it(
     conn: Conn, connect: Connect, taker: Callable[[], Statement[Any]]
 ) -> None:
-    """A renewal writes a new version of the row: the lock has to be on that one as well."""
+    """A renewal writes a new version of the row, which must be locked too."""
     [claim] = claimed(conn)
     worker, heart, other = fenced(connect, claim), Actor(connect), Actor(connect)
     heart.run(beat_as("first", claim))
@@ -76,7 +76,7 @@ def test_a_fence_holds_through_the_heartbeats_that_pass_it(
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-def test_a_fence_waits_for_whoever_is_taking_the_job_and_is_refused(
+def test_a_fence_waits_for_a_takeover_in_flight_and_is_refused(
     conn: Conn, connect: Connect, taker: Callable[[], Statement[Any]]
 ) -> None:
     [claim] = claimed(conn)

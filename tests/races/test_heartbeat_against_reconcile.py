@@ -1,4 +1,4 @@
-"""A renewal in flight keeps the job; one that comes too late learns that it is lost."""
+"""A renewal in flight keeps the job; a late renewal reports it as lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_heartbeat_calls_a_job_locked_until_the_reconciler_has_decided(
     assert_settled(conn)
 
 
-def test_a_job_taken_back_does_not_cost_the_other_leases_their_renewal(
+def test_a_reconciled_job_does_not_prevent_the_renewal_of_other_leases(
     conn: Conn, connect: Connect
 ) -> None:
     taken, kept = claimed(conn, 2)

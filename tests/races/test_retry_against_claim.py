@@ -59,7 +59,7 @@ def test_a_second_retry_waits_for_the_claim_that_followed_the_first(
     assert_settled(conn)
 
 
-def test_of_two_retries_one_moves_the_job(conn: Conn, connect: Connect) -> None:
+def test_of_two_retries_one_queues_the_job(conn: Conn, connect: Connect) -> None:
     before = failed(conn)
     first, second = Actor(connect), Actor(connect)
     first.begin()
@@ -75,7 +75,7 @@ def test_of_two_retries_one_moves_the_job(conn: Conn, connect: Connect) -> None:
     assert_settled(conn)
 
 
-def test_whoever_held_the_job_before_a_retry_stays_stale(conn: Conn, connect: Connect) -> None:
+def test_a_holder_from_before_a_retry_stays_stale(conn: Conn, connect: Connect) -> None:
     before = failed(conn)
     operator, stale = Actor(connect), Actor(connect)
     operator.begin()

@@ -1,4 +1,4 @@
-"""Everything works for an account that owns its database and is nothing more, as on a managed server."""
+"""Everything works for an account that only owns its database, as on a managed server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_database_that_has_lost_a_trigger_is_refused_and_repaired(database_url
         require_fence(conn)
 
 
-def test_what_it_could_not_see_of_its_server_is_noted_when_the_schema_goes_to_one_who_can(
+def test_server_properties_it_could_not_read_are_recorded_when_a_more_privileged_owner_migrates(
     owner_url: str, empty_database_url: str
 ) -> None:
     migrate(owner_url)

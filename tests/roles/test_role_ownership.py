@@ -1,5 +1,7 @@
-"""Who owns the schema once there are roles, and who may migrate it then. On servers of their own: roles
-belong to a whole server, and here it matters who has made them."""
+"""Who owns the schema once there are roles, and which accounts may migrate.
+
+On servers of their own: roles belong to a whole server, and here it matters which account created them.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def take_a_job_through(url: str) -> None:
         assert run(conn, protocol.in_ledger(claim))
 
 
-def test_who_may_not_create_roles_is_told_what_to_run(bare_cluster: Cluster) -> None:
+def test_an_account_that_may_not_create_roles_is_told_what_to_run(bare_cluster: Cluster) -> None:
     url = bare_cluster.database_of("early")
     migrate(url)
 
@@ -119,7 +121,9 @@ def test_an_account_that_may_create_roles_needs_no_superuser(cluster: Cluster) -
     assert cluster.owners("admin") == HANDED_OVER
 
 
-def test_who_is_not_a_member_is_told_what_to_run_and_can_then_do_it(cluster: Cluster) -> None:
+def test_an_account_that_is_not_a_member_is_told_what_to_run_and_can_then_migrate(
+    cluster: Cluster,
+) -> None:
     url = cluster.database_of("later")
     migrate(url)
 
@@ -133,7 +137,7 @@ def test_who_is_not_a_member_is_told_what_to_run_and_can_then_do_it(cluster: Clu
     assert cluster.owners("later") == HANDED_OVER
 
 
-def test_a_superuser_takes_the_schema_over_from_whoever_had_it(cluster: Cluster) -> None:
+def test_a_superuser_takes_the_schema_over_from_its_owner(cluster: Cluster) -> None:
     url = cluster.database_of("former")
     migrate(url)
     take_a_job_through(url)
@@ -146,7 +150,7 @@ def test_a_superuser_takes_the_schema_over_from_whoever_had_it(cluster: Cluster)
     take_a_job_through(cluster.url("former"))
 
 
-def test_a_member_cannot_give_away_what_is_anothers(cluster: Cluster) -> None:
+def test_a_member_cannot_give_away_objects_of_another_owner(cluster: Cluster) -> None:
     migrate(cluster.database_of("third"))
     cluster.do("CREATE ROLE member LOGIN PASSWORD 'p' IN ROLE faultline_owner")
 
@@ -158,7 +162,7 @@ def test_a_member_cannot_give_away_what_is_anothers(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("inherits", ["INHERIT", "NOINHERIT"])
-def test_what_another_member_upgrades_belongs_to_the_owner_and_is_open_to_nobody(
+def test_functions_that_another_member_upgrades_belong_to_the_owner_and_are_not_public(
     cluster: Cluster, inherits: str
 ) -> None:
     name = f"upgraded_{inherits.lower()}"
@@ -178,7 +182,7 @@ def test_what_another_member_upgrades_belongs_to_the_owner_and_is_open_to_nobody
         assert conn.execute(may, ["public"]).fetchone() == (False,)
 
 
-def test_who_is_neither_member_nor_superuser_cannot_upgrade(cluster: Cluster) -> None:
+def test_an_account_that_is_neither_member_nor_superuser_cannot_upgrade(cluster: Cluster) -> None:
     url = cluster.database_of("stranger")
     migrate(cluster.url("stranger"), roles=True)
     cluster.do("GRANT faultline_worker TO stranger")
@@ -191,7 +195,7 @@ def test_who_is_neither_member_nor_superuser_cannot_upgrade(cluster: Cluster) ->
     assert 'GRANT faultline_owner TO "stranger"' in (refused.value.hint or "")
 
 
-def test_an_upgrade_that_was_not_asked_to_leaves_the_owner_and_takes_back_old_rights(
+def test_an_upgrade_without_roles_keeps_the_owner_and_revokes_old_rights(
     cluster: Cluster,
 ) -> None:
     """A database with the roles of an earlier release, whose owner was the account that migrates."""
@@ -210,11 +214,11 @@ def test_an_upgrade_that_was_not_asked_to_leaves_the_owner_and_takes_back_old_ri
         assert conn.execute(readable).fetchone() == (False,)
 
 
-def test_tables_that_are_in_use_are_handed_over_when_they_are_free(cluster: Cluster) -> None:
+def test_tables_in_use_get_their_new_owner_once_they_are_unlocked(cluster: Cluster) -> None:
     cluster.database_of("busy")
     url = cluster.url("busy")
     migrate(url)
-    # The user goes before the thread is waited for: with it goes what is in the way.
+    # The user is closed before the thread is joined: it holds the lock that migrate waits for.
     with ThreadPoolExecutor(1) as thread, psycopg.connect(url) as user:
         user.execute("SELECT FROM faultline.ledger")
 
@@ -224,7 +228,7 @@ def test_tables_that_are_in_use_are_handed_over_when_they_are_free(cluster: Clus
 
         handing_over = thread.submit(migrate, url, roles=True, lock_timeout_seconds=60)
         wait_until_it_waits_for(cluster.url("busy"), "faultline.ledger")
-        user.execute("SELECT FROM faultline.jobs")  # which it has taken before, and gives back
+        user.execute("SELECT FROM faultline.jobs")  # as a job of a worker does
         user.commit()
         handing_over.result(timeout=60)
 
@@ -254,7 +258,7 @@ def test_the_owner_sees_whether_the_server_was_restored(cluster: Cluster) -> Non
 
     assert here.system_identifier is not None
     assert here.timeline == 1
-    assert here.was_restored is False  # and not None: it may look
+    assert here.was_restored is False  # and not None: it may read that
 
 
 def test_the_commands_of_the_documentation_set_everything_up(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Roles, once created, hold for functions that come later."""
+"""Roles have the right grants for functions that an upgrade adds."""
 
 from __future__ import annotations
 

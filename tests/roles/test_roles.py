@@ -1,4 +1,4 @@
-"""Each role can do its own work through the protocol. What it cannot do is in test_roles_matrix.
+"""Each role can do its work; what it cannot do is in test_roles_matrix.
 
 Roles belong to the whole server, which other tests use at the same time: they are made where they
 are missing and never dropped.
@@ -61,7 +61,7 @@ def claim(conn: Conn) -> Claim:
     return claim
 
 
-def test_a_worker_takes_a_job_from_start_to_end(conn: Conn) -> None:
+def test_a_worker_runs_a_job_from_claim_to_commit(conn: Conn) -> None:
     with acting_as(conn, "faultline_worker"):
         run(conn, ENQUEUE)
         run(
@@ -97,7 +97,7 @@ def test_a_worker_fails_releases_and_claims_again(conn: Conn, claim: Claim) -> N
     assert (last.fencing_token, last.attempt) == (3, 2)
 
 
-def test_a_worker_takes_back_the_jobs_of_the_dead(conn: Conn, claim: Claim) -> None:
+def test_a_worker_reconciles_the_jobs_of_dead_workers(conn: Conn, claim: Claim) -> None:
     with acting_as(conn, "faultline_worker"):
         assert run(conn, workers.survey()).vanished == []
         assert [reaped.job_id for reaped in run(conn, RECONCILE)] == [claim.job_id]
@@ -159,7 +159,7 @@ def test_an_operator_and_an_inspector_read_jobs(conn: Conn, claim: Claim) -> Non
         assert job.state == "running"
 
 
-def test_who_would_read_payloads_without_a_right_to_is_told_which_role_may(
+def test_an_account_without_the_right_to_read_payloads_is_told_which_role_has_it(
     conn: Conn, claim: Claim
 ) -> None:
     with acting_as(conn, "faultline_worker"), pytest.raises(InsufficientPrivilege) as refused:

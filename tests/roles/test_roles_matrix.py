@@ -1,7 +1,7 @@
-"""Every role against everything that there is: what is not said here to be allowed is refused.
+"""Every role against every function and table: what is not listed here is refused.
 
-The lists are compared with the catalogue, so a function or a table that nobody has thought about fails.
-Each attempt is a real one, by an account that logs in and has that one role.
+The lists are compared with the catalogue, so a new function or table that is not listed fails the test.
+Each attempt is made by an account that logs in and has that one role.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "count_queued": {WORKER, *LOOKERS},
     "estimated_jobs": {WORKER, *LOOKERS},
 }
-# Steps of the others, which run as the owner. Nobody calls them.
+# Parts of the other functions, which run as the owner. No role may call them.
 INTERNAL = {
     *(
         "fence_violation",
@@ -131,7 +131,7 @@ READABLE: dict[str, dict[str, set[str]]] = {
     },
 }
 
-# What goes round the fence, or opens a way round it.
+# Statements that bypass the fence, or make it possible to.
 BREACHES = (
     "SET session_replication_role = replica",
     "SET ROLE faultline_owner",
@@ -156,7 +156,7 @@ BREACHES = (
 
 @pytest.fixture(scope="module")
 def installed(server_url: str, template: str) -> Iterator[str]:
-    """A database with roles, shared by these tests: none of them leaves a trace."""
+    """A database with roles, shared by these tests, which change nothing in it."""
     name = f"t_roles_{os.getpid()}_{template[-8:]}"
     administer(server_url, "CREATE DATABASE {} TEMPLATE {}", name, template)
     url = url_of(server_url, name)
@@ -173,7 +173,7 @@ def catalogue(installed: str) -> Iterator[psycopg.Connection]:
 
 @pytest.fixture(scope="module")
 def members(installed: str) -> Iterator[dict[str, psycopg.Connection]]:
-    """Of each role an account that has logged in, and has nothing else."""
+    """For each role, a session of an account that has only this role."""
     with ExitStack() as stack:
         yield {
             role: stack.enter_context(
@@ -184,14 +184,14 @@ def members(installed: str) -> Iterator[dict[str, psycopg.Connection]]:
 
 
 def refusal(conn: psycopg.Connection, statement: str) -> InsufficientPrivilege | None:
-    """That it may not; None when it may, or when something else stood in the way. Nothing is kept."""
+    """The refusal, or None if the role is allowed to; the attempt is rolled back."""
     with conn.transaction(force_rollback=True):
         try:
             conn.execute(statement.encode())
         except InsufficientPrivilege as refused:
             return refused
         except (errors.SyntaxError, errors.UndefinedFunction, errors.UndefinedTable):
-            raise  # then nothing was tried
+            raise  # not a refusal of rights
         except psycopg.Error:
             return None
     return None
@@ -287,7 +287,7 @@ def test_no_role_writes_to_a_table_or_a_sequence_or_touches_a_trigger(
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("breach", BREACHES)
-def test_no_role_opens_a_way_round_the_fence(
+def test_no_role_can_bypass_the_fence(
     members: dict[str, psycopg.Connection], role: str, breach: str
 ) -> None:
     assert refusal(members[role], breach) is not None
@@ -344,7 +344,7 @@ def test_every_function_that_runs_as_the_owner_has_a_search_path_of_its_own(
     assert {name for name, path in paths if path != "pg_catalog, pg_temp"} == set()
 
 
-def test_objects_that_a_caller_makes_do_not_stand_in_for_ours(
+def test_objects_that_a_caller_creates_do_not_replace_ours(
     members: dict[str, psycopg.Connection], catalogue: psycopg.Connection
 ) -> None:
     producer = members[PRODUCER]

@@ -1,4 +1,4 @@
-"""The database under the machine; `FAULTLINE_MUTANT_SQL` names a file that is applied to it first."""
+"""The database of the state machine, patched by the file in `FAULTLINE_MUTANT_SQL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules: each does one thing to the database and to the model, and expects the same answer."""
+"""The rules: each acts on the database and on the model, and compares the answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Machine(RuleBasedStateMachine):
         self.world = world
         self.model = Reference()
         self.leases_seen: set[UUID] = set()
-        self.holders: dict[UUID, Handle] = {}  # who claimed each job last
+        self.holders: dict[UUID, Handle] = {}  # the last claim of each job
         world.reset()
         world.tally["examples"] += 1
 
@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
         is_giving_up: bool = False,
         any_reason: bool = False,
     ) -> bool:
-        """Act, and see that the database judges as the model does."""
+        """Act on both, and check that the database answers as the model does."""
         violation = self.model.violation(handle.lease)
         if is_giving_up and self.model.may_give_up(handle.lease):
             violation = None

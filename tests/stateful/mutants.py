@@ -1,4 +1,4 @@
-"""Faultline with one guard taken out at a time: what the machine has to notice."""
+"""Faultline with one guard removed at a time: the state machine must find each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Mutant:
     name: str
     old: str  # occurs once in these files together
     new: str
-    is_quick: bool = False  # to notice: within the first few examples, whatever the seed
+    is_quick: bool = False  # found within the first few examples, with any seed
 
     def sql(self) -> str:
         """A patch to apply to a database that has the schema."""

@@ -1,6 +1,6 @@
-"""What Faultline promises, as a model small enough to be checked by reading it. No I/O.
+"""A model of the protocol that is small enough to be checked by reading. No I/O.
 
-Time is a counter. A lease holds until somebody says that it has expired.
+Time is a counter. A lease holds until a rule expires it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ Lease = tuple[UUID, int, UUID]  # job, fencing token, lease id: what a worker sh
 class Job:
     max_attempts: int
     priority: int
-    due: tuple[
-        int, int
-    ]  # day, moment: nothing of tomorrow is due, and nothing becomes so by itself
+    due: tuple[int, int]  # day, moment: jobs of tomorrow do not become due by themselves
     state: str = "queued"
     reason: str | None = None
     attempts: int = 0
@@ -39,9 +37,7 @@ class Job:
 class Reference:
     def __init__(self) -> None:
         self.jobs: dict[UUID, Job] = {}
-        self.keys: dict[
-            str, tuple[UUID, object]
-        ] = {}  # the job, and the work that the key stands for
+        self.keys: dict[str, tuple[UUID, object]] = {}  # the job, its task and its payload
         self._moments = itertools.count(1)
 
     def moment(self, day: int = DAY_OF_TODAY) -> tuple[int, int]:
@@ -59,11 +55,11 @@ class Reference:
         return "lease_expired" if job.expired_at is not None else None
 
     def may_give_up(self, lease: Lease) -> bool:
-        """An expired lease is enough for that, as long as nobody else has the job."""
+        """Whether the lease may fail or release the job; an expired one may, until it is superseded."""
         return self.violation(lease) in (None, "lease_expired")
 
     def claim(self, worker: str, wanted: int) -> dict[UUID, Job]:
-        """The jobs it takes. Their lease ids are drawn by the database: the caller fills them in."""
+        """Claim jobs. The database draws their lease ids: the caller fills them in."""
         taken = self._take(worker, wanted)
         if len(taken) < wanted and self.reconcile(wanted - len(taken)):
             taken |= self._take(worker, wanted - len(taken))

@@ -1,6 +1,6 @@
-"""The machine can fail: it notices every guard that is taken out, in the same harness.
+"""Controls: the state machine finds every guard that is removed.
 
-Those that take longer to notice are tried when `FAULTLINE_ALL_MUTANTS` is set.
+Those that take longer to find run if `FAULTLINE_ALL_MUTANTS` is set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever is done to Faultline, in whatever order, it does what its model does."""
+"""Random sequences of calls have the same result in Faultline and in its model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.stateful.world import World
 FEW_EXAMPLES, EXAMPLES = 60, 200
 STEPS = 20
 SEED = os.environ.get("FAULTLINE_SEED")
-# A mutant has to be seen; the shortest way to see it is of no use to anybody.
+# A mutant has to be found; shrinking the example that found it is not needed.
 PHASES = [Phase.generate] if MUTANT_VARIABLE in os.environ else [Phase.generate, Phase.shrink]
-# What a run must have met, or it has shown nothing.
+# Events that a run must have had, or it has shown nothing.
 NEEDED = (
     *("commits", "stale_refusals", "takeovers", "conflicts", "repeated_submissions", "expiries"),
     *("reaped", "failures", "releases", "renewals", "fenced_writes", "tampering_refused"),
@@ -47,7 +47,7 @@ def play(world: World, *, examples: int, phases: list[Phase]) -> None:
     run_state_machine_as_test(cast(Any, machine), settings=options)  # any callable will do
 
 
-@pytest.mark.timeout(600)  # a failure is reduced to its shortest story, and that takes a while
+@pytest.mark.timeout(600)  # shrinking a failure takes a while
 @pytest.mark.parametrize("examples", slow_unless([FEW_EXAMPLES, EXAMPLES], FEW_EXAMPLES))
 def test_faultline_does_what_its_model_does(world: World, tally: Tally, examples: int) -> None:
     play(world, examples=examples, phases=PHASES)

@@ -1,4 +1,4 @@
-"""The real side of the comparison: one database, one application, and what a reader sees of them."""
+"""The database and application that are compared with the model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from faultline.reconciler.invariants import INVARIANTS
 from faultline.statements.statement import Statement
 from faultline.task import Task
 
-LEASE_SECONDS = 600.0  # no lease runs out by itself: the machine says when
+LEASE_SECONDS = 600.0  # no lease expires by itself: a rule expires it
 
 TABLES = "CREATE TABLE effects (job_id uuid NOT NULL, token bigint NOT NULL)"
-# As retention does: the ledger lets go of its rows for nobody else.
+# As retention does: only it may delete from the ledger.
 RESET = """
     BEGIN;
     SELECT set_config('faultline.verb', 'retention', true);
@@ -48,7 +48,7 @@ AUDIT = " UNION ALL ".join(
 INSERT_EFFECT = "INSERT INTO effects VALUES (%s, %s)"
 ENTER = "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)"
 
-# What somebody with a console might try, whatever the job's state; none of it may ever work.
+# Illegal changes from psql, in every state of a job; all of them must be refused.
 TAMPERING = (
     "UPDATE faultline.jobs SET state = 'succeeded' WHERE id = %s AND state <> 'succeeded'",
     "UPDATE faultline.jobs SET fencing_token = fencing_token - 1 WHERE id = %s",
@@ -79,7 +79,7 @@ class HeldLease:
 
 @dataclass(frozen=True)
 class Handle:
-    """What a worker keeps of a claim, for as long as it likes."""
+    """A claim as a worker remembers it."""
 
     claim: Claim
     job: Job
@@ -144,7 +144,7 @@ class World:
         )
 
     def tamper(self, statement: str, job_id: UUID) -> int:
-        """How many rows somebody with a console has changed; raises when refused."""
+        """Run an illegal change; returns the number of changed rows, or raises."""
         with translated_errors():
             return self.conn.execute(statement.encode(), [job_id]).rowcount
 
@@ -192,7 +192,7 @@ class World:
             conn.execute(INSERT_EFFECT, handle.lease[:2])
 
     def write_and_turn_back(self, handle: Handle) -> None:
-        """Everything is written and fenced, and then the user rolls back."""
+        """Write and fence in a transaction, and then roll back."""
         try:
             with self._own_transaction(handle) as conn:
                 handle.job.commit(conn)

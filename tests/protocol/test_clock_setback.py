@@ -1,4 +1,4 @@
-"""faultline.reschedule_stranded: jobs that were to run at once do not wait for a clock that was set back."""
+"""faultline.reschedule_stranded: jobs do not wait after the clock was set back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESCHEDULE = "SELECT jobs, next FROM faultline.reschedule_stranded(%s, %s)"
 
 
 def set_back(conn: Connection, *job_ids: UUID) -> None:
-    """What a clock that is set back by a day leaves behind: all that was written lies a day ahead."""
+    """Move all stored times a day ahead, as if the clock was set back by a day."""
     for job_id in job_ids:
         set_job(conn, job_id, SET_BACK)
 
@@ -59,7 +59,7 @@ def test_a_time_that_a_producer_asked_for_stays(conn: Connection) -> None:
     assert job(conn, job_id)["next_run_at"] == before
 
 
-def test_a_retry_waits_no_longer_than_it_was_to_wait(conn: Connection) -> None:
+def test_a_retry_waits_no_longer_than_its_delay(conn: Connection) -> None:
     job_id, _ = enqueue(conn)
     fail(conn, job_id, "1 hour")
     set_back(conn, job_id)
@@ -68,7 +68,7 @@ def test_a_retry_waits_no_longer_than_it_was_to_wait(conn: Connection) -> None:
     assert value(conn, query, "59 minutes", "61 minutes")
 
 
-def test_where_the_clock_was_not_set_back_nothing_is_touched(conn: Connection) -> None:
+def test_without_a_clock_setback_nothing_is_rescheduled(conn: Connection) -> None:
     waiting, retried = enqueue(conn)[0], enqueue(conn)[0]
     fail(conn, retried, "1 hour")
     before = rows(conn, "SELECT id, next_run_at FROM faultline.jobs ORDER BY id")
@@ -78,7 +78,7 @@ def test_where_the_clock_was_not_set_back_nothing_is_touched(conn: Connection) -
     assert value(conn, "SELECT faultline.clock_setback() = '0'")
 
 
-def test_pages_lead_through_all_queues_and_priorities(conn: Connection) -> None:
+def test_pages_cover_all_queues_and_priorities(conn: Connection) -> None:
     ids = [
         enqueue(conn, queue=queue, priority=priority)[0]
         for queue in ("a", "b", "c")
@@ -89,7 +89,7 @@ def test_pages_lead_through_all_queues_and_priorities(conn: Connection) -> None:
     assert reschedule(conn, page_size=2) == len(ids)
 
 
-def test_the_newest_times_on_record_tell_that_the_clock_was_set_back(conn: Connection) -> None:
+def test_a_clock_setback_is_measured_by_the_newest_recorded_times(conn: Connection) -> None:
     claim_new(conn)
     set_back(conn, enqueue(conn)[0])
     assert value(conn, "SELECT faultline.clock_setback() BETWEEN '23 h' AND '25 h'")

@@ -1,4 +1,4 @@
-"""faultline.claim with `past`: it goes on from where the last claim ended, and misses nothing."""
+"""faultline.claim with a cursor continues after the last claim and misses no job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_jobs_come_in_the_order_in_which_they_are_to_be_run(conn: Connection) ->
     assert [row.job_id for row in claim_past(conn, 5)] == [urgent, early, late]
 
 
-def test_it_goes_on_from_the_last_job(conn: Connection) -> None:
+def test_a_claim_continues_after_the_last_job(conn: Connection) -> None:
     ids = [enqueue(conn)[0] for _ in range(4)]
     first = claim_past(conn, 2)
     assert [row.job_id for row in first] == ids[:2]
@@ -45,7 +45,7 @@ def test_jobs_due_at_the_same_moment_are_told_apart_by_their_ids(conn: Connectio
     assert [row.job_id for row in claim_past(conn, 2, first[-1])] == ids[2:]
 
 
-def test_a_job_that_was_queued_again_before_the_mark_is_found_when_there_is_too_little_after_it(
+def test_a_job_queued_again_before_the_cursor_is_found_when_too_few_come_after_it(
     conn: Connection,
 ) -> None:
     again, other, third = (enqueue(conn)[0] for _ in range(3))
@@ -59,7 +59,7 @@ def test_a_job_that_was_queued_again_before_the_mark_is_found_when_there_is_too_
     assert job(conn, other)["state"] == "running"
 
 
-def test_a_mark_in_one_queue_and_priority_holds_for_no_other(conn: Connection) -> None:
+def test_a_cursor_in_one_queue_and_priority_applies_to_no_other(conn: Connection) -> None:
     enqueue(conn)
     (last,) = claim_past(conn, 1)
     urgent, elsewhere = enqueue(conn, priority=0)[0], enqueue(conn, queue="mail")[0]
@@ -70,10 +70,10 @@ def test_a_mark_in_one_queue_and_priority_holds_for_no_other(conn: Connection) -
     assert {row.job_id for row in found} == {urgent, elsewhere, after}
 
 
-def test_under_an_old_snapshot_it_reads_past_what_is_used_up(
+def test_under_an_old_snapshot_a_cursor_skips_the_entries_of_claimed_jobs(
     conn: Connection, connect: Connect
 ) -> None:
-    """Vacuum may not remove what an old transaction could still want to see."""
+    """VACUUM keeps the rows that an old transaction may still read."""
     conn.execute("ALTER TABLE faultline.jobs SET (autovacuum_enabled = off)")
     enqueue_many(conn, [{}] * 3000)
     with connect() as holder, holder.transaction():

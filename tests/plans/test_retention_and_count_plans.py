@@ -1,4 +1,4 @@
-"""What retention and counting read, counted by the server itself, when the tables are large."""
+"""How much retention and counts read of large tables, by the counters of the server."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from tests.conftest import NewDatabase
 
-from .test_plans import Conn, Connect, Reads, let_nobody_analyze, reads_of
+from .test_plans import Conn, Connect, Reads, switch_autovacuum_off, reads_of
 
 JOBS = 40_000
 TABLES = ("jobs", "ledger", "rejections", "attempts_log")
 # Twenty days of work: every hundredth job has failed, and as many wait, half of them for later. The first
-# five days are in the ledger, and among the refusals that nobody takes along, but not among the jobs. They
-# never were: what is deleted stays to be read for as long as any session could still want to see it.
+# five days have ledger entries and rejections, but no jobs. Their jobs are never inserted, because deleted
+# rows would still be read until VACUUM removes them.
 HISTORY = """
     WITH history AS MATERIALIZED (
         SELECT overlay(faultline.first_id_at(made)::text
@@ -47,7 +47,7 @@ LATER_REJECTIONS = """
 PURGE_JOBS = "SELECT * FROM faultline.purge_jobs('7 days', '30 days', batch_size => 100)"
 PURGE_LEDGER = "SELECT * FROM faultline.purge_ledger('14 days', batch_size => 100)"
 QUEUES = "SELECT * FROM faultline.queues(%s)"
-# One page of a hundred, looked at, locked, counted and deleted, with what hangs on each job.
+# One page of a hundred, read, locked, counted and deleted, with the rows that belong to each job.
 ENTRIES_FOR_A_HUNDRED = 1_000
 
 
@@ -97,14 +97,14 @@ def full_url(new_database: NewDatabase, template: str) -> Iterator[str]:
     """Full tables that were never analyzed."""
     with new_database(template) as url:
         with psycopg.connect(url, autocommit=True) as loader:
-            let_nobody_analyze(loader, *TABLES)
+            switch_autovacuum_off(loader, *TABLES)
             load(loader)
         yield url
 
 
 @pytest.fixture
 def full(full_url: str) -> Iterator[Conn]:
-    """For tests that leave no trace."""
+    """For tests that roll back."""
     with psycopg.connect(full_url, autocommit=True) as conn:
         yield conn
 
@@ -126,7 +126,7 @@ def test_analyzed_tables_are_read_by_index(new_database: NewDatabase, full_url: 
 def test_plans_made_while_the_tables_were_empty_serve_full_ones(
     conn: Conn, connect: Connect
 ) -> None:
-    let_nobody_analyze(conn, *TABLES)
+    switch_autovacuum_off(conn, *TABLES)
     use_every_statement(conn)
     load(connect())
 
@@ -140,8 +140,8 @@ def test_a_sweep_that_finds_nothing_old_reads_nothing(full: Conn) -> None:
     assert (jobs.of_jobs, ledger.entries["ledger_pkey"], ledger.of_jobs) == (0, 0, 0)
 
 
-def test_a_whole_walk_reads_every_old_job_a_few_times_and_no_young_one(full: Conn) -> None:
-    """However many have been purged before it in the same walk: it goes on, and does not begin again."""
+def test_a_whole_purge_reads_every_old_job_a_few_times_and_no_recent_one(full: Conn) -> None:
+    """Each call continues after the last one, and does not start again at the beginning."""
     row = full.execute(
         "SELECT count(*) FROM faultline.jobs WHERE id < faultline.first_id_at(now() - interval '7 d')"
     ).fetchone()

@@ -1,4 +1,4 @@
-"""Which workers there are, which are gone, and which writes were refused."""
+"""The registry of workers, workers that vanished, and recorded rejections."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_worker_has_not_vanished_while_its_session_lasts(
     assert vanished(conn) == ["first"]
 
 
-def test_a_worker_has_not_vanished_until_both_its_sessions_are_gone(
+def test_a_worker_has_not_vanished_until_both_its_sessions_have_ended(
     conn: Connection, connect: Connect
 ) -> None:
     session = connect()
@@ -68,7 +68,7 @@ def test_a_worker_has_not_vanished_until_both_its_sessions_are_gone(
     assert vanished(conn) == ["first"]
 
 
-def test_only_the_worker_whose_sessions_are_gone_has_vanished(
+def test_only_the_worker_whose_sessions_have_ended_has_vanished(
     conn: Connection, connect: Connect
 ) -> None:
     dead, alive = connect(), connect()
@@ -91,7 +91,7 @@ def test_a_worker_behind_a_pooler_holds_no_lock(conn: Connection) -> None:
     assert rows(conn, release, LOCK_CLASS, lock_key) == [(False,)]
 
 
-def test_the_end_of_another_run_of_the_server_says_nothing_about_a_worker(
+def test_a_worker_registered_before_a_restart_of_the_server_has_not_vanished(
     conn: Connection, connect: Connect
 ) -> None:
     session = connect()
@@ -112,7 +112,7 @@ def test_a_lock_in_another_database_keeps_no_worker_alive(
         assert vanished(conn) == ["first"]
 
 
-def test_somebody_elses_lock_of_the_same_number_keeps_no_worker_alive(
+def test_another_kind_of_lock_with_the_same_number_keeps_no_worker_alive(
     conn: Connection, connect: Connect
 ) -> None:
     session = connect()
@@ -146,7 +146,7 @@ def test_a_worker_that_registers_again_belongs_to_this_run_of_the_server(
     assert column(conn, "server_started_at = pg_postmaster_start_time()")
 
 
-def test_a_worker_that_was_buried_is_not_reported_again(conn: Connection, connect: Connect) -> None:
+def test_a_worker_marked_lost_is_not_reported_again(conn: Connection, connect: Connect) -> None:
     session = connect()
     register(session)
     end_session(conn, session)
@@ -154,13 +154,13 @@ def test_a_worker_that_was_buried_is_not_reported_again(conn: Connection, connec
     assert vanished(conn) == []
 
 
-def test_only_the_named_workers_are_buried(conn: Connection) -> None:
+def test_only_the_named_workers_are_marked_lost(conn: Connection) -> None:
     register(conn, "first")
     bury(conn, "second")
     assert column(conn, "lost_at") is None
 
 
-def test_a_worker_that_still_has_jobs_to_give_back_is_not_buried(conn: Connection) -> None:
+def test_a_worker_that_still_has_jobs_is_not_marked_lost(conn: Connection) -> None:
     register(conn, "first")
     lease = claim_new(conn, worker="first")
     bury(conn, "first")
@@ -170,7 +170,7 @@ def test_a_worker_that_still_has_jobs_to_give_back_is_not_buried(conn: Connectio
     assert column(conn, "lost_at") is not None
 
 
-def test_a_worker_that_was_lost_a_day_ago_is_forgotten(conn: Connection) -> None:
+def test_a_worker_that_was_lost_a_day_ago_is_deleted(conn: Connection) -> None:
     for worker, since in (("old", "25 hours"), ("recent", "23 hours")):
         register(conn, worker)
         conn.execute(
@@ -181,13 +181,13 @@ def test_a_worker_that_was_lost_a_day_ago_is_forgotten(conn: Connection) -> None
     assert rows(conn, "SELECT id FROM faultline.workers") == [("recent",)]
 
 
-def test_a_worker_that_drains_says_so(conn: Connection) -> None:
+def test_a_draining_worker_is_marked_as_such(conn: Connection) -> None:
     register(conn)
     conn.execute("SELECT faultline.drain_worker('first')")
     assert column(conn, "draining") is True
 
 
-def test_a_worker_that_deregisters_is_gone_without_having_vanished(conn: Connection) -> None:
+def test_a_worker_that_deregisters_has_not_vanished(conn: Connection) -> None:
     register(conn)
     conn.execute("SELECT faultline.deregister_worker('first')")
     assert rows(conn, "SELECT id FROM faultline.workers") == []
@@ -224,7 +224,7 @@ def test_two_attempts_overlap_until_now_while_the_second_still_runs(conn: Connec
     assert record_rejection(conn, lease.job_id) >= timedelta(hours=1)
 
 
-def test_a_lease_that_nobody_took_over_overlapped_with_nothing(conn: Connection) -> None:
+def test_a_lease_that_was_not_taken_over_has_no_overlap(conn: Connection) -> None:
     lease = claim_new(conn)
     expire(conn, lease)
     assert record_rejection(conn, lease.job_id) == timedelta(0)

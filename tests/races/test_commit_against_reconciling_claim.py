@@ -1,4 +1,4 @@
-"""A claim that finds too little takes back what has expired: but not a commit in flight."""
+"""A claim reconciles expired jobs, but none with a commit in flight."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Conn = psycopg.Connection[Any]
 def test_a_claim_passes_a_commit_in_flight_although_it_sees_an_expired_lease(
     conn: Conn, connect: Connect
 ) -> None:
-    """The worker renewed and committed in one transaction, so others still see it expired."""
+    """The worker renews and commits in one transaction, so others still see it expired."""
     [claim] = claimed(conn)
     expire(conn, claim)
     worker, other = Actor(connect), Actor(connect)
@@ -44,7 +44,7 @@ def test_a_claim_passes_a_commit_in_flight_although_it_sees_an_expired_lease(
     assert_settled(conn)
 
 
-def test_a_commit_waits_for_a_take_back_in_flight_and_is_refused(
+def test_a_commit_waits_for_a_reconciling_claim_in_flight_and_is_refused(
     conn: Conn, connect: Connect
 ) -> None:
     [stale] = claimed(conn)
@@ -64,7 +64,7 @@ def test_a_commit_waits_for_a_take_back_in_flight_and_is_refused(
     assert_settled(conn)
 
 
-def test_a_batch_passes_a_take_back_in_flight_and_commits_nothing(
+def test_a_batch_passes_a_reconciling_claim_in_flight_and_commits_nothing(
     conn: Conn, connect: Connect
 ) -> None:
     [stale] = claimed(conn)
@@ -83,7 +83,7 @@ def test_a_batch_passes_a_take_back_in_flight_and_commits_nothing(
     assert_settled(conn)
 
 
-def test_an_expired_lease_does_not_commit_even_when_nobody_wants_the_job(
+def test_an_expired_lease_does_not_commit_even_if_no_worker_claims_the_job(
     conn: Conn, connect: Connect
 ) -> None:
     [claim] = claimed(conn)
@@ -98,7 +98,9 @@ def test_an_expired_lease_does_not_commit_even_when_nobody_wants_the_job(
     assert_settled(conn)
 
 
-def test_the_users_writes_go_with_the_commit_that_was_refused(conn: Conn, connect: Connect) -> None:
+def test_the_users_writes_are_rolled_back_with_the_refused_commit(
+    conn: Conn, connect: Connect
+) -> None:
     conn.execute("CREATE TABLE effects (worker text)")
     [stale] = claimed(conn)
     expire(conn, stale)
@@ -116,6 +118,6 @@ def test_the_users_writes_go_with_the_commit_that_was_refused(conn: Conn, connec
 
     with pytest.raises(StaleLease):
         worker.result()
-    worker.commit()  # what a caller does who swallowed the error
+    worker.commit()  # as a caller that ignores the error does
     assert conn.execute("SELECT worker FROM effects").fetchall() == [("second",)]
     assert_settled(conn)

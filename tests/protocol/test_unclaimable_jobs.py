@@ -1,4 +1,4 @@
-"""Jobs that no claim can take fail alone, with a reason, and payloads are claimed by their size."""
+"""Jobs that no claim can take fail alone; claims limit the size of payloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLAIM = "SELECT job_id, payload::text FROM faultline.claim('w', '{default}', %s,
 
 
 def put(conn: Connection, job_id: Any, column: str, value: Any) -> None:
-    """As no client can: by the owner, past the guards and limits of today."""
+    """Change the row as only the owner can, without guards and limits."""
     conn.execute("SET session_replication_role = replica")
     conn.execute("ALTER DOMAIN faultline.payload DROP CONSTRAINT payload_is_at_most_8_mib")
     conn.execute(f"UPDATE faultline.jobs SET {column} = %s WHERE id = %s", [value, job_id])
@@ -31,7 +31,7 @@ def test_a_job_at_the_end_of_its_tokens_fails_alone(conn: Connection, token: int
     assert [entry[3] for entry in logged(conn, spent)] == ["failed"]
 
 
-def test_a_token_of_an_earlier_epoch_is_never_spent(conn: Connection) -> None:
+def test_a_token_of_an_earlier_epoch_is_never_at_the_end_of_its_range(conn: Connection) -> None:
     job_id, _ = enqueue(conn)
     put(conn, job_id, "fencing_token", 2**22 - 1)
     conn.execute("SELECT faultline.bump_epoch()")
