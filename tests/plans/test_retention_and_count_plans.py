@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import NewDatabase
 
-from .test_plans import Conn, Connect, Reads, switch_autovacuum_off, reads_of
+from .test_plans import Conn, Connect, Reads, reads_of, switch_autovacuum_off
 
 JOBS = 40_000
 TABLES = ("jobs", "ledger", "rejections", "attempts_log")
