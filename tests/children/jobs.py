@@ -1,4 +1,4 @@
-"""Tasks that run in child processes: importable by name, as such tasks must be."""
+"""Tasks that run in child processes, which import them by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pay(job: Job, amount: int) -> None:
 
 @app.task(process=True, max_attempts=2, retry=SOON)
 def pay_and_die(job: Job) -> None:
-    """Dies right after its commit, before it could tell anyone."""
+    """Die right after the commit, before reporting it."""
     with job.transaction() as tx:
         tx.execute("INSERT INTO effects (job_id, amount) VALUES (%s, 1)", [job.id])
     os.kill(os.getpid(), signal.SIGKILL)
@@ -70,7 +70,7 @@ def reject(job: Job) -> None:
     raise Reject("of no use")
 
 
-hooked: list[int] = []  # the processes that the hook ran in, as this process knows them
+hooked: list[int] = []  # ids of the processes in which the hook ran, as far as this process knows
 
 
 @app.before_attempt
@@ -100,7 +100,7 @@ def return_no_json(job: Job) -> object:
 
 @app.task(process=True, max_attempts=5)
 def wait_for_the_end(job: Job) -> None:
-    """Says that it has begun, and then goes on until it is ended."""
+    """Record that it has started, then run until it is killed."""
     with job.fenced() as conn:
         conn.execute("INSERT INTO effects (job_id, amount) VALUES (%s, %s)", [job.id, os.getpid()])
     while True:
@@ -112,7 +112,7 @@ def take_a_moment(job: Job) -> None:
     time.sleep(0.2)
 
 
-if multiprocessing.parent_process() is None:  # the code that a child imports is another one
+if multiprocessing.parent_process() is None:  # so that a child process does not find the task
 
     @app.task(process=True, max_attempts=1)
     def only_in_the_worker(job: Job) -> None: ...
@@ -120,7 +120,7 @@ if multiprocessing.parent_process() is None:  # the code that a child imports is
 
 @app.task(process=True, retry=SOON)
 def sleep_in_a_statement(job: Job) -> None:
-    """At its first claim; any later one succeeds."""
+    """Sleep at the first claim only; later claims succeed."""
     with job.transaction() as tx:
         if job.token == 1:
             tx.execute("SELECT pg_sleep(600)")

@@ -1,4 +1,4 @@
-"""Handlers in child processes: they can be killed, and may die, without harm to anyone else."""
+"""Handlers in child processes can be killed or crash without harming the worker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_handler_runs_in_another_process_which_ends_with_the_worker(app: Fau
     wait_until(lambda: not is_alive(job.result["pid"]), "the end of the child")
 
 
-def test_a_child_is_used_again(app: Faultline) -> None:
+def test_a_child_process_is_reused(app: Faultline) -> None:
     first, second = jobs.pid_of.enqueue(), jobs.pid_of.enqueue()
     with working(app, concurrency=1):
         pids = {ended(app, job.job_id).result["pid"] for job in (first, second)}
@@ -63,8 +63,8 @@ def test_hooks_run_in_the_child(app: Faultline) -> None:
     assert jobs.hooked != [os.getpid()]
 
 
-def test_an_error_that_the_database_did_not_send_is_no_lost_lease(app: Faultline) -> None:
-    """Nor is one that cannot be shown the end of the child."""
+def test_a_stale_lease_error_that_the_handler_raises_is_an_ordinary_failure(app: Faultline) -> None:
+    """And an error that cannot be printed does not end the child."""
     tried = [jobs.raise_hostile.enqueue(stale).job_id for stale in (True, False)]
     with working(app, concurrency=1):
         stale, unspeakable = (ended(app, job_id) for job_id in tried)
@@ -74,7 +74,7 @@ def test_an_error_that_the_database_did_not_send_is_no_lost_lease(app: Faultline
     assert "Unspeakable" in str(unspeakable.last_error)
 
 
-def test_its_transaction_commits_under_the_fence(app: Faultline, conn: Connection) -> None:
+def test_a_transaction_in_a_child_is_fenced(app: Faultline, conn: Connection) -> None:
     job = work_off(app, jobs.pay.enqueue(5).job_id)
 
     assert job.state is JobState.SUCCEEDED
@@ -83,7 +83,7 @@ def test_its_transaction_commits_under_the_fence(app: Faultline, conn: Connectio
 
 
 @pytest.mark.slow
-def test_a_child_that_dies_after_its_commit_has_done_the_job(
+def test_a_job_whose_child_dies_after_the_commit_has_succeeded(
     app: Faultline, conn: Connection
 ) -> None:
     job = work_off(app, jobs.pay_and_die.enqueue().job_id)
@@ -92,7 +92,7 @@ def test_a_child_that_dies_after_its_commit_has_done_the_job(
     assert effects(conn) == [1]
 
 
-def test_a_child_that_dies_before_its_commit_leaves_nothing(
+def test_a_child_that_dies_before_its_commit_leaves_no_effect(
     app: Faultline, conn: Connection
 ) -> None:
     job = work_off(app, jobs.die_before_committing.enqueue().job_id)
@@ -141,7 +141,7 @@ def test_a_cancelled_job_is_killed(app: Faultline, conn: Connection) -> None:
 
 
 @pytest.mark.slow
-def test_draining_kills_what_does_not_end_and_hands_the_job_back(
+def test_draining_kills_a_child_that_does_not_end_and_releases_its_job(
     app: Faultline, conn: Connection
 ) -> None:
     with working(app, drain_seconds=0.1):
@@ -153,7 +153,7 @@ def test_draining_kills_what_does_not_end_and_hands_the_job_back(
     assert not is_alive(pid)
 
 
-def test_a_handler_that_cannot_be_imported_is_refused_when_it_is_defined() -> None:
+def test_a_handler_that_cannot_be_imported_is_rejected_when_it_is_defined() -> None:
     app = Faultline()
 
     with pytest.raises(InvalidInput, match="imported by name"):
@@ -162,7 +162,7 @@ def test_a_handler_that_cannot_be_imported_is_refused_when_it_is_defined() -> No
         def local(job: Job) -> None: ...
 
 
-def test_a_coroutine_is_refused() -> None:
+def test_a_coroutine_is_rejected() -> None:
     app = Faultline()
 
     async def handler(job: Job) -> None: ...
@@ -172,8 +172,8 @@ def test_a_coroutine_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_waiting_for_a_process_is_not_the_handlers_time(app: Faultline) -> None:
-    """There are fewer processes than jobs: the last ones wait for longer than they may run."""
+def test_waiting_for_a_free_child_does_not_count_towards_the_timeout(app: Faultline) -> None:
+    """With fewer children than jobs, the last jobs wait longer than their timeout."""
     waves = 16
     queued = jobs.take_a_moment.enqueue_many([{}] * (waves * max(4, os.cpu_count() or 1)))
     with working(app, concurrency=len(queued)):
@@ -203,7 +203,7 @@ def test_a_task_that_the_child_does_not_find_is_deferred_and_uses_no_attempt(
     [(END_ALL, (1, ["released"])), (END_ONE, (2, ["failed"]))],
     ids=["all", "one"],
 )
-def test_a_childs_statement_is_charged_unless_the_worker_lost_its_sessions_too(
+def test_a_childs_lost_statement_uses_an_attempt_unless_the_worker_lost_its_sessions_too(
     app: Faultline, conn: Connection, end: str, expected: tuple[int, list[str]]
 ) -> None:
     job_id = jobs.sleep_in_a_statement.enqueue().job_id

@@ -1,1 +1,1 @@
-"""Workers that are asked to leave: by an operator, by a signal, by the death of their supervisor."""
+"""Workers that stop: on request, by a signal, or because their supervisor died."""

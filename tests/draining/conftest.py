@@ -1,4 +1,4 @@
-"""The fixtures of tests/processes: the observed database, the processes and a proxy."""
+"""The fixtures of tests/processes: observed database, processes and proxy."""
 
 from __future__ import annotations
 

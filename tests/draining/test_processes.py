@@ -1,4 +1,4 @@
-"""A worker that is told to stop finishes what it can, hands back the rest, and leaves nothing behind."""
+"""A draining worker finishes or releases its jobs and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.processes.observed_database import BOUND_SECONDS, ObservedDatabase
 
 pytestmark = pytest.mark.forks
 
-# Renewed so often that a worker which stands still for a moment does not lose it.
+# Renewed so often that a short pause of the worker does not lose it.
 KEPT_LEASE = ("--lease-seconds", "3", "--heartbeat-seconds", "0.25")
 LONG_LEASE = ("--lease-seconds", "600")
 LONG_DRAIN = ("--drain-seconds", "600")
@@ -27,7 +27,7 @@ SHORT_DRAIN = ("--drain-seconds", "0.2")
 @pytest.mark.parametrize(
     "task", [apps.pay, apps.pay_slowly_plain], ids=lambda task: task.handler.__name__
 )
-def test_a_job_that_is_running_is_finished_and_no_other_is_begun(
+def test_a_running_job_is_finished_and_no_other_is_started(
     fleet: Fleet, database: ObservedDatabase, task: Task[..., Any], number: signal.Signals
 ) -> None:
     job_id = database.enqueue(task, gate="go")
@@ -69,7 +69,7 @@ def test_leases_are_renewed_while_running_jobs_finish(
 
 
 @pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)
-def test_a_job_that_does_not_finish_in_time_is_handed_back_without_using_up_an_attempt(
+def test_a_job_that_does_not_finish_in_time_is_released_without_using_an_attempt(
     fleet: Fleet, database: ObservedDatabase, task: Task[..., Any]
 ) -> None:
     job_id = database.enqueue(task, gate="go")
@@ -84,14 +84,16 @@ def test_a_job_that_does_not_finish_in_time_is_handed_back_without_using_up_an_a
     assert database.outcomes(job_id) == ["released"]
     assert database.payments(job_id) == 0
     assert database.count("FROM faultline.workers") == 0
-    # the next worker has the first attempt before it
+    # the next worker makes the first attempt
     database.open("go")
     fleet.started(*LONG_LEASE, name="next")
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
     assert database.payments(job_id) == 1
 
 
-def test_a_second_signal_hands_back_at_once(fleet: Fleet, database: ObservedDatabase) -> None:
+def test_a_second_signal_releases_the_jobs_at_once(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
     job_id = database.enqueue(apps.pay, gate="never")
     worker = fleet.started(*LONG_LEASE, *LONG_DRAIN)
     database.wait_for_mark(job_id)
@@ -107,7 +109,7 @@ def test_a_second_signal_hands_back_at_once(fleet: Fleet, database: ObservedData
 
 
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["outside", "inside"])
-def test_a_handler_that_cannot_be_interrupted_keeps_neither_the_process_nor_the_job(
+def test_an_uninterruptible_handler_delays_neither_the_exit_nor_the_job(
     fleet: Fleet, database: ObservedDatabase, in_transaction: bool
 ) -> None:
     job_id = database.enqueue(apps.cannot_be_interrupted, in_transaction=in_transaction)
@@ -127,7 +129,7 @@ def test_a_handler_that_cannot_be_interrupted_keeps_neither_the_process_nor_the_
     assert database.payments(job_id) == 1
 
 
-def test_an_async_handler_that_will_not_be_cancelled_does_not_keep_the_process_alive(
+def test_an_async_handler_that_ignores_cancellation_does_not_keep_the_process_alive(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     job_id = database.enqueue(apps.will_not_be_cancelled)
@@ -143,17 +145,17 @@ def test_an_async_handler_that_will_not_be_cancelled_does_not_keep_the_process_a
 
 def test_an_idle_worker_stops_at_once(fleet: Fleet, database: ObservedDatabase) -> None:
     worker = fleet.started(*LONG_DRAIN, "--poll-seconds", "600")
-    database.wait_for_session("heartbeat", "faultline.heartbeat(")  # before that it is not idle
+    database.wait_for_session("heartbeat", "faultline.heartbeat(")  # only then is it idle
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0, worker.recent_output()
     assert database.count("FROM faultline.workers") == 0
 
 
 @pytest.mark.parametrize("service", ["worker", "reconciler"])
-def test_a_word_to_leave_that_comes_while_a_connection_breaks_is_not_lost(
+def test_sigterm_during_a_connection_failure_is_not_lost(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy, service: str
 ) -> None:
-    """The driver answers a cancellation by ending its query; when that fails, only the failure shows."""
+    """The driver cancels its query then; if that fails, it raises only that error."""
     start = fleet.worker if service == "worker" else fleet.reconciler
     process = start(url=proxy.url)
     look = proxy.on(Match(text="vanished_workers", nth=3), Action.HOLD)

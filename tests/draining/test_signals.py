@@ -1,4 +1,4 @@
-"""Signals while the event loop starts or closes, and a second one while a server ends."""
+"""Signals while the event loop starts or closes, and to a stopping server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.embedded.helpers import wait_until
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
 from tests.slow import slow_unless
 
-# Python imports this at its start. The process sends SIGTERM to itself at each named point of the life
-# of its event loop, in the order in which they come.
+# Python imports this at its start. The process sends SIGTERM to itself at each named point of its event
+# loop's life, in this order.
 HOOK = """
 import asyncio
 import os
@@ -32,35 +32,35 @@ else:
 
 seen = set()
 
-def strike(point):
+def send_sigterm(point):
     if point not in seen:
         seen.add(point)
         with open({log!r}, "a") as log:
             log.write(point + "\\n")
         os.kill(os.getpid(), signal.SIGTERM)
 
-class Struck(Loop):
+class SignalledLoop(Loop):
     def create_task(self, *args, **options):
         task = super().create_task(*args, **options)
-        strike("the task is made")
+        send_sigterm("the task is made")
         return task
 
     def run_until_complete(self, future):
-        strike("the loop begins")
+        send_sigterm("the loop begins")
         return super().run_until_complete(future)
 
     async def shutdown_asyncgens(self):
-        strike("the loop closes")
+        send_sigterm("the loop closes")
         await super().shutdown_asyncgens()
 
     def close(self):
-        strike("before it is closed")
+        send_sigterm("before it is closed")
         super().close()
-        strike("after it was closed")
+        send_sigterm("after it was closed")
 
-asyncio.events.new_event_loop = Struck
+asyncio.events.new_event_loop = SignalledLoop
 if Loop is not asyncio.SelectorEventLoop:
-    uvloop.new_event_loop = Struck
+    uvloop.new_event_loop = SignalledLoop
 """
 POINTS = [
     "the task is made",
@@ -103,7 +103,7 @@ def test_a_signal_while_the_event_loop_starts_or_closes_ends_the_process_with_0(
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "never awaited" not in done.stderr
-    assert log.read_text().splitlines() == POINTS  # every one of them was reached
+    assert log.read_text().splitlines() == POINTS  # all were reached
 
 
 UNFINISHED_REQUEST = (
@@ -121,7 +121,7 @@ def test_a_second_interrupt_ends_an_api_at_once_and_without_a_traceback(database
         socket.create_connection(api.host_and_port, BOUND_SECONDS) as client,
     ):
         client.sendall(UNFINISHED_REQUEST)
-        assert client.recv(100).startswith(b"HTTP/1.1 100")  # it is under way
+        assert client.recv(100).startswith(b"HTTP/1.1 100")  # the request is in progress
         api.interrupt()
         wait_until(lambda: not _accepts(api))
         api.interrupt()

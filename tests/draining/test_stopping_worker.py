@@ -1,4 +1,4 @@
-"""A worker that is told to leave starts nothing more, however far a job has come on its way."""
+"""A stopping worker starts no more jobs, at whatever stage they are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.running import LIMIT_SECONDS, Connection, EventTap, background, expir
 
 @pytest.fixture
 def when_an_attempt_begins() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Traces with a provider of the test's own, which calls back from inside."""
+    """Enable tracing with a provider that calls back into the test."""
 
     class CallBack(SpanProcessor):
         def __init__(self, call: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ def work_until_it_leaves(app: Faultline, worker: Worker) -> None:
         wait_until(lambda: not running.is_alive, "the end of the worker")
 
 
-def test_a_job_claimed_with_the_one_that_stops_the_worker_is_handed_back(app: Faultline) -> None:
+def test_a_job_claimed_with_the_one_that_stops_the_worker_is_released(app: Faultline) -> None:
     started: list[str] = []
 
     @app.task()
@@ -58,13 +58,13 @@ def test_a_job_claimed_with_the_one_that_stops_the_worker_is_handed_back(app: Fa
     assert (record.state, record.attempts) == (JobState.QUEUED, 0)
 
 
-def test_a_job_whose_past_is_being_looked_up_is_handed_back(
+def test_a_job_whose_earlier_attempts_are_being_read_is_released(
     app: Faultline,
     conn: Connection,
     events: EventTap,
     when_an_attempt_begins: Callable[[Callable[[], Any]], None],
 ) -> None:
-    """For a trace, the worker asks the database who had the job before: time in which it may be told."""
+    """The worker reads earlier attempts for a trace; it may be stopped meanwhile."""
     started: list[int] = []
 
     @app.task()
@@ -106,7 +106,7 @@ def test_a_second_cancellation_does_not_leave_sessions_open(
             running.cancel()  # while the worker waits for its companion
             await asyncio.wait([running])
         assert running.cancelled()
-        # The worker is still referenced here: no garbage collector has closed anything for it.
+        # The worker is still referenced, so the garbage collector has closed nothing.
         wait_until(lambda: _sessions(conn) == 0, "the end of the worker's sessions")
         may_end.set()
 

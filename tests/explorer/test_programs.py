@@ -1,4 +1,4 @@
-"""No interleaving of any program breaks a rule, and each program's events do happen."""
+"""No interleaving of any program breaks a rule, and the events do happen."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes import apps
-from tests.processes.fifo import let_go, make_fifo
+from tests.processes.fifo import make_fifo, unblock
 from tests.processes.observed_database import ObservedDatabase
 
 LEASE = ("--lease-seconds", "3")
@@ -28,7 +28,7 @@ def test_a_worker_whose_loop_is_blocked_for_longer_than_its_lease_keeps_it(
     so_far = len(blocked.events_named("lease_renewed"))
     blocked.wait_for_event("lease_renewed", job_id=job_id, times=so_far + LONGER_THAN_A_LEASE)
 
-    let_go(database, fifo)
+    unblock(database, fifo)
 
     blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
     assert database.job(job_id)[:2] == ("succeeded", 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.failure_modes.failure_mode_fleet import APP, LOOP_HEARTBEAT_APP, FailureModeFleet
 from tests.failure_modes.stopped_worker import KEEPS_ITS_LEASE, LONG_LEASE
 from tests.processes import apps
-from tests.processes.fifo import let_go, make_fifo
+from tests.processes.fifo import make_fifo, unblock
 from tests.processes.observed_database import ObservedDatabase
 
 
@@ -24,7 +24,7 @@ def test_a_worker_whose_heartbeats_stopped_is_refused_and_goes_on_to_other_jobs(
     assert other.wait() == 0  # it ends after that one job
     assert database.job(job_id)[:2] == ("succeeded", 2)
 
-    let_go(database, fifo)
+    unblock(database, fifo)
 
     refused = blocked.wait_for_event("stale_write_blocked", job_id=job_id, stale_token=1)
     assert refused["current_token"] == 2

@@ -12,7 +12,7 @@ import pytest
 from tests.failure_modes.failure_mode_fleet import APP, LOOP_HEARTBEAT_APP, FailureModeFleet
 from tests.failure_modes.stopped_worker import KEEPS_ITS_LEASE, LONG_LEASE
 from tests.processes import apps
-from tests.processes.fifo import let_go, make_fifo
+from tests.processes.fifo import make_fifo, unblock
 from tests.processes.observed_database import ObservedDatabase
 
 
@@ -30,7 +30,7 @@ def test_with_heartbeats_on_the_loop_a_blocking_handler_runs_twice(
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert blocked.is_alive
 
-    let_go(database, fifo)
+    unblock(database, fifo)
 
     blocked.wait_for_event("commit_ok", job_id=job_id, token=1)
     assert database.payments(job_id) == 2

@@ -14,7 +14,7 @@ from tests.api.served import served
 from tests.dashboard.serving import start_inspector
 from tests.health.conftest import Probe, probe
 from tests.processes import apps
-from tests.processes.fifo import let_go, make_fifo
+from tests.processes.fifo import make_fifo, unblock
 from tests.processes.fleet import Fleet
 from tests.processes.observed_database import ObservedDatabase
 
@@ -56,7 +56,7 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     database.wait_for_mark(blocking)
     database.wait_until(says(1, "a handler has blocked its event loop"), "a blocked worker is live")
     assert worker_probe().code == 0  # a minute is the usual limit
-    let_go(database, fifo)
+    unblock(database, fifo)
     database.wait_for_state(blocking)
     database.wait_until(says(0, "is alive"), "it does not come back")
 

@@ -44,7 +44,7 @@ def test_every_row_lock_of_the_protocol_is_removed_by_a_mutant() -> None:
 
 
 def _locking(old: str) -> str:
-    """The line of an edit that contains the lock; it may start within a line of the source."""
+    """The line of an edit with the lock; it may start within a source line."""
     (line,) = [line for line in old.splitlines() if LOCK.search(line)]
     return line
 

@@ -1,7 +1,7 @@
-"""The application of these tests: handlers that say where they are, and wait where they are told to.
+"""The app of these tests: handlers that record progress and wait at barriers.
 
-They leave marks and look at gates in the database, so that a test can act between two steps of a
-handler in another process, and never has to guess how long one takes.
+They write marks and wait at gates (barriers) in the database, so that a test can act between two steps
+of a handler in another process without guessing how long a step takes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def pay_plain(job: Job, gate: str | None = None) -> None:
 
 @app.task(retry=SOON)
 async def pay_slowly(job: Job, gate: str | None = None) -> None:
-    """Waits inside its transaction, when the payment has been written."""
+    """Wait inside the transaction, after the payment was written."""
     async with job.transaction() as conn:
         await conn.execute(_PAY, [job.id, job.token])
         await mark_async(job, "started")
@@ -107,7 +107,7 @@ def pay_slowly_plain(job: Job, gate: str | None = None) -> None:
 
 @app.task(retry=SOON, process=True)
 def pay_in_a_child(job: Job, gate: str | None = None) -> None:
-    """Like `pay_slowly_plain`, in a process of its own."""
+    """Like `pay_slowly_plain`, in a child process."""
     pay_slowly_plain(job, gate)
 
 
@@ -116,7 +116,7 @@ PAYING = (pay, pay_plain, pay_slowly, pay_slowly_plain, pay_in_a_child)
 
 @app.task(retry=SOON, max_attempts=20)
 async def pay_in_the_database(job: Job, seconds: float) -> None:
-    """Its transaction is open for a while, so an outage finds some in every phase."""
+    """Keep the transaction open for a while, so that outages hit every phase."""
     async with job.transaction() as conn:
         await conn.execute(_PAY, [job.id, job.token])
         await conn.execute("SELECT pg_sleep(%s)", [seconds])
@@ -124,7 +124,7 @@ async def pay_in_the_database(job: Job, seconds: float) -> None:
 
 @app.task(retry=SOON, max_attempts=20)
 async def pay_own(job: Job) -> None:
-    """Its transaction is its own, on a connection of its own."""
+    """Pay in the handler's own transaction, on its own connection."""
     async with await psycopg.AsyncConnection.connect(app.database_url) as conn:
         await conn.execute(_PAY, [job.id, job.token])
         await job.commit(conn)
@@ -132,7 +132,7 @@ async def pay_own(job: Job) -> None:
 
 @app.task()
 async def answer(job: Job) -> int:
-    """Writes nothing: the worker commits it together with others."""
+    """Write nothing: the worker commits the job in a batch."""
     return 42
 
 
@@ -141,7 +141,7 @@ async def answer(job: Job) -> int:
 
 @app.task(retry=SOON)
 async def block_the_loop(job: Job, fifo: str) -> None:
-    """Nothing else happens on the event loop until the test writes into the fifo."""
+    """Block the event loop until the test opens the FIFO."""
     await mark_async(job, "started")
     if job.attempt == 1:
         Path(fifo).read_bytes()  # noqa: ASYNC240 - the point
@@ -150,7 +150,7 @@ async def block_the_loop(job: Job, fifo: str) -> None:
 
 @app.task(retry=SOON)
 async def block_at_once(job: Job, fifo: str) -> None:
-    """Like `block_the_loop`, before it yields for the first time."""
+    """Like `block_the_loop`, but before the first await."""
     mark(job, "started")
     if job.attempt == 1:
         Path(fifo).read_bytes()  # noqa: ASYNC240 - the point
@@ -167,17 +167,17 @@ async def block_past_the_timeout(job: Job, fifo: str) -> None:
 
 @app.task(retry=SOON)
 async def leave_a_thread_behind(job: Job) -> None:
-    """Ends when it is cancelled; the thread that it started does not."""
+    """Ends on cancellation; the thread that it started does not."""
     mark(job, "started")
     await asyncio.to_thread(time.sleep, WAIT_SECONDS)
 
 
 @app.task(retry=SOON)
 def hold_the_gil(job: Job, fifo: str) -> None:
-    """No thread of this process runs until the test opens the fifo: no heartbeat, no sentinel."""
+    """Stop every thread of this process until the test opens the FIFO."""
     mark(job, "started")
     if job.attempt == 1:
-        libc = ctypes.PyDLL(None)  # unlike CDLL it keeps the lock during the call
+        libc = ctypes.PyDLL(None)  # unlike CDLL it keeps the GIL during the call
         os.close(libc.open(fifo.encode(), os.O_RDONLY))
     with job.transaction() as conn:
         conn.execute(_PAY, [job.id, job.token])
@@ -222,14 +222,14 @@ async def die(job: Job, how: str) -> None:
 
 @app.task(max_attempts=3)
 async def pay_beside(job: Job, seconds: float) -> None:
-    """Needs a while, and has as many attempts as the one that dies."""
+    """Takes a while, and has as many attempts as the job that kills its worker."""
     await asyncio.sleep(seconds)
     await pay_now(job)
 
 
 @app.task(retry=SOON)
 async def leave_a_child(job: Job, kind: str, gate: str) -> None:
-    """Starts a process that outlives this one, then waits at the gate."""
+    """Start a process that outlives this one, then wait at the gate."""
     if job.attempt == 1:
         mark(job, "child", _CHILDREN[kind]())
         await mark_async(job, "started")

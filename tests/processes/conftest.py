@@ -30,14 +30,14 @@ def fleet(database_url: str, database: ObservedDatabase) -> Iterator[Fleet]:
 
 @pytest.fixture
 def proxy(database_url: str) -> Iterator[Proxy]:
-    """A way to the test's database that can be disturbed."""
+    """A proxy in front of the test's database that can inject faults."""
     with proxy_to(database_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def own_server(home: Path) -> Iterator[embedded.Server]:
-    """A server to stop and start, with few connections. Not started."""
+    """A server with few connections that the test starts and stops; not started yet."""
     server = embedded.Server(home / "data", settings={**TEST_SETTINGS, "max_connections": "40"})
     yield server
     server.stop(mode="immediate")

@@ -1,4 +1,4 @@
-"""A fifo that a handler reads from: it blocks there, event loop and all, until it is let go."""
+"""A FIFO on which a handler blocks its event loop until the test opens it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def make_fifo(folder: Path) -> Path:
     return fifo
 
 
-def let_go(database: ObservedDatabase, fifo: Path) -> None:
-    """Let the handler that reads from the fifo go on."""
+def unblock(database: ObservedDatabase, fifo: Path) -> None:
+    """Let the handler that reads from the FIFO continue."""
 
-    def somebody_reads() -> bool:
+    def has_reader() -> bool:
         try:
             os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             return False
         return True
 
-    database.wait_until(somebody_reads, "nobody reads from the fifo")
+    database.wait_until(has_reader, "no handler reads from the FIFO")

@@ -34,7 +34,7 @@ class Process(ObservedProcess):
             raise AssertionError(f"the process does not end; {self.recent_output()}") from None
 
     def wait_for_event(self, name: str, *, times: int = 1, **fields: Any) -> Event:
-        """The `times`-th such event; fails when it does not come, or can no longer come."""
+        """The `times`-th such event; fails at the timeout or when the process has ended."""
         seen = self.has_event(name, timeout_seconds=BOUND_SECONDS, times=times, **fields)
         assert seen, f"no event {name} {fields}; {self.recent_output()}"
         return self.events_named(name, **fields)[times - 1]
@@ -48,7 +48,7 @@ class Fleet:
         self._processes: list[Process] = []
 
     def worker(self, *options: str, name: str = "worker", url: str | None = None) -> Process:
-        """Start a worker that looks often; `options` come last, and win."""
+        """Start a worker that polls often; `options` override the defaults."""
         return self._start(name, url, ["worker", "--poll-seconds", "0.1", *options])
 
     def started(self, *options: str, name: str = "worker", url: str | None = None) -> Process:
@@ -63,7 +63,9 @@ class Fleet:
         return self._start(name, url, ["reconciler", *options])
 
     def end(self) -> None:
-        with contextlib.ExitStack() as stack:  # one that resists does not save the others
+        with (
+            contextlib.ExitStack() as stack
+        ):  # an error at one process does not keep the others running
             for process in self._processes:
                 stack.callback(process.end)
 

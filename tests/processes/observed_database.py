@@ -1,4 +1,4 @@
-"""What the tests see of the world: jobs, payments, and the marks that handlers leave."""
+"""The test's database: enqueues jobs and reads jobs, payments and marks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLES = """
     CREATE TABLE app.marks (
         job_id uuid, token bigint, pid integer, what text, at timestamptz DEFAULT clock_timestamp());
 """
-# A lock that a trigger takes: whoever holds it decides when the statement behind it goes on.
+# The advisory lock that a trigger waits for in `held_back`.
 HELD_BACK = 4711
 
 
@@ -36,6 +36,8 @@ class JobView(NamedTuple):
 
 
 class ObservedDatabase:
+    """Acts on and observes the database that a test's processes use."""
+
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self.conn = conn
 
@@ -53,7 +55,7 @@ class ObservedDatabase:
         self.conn.execute("INSERT INTO app.gates VALUES (%s)", [gate])
 
     def expire(self, job_id: UUID) -> None:
-        """Let the lease run out, as far as the database's clock can tell."""
+        """Move the lease's expiry into the past."""
         self.conn.execute(
             "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
             " WHERE id = %s",
@@ -62,7 +64,7 @@ class ObservedDatabase:
 
     @contextmanager
     def held_back(self, when: str) -> Iterator[None]:
-        """Inside the block, the statement that fires this trigger waits; see `wait_until_held`."""
+        """Inside the block, a statement that fires this trigger waits."""
         self.conn.execute(
             "CREATE OR REPLACE FUNCTION app.hold_back() RETURNS trigger LANGUAGE plpgsql AS $$"
             f" BEGIN PERFORM pg_advisory_xact_lock_shared({HELD_BACK}); RETURN NULL; END $$"
@@ -80,17 +82,17 @@ class ObservedDatabase:
             "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        return int(self.wait_for_row(query, [HELD_BACK], "nobody is held back")[0])
+        return int(self.wait_for_row(query, [HELD_BACK], "no backend is held back")[0])
 
     def port_of(self, backend: int) -> int:
-        """The port from which the client of this backend has connected."""
+        """The client port of this backend."""
         row = self.conn.execute(
             "SELECT client_port FROM pg_stat_activity WHERE pid = %s", [backend]
         ).fetchone()
         assert row is not None
         return int(row[0])
 
-    # ── seeing ───────────────────────────────────────────────────────────────────────────────────
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────
 
     def job(self, job_id: UUID) -> JobView:
         row = self.conn.execute(
@@ -112,11 +114,11 @@ class ObservedDatabase:
         return self.count("FROM faultline.workers WHERE lost_at IS NULL")
 
     def outcomes(self, job_id: UUID) -> list[str]:
-        """How the attempts that did not end in the ledger ended."""
+        """The outcomes of the attempts that are not in the ledger."""
         query = "SELECT outcome FROM faultline.attempts_log WHERE job_id = %s ORDER BY id"
         return [outcome for (outcome,) in self.conn.execute(query, [job_id])]
 
-    # ── waiting, always for something and never for a time ───────────────────────────────────────
+    # ── waiting for a state, never for a time ────────────────────────────────────────────────────
 
     def wait_until(self, condition: Callable[[], bool], otherwise: str) -> None:
         deadline = time.monotonic() + BOUND_SECONDS
@@ -135,7 +137,7 @@ class ObservedDatabase:
         return rows[0]
 
     def wait_for_mark(self, job_id: UUID, what: str = "started", *, token: int = 1) -> int:
-        """The process id that came with the mark."""
+        """Wait for the mark; return the process id in it."""
         query = "SELECT pid FROM app.marks WHERE job_id = %s AND what = %s AND token >= %s"
         return int(self.wait_for_row(query, [job_id, what, token], f"no mark {what!r}")[0])
 
@@ -145,14 +147,14 @@ class ObservedDatabase:
         return self.job(job_id)
 
     def wait_past_the_lease(self, job_id: UUID) -> None:
-        """Until the lease that the job has now would be over, had nobody renewed it since."""
+        """Wait until the job's current lease would have expired without a renewal."""
         query = "SELECT lease_expires_at FROM faultline.jobs WHERE id = %s"
         (expires_at,) = self.wait_for_row(query, [job_id], "there is no such job")
         over = "SELECT FROM (SELECT clock_timestamp() > %s AS over) AS lease WHERE over"
-        self.wait_for_row(over, [expires_at], "the lease is never over")
+        self.wait_for_row(over, [expires_at], "the lease does not expire")
 
     def wait_for_session(self, purpose: str, query: str = "") -> None:
-        """Until a session of that purpose is set up, and waits with this as its last query."""
+        """Wait until a session for this purpose is idle after this query."""
         idle = (
             "FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
             " AND state = 'idle' AND query NOT LIKE 'SET %%' AND strpos(query, %s) > 0"
@@ -171,7 +173,7 @@ class ObservedDatabase:
         marks = "SELECT what, token, pid FROM app.marks ORDER BY at DESC LIMIT 10"
         return f"{self.conn.execute(states).fetchall()} {self.conn.execute(marks).fetchall()}"
 
-    # ── judging ──────────────────────────────────────────────────────────────────────────────────
+    # ── checking ─────────────────────────────────────────────────────────────────────────────────
 
     def assert_paid_once_each(self, jobs: int) -> None:
         query = "SELECT count(*), count(DISTINCT job_id) FROM app.payments"

@@ -1,4 +1,4 @@
-"""A handler that blocks the event loop holds up neither other jobs nor the end of the process."""
+"""A blocked event loop delays neither other jobs nor the process's exit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import invoke
 from tests.processes import apps
-from tests.processes.fifo import let_go, make_fifo
+from tests.processes.fifo import make_fifo, unblock
 from tests.processes.fleet import Fleet, Process
 from tests.processes.observed_database import ObservedDatabase
 
@@ -25,7 +25,7 @@ def fifo(tmp_path: Path) -> Path:
     return make_fifo(tmp_path)
 
 
-def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_named(
+def test_jobs_not_yet_started_run_elsewhere_and_the_blocking_frame_is_reported(
     fleet: Fleet, database: ObservedDatabase, fifo: Path, database_url: str
 ) -> None:
     blocking = database.enqueue(apps.block_at_once, fifo=str(fifo))
@@ -36,7 +36,7 @@ def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_n
         blocked.wait_for_event("job_released", job_id=job_id)
     fleet.started(*LONG_LEASE, name="other")
 
-    for job_id in beside:  # long before their first leases would have run out
+    for job_id in beside:  # long before their first leases would have expired
         assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
     assert "in block_at_once" in said["stack"]
     worker = said["worker"]
@@ -45,7 +45,7 @@ def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_n
     told = invoke(database_url, "why", str(blocking), "--json").json
     assert (told["code"], told["facts"]["blocked_frame"]) == ("loop_blocked", said["frame"])
 
-    let_go(database, fifo)
+    unblock(database, fifo)
 
     blocked.wait_for_event("commit_ok", job_id=blocking, token=1)
     blocked.wait_for_event("loop_resumed")
@@ -55,7 +55,7 @@ def test_jobs_that_were_claimed_and_not_started_run_elsewhere_and_the_block_is_n
 
 
 @pytest.mark.slow
-def test_started_jobs_of_a_blocked_loop_are_taken_over_and_those_in_threads_go_on(
+def test_started_jobs_of_a_blocked_loop_are_taken_over_and_threads_continue(
     fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:
     beside = database.enqueue(apps.pay, gate="never")
@@ -69,10 +69,10 @@ def test_started_jobs_of_a_blocked_loop_are_taken_over_and_those_in_threads_go_o
 
     assert database.wait_for_state(beside)[:2] == ("succeeded", 2)
     assert database.wait_for_state(blocking)[:2] == ("succeeded", 2)
-    database.open("go")  # by now its first lease is over, if it was not renewed
+    database.open("go")  # without renewals its first lease would have expired by now
     assert database.wait_for_state(in_thread)[:2] == ("succeeded", 1)
 
-    let_go(database, fifo)
+    unblock(database, fifo)
 
     for job_id in (beside, blocking):
         blocked.wait_for_event("worker_exit", job_id=job_id, token=1, reason="stale")
@@ -81,7 +81,7 @@ def test_started_jobs_of_a_blocked_loop_are_taken_over_and_those_in_threads_go_o
     database.assert_paid_once_each(3)
 
 
-def test_a_timeout_that_is_due_while_the_loop_is_blocked_ends_the_process(
+def test_a_timeout_while_the_loop_is_blocked_ends_the_process(
     fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:
     job_id = database.enqueue(apps.block_past_the_timeout, fifo=str(fifo))
@@ -110,7 +110,7 @@ def test_sigterm_ends_a_process_whose_loop_is_blocked(
     database.wait_for_mark(job_id)
 
     worker.send(signal.SIGTERM)
-    if signals == 2:  # the kernel makes one of two that come at the same time
+    if signals == 2:  # the kernel merges two signals that are pending at the same time
         database.wait_until(lambda: _send_again(worker), "it does not end")
 
     assert worker.wait() == 1, worker.recent_output()

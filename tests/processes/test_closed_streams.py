@@ -1,4 +1,4 @@
-"""A process whose standard streams were closed at its start works all the same."""
+"""A process works although its standard streams were closed at its start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTENING = "0A"
 
 @contextlib.contextmanager
 def without_streams(url: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """As a daemon that was started with `0<&- 1>&- 2>&-`."""
+    """Start a command as a daemon, with `0<&- 1>&- 2>&-`."""
     program = [sys.executable, "-m", "faultline", "--app", APP, *command]
     process = subprocess.Popen(
         ["/bin/sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *program],
@@ -45,7 +45,10 @@ def without_streams(url: str, *command: str) -> Iterator[subprocess.Popen[bytes]
 
 
 def port_of(pid: int) -> int | None:
-    """The TCP port that it listens on; not asked for in advance, since another process may take it."""
+    """The TCP port it listens on.
+
+    Not chosen in advance, since another process may take it.
+    """
     with contextlib.suppress(OSError):
         targets = {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

@@ -1,7 +1,7 @@
-"""A killed worker is missed at once, although a child that its handler started lives on.
+"""A killed worker is noticed at once although a child of its handler lives on.
 
-A forked child inherits every socket. Were one of them left to it, the server would believe the
-worker alive until the lease runs out; and the leases here last ten minutes.
+A forked child inherits every socket. If it kept one of the worker's sessions open, PostgreSQL would
+consider the worker alive until the lease expires, which takes ten minutes here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.slow import slow_unless
 LONG_LEASE = ("--lease-seconds", "600")
 
 
-def assert_missed_although_the_child_lives(
+def assert_noticed_while_the_child_lives(
     fleet: Fleet, database: ObservedDatabase, killed: Process, job_id: UUID
 ) -> None:
     database.wait_for_mark(job_id)
@@ -35,7 +35,7 @@ def assert_missed_although_the_child_lives(
     assert reaped["cause"] == "worker_lost"
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert database.payments(job_id) == 1
-    os.kill(child, 0)  # raises, had it not outlived its parent
+    os.kill(child, 0)  # raises if the child has not outlived its parent
 
 
 @pytest.mark.parametrize("kind", slow_unless(["fork", "multiprocessing", "subprocess"], "fork"))
@@ -51,10 +51,10 @@ def test_a_child_keeps_no_session_of_its_dead_parent(
         database.wait_for_session(service)
     job_id = database.enqueue(task, kind=kind, gate="never")
 
-    assert_missed_although_the_child_lives(fleet, database, killed, job_id)
+    assert_noticed_while_the_child_lives(fleet, database, killed, job_id)
 
 
-def test_a_child_forked_while_a_session_is_being_opened_does_not_keep_it(
+def test_a_child_forked_while_a_session_is_opened_does_not_keep_it(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
     proxy.blackhole(application="faultline heartbeat")
@@ -64,4 +64,4 @@ def test_a_child_forked_while_a_session_is_being_opened_does_not_keep_it(
     proxy.clear_faults()
     killed.wait_for_event("lease_renewed", job_id=job_id)
 
-    assert_missed_although_the_child_lives(fleet, database, killed, job_id)
+    assert_noticed_while_the_child_lives(fleet, database, killed, job_id)

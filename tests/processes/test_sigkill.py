@@ -1,6 +1,6 @@
-"""A worker that is killed is missed at once: its job runs elsewhere, and takes effect once.
+"""A killed worker is noticed at once; its job runs elsewhere, with one effect.
 
-The leases last ten minutes, so that nothing but the worker's lost sessions can explain the recovery.
+The leases last ten minutes, so only the worker's lost sessions can explain the recovery.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tests.processes.observed_database import ObservedDatabase
 LONG_LEASE = ("--lease-seconds", "600")
 
 
-def assert_recovered_by(witness: Process, killed: Process, job_id: object) -> None:
-    reaped = witness.wait_for_event("lease_reaped", job_id=job_id, token=1)
+def assert_recovered_by(survivor: Process, killed: Process, job_id: object) -> None:
+    reaped = survivor.wait_for_event("lease_reaped", job_id=job_id, token=1)
     assert reaped["cause"] == "worker_lost"
     assert reaped["lost_worker"] == killed.wait_for_event("worker_started")["worker"]
 
@@ -44,7 +44,7 @@ def test_the_job_of_a_killed_worker_runs_on_another_one_and_takes_effect_once(
 
 
 @pytest.mark.slow
-def test_a_worker_whose_row_was_purged_is_missed_at_once_when_it_is_killed_later(
+def test_a_killed_worker_whose_row_was_purged_before_is_noticed_at_once(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     job_id = database.enqueue(apps.pay, gate="never")
@@ -54,7 +54,9 @@ def test_a_worker_whose_row_was_purged_is_missed_at_once_when_it_is_killed_later
     name = killed.wait_for_event("worker_started")["worker"]
     registered = "FROM faultline.workers WHERE id = %s"
     database.conn.execute("DELETE FROM faultline.workers WHERE id = %s", [name])
-    database.wait_until(lambda: database.count(registered, [name]) == 1, "it never registers again")
+    database.wait_until(
+        lambda: database.count(registered, [name]) == 1, "it does not register again"
+    )
 
     killed.kill()
 
@@ -62,7 +64,7 @@ def test_a_worker_whose_row_was_purged_is_missed_at_once_when_it_is_killed_later
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
 
 
-def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_not(
+def test_only_the_uncommitted_jobs_of_a_killed_worker_run_again(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     done = [database.enqueue(apps.pay) for _ in range(5)]
@@ -84,7 +86,7 @@ def test_every_job_of_a_killed_worker_runs_again_and_those_it_had_committed_do_n
     assert len(other.events_named("worker_lost")) == 1
 
 
-def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_run_it(
+def test_a_worker_killed_between_claim_and_start_never_ran_the_job(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     other = fleet.started(*LONG_LEASE, "--queues", "elsewhere", name="other")
@@ -93,7 +95,7 @@ def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_ru
     with database.held_back(claim):
         job_id = database.enqueue(apps.pay)
         database.wait_until_held()
-        killed.send(signal.SIGSTOP)  # it will not read the answer to its claim
+        killed.send(signal.SIGSTOP)  # it does not read the reply to its claim
     database.wait_for_state(job_id, "running")
 
     killed.kill()
@@ -107,7 +109,7 @@ def test_a_worker_killed_between_claim_and_start_loses_the_job_without_having_ru
 
 
 @pytest.mark.slow
-def test_a_worker_killed_while_its_claim_is_under_way_leaves_the_job_untouched(
+def test_a_worker_killed_during_its_claim_leaves_the_job_unchanged(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     killed = fleet.started(*LONG_LEASE, name="killed")
@@ -117,14 +119,16 @@ def test_a_worker_killed_while_its_claim_is_under_way_leaves_the_job_untouched(
         backend = database.wait_until_held()
         killed.kill()
         gone = "FROM pg_stat_activity WHERE pid = %s"
-        database.wait_until(lambda: database.count(gone, [backend]) == 0, "its session lives on")
+        database.wait_until(
+            lambda: database.count(gone, [backend]) == 0, "its session is still there"
+        )
         assert database.job(job_id) == ("queued", 0, None, 0)
     fleet.started(*LONG_LEASE, name="other")
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
     assert database.payments(job_id) == 1
 
 
-def test_a_worker_killed_while_its_commit_is_under_way_has_either_paid_or_not(
+def test_a_worker_killed_during_its_commit_pays_once_in_the_end(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     killed = fleet.started(*LONG_LEASE, name="killed")
@@ -134,7 +138,7 @@ def test_a_worker_killed_while_its_commit_is_under_way_has_either_paid_or_not(
         database.wait_until_held()
         other = fleet.started(*LONG_LEASE, name="other")
         killed.kill()
-        # The backend sees that its client is gone, and undoes the commit that had begun.
+        # The backend notices the lost client and rolls back the commit in progress.
         assert_recovered_by(other, killed, job_id)
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert database.payments(job_id) == 1

@@ -1,4 +1,4 @@
-"""Several worker processes under one: started together, restarted when they die, stopped together."""
+"""A supervisor starts several worker processes, restarts dead ones, and stops all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def living_workers(database: ObservedDatabase) -> set[int]:
     return {pid for (pid,) in database.conn.execute(query)}
 
 
-def test_a_worker_that_is_killed_is_replaced_and_its_job_recovered(
+def test_a_killed_worker_is_replaced_and_its_job_recovered(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     supervisor = fleet.worker(*TWO, "--concurrency", "1", name="supervisor")
@@ -82,7 +82,7 @@ def test_a_second_signal_is_passed_on_too(fleet: Fleet, database: ObservedDataba
 
 
 @pytest.mark.parametrize("how", slow_unless(["exit", "segfault", "kill"], "kill"))
-def test_a_job_that_kills_its_workers_is_buried_and_the_queue_goes_on(
+def test_a_job_that_kills_its_workers_becomes_dead_and_the_queue_continues(
     fleet: Fleet, database: ObservedDatabase, how: str
 ) -> None:
     poison = database.enqueue(apps.die, how=how)
@@ -90,7 +90,7 @@ def test_a_job_that_kills_its_workers_is_buried_and_the_queue_goes_on(
 
     assert database.wait_for_state(poison, "failed") == ("failed", 3, "poison", 3)
     supervisor.wait_for_event("job_dead", job_id=poison, reason="poison")
-    # After two workers it is suspected, and its last attempt kills only a process of its own.
+    # After two killed workers its last attempt runs in a child process, and kills only that.
     assert database.outcomes(poison) == ["worker_lost", "worker_lost", "failed"]
     assert database.count("FROM app.marks WHERE job_id = %s", [poison]) == 3
 
@@ -101,7 +101,7 @@ def test_a_job_that_kills_its_workers_is_buried_and_the_queue_goes_on(
 
 
 @pytest.mark.slow
-def test_a_job_that_kills_its_workers_does_not_take_its_neighbours_with_it(
+def test_a_job_that_kills_its_workers_does_not_make_other_jobs_dead(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     neighbours = [database.enqueue(apps.pay_beside, seconds=1) for _ in range(4)]
@@ -116,10 +116,10 @@ def test_a_job_that_kills_its_workers_does_not_take_its_neighbours_with_it(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for the first child in /proc")
-def test_a_supervisor_that_is_told_to_stop_while_it_starts_its_workers_stops_them_too(
+def test_a_supervisor_stopped_while_it_starts_its_workers_stops_them_too(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    for _ in range(3):  # the moment cannot be hit every time
+    for _ in range(3):  # the signal does not hit that moment every time
         supervisor = fleet.worker(*TWO, name="supervisor")
         children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children")
         database.wait_until(lambda: bool(children.read_text()), "it starts nothing")  # noqa: B023

@@ -1,4 +1,4 @@
-"""A COMMIT whose answer is lost: whatever became of it, the payment is made once in the end."""
+"""After a COMMIT whose reply is lost, the payment is made exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BOTH_HANDLERS = pytest.mark.parametrize("task", [apps.pay, apps.pay_plain], ids=
 @pytest.mark.parametrize(
     "task", [apps.pay, apps.pay_plain, apps.pay_own], ids=lambda task: task.handler.__name__
 )
-def test_a_commit_that_the_server_breaks_off_is_undone_and_the_next_attempt_pays(
+def test_a_commit_that_the_server_aborts_is_rolled_back_and_the_next_attempt_pays(
     fleet: Fleet, database: ObservedDatabase, task: Task[..., Any]
 ) -> None:
     worker = fleet.started(*LONG_LEASE)
@@ -36,7 +36,7 @@ def test_a_commit_that_the_server_breaks_off_is_undone_and_the_next_attempt_pays
 
 
 @BOTH_HANDLERS
-def test_a_commit_whose_answer_is_lost_on_the_way_is_found_in_the_ledger(
+def test_a_commit_whose_reply_is_lost_is_found_in_the_ledger(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy, task: Task[..., Any]
 ) -> None:
     worker = fleet.started(*LONG_LEASE, url=proxy.url)
@@ -57,7 +57,7 @@ def test_a_commit_whose_answer_is_lost_on_the_way_is_found_in_the_ledger(
 
 
 @BOTH_HANDLERS
-def test_a_commit_that_arrives_after_its_connection_was_lost_decides_and_is_not_repeated(
+def test_a_commit_that_arrives_after_its_connection_was_lost_is_not_repeated(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy, task: Task[..., Any]
 ) -> None:
     worker = fleet.started(*LONG_LEASE, url=proxy.url)
@@ -66,7 +66,7 @@ def test_a_commit_that_arrives_after_its_connection_was_lost_decides_and_is_not_
         committing = database.wait_until_held()
         proxy.connection_of(port_at_server=database.port_of(committing)).cut_client()
         worker.wait_for_event("commit_unknown", job_id=job_id, token=1)
-        # The worker ends its own lease, and has to wait for the commit that holds the row.
+        # The worker releases the job, and waits for the commit that has locked the row.
         blocked = "FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
         database.wait_until(
             lambda: database.count(blocked, [committing]) > 0, "the worker does not ask"
@@ -79,7 +79,7 @@ def test_a_commit_that_arrives_after_its_connection_was_lost_decides_and_is_not_
     database.assert_in_order()
 
 
-def test_a_batch_of_commits_whose_answer_is_lost_is_sent_again_and_counts_once(
+def test_a_batch_whose_reply_is_lost_is_sent_again_and_counts_once(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
     worker = fleet.started(*LONG_LEASE, url=proxy.url)

@@ -7,7 +7,7 @@ from importlib import resources
 
 
 @dataclass(frozen=True)
-class Mutant:
+class ProtocolMutant:
     name: str
     old: str  # occurs once in these files together
     new: str
@@ -28,97 +28,101 @@ MISMATCH = "job.fencing_token IS DISTINCT FROM token OR job.lease_id IS DISTINCT
 LOCK_OWN = "faultline.lock_own({0}.job_id, {0}.fencing_token, {0}.lease_id);"
 UNFENCED = "faultline.lock_job({0}.job_id);"
 
-ATTEMPTS_NOT_COUNTED = Mutant(
+ATTEMPTS_NOT_COUNTED = ProtocolMutant(
     "attempts are not counted at the claim", "attempts = j.attempts + 1,", "", is_quick=True
 )
 
 MUTANTS = (
-    Mutant("the token is not compared", MISMATCH, "job.lease_id IS DISTINCT FROM lease"),
-    Mutant("the lease is not compared", MISMATCH, "job.fencing_token IS DISTINCT FROM token"),
-    Mutant(
+    ProtocolMutant("the token is not compared", MISMATCH, "job.lease_id IS DISTINCT FROM lease"),
+    ProtocolMutant(
+        "the lease is not compared", MISMATCH, "job.fencing_token IS DISTINCT FROM token"
+    ),
+    ProtocolMutant(
         "neither token nor lease are compared",
         f"WHEN {MISMATCH} THEN 'token_mismatch'",
         "WHEN false THEN ''",
         is_quick=True,
     ),
-    Mutant(
+    ProtocolMutant(
         "expiry does not end a lease",
         "WHEN job.lease_expires_at <= clock_timestamp() THEN 'lease_expired'",
         "WHEN false THEN ''",
     ),
-    Mutant(
+    ProtocolMutant(
         "a failure is not fenced", LOCK_OWN.format("fail"), UNFENCED.format("fail"), is_quick=True
     ),
-    Mutant(
+    ProtocolMutant(
         "a release is not fenced",
         LOCK_OWN.format("release"),
         UNFENCED.format("release"),
         is_quick=True,
     ),
-    Mutant(
+    ProtocolMutant(
         "a heartbeat is not fenced",
         "AND faultline.is_holder(j, mine.token, mine.lease_id)\n        RETURNING",
         "AND j.state = 'running'\n        RETURNING",
     ),
     ATTEMPTS_NOT_COUNTED,
-    Mutant(
+    ProtocolMutant(
         "a release keeps the attempt",
         "'released', job.claimed_at);\n"
         "    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1,",
         "'released', job.claimed_at);\n    UPDATE faultline.jobs SET state = 'queued',",
         is_quick=True,
     ),
-    Mutant(
+    ProtocolMutant(
         "a finished job can be cancelled",
         "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
         "IF false THEN\n        PERFORM",
         is_quick=True,
     ),
-    Mutant("a queued job can be retried", "ELSIF job.state = 'failed' THEN", "ELSE", is_quick=True),
-    Mutant(
+    ProtocolMutant(
+        "a queued job can be retried", "ELSIF job.state = 'failed' THEN", "ELSE", is_quick=True
+    ),
+    ProtocolMutant(
         "a finished job can be retried",
         "IF job.state = 'succeeded' THEN\n        RAISE",
         "IF false THEN\n        RAISE",
     ),
-    Mutant(
+    ProtocolMutant(
         "a key may stand for other work",
         "AND (j.task = enqueue_many.task AND j.payload = given.payload) IS NOT TRUE",
         "AND false",
     ),
-    Mutant(
+    ProtocolMutant(
         "reconciling takes what has not expired",
         "WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
         "WHERE j.state = 'running'",
         is_quick=True,
     ),
-    Mutant(
+    ProtocolMutant(
         "reconciling buries nothing",
         "SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,\n"
         "                failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,",
         "SET state = 'queued',",
     ),
-    Mutant(
+    ProtocolMutant(
         "a claim takes what is for later",
         "AND w.next_run_at <= statement_timestamp()",
         "",
     ),
-    Mutant(
+    ProtocolMutant(
         "fenced writes are not fenced",
         "violation := faultline.fence_violation(job, assert_fence.fencing_token,"
         " assert_fence.lease_id);",
         "",
     ),
-    Mutant(
+    ProtocolMutant(
         "a batch trusts its caller",
         "WHEN (current_setting('faultline.batch', true) IS DISTINCT FROM 'on')",
         "WHEN (false)",
     ),
-    Mutant(
+    ProtocolMutant(
         "posing as a batch avoids the fence",
         "IF committed <> entered THEN",
         "IF false THEN",
     ),
-    Mutant(
+    ProtocolMutant(
         "commit_many does not judge each row",
         "faultline.fence_violation(j, mine.token, mine.lease_id) AS violation\n"
         "          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
@@ -126,12 +130,12 @@ MUTANTS = (
         "          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
         is_quick=True,
     ),
-    Mutant(
+    ProtocolMutant(
         "tokens may go down",
         "OR NEW.fencing_token < OLD.fencing_token\n",
         "",
     ),
-    Mutant(
+    ProtocolMutant(
         "terminal states do not absorb",
         "(OLD.state = 'succeeded'\n        AND (NEW.state <> 'succeeded' OR",
         "(OLD.state = 'succeeded'\n        AND (false OR",

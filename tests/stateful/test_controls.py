@@ -13,7 +13,7 @@ from hypothesis import Phase
 
 from faultline.errors import FaultlineError
 from tests.slow import slow_unless
-from tests.stateful.mutants import MUTANTS, Mutant
+from tests.stateful.mutants import MUTANTS, ProtocolMutant
 from tests.stateful.test_stateful import EXAMPLES, play
 from tests.stateful.world import World
 
@@ -31,7 +31,7 @@ CHOSEN = [each for each in MUTANTS if each.is_quick or "FAULTLINE_ALL_MUTANTS" i
 
 
 @pytest.mark.parametrize("mutant", slow_unless(CHOSEN, *CHOSEN[:3]), ids=lambda mutant: mutant.name)
-def test_the_machine_notices_that_a_guard_is_missing(world: World, mutant: Mutant) -> None:
+def test_the_machine_notices_that_a_guard_is_missing(world: World, mutant: ProtocolMutant) -> None:
     world.conn.execute(mutant.sql().encode())
     with pytest.raises(NOTICED):
         play(world, examples=EXAMPLES, phases=[Phase.generate])

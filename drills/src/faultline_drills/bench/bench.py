@@ -125,7 +125,10 @@ def run_bench(
 
 
 def _measure_recovery(url: str, budget_seconds: float, start_seconds: float) -> Times:
-    """Measure as many kills as fit: two workers start first, and another one after each kill."""
+    """Measure as many kills as fit into the budget.
+
+    Two workers start first, and another one after each kill.
+    """
     left = budget_seconds - 2 * start_seconds
     kills = int(left / (start_seconds + _ESTIMATED_RECOVERY_SECONDS))
     report = measure_recovery(url, kills=min(max(kills, 1), _MAX_KILLS))

@@ -1,4 +1,4 @@
-"""The tasks that are measured. They do as little as possible, so the queue dominates the time."""
+"""The measured tasks. They do little, so that the queue dominates the time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def write(job: Job, filler: str = "") -> None:
 
 @app.task(name="bench.stamp")
 async def stamp(job: Job, filler: str = "") -> float:
-    """Return the start time by the monotonic clock, which all processes of a machine share."""
+    """Return the start time by the monotonic clock, which all processes share."""
     return time.monotonic()
 
 

@@ -28,7 +28,7 @@ class BenchNotRun(FaultlineError):
 
 
 class BenchWorkers:
-    """Starts each `faultline worker` in its own session, so that Ctrl-C reaches only the bench.
+    """Starts each worker in its own session, so that Ctrl-C reaches only the bench.
 
     The drills' `ObservedProcess` is not used: it makes a worker log every job, which would dominate
     the measurement. Nor is `--processes`: a killed supervisor could not end its children.

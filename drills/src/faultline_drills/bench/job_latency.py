@@ -1,4 +1,4 @@
-"""Measures the latency of a single job: until it starts, and until it is committed."""
+"""Measures the latency of a single job: until its start, and until its commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STALLED_SECONDS = 30.0
 
 
 class LatencyMeasurement:
-    """Enqueues one job at a time, each after the last one is done and the worker is idle."""
+    """Enqueues one job at a time, when the last one is done and the worker idle."""
 
     def __init__(self, conn: Connection, workers: BenchWorkers, settings: BenchSettings) -> None:
         self._conn, self._workers = conn, workers

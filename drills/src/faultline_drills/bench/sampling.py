@@ -38,7 +38,10 @@ def sample_times(
 def sample_rate(
     act: Callable[[], object], *, size: int, budget_seconds: float
 ) -> tuple[int, tuple[float, ...]]:
-    """The total number of items and the items per second of each repeat; `act` does `size` items."""
+    """The number of items, and the items per second by repeat.
+
+    Each `act` does `size` items.
+    """
     act()
     total, rates = 0, []
     for _ in range(REPEATS):

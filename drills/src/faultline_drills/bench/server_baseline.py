@@ -1,4 +1,4 @@
-"""The server without Faultline: its durability settings, its round trip and its commit time."""
+"""The server without Faultline: durability settings, round trip, commit time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measure_round_trip(conn: Connection, budget_seconds: float) -> Times:
 
 
 def measure_commits(conn: Connection, budget_seconds: float) -> tuple[Times, Times]:
-    """Measure one INSERT in autocommit, with and without waiting for the disk and standbys."""
+    """Measure an INSERT in autocommit, with and without waiting for the disk."""
 
     def insert() -> float:
         return timed(lambda: conn.execute("INSERT INTO drill.bench_commits (n) VALUES (1)"))

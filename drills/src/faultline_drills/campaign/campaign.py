@@ -124,7 +124,7 @@ class CampaignReport:
 
     @property
     def missing_events(self) -> list[str]:
-        """Events that the campaign must contain and lacks; if there are any, it shows nothing."""
+        """Required events that did not happen; with any, the campaign shows nothing."""
         return find_missing_events(self.settings.subject, self.planned, self.injected, self.tally)
 
 
@@ -141,7 +141,7 @@ def find_missing_events(
     injected: Mapping[FaultKind, int],
     tally: Mapping[str, int],
 ) -> list[str]:
-    """Required events that did not happen, and planned faults that were never injected."""
+    """Required events that did not happen, and faults that were never injected."""
     missing = [f"{name}: none" for name in required_events(subject) if not tally.get(name)]
     return missing + [
         f"{kind.value}: {count} planned, none injected"
@@ -170,7 +170,7 @@ def run_campaign(
     server_url: str | None = None,
     on_progress: OnProgress = lambda done, injected: None,
 ) -> CampaignReport:
-    """Run a campaign in a new database on the server at `server_url`, else on a temporary server.
+    """Run a campaign in a new database on this server, else on a temporary one.
 
     `on_progress` gets the number of ended jobs, and the fault that was just injected, if any.
     """

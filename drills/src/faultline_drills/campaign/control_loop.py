@@ -1,4 +1,4 @@
-"""The control loop of a campaign: submits jobs, and replaces or resumes their workers.
+"""The control loop of a campaign: submits jobs, replaces and resumes workers.
 
 It replaces killed workers, resumes stopped ones after their job was finished elsewhere, and starts
 the retry storms. A job that will kill or stop workers is submitted only while two others stay up: one
@@ -48,7 +48,7 @@ class StalledAttempt:
 
 
 class ControlLoop:
-    """Runs until every job has ended and every resumed worker has finished its attempt."""
+    """Runs until every job and every resumed attempt has ended."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Plans which jobs of a campaign are hit by a fault, and by which one, from the seed alone. Pure.
+"""Plans which jobs are hit by which fault, from the seed alone. Pure.
 
 The plan of a job depends only on the seed and the job's number, so both subjects get the same faults,
 and a longer campaign begins with the jobs of a shorter one.

@@ -1,4 +1,4 @@
-"""Duplicates and recovery times of a campaign, from its history and its database. Pure."""
+"""Counts the duplicates and recovery times of a campaign. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from faultline_drills.recording.history import History, Phase, Verb
 
 
 def duplicated_jobs(state: DatabaseState) -> set[str]:
-    """Jobs that took effect more than once: a part of the effect twice, or parts under two tokens."""
+    """Jobs that took effect more than once.
+
+    Either a part of the effect is there twice, or its parts are under two tokens.
+    """
     parts: dict[str, Counter[int]] = defaultdict(Counter)
     tokens: dict[str, set[int]] = defaultdict(set)
     for effect in state.effects:
@@ -21,7 +24,7 @@ def duplicated_jobs(state: DatabaseState) -> set[str]:
 
 
 def crash_recoveries(history: History, jobs: Collection[str]) -> list[float]:
-    """Seconds from the death of the worker that ran one of these jobs to the job's next claim.
+    """Seconds from a worker's death to the next claim of its job, for these jobs.
 
     Both times are those at which the drill noticed the event; if it noticed the claim first, the wait
     counts as 0.
@@ -39,7 +42,7 @@ def crash_recoveries(history: History, jobs: Collection[str]) -> list[float]:
 
 
 def takeovers_after_expiry(state: DatabaseState, jobs: Collection[str]) -> list[float]:
-    """Seconds from the expiry of a lease to the job's next claim, by the database's clock."""
+    """Seconds from a lease's expiry to the next claim, by the database's clock."""
     leases: dict[tuple[str, int], list[Transition]] = defaultdict(list)
     for step in sorted(state.transitions, key=lambda step: step.order):
         if step.job in jobs and step.after == "running":

@@ -1,1 +1,1 @@
-"""The commands `faultline demo`, `faultline drill` and `faultline bench`: one module per command."""
+"""The commands demo, drill and bench of `faultline`: one module per command."""

@@ -113,7 +113,7 @@ def bench(
 
 @contextmanager
 def _display(console: Console) -> Iterator[Callable[[str], None]]:
-    """A progress bar with the current step; one line per step if the output is no terminal."""
+    """Show the current step: a progress bar on a terminal, else a line per step."""
     with progress_bar(console, "[dim]{task.description}[/]") as progress:
         task = progress.add_task("starting", total=len(STEPS))
         begun = 0

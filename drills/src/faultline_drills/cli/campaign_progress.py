@@ -1,4 +1,4 @@
-"""Runs races and campaigns for the command line, with a progress bar and a summary of each."""
+"""Runs races and campaigns with a progress bar and a summary line."""
 
 from __future__ import annotations
 

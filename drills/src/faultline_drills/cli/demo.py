@@ -1,4 +1,4 @@
-"""`faultline demo`: the stale-worker race, then both queues under faults, with a verdict."""
+"""`faultline demo`: the stale-worker race, then both queues under faults."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def demo(
 
 
 def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, save_to: Path) -> int:
-    """Run a campaign on each queue, print and save the results, and return the exit code."""
+    """Run a campaign on each queue, report it, and return the exit code."""
     settings = [
         CampaignSettings(jobs=jobs, seed=seed, fault_rate=FAULT_RATE, subject=subject)
         for subject in Subject

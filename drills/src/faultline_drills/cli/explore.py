@@ -1,4 +1,4 @@
-"""`faultline drill explore`: runs the library on real sessions in systematically chosen orders."""
+"""`faultline drill explore`: runs real sessions in systematically chosen orders."""
 
 from __future__ import annotations
 

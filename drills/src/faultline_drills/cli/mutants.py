@@ -1,4 +1,4 @@
-"""`faultline drill mutants`: inserts bugs into a copy of Faultline and checks that each is found."""
+"""`faultline drill mutants`: inserts bugs and checks that each is found."""
 
 from __future__ import annotations
 

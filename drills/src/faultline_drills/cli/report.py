@@ -1,4 +1,4 @@
-"""`faultline drill report`: runs campaigns, scenarios and a race, and writes a report with plots."""
+"""`faultline drill report`: runs campaigns and scenarios, and writes a report."""
 
 from __future__ import annotations
 

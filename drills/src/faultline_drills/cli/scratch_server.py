@@ -16,7 +16,7 @@ from faultline_drills.subjects import Subject, install
 
 @contextmanager
 def cleanup_on_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that cleanup runs as it does on Ctrl-C.
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that cleanup runs.
 
     Otherwise stopped workers, databases and servers would outlive a drill whose terminal was closed.
     """
@@ -38,7 +38,7 @@ def drill_server(
     *,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """The URL of the server that the user named, else of an embedded one started with `settings`."""
+    """The URL of the given server, else of an embedded one with `settings`."""
     with ExitStack() as stack:
         stack.enter_context(cleanup_on_signals())
         if given_url is not None:
@@ -54,7 +54,7 @@ def drill_server(
 def drill_database(
     context: Context, console: Console | None, *, subject: Subject = Subject.FAULTLINE
 ) -> Iterator[str]:
-    """The URL of a new database with the subject's schema, on the server of `drill_server`."""
+    """The URL of a new database with the subject's schema, dropped afterwards."""
     with (
         drill_server(context.given_url, console) as server_url,
         scratch_database(server_url) as url,

@@ -1,4 +1,4 @@
-"""`faultline drill soak`: runs a whole system under random faults for a given time."""
+"""`faultline drill soak`: runs a whole system under random faults."""
 
 from __future__ import annotations
 

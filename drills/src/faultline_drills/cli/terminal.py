@@ -1,4 +1,4 @@
-"""Terminal output of the drills' commands: consoles, progress bars, colours and exit codes."""
+"""Terminal output of the commands: consoles, progress bars, exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def exit_code(*verdicts: Verdict) -> int:
 
 
 def table_console(*, stderr: bool = False) -> Console:
-    """A console for tables: as wide as the terminal, or wide enough for one line per row in a pipe."""
+    """A console for tables; in a pipe it is wide enough for one line per row."""
     console = Console(highlight=False, stderr=stderr)
     if console.is_terminal:
         return console
@@ -31,7 +31,7 @@ def table_console(*, stderr: bool = False) -> Console:
 
 
 def progress_bar(console: Console, *texts: str) -> Progress:
-    """A bar followed by `texts`, which are rich's templates such as "{task.description}"."""
+    """A bar followed by rich's templates, such as "{task.description}"."""
     return Progress(
         BarColumn(bar_width=24),
         MofNCompleteColumn(),

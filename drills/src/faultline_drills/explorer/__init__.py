@@ -1,4 +1,4 @@
-"""The interleaving explorer: runs the library on real sessions in systematically chosen orders."""
+"""The interleaving explorer: runs real sessions in systematically chosen orders."""
 
 from faultline_drills.explorer.explorer import ExploreReport, ProgramReport, explore
 from faultline_drills.explorer.programs import PROGRAMS

@@ -1,4 +1,4 @@
-"""The actors besides workers: clock, reconcilers, operators, producers, clients and faults."""
+"""The actors besides workers: clock, reconcilers, operators, clients, faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_clock(execution: ProgramExecution, *, times: int = 1, only: int | None =
 def add_reconciler(
     execution: ProgramExecution, name: str = "reconciler", *, passes: int = 1
 ) -> None:
-    """Run the leading reconciler's own pass: read the workers and leases, then reconcile."""
+    """Run the reconciler's own pass: read workers and leases, then reconcile."""
 
     def act() -> None:
         leader = Reconciler("")
@@ -50,7 +50,7 @@ def add_reconciler(
 
 
 def add_mistaken_reconciler(execution: ProgramExecution, worker: str) -> None:
-    """A reconciler that treats a worker as dead, whether it is or not, in its own transaction."""
+    """A reconciler that treats a worker as dead, in its own transaction."""
     execution.declared_dead.add(worker)
 
     def act() -> None:
@@ -123,7 +123,7 @@ def add_producer(
 
 
 def add_sql_client(execution: ProgramExecution, name: str) -> None:
-    """A psql-like client: claims in one transaction of its own, and commits in another."""
+    """A psql-like client: claims in one transaction and commits in another."""
 
     def act() -> None:
         conn = session.connection()
@@ -198,7 +198,7 @@ def add_killer(execution: ProgramExecution, victims: Sequence[str]) -> None:
 
 
 def add_session_killer(execution: ProgramExecution, victim: str) -> None:
-    """An administrator that terminates the victim's session; the victim's process continues."""
+    """An administrator that terminates a session; the process continues."""
 
     def act() -> None:
         permit.wait_for_permit(f"terminates the session of {victim}", None)
@@ -209,7 +209,7 @@ def add_session_killer(execution: ProgramExecution, victim: str) -> None:
 
 
 def add_delayed_session_killer(execution: ProgramExecution, victim: str) -> None:
-    """An administrator that terminates the victim's lost session before its last message arrives."""
+    """An administrator that terminates a lost session before its message arrives."""
     session = execution.session(victim)
 
     def act() -> None:
@@ -234,7 +234,7 @@ def add_network_fault(
     message is delivered at a later turn.
     """
 
-    def strike() -> None:
+    def arm() -> None:
         permit.wait_for_permit(f"will lose the next reply to {victim}", None)
         session.fault = fault
 
@@ -248,7 +248,7 @@ def add_network_fault(
 
     session = execution.session(victim, purpose)
     if at is None:
-        permit = execution.add("network", strike)
+        permit = execution.add("network", arm)
     else:
         session.fault, session.fault_at = fault, at
     if fault is RoundTripFault.DELIVER_LATE:

@@ -1,4 +1,4 @@
-"""Rules that only the explorer can check, since it knows which actor made each change. Pure.
+"""Rules for which one must know which actor made each change. Pure.
 
 The checker's rules look at the jobs' final states. These rules look at every step on the way: which
 actor changed a lease, whether the lease had expired, which statement waited for a lock, and which
@@ -52,7 +52,10 @@ def findings_of(evidence: Evidence) -> list[DrillFinding]:
 
 
 def only_the_holder_moves_a_lease(evidence: Evidence) -> Iterator[str]:
-    """Only the holder renews or ends a lease; others reconcile it if it expired or its worker died."""
+    """Only the holder renews or ends a lease.
+
+    Others may reconcile it if it has expired or its worker died.
+    """
     given = _tokens_given(evidence.history)
     for before, step in evidence.steps():
         if before.after != "running" or (step.after == "running" and step.token != before.token):

@@ -1,4 +1,4 @@
-"""Runs the interleavings of each program, judges each, and stops at the first violation."""
+"""Runs and judges interleavings of programs until the first violation."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def explore(
     on_interleaving: Callable[[ProgramReport], None] | None = None,
     shrinks: bool = True,
 ) -> ExploreReport:
-    """Execute interleavings of the programs until a rule is broken or the budget is spent.
+    """Execute interleavings until a rule is broken or the budget is spent.
 
     `url` is a scratch database with the subject's schema. `max_interleavings` is per program,
     `max_seconds` for all of them. With `shrinks`, a violation is reduced to fewer steps. The programs

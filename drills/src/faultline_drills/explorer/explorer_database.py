@@ -1,4 +1,4 @@
-"""The scratch database in which interleavings are executed, emptied before each one."""
+"""The scratch database for interleavings, emptied before each one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TransitionWriters:
 
 
 class ExplorerDatabase:
-    """Keeps its sessions between interleavings: opening one costs as much as an execution."""
+    """Keeps its sessions between interleavings, because opening one is slow."""
 
     def __init__(self, url: str) -> None:
         self.url = url

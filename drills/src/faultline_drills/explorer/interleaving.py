@@ -1,4 +1,4 @@
-"""Interleavings as plain data: which actor took each turn, and which others could have. Pure."""
+"""Interleavings as plain data: which actor took, or could take, each turn. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Interleaving = tuple[str, ...]  # one actor's name for each decision
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One turn: the actors that could take it, the one that was chosen, and the one before it."""
+    """One turn: the actors that could take it, and the one that was chosen."""
 
     runnable: tuple[str, ...]
     chosen: str

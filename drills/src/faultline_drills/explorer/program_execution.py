@@ -1,4 +1,4 @@
-"""One execution of a program: its actors and sessions, its history, and the jobs left over."""
+"""One execution of a program: its actors, sessions, history and jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _END_EVERY_LEASE = """
 
 
 class ProgramExecution:
-    """A program adds jobs and actors to it; after the run the rules read its history and counts."""
+    """Holds the jobs and actors that a program adds, and what the rules check."""
 
     def __init__(self, database: ExplorerDatabase) -> None:
         database.reset()
@@ -46,7 +46,7 @@ class ProgramExecution:
     # ── setup ────────────────────────────────────────────────────────────────────────────────────
 
     def enqueue(self, count: int = 1, *, parts: int = 1, max_attempts: int = 5) -> list[UUID]:
-        """Enqueue jobs whose effect has `parts` rows; 0 for jobs that the worker commits by itself."""
+        """Enqueue jobs whose effect has `parts` rows; 0: the worker commits them."""
         statement = protocol.enqueue_many(
             "explored",
             [{"parts": parts}] * count,

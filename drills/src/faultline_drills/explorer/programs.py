@@ -1,4 +1,4 @@
-"""The programs that are explored: a few actors that compete for the rows of one or two jobs.
+"""The explored programs: a few actors that compete for one or two jobs.
 
 Each function adds the jobs and actors; its docstring says what they do. The explorer chooses the
 order of their steps.
@@ -216,7 +216,7 @@ def retry(execution: ProgramExecution) -> None:
 
 @program
 def last_attempt(execution: ProgramExecution) -> None:
-    """The lease of a last attempt expires: the job becomes dead or commits, never both."""
+    """A last attempt's lease expires: the job becomes dead or commits, never both."""
     execution.enqueue(max_attempts=1)
     holder(execution, "w1", in_job_transaction)
     actors.add_clock(execution)

@@ -1,4 +1,4 @@
-"""Executes one interleaving: permits one round trip at a time and detects lock waits.
+"""Executes one interleaving: one round trip at a time, with lock waits detected.
 
 No decision depends on how long a round trip takes. If one does not return, the scheduler asks
 PostgreSQL's lock table: either it waits for another actor, or it will return.
@@ -24,7 +24,7 @@ MAX_TURNS = 400
 
 
 class ExplorerStuck(FaultlineError):
-    """An actor neither returned nor waits for another one, so the interleaving shows nothing."""
+    """An actor neither returned nor waits for a lock: the run shows nothing."""
 
     code = "explorer_stuck"
 
@@ -167,7 +167,7 @@ class StepScheduler:
         return bool(killed)
 
     def _settle(self, *, despite_waits: bool = False) -> None:
-        """Wait until every actor in flight has returned, has ended, or waits for another actor."""
+        """Wait until each actor in flight returns, ends or waits for another actor."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         all_waited_before = False
         while in_flight := self._in_flight():
@@ -197,7 +197,7 @@ class StepScheduler:
             actor.is_waiting_for_turn = True
 
     def _stop_unready(self) -> None:
-        """End the actors that never became ready, such as a network with nothing to deliver."""
+        """End the actors that never became ready, such as an idle network."""
         for actor in self._actors.values():
             if actor.is_waiting_for_turn:
                 actor.permit.is_killed = True

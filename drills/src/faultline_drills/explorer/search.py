@@ -1,4 +1,4 @@
-"""Chooses which interleavings to try: those with few preemptions first, then random ones. Pure.
+"""Chooses interleavings: fewest preemptions first, then random ones. Pure.
 
 Most concurrency bugs need only one or two preemptions, so a search that is complete up to a number
 of preemptions finds them before a random search would.
@@ -14,7 +14,7 @@ from faultline_drills.explorer.interleaving import Decision, Interleaving
 
 
 class Frontier:
-    """Prefixes of interleavings that are still to be tried, by the preemptions they need."""
+    """Prefixes of interleavings to try, by the preemptions they need."""
 
     def __init__(self, *, max_preemptions: int, seed: int) -> None:
         self._max_preemptions = max_preemptions
@@ -27,12 +27,15 @@ class Frontier:
 
     @property
     def complete_bound(self) -> int:
-        """Up to this many preemptions every interleaving was tried; -1 if not even those with none."""
+        """The number of preemptions up to which every interleaving was tried, or -1."""
         unfinished = [bound for bound, prefixes in self._waiting.items() if prefixes]
         return min(unfinished, default=self._max_preemptions + 1) - 1
 
     def next_prefix(self) -> Interleaving | None:
-        """A random one of those with the fewest preemptions, so that a budget cuts off no one kind."""
+        """A random prefix with the fewest preemptions.
+
+        Random, so that a limited budget does not cut off one kind.
+        """
         for bound in range(self._max_preemptions + 1):
             if prefixes := self._waiting[bound]:
                 chosen = self._random.randrange(len(prefixes))

@@ -1,4 +1,4 @@
-"""Shrinks a failing interleaving: fewer preemptions, then fewer switches and decisions. Pure."""
+"""Shrinks a failing interleaving to fewer preemptions and switches. Pure."""
 
 from __future__ import annotations
 

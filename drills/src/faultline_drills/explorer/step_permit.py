@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 
 class ActorKilled(BaseException):
-    """The actor's simulated process was killed: no code of it runs on, not even its cleanup."""
+    """The actor's process was killed: not even its cleanup code runs."""
 
 
 class ActorEvent(Enum):
@@ -17,7 +17,7 @@ class ActorEvent(Enum):
 
 
 class StepPermit:
-    """One actor's permit: its thread waits here, and the scheduler's thread grants the next step.
+    """One actor's permit: its thread waits here until the scheduler grants a step.
 
     It also carries what the two threads tell each other about the actor.
     """

@@ -1,4 +1,4 @@
-"""A real session that waits for a permit before every round trip, and can inject a fault into it.
+"""A real session that waits for a permit before every round trip.
 
 It is one of the library's ordinary connections. Only the method in which the driver waits for the
 server is replaced, so the code that uses it runs unmodified and no round trip goes unnoticed.
@@ -49,7 +49,7 @@ class DelayedRoundTrip:
 
 
 class SteppedSession:
-    """One actor's connection for one purpose. It outlives an execution; its permit does not."""
+    """One actor's connection for one purpose, kept over many executions."""
 
     def __init__(self, url: str, owner: str, purpose: str) -> None:
         self._url = url
@@ -99,7 +99,10 @@ class SteppedSession:
             self._renew(self._conn)
 
     def _renew(self, conn: Connection) -> None:
-        """Make it as good as new. After a kill inside a block, the driver still counts that block."""
+        """Make the connection usable again.
+
+        After a kill inside a block, the driver still counts that block as open.
+        """
         roll_back(conn)
         conn._num_transactions = 0
         self._is_severed = False

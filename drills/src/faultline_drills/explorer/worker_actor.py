@@ -206,7 +206,7 @@ class WorkerActor:
         self.attempt_all([job], handler)
 
     def attempt_all(self, jobs: list[Job], handler: Handler) -> None:
-        """Run one attempt after another, then commit the jobs without a transaction as one batch."""
+        """Run one attempt after another, then commit as one batch what is left."""
         numbers = {job: self._begin(job) for job in jobs}
         for job in jobs:
             attempt = self._attempt_of(job, handler)
@@ -217,7 +217,10 @@ class WorkerActor:
             self._end(job, number)
 
     def _attempt_of(self, job: Job, handler: Handler) -> Attempt:
-        """The parts of an attempt that `Execution` uses; it may run the handler again on a conflict."""
+        """The parts of an attempt that `Execution` uses.
+
+        It may run the handler again after a conflict.
+        """
 
         async def run_handler(tools: object) -> Returned | Raised:
             try:

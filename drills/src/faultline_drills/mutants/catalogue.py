@@ -1,4 +1,4 @@
-"""All mutants: bugs that such a queue could have, each as an edit of Faultline's source.
+"""All mutants: possible bugs, each as an edit of Faultline's source.
 
 Every mutant names the layer that must find it. If no layer found one, a line of the protocol could be
 lost without any drill failing.

@@ -1,4 +1,4 @@
-"""Bugs in the epoch: after a failover or restore, the server issues tokens a second time."""
+"""Bugs in the epoch: after a failover or restore, tokens are issued again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kill matrix, which layer found which mutant, as JSON data and as Markdown. Pure."""
+"""The kill matrix, which layer found which mutant, as data and Markdown. Pure."""
 
 from __future__ import annotations
 

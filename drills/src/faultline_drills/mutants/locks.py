@@ -1,4 +1,4 @@
-"""Verbs without their row lock: the row can change between the check and the write."""
+"""Verbs without row lock: the row can change between check and write."""
 
 from __future__ import annotations
 

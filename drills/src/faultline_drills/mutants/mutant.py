@@ -1,4 +1,4 @@
-"""A mutant: one bug as an edit of Faultline's source, and the layer that must find it."""
+"""A mutant: one bug as an edit of the source, and the layer that must find it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A command of `faultline drill` that is valid on Faultline and must fail on the mutant."""
+    """A command of `faultline drill` that must fail on the mutant."""
 
     name: str
     arguments: tuple[str, ...]

@@ -82,7 +82,7 @@ def run_layer(
     server_url: str | None,
     timeout_seconds: float = 180.0,
 ) -> MutantResult:
-    """Run the layer's command on the copy; the mutant is killed if a rule is broken (exit code 1).
+    """Run the layer's command on the copy; a broken rule (exit code 1) kills it.
 
     Exit code 2, a drill that could not be completed, counts only for mutants that block the drill, and
     for the unchanged copy, where every layer must be valid. Otherwise a copy that does not run at all

@@ -1,4 +1,4 @@
-"""Bugs in the verbs: claim, renew, release, fail, defer, cancel, retry and reconcile."""
+"""Bugs in the verbs: claim, renew, release, fail, defer, cancel, retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of the stale-worker race: a payment, with a stall or crash chosen by the environment.
+"""The task of the race: a payment, with a stall or crash set by the environment.
 
 The handler writes the payment in its own transaction, with the fenced commit as the last statement,
 so that a refused commit rolls the payment back.

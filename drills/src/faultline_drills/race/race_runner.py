@@ -1,4 +1,4 @@
-"""Runs the race step by step; each step waits for a state in the database, not for a time."""
+"""Runs the race step by step; each step waits for a state, not for a time."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ class _RaceRunner:
         self._wait_for(lambda: self.conn.execute(query).fetchone() is not None, what, process)
 
     def wait_until_stopped(self, process: ObservedProcess) -> None:
-        """A opens its barrier before it stops itself; a SIGCONT sent in between would be lost."""
+        """Wait until the process is stopped.
+
+        A opens its barrier before it stops itself; a SIGCONT sent in between would be lost.
+        """
         self._wait_for(lambda: process.is_stopped, f"{process.name}'s stall", process)
 
     def wait_for_event(self, process: ObservedProcess, event: str) -> None:

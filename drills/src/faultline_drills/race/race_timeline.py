@@ -63,7 +63,7 @@ def _describe(event: RaceEvent) -> RaceMoment | None:
 
 
 def lanes(events: Sequence[RaceEvent], *, width: int = LANE_WIDTH) -> list[str]:
-    """One line per worker from its first claim to the end of the race: █ running, ░ stalled."""
+    """One line per worker, from its first claim on: █ running, ░ stalled."""
     shown = [moment for moment in moments(events) if moment.mark in "▶‖▷✓✗✝"]
     if not shown:
         return []

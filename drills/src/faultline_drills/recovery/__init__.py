@@ -1,4 +1,4 @@
-"""Measures how long a killed worker's job takes to run elsewhere, at default settings."""
+"""Measures how long a killed worker's job takes to run elsewhere."""
 
 from faultline_drills.recovery.recovery_time import RecoveryReport, measure_recovery
 

@@ -49,7 +49,7 @@ def measure_recovery(
     on_kill: Callable[[float], None] = lambda seconds: None,
     timeout_seconds: float = 60.0,
 ) -> RecoveryReport:
-    """SIGKILL the worker that runs the job, `kills` times, on the (scratch) database at `url`."""
+    """Kill the worker that runs the job, `kills` times, on a scratch database."""
     with ExitStack() as stack:
         conn = stack.enter_context(connect(url, application_name="faultline drill"))
         conn.execute(_TABLES)

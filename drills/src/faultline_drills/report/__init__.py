@@ -1,1 +1,1 @@
-"""Reports on campaigns, scenarios and the race: JSON, Markdown, HTML, plots and an animation."""
+"""Reports on campaigns, scenarios and the race, with plots and an animation."""

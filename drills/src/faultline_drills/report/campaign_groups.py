@@ -1,4 +1,4 @@
-"""Groups campaigns by fault rate and subject, and concludes from all of them. Pure."""
+"""Groups campaigns by fault rate and subject, and draws a conclusion. Pure."""
 
 from __future__ import annotations
 

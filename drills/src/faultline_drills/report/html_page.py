@@ -45,7 +45,7 @@ _MARKS = frozenset({"valid", "invalid", "unknown", "yes", "NO"})
 
 
 def as_html(facts: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
-    """The report as HTML; `pictures` are SVG documents by caption, embedded in the page."""
+    """The report as HTML; `pictures` are SVG documents by caption."""
     origin = "".join(
         f"<dt>{escape(name)}</dt><dd>{_inline(value)}</dd>"
         for name, value in in_words(facts).items()

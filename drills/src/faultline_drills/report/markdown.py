@@ -10,7 +10,7 @@ from faultline_drills.report.tables import ReportTable, all_tables
 
 
 def as_markdown(facts: Mapping[str, Any], plots: Sequence[str]) -> str:
-    """The report as Markdown; `plots` are the names of picture files in the same folder."""
+    """The report as Markdown; `plots` are names of files in the same folder."""
     parts = [
         "# Faultline under faults",
         headline(facts),

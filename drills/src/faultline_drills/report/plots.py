@@ -40,7 +40,7 @@ def require_plots() -> None:
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure made without pyplot, which would keep every figure and look for a display."""
+    """A figure made without pyplot, which would need a display."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

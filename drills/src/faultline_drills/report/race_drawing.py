@@ -1,4 +1,4 @@
-"""Draws the stale-worker race of a real run: two lanes, as a picture or an animation."""
+"""Draws a race as a picture or an animation: one lane per worker."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def draw_still(race: DrawnRace, note: str) -> Figure:
 
 
 def save_animation(race: DrawnRace, note: str, path: Path, *, glide_frames: int = 4) -> Path:
-    """Save an animation that pauses at each moment for reading and moves on in a few frames."""
+    """Save an animation that pauses at each moment, long enough to read it."""
     from PIL.Image import Dither
 
     frames: list[Image] = []

@@ -1,4 +1,4 @@
-"""The contents of a report as plain data, from which Markdown and HTML are made. Pure."""
+"""The contents of a report as plain data, for JSON, Markdown and HTML. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def report_data(
     origin: Provenance,
     other_reports: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """`scenarios` is None if none were run; `race` maps each claim about the race to whether it holds."""
+    """Collect all results; `scenarios` is None if none were run.
+
+    `race` maps each claim about the race to whether it holds.
+    """
     rows = scenarios or ()
     broken = [f"the race: {claim}: no" for claim, holds in race.items() if not holds]
     conclusion = conclude(

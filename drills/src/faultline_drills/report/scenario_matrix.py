@@ -34,7 +34,10 @@ class ScenarioRow:
 
     @property
     def missing(self) -> list[str]:
-        """What the scenario failed to show. One that cannot run on this machine is no reason."""
+        """What the scenario failed to show.
+
+        A scenario that cannot run on this machine is no reason.
+        """
         reasons = []
         if self.faultline == Verdict.UNKNOWN:
             reasons.append(f"{self.scenario}: {self.note}")
@@ -60,7 +63,7 @@ def run_scenarios(
     on_start: Callable[[str], None] = lambda name: None,
     on_row: Callable[[ScenarioRow], None] = lambda row: None,
 ) -> list[ScenarioRow]:
-    """Run all scenarios; `on_start` gets the name of each before it runs, `on_row` its result."""
+    """Run all scenarios; `on_start` gets each name, `on_row` each result."""
     rows = []
     for name, scenario in all_scenarios().items():
         on_start(name)

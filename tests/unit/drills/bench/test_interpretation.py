@@ -1,4 +1,4 @@
-"""The interpretation names the bottleneck; measurements and settings are computed correctly."""
+"""The interpretation names the bottleneck; settings are validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Duplicates and recovery times are computed from states and histories made by hand."""
+"""Duplicates and recovery times are computed from hand-made histories."""
 
 from __future__ import annotations
 

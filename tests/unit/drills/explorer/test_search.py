@@ -1,4 +1,4 @@
-"""The search tries each interleaving once, fewest preemptions first, and knows its progress."""
+"""The search tries each interleaving once, fewest preemptions first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that ends by an error of its own drains all the same: its jobs have done nothing wrong."""
+"""A worker that ends because of its own error still drains, and releases its jobs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.observed_database import ObservedDatabase
 
-# Not to be waited for: the next claim finds no such function.
+# Not retried by the worker: the next claim finds no such function.
 NO_CLAIMS = "ALTER FUNCTION faultline.claim RENAME TO claim_no_more"
 
 
-def test_what_it_was_running_is_handed_back_with_all_of_its_attempts(
+def test_running_jobs_are_released_without_using_an_attempt(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     running = database.enqueue(apps.pay, gate="never")

@@ -1,11 +1,11 @@
-"""Send signals at random moments of a service's life, and check how it ends.
+"""Sends signals to services at random times and checks how they end.
 
-    python -m tests.draining.rounds --rounds 200 --seed 1
+    python -m tests.draining.random_signals --rounds 200 --seed 1
 
-Each round starts one service, waits a random time, in half of the rounds from when it has its handlers,
-and sends SIGTERM or SIGINT, in every third round twice. A process without its handlers yet ends
-by the signal itself (130, 143, or 1 while the interpreter starts); from then on the exit code is 0.
-Anything else fails the command.
+Each round starts one service, waits a random time (in half of the rounds counted from the moment its
+signal handlers are installed) and sends SIGTERM or SIGINT, in every third round twice. Before its
+handlers are installed a process dies by the signal (exit code 130, 143, or 1 while the interpreter
+starts); afterwards it exits with 0. Anything else fails the command.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def one_round(url: str, folder: Path, chance: random.Random, number: int) -> tup
         text=True,
         start_new_session=True,
     )
-    if number // 2 % 2:  # else most rounds of a busy machine would strike while Python imports
+    if number // 2 % 2:  # otherwise most signals would arrive during imports on a busy machine
         wait_for_handlers(process.pid)
     time.sleep(chance.uniform(0, LONGEST_LIFE_SECONDS))
     for _ in range(2 if number % 3 == 0 else 1):
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    # A shell makes background commands ignore SIGINT, and their children would inherit that.
+    # A shell makes background commands ignore SIGINT, and child processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(options.seed)
     codes: Counter[tuple[str, int]] = Counter()

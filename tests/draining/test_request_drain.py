@@ -1,4 +1,4 @@
-"""Claims about `faultline.request_drain`, and how a heartbeat passes it on."""
+"""`faultline.request_drain`, and the heartbeat that returns the request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def is_asked(conn: Connection, worker: str) -> bool:
 
 
 def ask(conn: Connection, *names: str) -> list[str]:
-    """All of them, if none is named."""
+    """Ask the named workers to drain; all workers if none is named."""
     return [each.worker for each in run(conn, workers.request_drain(names or None))]
 
 
-def test_the_next_heartbeat_and_every_later_one_says_it_to_those_who_were_asked(
+def test_the_next_heartbeat_and_every_later_one_return_the_request(
     conn: Connection,
 ) -> None:
     register(conn, "a", "b", "c")
@@ -39,7 +39,7 @@ def test_the_next_heartbeat_and_every_later_one_says_it_to_those_who_were_asked(
     assert [is_asked(conn, worker) for worker in ("a", "a", "b", "c")] == [True, True, True, False]
 
 
-def test_a_heartbeat_renews_what_is_held_all_the_same(conn: Connection) -> None:
+def test_a_heartbeat_with_a_request_still_renews_leases(conn: Connection) -> None:
     register(conn, "a")
     wanted = {"queue": "default", "priority": 5, "max_attempts": 1}
     run(conn, protocol.enqueue("t", {}, **wanted))  # type: ignore[arg-type]
@@ -50,16 +50,16 @@ def test_a_heartbeat_renews_what_is_held_all_the_same(conn: Connection) -> None:
     assert beat.is_drain_requested
 
 
-def test_all_are_those_that_are_not_lost_and_a_lost_one_can_be_named(conn: Connection) -> None:
+def test_all_workers_means_those_not_lost_and_a_lost_one_can_be_named(conn: Connection) -> None:
     register(conn, "here", "lost")
     run(conn, workers.remove_dead_workers(["lost"]))
     assert ask(conn) == ["here"]
     [request] = run(conn, workers.request_drain(["lost"]))
     assert request.is_lost
-    assert is_asked(conn, "lost")  # when it comes back after all
+    assert is_asked(conn, "lost")  # in case it reconnects
 
 
-def test_who_is_not_registered_is_not_in_the_answer(conn: Connection) -> None:
+def test_an_unregistered_worker_is_not_in_the_result(conn: Connection) -> None:
     assert ask(conn) == []
     register(conn, "a")
     assert ask(conn, "b") == []
@@ -67,7 +67,7 @@ def test_who_is_not_registered_is_not_in_the_answer(conn: Connection) -> None:
     assert not is_asked(conn, "a")
 
 
-def test_asking_again_changes_nothing_and_neither_does_a_reconnect(conn: Connection) -> None:
+def test_a_second_request_and_a_reconnect_change_nothing(conn: Connection) -> None:
     register(conn, "a")
     [first] = run(conn, workers.request_drain(["a"]))
     [second] = run(conn, workers.request_drain(None))
@@ -76,7 +76,7 @@ def test_asking_again_changes_nothing_and_neither_does_a_reconnect(conn: Connect
     assert is_asked(conn, "a")
 
 
-def test_a_worker_whose_row_somebody_holds_hears_it_too(
+def test_a_worker_whose_row_is_locked_gets_the_request_too(
     conn: Connection, connect: Callable[[], Connection]
 ) -> None:
     register(conn, "a")
@@ -86,7 +86,7 @@ def test_a_worker_whose_row_somebody_holds_hears_it_too(
         assert is_asked(conn, "a")
 
 
-def test_it_is_notified_in_a_word_that_is_no_queue(
+def test_the_notification_cannot_be_mistaken_for_a_queue(
     conn: Connection, connect: Callable[[], Connection]
 ) -> None:
     register(conn, "a")

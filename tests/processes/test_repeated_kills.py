@@ -1,4 +1,4 @@
-"""Workers die one after another under load, and the books are in order when it is over."""
+"""Workers are killed one after another under load; all invariants hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def enqueue(database: ObservedDatabase, count: int) -> None:
 
 
 def wait_until_busy(database: ObservedDatabase, worker: Process) -> None:
-    """However slow it is to start, the others have not taken everything from it."""
+    """Wait until the worker runs a job; enqueue more if the queue is empty."""
     running = "FROM faultline.jobs AS j JOIN faultline.workers AS w ON w.id = j.lease_owner"
     running += " WHERE j.state = 'running' AND w.pid = %s"
 
@@ -29,24 +29,24 @@ def wait_until_busy(database: ObservedDatabase, worker: Process) -> None:
         return database.count(running, [worker.pid]) > 0
 
     worker.wait_for_event("worker_started")
-    database.wait_until(is_busy, "it does nothing")
+    database.wait_until(is_busy, "the worker runs no job")
 
 
 @pytest.mark.slow
 def test_every_job_takes_effect_once_while_workers_are_killed_one_after_another(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    unfinished = database.enqueue(
-        apps.pay_slowly, gate="never"
-    )  # as long as its first worker lives
+    # Its first attempt does not finish while its worker lives.
+    unfinished = database.enqueue(apps.pay_slowly, gate="never")
     enqueue(database, JOBS)
     reconcilers = [fleet.reconciler(f"reconciler {n}") for n in range(2)]
     database.wait_until(
-        lambda: any(each.events_named("reconciler_leading") for each in reconcilers), "nobody leads"
+        lambda: any(each.events_named("reconciler_leading") for each in reconcilers),
+        "no reconciler leads",
     )
     workers = [fleet.worker(*OPTIONS, name=f"worker {n}") for n in range(3)]
 
-    # Of several that vanish between two looks the leases decide: the first one is missed alone.
+    # If several workers vanish between two passes, their leases must expire: kill the first one alone.
     at_work = database.wait_for_mark(unfinished)
     workers.sort(key=lambda worker: worker.pid != at_work)
     for kill in range(KILLS):
@@ -54,7 +54,9 @@ def test_every_job_takes_effect_once_while_workers_are_killed_one_after_another(
         wait_until_busy(database, victim)
         victim.kill()
         if kill == 0:
-            database.wait_until(lambda: bool(database.outcomes(unfinished)), "it is not missed")
+            database.wait_until(
+                lambda: bool(database.outcomes(unfinished)), "its loss is not noticed"
+            )
         if kill == KILLS // 2:
             leader = max(reconcilers, key=lambda each: len(each.events_named("reconciler_leading")))
             leader.kill()

@@ -1,4 +1,4 @@
-"""A worker that an operator asks to leave: the same end as after a signal, and nobody starts it again."""
+"""A worker drains on an operator's request, and is not restarted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.observed_database import ObservedDatabase
 
-LONG_LEASE = ("--lease-seconds", "600")  # its heartbeat comes every 150 s
+LONG_LEASE = ("--lease-seconds", "600")  # so a heartbeat comes every 150 s
 OFTEN_HEARD = (*LONG_LEASE, "--heartbeat-seconds", "0.2")
 LONG_DRAIN = ("--drain-seconds", "600")
 SHORT_DRAIN = ("--drain-seconds", "0.2")
@@ -27,7 +27,7 @@ def id_of(worker: Process, nth: int = 1) -> str:
     return str(worker.wait_for_event("worker_started", times=nth)["worker"])
 
 
-def test_it_finishes_what_runs_begins_nothing_and_leaves_at_once(
+def test_it_finishes_running_jobs_claims_no_others_and_stops(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     job_id = database.enqueue(apps.pay, gate="go")
@@ -37,7 +37,7 @@ def test_it_finishes_what_runs_begins_nothing_and_leaves_at_once(
     ask(database)
     worker.wait_for_event("worker_draining", running=1, cause="request")
     late = database.enqueue(apps.pay)
-    worker.send(signal.SIGTERM)  # the first signal: no reason to hurry
+    worker.send(signal.SIGTERM)  # the first signal does not shorten the drain
     database.open("go")
 
     assert worker.wait() == 0, worker.recent_output()
@@ -47,16 +47,18 @@ def test_it_finishes_what_runs_begins_nothing_and_leaves_at_once(
 
 
 @pytest.mark.parametrize("is_notified", [True, False])
-def test_what_does_not_finish_is_handed_back_whether_or_not_it_was_notified(
+def test_unfinished_jobs_are_released_with_or_without_a_notification(
     fleet: Fleet, database: ObservedDatabase, is_notified: bool
 ) -> None:
-    """Behind a pooler nothing is notified: the next heartbeat tells."""
+    """Behind a pooler there is no NOTIFY: the next heartbeat brings the request."""
     job_id = database.enqueue(apps.pay, gate="never")
     lease = LONG_LEASE if is_notified else OFTEN_HEARD
     worker = fleet.started(*lease, *SHORT_DRAIN)
     database.wait_for_mark(job_id)
     beats = "FROM faultline.workers WHERE last_heartbeat_at > started_at"
-    database.wait_until(lambda: database.count(beats) == 1, "no heartbeat")  # the next is far away
+    database.wait_until(
+        lambda: database.count(beats) == 1, "no heartbeat"
+    )  # the next one is minutes away
     if not is_notified:
         database.conn.execute("SET faultline.notify = 'off'")
 
@@ -68,7 +70,7 @@ def test_what_does_not_finish_is_handed_back_whether_or_not_it_was_notified(
     assert database.count("FROM faultline.workers") == 0
 
 
-def test_behind_a_pooler_in_transaction_mode_the_heartbeat_tells(
+def test_behind_a_pooler_in_transaction_mode_the_heartbeat_brings_the_request(
     fleet: Fleet, database: ObservedDatabase, server_url: str, database_url: str
 ) -> None:
     if missing := lacking():
@@ -86,7 +88,7 @@ def test_behind_a_pooler_in_transaction_mode_the_heartbeat_tells(
     assert database.count("FROM faultline.workers") == 0
 
 
-def test_a_second_signal_hurries_and_a_request_is_none(
+def test_a_second_signal_shortens_the_drain_and_a_request_does_not(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     job_id = database.enqueue(apps.pay, gate="never")
@@ -98,7 +100,7 @@ def test_a_second_signal_hurries_and_a_request_is_none(
     told = "FROM faultline.workers WHERE last_heartbeat_at > drain_requested_at"
     database.wait_until(lambda: database.count(told) == 1, "no heartbeat tells it")
     so_far = len(worker.events_named("lease_renewed"))
-    worker.wait_for_event("lease_renewed", times=so_far + 2)  # it goes on as before
+    worker.wait_for_event("lease_renewed", times=so_far + 2)  # it keeps draining
     assert database.job(job_id).state == "running"
 
     worker.send(signal.SIGTERM)
@@ -107,7 +109,7 @@ def test_a_second_signal_hurries_and_a_request_is_none(
     assert database.job(job_id)[:2] == ("queued", 0)
 
 
-def test_a_supervisor_does_not_start_again_who_was_asked_to_leave(
+def test_a_supervisor_does_not_restart_a_worker_that_was_asked_to_drain(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     supervisor = fleet.worker("--processes", "2", *LONG_LEASE, name="supervisor")
@@ -118,7 +120,7 @@ def test_a_supervisor_does_not_start_again_who_was_asked_to_leave(
     assert database.registered() == 1
     assert (
         database.wait_for_state(database.enqueue(apps.pay)).attempts == 1
-    )  # the other one works on
+    )  # the other worker continues
     ask(database, second)
 
     assert supervisor.wait() == 0, supervisor.recent_output()
@@ -128,10 +130,10 @@ def test_a_supervisor_does_not_start_again_who_was_asked_to_leave(
     assert database.registered() == 0
 
 
-def test_a_supervised_worker_that_leaves_by_itself_is_started_again(
+def test_a_supervised_worker_that_exits_by_itself_is_restarted(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    """One that has made as many attempts as it was given ends with 0 as well."""
+    """A worker that reached --max-jobs also exits with 0."""
     supervisor = fleet.worker("--processes", "2", "--max-jobs", "1", name="supervisor")
     supervisor.wait_for_event("worker_started", times=2)
     database.wait_for_state(database.enqueue(apps.pay))

@@ -1,4 +1,4 @@
-"""An application that is told to leave while it is imported, when what a handler raises is lost."""
+"""An app that gets SIGTERM on import, in a finalizer that drops exceptions."""
 
 from __future__ import annotations
 

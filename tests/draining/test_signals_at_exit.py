@@ -1,4 +1,4 @@
-"""A process that is leaving is not told again: a signal at its very end does not change how it ended."""
+"""A signal during the exit of a process does not change its exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.processes.fleet import Fleet, Process
 from tests.processes.observed_database import ObservedDatabase
 
-# Python imports this at its start, and takes it down when it no longer calls any handler of a signal.
+# Python imports this at its start, and finalizes it after it has stopped calling signal handlers.
 LINGER = """
 import os
 import sys
@@ -50,7 +50,7 @@ def start(fleet: Fleet, service: str) -> Process:
         ("reconciler", signal.SIGTERM),
     ],
 )
-def test_a_signal_while_python_takes_itself_down_is_no_death_by_it(
+def test_a_signal_during_the_interpreters_shutdown_does_not_kill_the_process(
     fleet: Fleet,
     database: ObservedDatabase,
     tmp_path: Path,

@@ -1,5 +1,4 @@
-"""A worker that is told to stop leaves, though the database owes it an answer; and so does one whose
-supervisor is killed."""
+"""A stopping worker exits although the database does not reply."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ CLAIM = "faultline.claim("
 
 
 @pytest.mark.parametrize("action", [Action.HOLD, Action.DROP_REPLY])
-def test_a_claim_that_is_not_answered_does_not_keep_the_worker(
+def test_a_claim_without_a_reply_does_not_delay_the_exit(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy, action: Action
 ) -> None:
-    """Whether or not the claim took effect, its job is waiting afterwards, with all of its attempts."""
+    """Whether or not the claim took effect, its job is queued, no attempt used."""
     job_id = database.enqueue(apps.pay)
     interception = proxy.on(Match(text=CLAIM), action)
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
@@ -36,7 +35,7 @@ def test_a_claim_that_is_not_answered_does_not_keep_the_worker(
     assert database.outcomes(job_id) == (["released"] if action is Action.DROP_REPLY else [])
 
 
-def test_a_registration_that_is_not_answered_does_not_keep_it_either(
+def test_a_registration_without_a_reply_does_not_delay_the_exit(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
     interception = proxy.on(Match(text="faultline.register_worker("), Action.HOLD)
@@ -49,7 +48,7 @@ def test_a_registration_that_is_not_answered_does_not_keep_it_either(
     assert not worker.events_named("worker_started")
 
 
-def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(
+def test_a_claim_that_waits_for_a_lock_does_not_delay_the_exit(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     running = database.enqueue(apps.pay, gate="never")
@@ -71,10 +70,10 @@ def test_a_claim_that_waits_for_a_lock_does_not_keep_it_either(
     assert database.count("FROM faultline.workers") == 0
 
 
-def test_a_database_that_answers_nothing_at_all_does_not_keep_it(
+def test_a_database_that_never_replies_does_not_delay_the_exit(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:
-    """What it holds cannot be handed back then: it comes back with its lease."""
+    """Its jobs cannot be released then: they are requeued when their leases expire."""
     job_id = database.enqueue(apps.pay_beside, seconds=600)
     worker = fleet.started(*LONG_LEASE, "--drain-seconds", "0.2", url=proxy.url)
     worker.wait_for_event("execution_started", job_id=job_id)
@@ -86,7 +85,7 @@ def test_a_database_that_answers_nothing_at_all_does_not_keep_it(
     assert database.job(job_id).state == "running"
 
 
-def test_a_supervisor_that_is_killed_takes_its_workers_with_it_in_peace(
+def test_the_workers_of_a_killed_supervisor_drain_and_exit(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     job_id = database.enqueue(apps.pay, gate="go")
