@@ -22,7 +22,7 @@ def list_scenarios(as_json: bool) -> None:
         facts = [
             {
                 "name": each.name,
-                "story": each.description,
+                "description": each.description,
                 "shows": each.shows,
                 "breaks_naive": each.breaks_naive,
                 "own_server": each.own_server,

@@ -48,7 +48,7 @@ def findings_of(evidence: Evidence) -> list[DrillFinding]:
         no_deadlock,
         no_unexpected_error,
     )
-    return [DrillFinding(rule.__name__, said) for rule in rules for said in rule(evidence)]
+    return [DrillFinding(rule.__name__, text) for rule in rules for text in rule(evidence)]
 
 
 def only_the_holder_moves_a_lease(evidence: Evidence) -> Iterator[str]:
