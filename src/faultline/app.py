@@ -1,4 +1,4 @@
-"""The application: a registry of tasks, and the connections that enqueue their jobs."""
+"""The application: a registry of tasks, and connections to enqueue jobs."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class Faultline:
         return await self.execute_async(queues.queues())
 
     def pause_queue(self, queue: str, reason: str | None = None) -> bool:
-        """Stop workers from claiming its jobs; running jobs finish. False if already paused."""
+        """Stop workers from claiming its jobs; False if it was paused already."""
         return self._operate("pause", f"queue {queue}", queues.pause(queue, reason))
 
     async def pause_queue_async(self, queue: str, reason: str | None = None) -> bool:
@@ -253,7 +253,7 @@ class Faultline:
     # ── running statements ───────────────────────────────────────────────────────────────────────
 
     def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
-        """Run a statement. Errors are FaultlineErrors, but on `conn` also those of the driver."""
+        """Run a statement; only on `conn` it raises errors of the driver."""
         if conn is not None:
             if not isinstance(conn, driver.Connection):
                 raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")

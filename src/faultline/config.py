@@ -129,7 +129,7 @@ class WorkerSettings:
         self.check_lease(self.lease_seconds, "lease_seconds")
 
     def check_lease(self, lease_seconds: float, what: str) -> None:
-        """Require that a lease outlasts two heartbeats: a single late one must not lose a job."""
+        """Require that a lease outlasts two heartbeats, so that one may be late."""
         needed = 2 * self.heartbeat_seconds + self.fence_margin_seconds
         self._require(
             self.heartbeat_seconds > 0 and lease_seconds >= needed,
@@ -144,32 +144,32 @@ class WorkerSettings:
 
     @property
     def recovery_after_crash_seconds(self) -> float:
-        """Longest time until the jobs of killed processes are queued again, with a worker left.
+        """Longest time until the jobs of killed workers are queued again.
 
-        A killed worker may have led, so a reconciler first becomes leader, then it checks the workers'
-        sessions. The factor is 2 because a check may begin just before the kill. The bound holds for up
-        to ten workers, however many of them are killed at once.
+        One worker must be left. A killed worker may have led, so a reconciler first becomes leader, then
+        it checks the workers' sessions. The factor is 2 because a check may begin just before the kill.
+        The bound holds for up to ten workers, however many of them are killed at once.
         """
         return 2 * (LEADERSHIP_SECONDS + LIVENESS_SECONDS)
 
     @property
     def recovery_in_large_fleet_seconds(self) -> float:
-        """The same bound for any number of workers: in a large fleet each tries to lead less often."""
+        """The same for any number of workers: of many, each tries to lead less often."""
         return 2 * (LONGEST_LEADERSHIP_SECONDS + LIVENESS_SECONDS)
 
     @property
     def recovery_after_silence_seconds(self) -> float:
-        """The same bound after the loss of a host, a network or a frozen process: the lease counts.
+        """The same for a lost host, a cut network or a frozen process.
 
-        One heartbeat is added, because a network that loses only the answers still renews leases. If the
-        leader was lost, a short lease also waits for LEADER_SILENCE_SECONDS.
+        The lease must run out. One heartbeat is added, because a network that loses only the answers
+        still renews leases. If the leader was lost, a short lease also waits for LEADER_SILENCE_SECONDS.
         """
         silence = max(self.lease_seconds + self.heartbeat_seconds, LEADER_SILENCE_SECONDS)
         return silence + self.recovery_after_crash_seconds
 
     @property
     def recovery_after_stall_seconds(self) -> float:
-        """The same bound for the other jobs of a worker whose handler blocks the event loop.
+        """The same for other jobs of a worker whose handler blocks the event loop.
 
         After `stall_seconds` the worker releases jobs that have not started, and no longer renews the
         leases of the others.

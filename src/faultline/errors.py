@@ -105,7 +105,7 @@ class UnknownTask(FaultlineError):
 
 
 class NotCommitted(FaultlineError):
-    """The job's transaction was not committed, or PostgreSQL refused its COMMIT (FL009).
+    """The job's transaction was not committed, or its COMMIT refused (FL009).
 
     It was rolled back, the handler sent COMMIT too early, or the session was lost. The attempt has
     failed, even if the handler catches this error, and nothing of the transaction took effect.

@@ -1,4 +1,4 @@
-"""The event log of a process: one line per event, as JSON or as text for a terminal.
+"""The event log of a process: one line per event, as JSON or as text.
 
 The names of events are a contract. Routine events (claims, starts, commits) are logged at debug level
 only, because they would slow down a busy worker.
@@ -126,7 +126,7 @@ class _Lines:
 
 
 def _readable(out: TextIO, *, verbose: bool) -> Any:
-    """A logger for terminals. structlog loads as slowly as the rest of a worker, so only here."""
+    """A logger for terminals; structlog is imported here because it loads slowly."""
     import structlog
 
     level = logging.DEBUG if verbose else logging.INFO

@@ -1,4 +1,4 @@
-"""Makes handlers' exceptions safe to inspect, and formats them for log and database.
+"""Makes handlers' exceptions safe to inspect, and formats them as text.
 
 A handler's exception is user code: its `str()` may raise SystemExit, its `__class__` may be wrong, its
 `__cause__` may be a property that returns a new exception each time. The worker reads many attributes of
@@ -28,7 +28,7 @@ _trace = BaseException.__dict__["__traceback__"].__get__
 
 
 def tame(error: BaseException) -> Exception:
-    """The error itself if it is safe, else a replacement that describes it."""
+    """The error itself if it is safe, else a HandlerError or HandlerExit."""
     if not issubclass(type(error), Exception):
         return HandlerExit.of(error).with_traceback(_trace(error))
     if _behaves(error):
@@ -50,7 +50,7 @@ def _behaves(error: BaseException) -> bool:
 
 
 def _linked(error: BaseException) -> list[BaseException]:
-    """The error with its causes, contexts and group members, up to the limit plus one."""
+    """The error, its causes, contexts and members of groups; at most _MAX_LINKED + 1."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting and len(found) <= _MAX_LINKED:
@@ -92,21 +92,21 @@ def text_of(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """One line about the error, even if it cannot describe itself."""
+    """One line about the error, even if its own methods fail."""
     # Read ten times what is kept, so that a password is not cut in half before it is recognised.
     said = f"{name_of(error)}: {text_of(error)[: 10 * _SUMMARY_LENGTH]}"
     return without_passwords(said)[:_SUMMARY_LENGTH]
 
 
 def describe(error: BaseException) -> str:
-    """The error as text that PostgreSQL can store: no NUL, no lone surrogates, bounded."""
+    """The error as text that PostgreSQL can store: bounded, without NUL."""
     trace = without_passwords(traceback_of(error)[: 2 * _MAX_ERROR_LENGTH]).strip()
     text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback, or where the error was raised if it cannot be inspected."""
+    """The whole traceback; for an unsafe error only where it was raised."""
     if _behaves(error):
         try:
             return "".join(traceback.format_exception(error))

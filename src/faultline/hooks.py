@@ -19,7 +19,9 @@ H = TypeVar("H", bound=Hook)
 
 
 class Hooks:
-    """Plain functions run for every attempt, `async def` functions only for async handlers.
+    """The hooks of an application.
+
+    Plain functions run for every attempt, `async def` functions only for async handlers.
 
     An error before an attempt fails the attempt. An error after it is logged, and changes nothing.
     """

@@ -15,7 +15,7 @@ DEFAULT_MAX_ATTEMPTS = 10
 
 
 class JobState(StrEnum):
-    """The states of a job. Scheduled jobs, and those that wait for a retry, are queued too."""
+    """The states of a job; scheduled jobs and pending retries are queued too."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -52,7 +52,7 @@ class CommitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The result of an enqueue; `existing` if the idempotency key already had this job."""
+    """The result of an enqueue; `existing` if the key already had this job."""
 
     job_id: UUID
     existing: bool

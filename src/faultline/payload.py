@@ -63,7 +63,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def decode_json(text: str | bytes) -> Any:
-    """Decode with orjson, or with the json module if orjson refuses, such as for 1e400."""
+    """Decode with orjson, or with the json module if orjson refuses (1e400)."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -71,7 +71,7 @@ def decode_json(text: str | bytes) -> Any:
 
 
 def decode_stored(text: str | bytes) -> Any:
-    """Decode JSON that is only displayed; never fails for values that PostgreSQL accepts.
+    """Decode JSON for display; works for all values that PostgreSQL accepts.
 
     PostgreSQL's numbers reach 10^131072: one that Python refuses becomes a string of digits. Its values
     nest thousands of levels deep: for one that is too deep the text itself is returned.

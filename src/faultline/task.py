@@ -188,7 +188,7 @@ class Task(Generic[P, R]):
         run_at: datetime | None = None,
         conn: Connection | None = None,
     ) -> list[Enqueued]:
-        """Enqueue many jobs in one round trip: each payload holds one job's arguments by name."""
+        """Enqueue many jobs in one round trip; a payload is one job's arguments."""
         statement, span = self._enqueue_many(payloads, idempotency_keys, run_at)
         with span:
             return span.answered(self._app.execute(statement, conn))

@@ -82,7 +82,7 @@ class Termination:
             return runner.run(main())
 
     def serve(self, server: HttpServer, listener: socket.socket) -> None:
-        """Run a uvicorn server until a signal, which may have come before the server started."""
+        """Run a uvicorn server until a signal, even one from before its start."""
 
         async def main() -> None:
             with self.listening(lambda: server.handle_exit(signal.SIGTERM, None)):
@@ -124,7 +124,7 @@ class Termination:
 
 @contextmanager
 def _wakeups(loop: asyncio.AbstractEventLoop, on_signal: Callable[[], object]) -> Iterator[None]:
-    """Wake the loop for every signal, by a thread that reads what the C-level handler writes.
+    """Wake the loop for every signal, by a thread that reads the wakeup socket.
 
     Python runs a signal handler between two bytecodes of the main thread, so not while that thread waits
     in C code.
@@ -162,7 +162,7 @@ def _ignore() -> None:
 
 
 def _forget_in_child() -> None:
-    """Reset a forked child: its signals must not reach the parent, and SIGTERM must end it."""
+    """Reset signals in a forked child: they must not reach the parent."""
     if any(_is_ours(signal.getsignal(number)) for number in SIGNALS):
         with contextlib.suppress(ValueError):
             signal.set_wakeup_fd(-1)

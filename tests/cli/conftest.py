@@ -1,4 +1,4 @@
-"""The command line in this very process, and the ways to bring a job into each situation."""
+"""Runs commands in this process, and puts jobs into each situation."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ Faultline = Callable[..., Outcome]
 
 
 def invoke(url: str | None, *words: str, app: str | None = None, stdin: Any = None) -> Outcome:
-    """One command. An error that would be a traceback for the user fails the test."""
+    """Run one command; an error that would be a traceback for the user is raised."""
     name, *arguments = words
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     context = Context(app_path=app, given_url=url, log_format="json", verbose=False)
     told = {name: os.environ.get(name) for name in (VARIABLE, FILE_VARIABLE)}
     heeded = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    # A command tells its children by its environment, which is ours: `env` is put back afterwards.
+    # A command changes the environment for its children; `env` restores ours afterwards.
     done = CliRunner().invoke(command, arguments, obj=context, input=stdin, env=told)
-    for number, handler in heeded.items():  # a service has its own, and may have left them behind
+    for number, handler in heeded.items():  # a service installs its own
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
     failure = done.exception
@@ -75,7 +75,7 @@ def faultline(database_url: str) -> Faultline:
 
 @pytest.fixture
 def crew(connect: Callable[[], Connection]) -> Connection:
-    """A session that a worker is registered with."""
+    """A session on which a worker is registered."""
     return connect()
 
 
@@ -115,7 +115,7 @@ def register(
 
 
 def expire(conn: Connection, job_id: UUID, ago: str = "90 minutes") -> None:
-    """So long ago that a second more or less is not seen in what is said of it."""
+    """Long enough ago that a second more does not change the printed duration."""
     conn.execute(
         "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - %s::interval"
         " WHERE id = %s",

@@ -1,4 +1,4 @@
-"""Claims about the table of commands, their modules and their help texts."""
+"""Each command has a module of its name, and help in whole sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Path = tuple[str, ...]
 
 
 def commands() -> Iterator[tuple[Path, click.Command]]:
-    """Every command of this distribution and its subcommands, with the words that call each."""
+    """Every command and subcommand of this distribution, by the words that call it."""
     context = click.Context(cli)
     for name in COMMANDS:
         command = cli.get_command(context, name)

@@ -1,4 +1,4 @@
-"""Claims about the commands for the embedded development server."""
+"""`faultline db` runs the embedded server for development."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def development(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABASE_URL", raising=False)
 
 
-def test_without_a_server_each_command_says_so() -> None:
+def test_without_a_running_server_each_db_command_reports_it() -> None:
     assert invoke(None, "db", "status").out.startswith("not running")
     assert invoke(None, "db", "status", "--json").json["running"] is False
     assert invoke(None, "db", "stop").out == "the server was not running\n"

@@ -1,4 +1,4 @@
-"""Claims about `faultline doctor`."""
+"""`faultline doctor` reports problems of server, schema and queue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def configure(conn: Connection, database_url: str) -> Callable[[str], None]:
 
 @pytest.fixture(scope="module")
 def healthy_url() -> Iterator[str]:
-    """A server with PostgreSQL's own settings: the one that other tests share gave up durability."""
+    """A server with PostgreSQL's default settings; the shared one is not durable."""
     with embedded.temporary_server() as server:
         migrate(server.url)
         yield server.url
@@ -59,7 +59,7 @@ def test_a_healthy_server_has_no_problems_and_no_warnings(healthy_url: str) -> N
     assert password not in shown
 
 
-def test_without_the_schema_it_says_how_to_get_it(healthy_url: str) -> None:
+def test_a_missing_schema_is_a_problem_with_the_command_that_installs_it(healthy_url: str) -> None:
     with psycopg.connect(healthy_url, autocommit=True) as admin:
         admin.execute("CREATE DATABASE bare")
     done = invoke(f"{healthy_url.rsplit('/', 1)[0]}/bare", "doctor", "--json")
@@ -72,7 +72,7 @@ def test_without_the_schema_it_says_how_to_get_it(healthy_url: str) -> None:
 # ── weak settings ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_server_without_fsync_is_a_problem_said_loudly(faultline: Faultline) -> None:
+def test_a_server_without_fsync_is_a_problem(faultline: Faultline) -> None:
     done = faultline("doctor", "--json")
     assert done.code == 1
     assert level(done, "fsync") == "problem"
@@ -82,7 +82,7 @@ def test_a_server_without_fsync_is_a_problem_said_loudly(faultline: Faultline) -
     assert "CORRUPT" in faultline("doctor").out
 
 
-def test_commits_that_are_not_waited_for_are_a_problem(
+def test_synchronous_commit_off_is_a_problem(
     faultline: Faultline, configure: Callable[[str], None]
 ) -> None:
     configure("synchronous_commit = off")
@@ -106,7 +106,7 @@ def test_commits_that_are_not_waited_for_are_a_problem(
         ),
     ],
 )
-def test_a_default_that_would_hurt_is_seen_though_our_own_sessions_override_it(
+def test_a_harmful_default_is_reported_although_our_own_sessions_override_it(
     faultline: Faultline,
     configure: Callable[[str], None],
     setting: str,
@@ -117,14 +117,14 @@ def test_a_default_that_would_hurt_is_seen_though_our_own_sessions_override_it(
     assert level(faultline("doctor", "--json"), name) == expected
 
 
-def test_limits_that_leave_room_are_no_warning(
+def test_timeouts_that_are_long_enough_are_no_warning(
     faultline: Faultline, configure: Callable[[str], None]
 ) -> None:
     configure("statement_timeout = '10min'")
     assert level(faultline("doctor", "--json"), "timeouts") == "ok"
 
 
-def test_a_setting_of_another_account_is_named_with_it(
+def test_a_harmful_setting_of_another_account_is_reported_with_its_name(
     faultline: Faultline, conn: Connection, database_url: str
 ) -> None:
     name = database_url.rsplit("/", 1)[1]
@@ -138,7 +138,7 @@ def test_a_setting_of_another_account_is_named_with_it(
     assert f"worker_{name} has statement_timeout=1s" in said
 
 
-def test_functions_of_another_release_are_noticed(faultline: Faultline, conn: Connection) -> None:
+def test_functions_of_another_release_are_a_warning(faultline: Faultline, conn: Connection) -> None:
     conn.execute("COMMENT ON SCHEMA faultline IS 'functions of old'")
     assert level(faultline("doctor", "--json"), "functions") == "warning"
 
@@ -151,7 +151,7 @@ def test_a_newer_schema_is_a_problem(faultline: Faultline, conn: Connection) -> 
 # ── daily life ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_workers_are_counted_and_a_queue_without_one_is_named(
+def test_workers_are_counted_and_a_queue_without_a_worker_is_named(
     faultline: Faultline, conn: Connection
 ) -> None:
     register(conn, "w", "mail")
@@ -163,7 +163,7 @@ def test_workers_are_counted_and_a_queue_without_one_is_named(
     assert "queue reports" in unserved["says"]
 
 
-def test_a_worker_that_went_silent_is_a_warning(faultline: Faultline, conn: Connection) -> None:
+def test_a_silent_worker_is_a_warning(faultline: Faultline, conn: Connection) -> None:
     register(conn, "w")
     conn.execute("UPDATE faultline.workers SET last_heartbeat_at = now() - interval '1 hour'")
     [check] = found(faultline("doctor", "--json"), "workers")
@@ -171,7 +171,7 @@ def test_a_worker_that_went_silent_is_a_warning(faultline: Faultline, conn: Conn
     assert "w" in check["advice"]
 
 
-def test_expired_leases_are_a_problem_when_nobody_is_alive_and_a_warning_otherwise(
+def test_expired_leases_are_a_problem_without_live_workers_and_a_warning_otherwise(
     faultline: Faultline, conn: Connection
 ) -> None:
     job_id = enqueue(conn)
@@ -196,13 +196,15 @@ def test_an_old_transaction_that_holds_back_vacuum_is_a_warning(
     )
 
 
-def test_the_clock_is_compared_and_said_not_to_matter(faultline: Faultline) -> None:
+def test_the_clocks_are_compared_and_reported_as_irrelevant_to_correctness(
+    faultline: Faultline,
+) -> None:
     [check] = found(faultline("doctor", "--json"), "clock")
     assert check["level"] == "ok"
     assert "correctness does not depend on it" in check["says"]
 
 
-def test_a_pooler_in_between_is_a_warning_that_names_its_cost(
+def test_a_pooler_is_a_warning_that_names_its_cost(
     faultline: Faultline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def behind_a_pooler(url: str, *, application_name: str) -> tuple[Any, Session]:
@@ -235,7 +237,7 @@ def test_a_check_that_is_not_allowed_does_not_stop_the_others(
     assert level(done, "back") == "ok"
 
 
-def test_a_server_that_is_away_is_one_problem_without_the_password() -> None:
+def test_an_unreachable_server_is_one_problem_that_hides_the_password() -> None:
     done = invoke("postgresql://ada:hunter2@127.0.0.1:1/db", "doctor", "--json")
     assert done.code == 1
     assert [check["name"] for check in done.json["checks"]] == ["connection"]
@@ -246,7 +248,7 @@ def test_a_server_that_is_away_is_one_problem_without_the_password() -> None:
 # ── rows that are older than the size limits ─────────────────────────────────────────────────────
 
 
-def test_rows_larger_than_may_be_stored_today_are_found_at_a_bounded_cost(
+def test_rows_over_todays_size_limits_are_found_at_a_bounded_cost(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fine, payload, error = (enqueue(conn) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Claims about `faultline drain`: whom it asks, what it says, and when it is content."""
+"""`faultline drain` asks the named workers to stop, and can wait for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wait_until_asked(conn: Connection, how_many: int) -> None:
         time.sleep(0.01)
 
 
-def test_one_is_asked_and_told_what_it_holds(
+def test_a_named_worker_is_asked_and_its_running_jobs_are_printed(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "first")
@@ -41,7 +41,7 @@ def test_one_is_asked_and_told_what_it_holds(
     assert asked(conn) == ["first"]
 
 
-def test_all_are_asked_and_none_is_fine_too(
+def test_all_asks_every_worker_and_accepts_that_there_is_none(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     assert faultline("drain", "--all").out == "no worker is registered\n"
@@ -51,7 +51,7 @@ def test_all_are_asked_and_none_is_fine_too(
     assert asked(conn) == ["first", "second"]
 
 
-def test_those_of_a_host_are_asked_by_a_pattern(
+def test_a_pattern_asks_all_workers_of_a_host(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     for worker in ("web-1-10-a", "web-1-11-b", "web-2-10-c"):
@@ -70,7 +70,7 @@ def test_those_of_a_host_are_asked_by_a_pattern(
         (("nothing-like-it-*",), "there is no worker 'nothing-like-it-*'", "there are web-1-10-a;"),
     ],
 )
-def test_a_mistake_is_explained_and_nobody_is_asked(
+def test_wrong_arguments_are_explained_and_no_worker_is_asked(
     faultline: Faultline,
     conn: Connection,
     crew: Connection,
@@ -86,12 +86,12 @@ def test_a_mistake_is_explained_and_nobody_is_asked(
     assert asked(conn) == []
 
 
-def test_without_any_worker_it_says_so(faultline: Faultline) -> None:
+def test_an_unknown_worker_is_refused_when_none_is_registered(faultline: Faultline) -> None:
     error = faultline("drain", "first").refused("invalid_input")
     assert (error.hint or "").startswith("no worker is registered")
 
 
-def test_one_that_is_gone_is_said_to_be_and_asked_for_the_case_that_it_comes_back(
+def test_a_lost_worker_is_reported_and_asked_in_case_it_comes_back(
     faultline: Faultline, conn: Connection, crew: Connection, connect: Connect
 ) -> None:
     register(crew, "here")
@@ -105,7 +105,7 @@ def test_one_that_is_gone_is_said_to_be_and_asked_for_the_case_that_it_comes_bac
     assert asked(conn) == ["gone", "here"]
 
 
-def test_waiting_ends_when_all_have_left(
+def test_waiting_ends_when_all_workers_have_stopped(
     faultline: Faultline, crew: Connection, connect: Connect
 ) -> None:
     register(crew, "first")
@@ -128,7 +128,7 @@ def test_waiting_ends_when_all_have_left(
     assert farewells[-1].endswith("has stopped (2 of 2)")
 
 
-def test_who_has_not_left_in_time_is_named(
+def test_workers_that_have_not_stopped_in_time_are_named(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "slow")
@@ -143,7 +143,7 @@ def test_who_has_not_left_in_time_is_named(
     assert "deaf: has not reacted yet, 0 jobs running" in done.out
 
 
-def test_one_that_is_lost_meanwhile_has_not_left_in_peace(
+def test_a_worker_lost_during_the_wait_makes_the_command_fail(
     faultline: Faultline, conn: Connection, connect: Connect
 ) -> None:
     session = connect()

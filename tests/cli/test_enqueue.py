@@ -1,4 +1,4 @@
-"""Claims about `faultline enqueue`."""
+"""`faultline enqueue` stores one job, or refuses its arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def stored(conn: Connection, job_id: str) -> JobRecord:
     return record
 
 
-def test_it_prints_the_id_of_the_job_it_made(faultline: Faultline, conn: Connection) -> None:
+def test_enqueue_prints_the_id_of_the_new_job(faultline: Faultline, conn: Connection) -> None:
     done = faultline("enqueue", "send_mail", '{"to": "ada"}', "--queue", "mail", "--priority", "2")
     job = stored(conn, done.out.strip())
     assert (job.task, job.payload) == ("send_mail", {"to": "ada"})
     assert (job.queue, job.priority, job.max_attempts) == ("mail", 2, DEFAULT_MAX_ATTEMPTS)
 
 
-def test_the_same_key_finds_the_same_job_and_says_that_it_existed(faultline: Faultline) -> None:
+def test_the_same_key_returns_the_same_job_and_reports_that_it_existed(
+    faultline: Faultline,
+) -> None:
     first = faultline("enqueue", "send_mail", "--key", "k", "--json").json
     second = faultline("enqueue", "send_mail", "--key", "k", "--json").json
     assert (first["existing"], second["existing"]) == (False, True)
@@ -52,7 +54,7 @@ def test_a_delay_counts_from_the_databases_clock(faultline: Faultline, conn: Con
     assert timedelta(minutes=59) < waits <= timedelta(hours=1)
 
 
-def test_run_at_is_a_moment_with_its_zone(faultline: Faultline, conn: Connection) -> None:
+def test_run_at_requires_a_time_zone(faultline: Faultline, conn: Connection) -> None:
     done = faultline("enqueue", "send_mail", "--run-at", "2030-01-31T09:00:00+01:00")
     assert stored(conn, done.out.strip()).next_run_at.isoformat() == "2030-01-31T08:00:00+00:00"
 

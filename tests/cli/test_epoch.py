@@ -1,4 +1,4 @@
-"""Claims about `faultline epoch`, and what `doctor` says of the epoch."""
+"""`faultline epoch` and `doctor` show the epoch, and a restore stops claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _epoch_of_doctor(faultline: Faultline) -> str:
     return str(level)
 
 
-def test_it_shows_the_epoch_of_the_install(faultline: Faultline) -> None:
+def test_show_lists_the_epoch_of_the_installation(faultline: Faultline) -> None:
     heading, epoch, said = faultline("epoch", "show").out.splitlines()
     assert heading.split()[:3] == ["epoch", "began", "cause"]
     assert epoch.split()[0] == "0"
@@ -30,7 +30,7 @@ def test_it_shows_the_epoch_of_the_install(faultline: Faultline) -> None:
     assert faultline("epoch", "show", "--json").json["status"]["is_refused"] is False
 
 
-def test_a_bump_begins_the_next_one_and_keeps_the_reason(faultline: Faultline) -> None:
+def test_bump_begins_the_next_epoch_and_stores_the_reason(faultline: Faultline) -> None:
     done = faultline("epoch", "bump", "--reason", "moved house")
     [newest, first] = faultline("epoch", "show", "--json").json["history"]
     assert done.out == f"epoch {newest['epoch']} has begun\n"
@@ -39,7 +39,7 @@ def test_a_bump_begins_the_next_one_and_keeps_the_reason(faultline: Faultline) -
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_restored_database_is_called_that_and_claims_say_what_to_do(
+def test_a_restored_database_is_reported_and_refused_claims_name_the_remedy(
     faultline: Faultline, conn: Connection
 ) -> None:
     assert "restored here from another" in faultline("epoch", "show").out
@@ -51,7 +51,7 @@ def test_a_restored_database_is_called_that_and_claims_say_what_to_do(
 
 
 @pytest.mark.usefixtures("restored")
-def test_a_restored_database_goes_on_only_when_somebody_says_so(
+def test_a_restored_database_continues_only_after_a_confirmed_bump(
     faultline: Faultline, conn: Connection
 ) -> None:
     asked = faultline("epoch", "bump")
@@ -63,7 +63,7 @@ def test_a_restored_database_goes_on_only_when_somebody_says_so(
     assert _epoch_of_doctor(faultline) == "ok"
 
 
-def test_a_promotion_that_nobody_has_claimed_on_yet_is_announced(
+def test_show_announces_the_next_epoch_after_a_promotion_without_claims(
     faultline: Faultline, conn: Connection
 ) -> None:
     conn.execute("UPDATE faultline.epochs SET timeline = 7")

@@ -1,4 +1,4 @@
-"""Claims about `faultline jobs`."""
+"""`faultline jobs` lists, shows, retries and cancels jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_list_filters_by_state_queue_and_task(faultline: Faultline, conn: Co
     assert faultline("jobs", "list", "--queue", "none").out == "no such jobs\n"
 
 
-def test_an_error_text_of_a_job_cannot_drive_the_terminal(
+def test_a_jobs_error_text_cannot_control_the_terminal(
     faultline: Faultline, conn: Connection
 ) -> None:
     job_id = enqueue(conn, max_attempts=1)
@@ -58,7 +58,7 @@ def test_an_error_text_of_a_job_cannot_drive_the_terminal(
 # ── show ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_show_tells_the_whole_story_of_a_job(faultline: Faultline, conn: Connection) -> None:
+def test_show_prints_the_whole_timeline_of_a_job(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
     run(conn, protocol.release(claim(conn, "early")))
     run(conn, protocol.fail(claim(conn, "unlucky"), error="boom"))
@@ -106,7 +106,7 @@ def test_numbers_are_shown_exactly_as_they_are_stored(
         assert "1" + "0" * 400 in shown
 
 
-def test_show_tells_of_a_cancellation_and_of_a_retry_by_hand(
+def test_show_prints_a_cancellation_and_an_operators_retry(
     faultline: Faultline, conn: Connection
 ) -> None:
     job_id = str(enqueue(conn))
@@ -127,7 +127,7 @@ def test_show_of_a_running_job_ends_with_its_lease(faultline: Faultline, conn: C
 # ── retry and cancel ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_retry_answers_for_each_job_and_fails_if_one_was_refused(
+def test_retry_reports_each_job_and_fails_if_one_was_refused(
     faultline: Faultline, conn: Connection
 ) -> None:
     done, failed, unknown = enqueue(conn), enqueue(conn, max_attempts=1), uuid4()
@@ -143,7 +143,7 @@ def test_retry_answers_for_each_job_and_fails_if_one_was_refused(
     assert faultline("jobs", "retry", str(failed)).out == f"{failed}  is queued\n"
 
 
-def test_cancel_does_not_claim_to_have_cancelled_what_succeeded(
+def test_cancel_reports_that_a_succeeded_job_was_not_cancelled(
     faultline: Faultline, conn: Connection
 ) -> None:
     done = enqueue(conn)
@@ -169,16 +169,14 @@ def test_cancel_does_not_wait_for_ever_behind_an_open_transaction(
 
 
 @pytest.mark.parametrize("words", [["show"], ["retry"], ["cancel"], ["list", "--before"]])
-def test_what_is_no_id_is_refused_before_the_database_is_asked(words: list[str]) -> None:
+def test_an_invalid_id_is_refused_without_a_database_query(words: list[str]) -> None:
     done = invoke("postgresql://127.0.0.1:1/never-asked", "jobs", *words, "\x1b[31m' OR 1=1")
     assert done.code == 2
     assert "is not a valid UUID" in done.out
     assert "\x1b" not in done.out
 
 
-def test_an_account_that_may_only_look_can_look_and_is_refused_to_act(
-    conn: Connection, database_url: str
-) -> None:
+def test_a_read_only_account_can_list_but_not_operate(conn: Connection, database_url: str) -> None:
     invoke(database_url, "migrate", "--roles")
     job_id = str(enqueue(conn))
     register(conn, "w")
@@ -203,5 +201,5 @@ def test_an_account_that_may_only_look_can_look_and_is_refused_to_act(
         (200_000, "2 d 7 h"),
     ],
 )
-def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
+def test_durations_are_printed_with_at_most_two_units(seconds: float, said: str) -> None:
     assert duration(seconds) == said

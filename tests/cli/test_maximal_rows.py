@@ -1,4 +1,4 @@
-"""Claims about rows at their limits: workers, commands and dumps get through with them."""
+"""Workers, commands and dumps handle rows at the size limits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_rows_at_their_limits_are_dumped_and_restored(
     assert len(again) == len(dump)
 
 
-def test_a_worker_fails_jobs_that_python_does_not_read_and_goes_on(
+def test_a_worker_fails_jobs_that_python_cannot_decode_and_continues(
     database_url: str, conn: Connection
 ) -> None:
     app = App(database_url)

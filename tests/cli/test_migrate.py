@@ -1,4 +1,4 @@
-"""Claims about `faultline migrate`."""
+"""`faultline migrate` installs the schema, and changes nothing if it fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from faultline.postgres.migrate import MIGRATION_LOCK
 from .conftest import invoke
 
 
-def test_the_first_run_says_what_it_applied_and_the_second_that_nothing_was_to_do(
+def test_the_first_run_lists_its_migrations_and_the_second_has_nothing_to_do(
     empty_database_url: str,
 ) -> None:
     first = invoke(empty_database_url, "migrate")
@@ -33,7 +33,9 @@ def test_it_gives_up_when_another_migration_holds_the_lock(empty_database_url: s
     assert "nothing was changed" in done.refused("database_unavailable").message
 
 
-def test_an_account_without_rights_is_told_so_without_a_traceback(empty_database_url: str) -> None:
+def test_an_account_without_rights_gets_an_error_without_a_traceback(
+    empty_database_url: str,
+) -> None:
     name = empty_database_url.rsplit("/", 1)[1]
     with psycopg.connect(empty_database_url, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")

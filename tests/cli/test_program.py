@@ -1,4 +1,4 @@
-"""Claims about the program `faultline` as its users run it: words, exit codes, no tracebacks."""
+"""The program `faultline` as a process: output, exit codes, no tracebacks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_job_can_be_enqueued_and_explained(database_url: str) -> None:
         (["enqueue", "send_mail", "{oops"], 1, "[invalid_input] the payload is not JSON"),
     ],
 )
-def test_a_users_mistake_is_a_line_and_not_a_traceback(
+def test_a_wrong_argument_is_one_line_and_not_a_traceback(
     words: Sequence[str], code: int, said: str
 ) -> None:
     done = program(*words, url="postgresql://127.0.0.1:1/never-asked")
@@ -47,14 +47,14 @@ def test_a_users_mistake_is_a_line_and_not_a_traceback(
     assert "Traceback" not in done.stderr
 
 
-def test_a_database_without_the_schema_is_told_to_migrate(empty_database_url: str) -> None:
+def test_without_the_schema_the_error_names_migrate(empty_database_url: str) -> None:
     done = program("jobs", "list", url=empty_database_url)
     assert done.returncode == 1
     assert "[schema_mismatch]" in done.stderr
     assert "try: run: faultline migrate" in done.stderr
 
 
-def test_a_server_that_is_away_is_named_without_its_password() -> None:
+def test_an_unreachable_server_is_named_without_its_password() -> None:
     done = program("jobs", "list", url="postgresql://ada:hunter2@127.0.0.1:1/db")
     assert done.returncode == 1
     assert "[database_unavailable] cannot reach PostgreSQL at" in done.stderr

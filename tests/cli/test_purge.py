@@ -1,4 +1,4 @@
-"""Claims about `faultline purge`."""
+"""`faultline purge` removes records whose retention has passed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.protocol.ageing import failed, succeeded
 from .conftest import Connection, Faultline, invoke
 
 
-def test_what_has_been_kept_for_long_enough_is_removed(
+def test_records_whose_retention_has_passed_are_removed(
     faultline: Faultline, conn: Connection
 ) -> None:
     succeeded(conn, "8 days")
@@ -46,7 +46,7 @@ def test_more_than_one_batch_is_removed_in_one_call(
     assert conn.execute("SELECT count(*) FROM faultline.jobs").fetchall() == [(0,)]
 
 
-def test_how_long_things_are_kept_is_an_option_and_a_variable(
+def test_retention_is_set_by_options_and_by_variables(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     succeeded(conn, "3 days")
@@ -57,12 +57,12 @@ def test_how_long_things_are_kept_is_an_option_and_a_variable(
     assert faultline("purge", "--json").json["succeeded"] == 1
 
 
-def test_a_time_that_is_too_short_is_refused_in_a_sentence(faultline: Faultline) -> None:
+def test_a_retention_that_is_too_short_is_refused(faultline: Faultline) -> None:
     refusal = faultline("purge", "--keep-ledger-days", "0.01").refused("invalid_settings")
     assert "ledger_days is 0.01" in str(refusal)
 
 
-def test_an_account_that_may_only_look_cannot_purge(conn: Connection, database_url: str) -> None:
+def test_a_read_only_account_cannot_purge(conn: Connection, database_url: str) -> None:
     invoke(database_url, "migrate", "--roles")
     url = f"{database_url}?options=-c%20role%3Dfaultline_{{}}"
     assert invoke(url.format("operator"), "purge").code == 0
@@ -102,7 +102,7 @@ def test_a_reconciler_purges_by_the_options_of_its_command(
     assert done.code == 0
 
 
-def test_a_worker_takes_the_same_options() -> None:
+def test_a_worker_has_the_same_retention_options() -> None:
     said = invoke(None, "worker", "--help").out
     for name in ("succeeded", "failed", "ledger"):
         assert f"--keep-{name}-days" in said

@@ -1,4 +1,4 @@
-"""Claims about `faultline queues`."""
+"""`faultline queues` counts jobs, and pauses and resumes queues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tests.protocol.ageing import failed
 from .conftest import Connection, Faultline, claim, enqueue, invoke
 
 
-def test_each_queue_is_a_line_with_its_oldest(faultline: Faultline, conn: Connection) -> None:
+def test_each_queue_is_a_line_with_the_age_of_its_oldest_job(
+    faultline: Faultline, conn: Connection
+) -> None:
     assert faultline("queues").out == "no queues\n"
     enqueue(conn)
     claim(conn)
@@ -24,7 +26,9 @@ def test_each_queue_is_a_line_with_its_oldest(faultline: Faultline, conn: Connec
     assert "1, oldest 2 h" in mail
 
 
-def test_beyond_the_bound_it_says_at_least(faultline: Faultline, conn: Connection) -> None:
+def test_counts_beyond_the_limit_are_printed_as_at_least(
+    faultline: Faultline, conn: Connection
+) -> None:
     conn.execute("ALTER TABLE faultline.jobs SET (autovacuum_enabled = off)")  # so nobody analyzes
     conn.execute("SELECT faultline.enqueue_many('t', array_fill('{}'::jsonb, ARRAY[1000]))")
     assert "≥ 20, oldest" in faultline("queues", "--exact-up-to", "20").out
@@ -35,7 +39,7 @@ def test_beyond_the_bound_it_says_at_least(faultline: Faultline, conn: Connectio
     assert due["estimate"] == pytest.approx(1000, rel=0.05)
 
 
-def test_an_account_that_may_only_look_sees_them(conn: Connection, database_url: str) -> None:
+def test_a_read_only_account_can_count_queues(conn: Connection, database_url: str) -> None:
     invoke(database_url, "migrate", "--roles")
     enqueue(conn)
     conn.execute("ANALYZE faultline.jobs")
@@ -45,7 +49,7 @@ def test_an_account_that_may_only_look_sees_them(conn: Connection, database_url:
     assert (counted["succeeded"]["at_least"], counted["succeeded"]["is_exact"]) == (0, True)
 
 
-def test_a_queue_is_paused_and_resumed_and_said_to_be(
+def test_a_queue_is_paused_and_resumed_and_both_are_printed(
     faultline: Faultline, conn: Connection
 ) -> None:
     enqueue(conn, queue="mail")

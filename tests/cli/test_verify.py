@@ -1,4 +1,4 @@
-"""Claims about `faultline verify`: it finds damage that the database itself would have refused."""
+"""`faultline verify` finds damage that the guards would have refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ DAMAGE = {
 }
 
 
-def test_records_left_by_the_protocol_hold(faultline: Faultline, conn: Connection) -> None:
+def test_records_written_by_the_protocol_violate_no_invariant(
+    faultline: Faultline, conn: Connection
+) -> None:
     for _ in range(3):
         enqueue(conn)
     run(conn, protocol.commit(claim(conn)))
@@ -63,7 +65,7 @@ def test_records_left_by_the_protocol_hold(faultline: Faultline, conn: Connectio
     assert faultline("verify", "--json").json["ok"] is True
 
 
-def test_a_token_that_a_failover_gave_to_another_worker_is_no_contradiction(
+def test_a_token_reissued_by_a_failover_is_no_violation(
     faultline: Faultline, conn: Connection
 ) -> None:
     enqueue(conn)
@@ -76,7 +78,7 @@ def test_a_token_that_a_failover_gave_to_another_worker_is_no_contradiction(
     assert faultline("verify").code == 0
 
 
-def test_every_invariant_has_its_damage_here() -> None:
+def test_every_invariant_is_violated_by_one_of_these_damages() -> None:
     assert set(DAMAGE) == {invariant.name for invariant in INVARIANTS}
 
 
@@ -102,7 +104,7 @@ def test_planted_damage_is_found_with_evidence(
     assert found["evidence"][0]["evidence"] in shown.out
 
 
-def test_much_damage_is_cut_short(faultline: Faultline, conn: Connection) -> None:
+def test_the_evidence_of_much_damage_is_limited(faultline: Faultline, conn: Connection) -> None:
     conn.execute("SET session_replication_role = replica")
     conn.execute(
         "INSERT INTO faultline.jobs (id, task, state, failed_reason, attempts)"
@@ -111,7 +113,7 @@ def test_much_damage_is_cut_short(faultline: Faultline, conn: Connection) -> Non
     assert "and at least 17 more" in faultline("verify").out
 
 
-def test_an_entry_for_a_job_that_retention_removed_is_no_damage(
+def test_a_ledger_entry_of_a_purged_job_is_no_violation(
     faultline: Faultline, conn: Connection
 ) -> None:
     conn.execute("SET session_replication_role = replica")

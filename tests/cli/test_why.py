@@ -1,4 +1,4 @@
-"""Claims about `faultline why`: each situation has its own answer."""
+"""`faultline why` has its own answer for each situation of a job."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.protocol.steps import end_session
 from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
 
 
-def test_there_is_no_such_job(faultline: Faultline) -> None:
+def test_an_unknown_job_is_an_error(faultline: Faultline) -> None:
     faultline("why", str(uuid4())).refused("unknown_job")
 
 
 # ── over ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_has_succeeded(faultline: Faultline, conn: Connection) -> None:
+def test_a_succeeded_job_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
     run(conn, protocol.commit(claim(conn)))
     asked = Asked(faultline, job_id)
@@ -28,7 +28,9 @@ def test_it_has_succeeded(faultline: Faultline, conn: Connection) -> None:
     assert asked.first_line.startswith("it succeeded ")
 
 
-def test_it_has_failed_and_how_to_run_it_again(faultline: Faultline, conn: Connection) -> None:
+def test_a_failed_job_is_explained_with_the_command_to_retry_it(
+    faultline: Faultline, conn: Connection
+) -> None:
     job_id = enqueue(conn, max_attempts=1)
     run(conn, protocol.fail(claim(conn), error="ValueError: no such customer"))
     asked = Asked(faultline, job_id)
@@ -39,7 +41,7 @@ def test_it_has_failed_and_how_to_run_it_again(faultline: Faultline, conn: Conne
     assert f"faultline jobs retry {job_id}" in asked.advice
 
 
-def test_it_was_poison(faultline: Faultline, conn: Connection) -> None:
+def test_a_job_that_killed_its_workers_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn, max_attempts=1)
     claim(conn)
     expire(conn, job_id)
@@ -50,7 +52,7 @@ def test_it_was_poison(faultline: Faultline, conn: Connection) -> None:
     assert "what kills the worker" in asked.advice
 
 
-def test_it_was_cancelled(faultline: Faultline, conn: Connection) -> None:
+def test_a_cancelled_job_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
     run(conn, protocol.cancel(job_id, "a mistake"))
     assert Asked(faultline, job_id).answer.startswith("it has failed: it was cancelled")
@@ -59,7 +61,9 @@ def test_it_was_cancelled(faultline: Faultline, conn: Connection) -> None:
 # ── in somebody's hands ──────────────────────────────────────────────────────────────────────────
 
 
-def test_it_is_running(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+def test_a_running_job_is_explained(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
     register(crew, "w")
     job_id = enqueue(conn)
     claim(conn, "w")
@@ -70,7 +74,7 @@ def test_it_is_running(faultline: Faultline, conn: Connection, crew: Connection)
     assert asked.facts["worker_status"] == "alive"
 
 
-def test_its_handlers_own_transaction_is_a_fact_and_not_the_answer(
+def test_a_handlers_own_lock_is_a_fact_and_not_the_answer(
     faultline: Faultline, conn: Connection
 ) -> None:
     job_id = enqueue(conn)
@@ -83,7 +87,7 @@ def test_its_handlers_own_transaction_is_a_fact_and_not_the_answer(
     assert f"session {conn.info.backend_pid}" in asked.facts["locked_by"][0]
 
 
-def test_its_worker_is_gone_but_the_lease_still_holds(
+def test_a_lost_worker_with_a_valid_lease_is_explained(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "w")
@@ -98,7 +102,9 @@ def test_its_worker_is_gone_but_the_lease_still_holds(
     assert "requeues it at once" in Asked(faultline, job_id).advice
 
 
-def test_its_lease_ran_out_and_nobody_is_alive(faultline: Faultline, conn: Connection) -> None:
+def test_an_expired_lease_without_live_workers_is_explained(
+    faultline: Faultline, conn: Connection
+) -> None:
     job_id = enqueue(conn)
     claim(conn)
     expire(conn, job_id)
@@ -111,7 +117,7 @@ def test_its_lease_ran_out_and_nobody_is_alive(faultline: Faultline, conn: Conne
 
 
 @pytest.mark.parametrize("rescuer", ["reconciler", "worker", "worker behind a pooler"])
-def test_its_lease_ran_out_and_it_is_about_to_be_taken_back(
+def test_an_expired_lease_about_to_be_reconciled_is_explained(
     faultline: Faultline, conn: Connection, crew: Connection, rescuer: str
 ) -> None:
     if rescuer == "reconciler":
@@ -128,7 +134,7 @@ def test_its_lease_ran_out_and_it_is_about_to_be_taken_back(
     assert "about to reconcile it" in asked.answer
 
 
-def test_its_lease_ran_out_and_a_prepared_transaction_holds_its_row(
+def test_an_expired_lease_locked_by_a_prepared_transaction_is_explained(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "w")
@@ -149,14 +155,14 @@ def test_its_lease_ran_out_and_a_prepared_transaction_holds_its_row(
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_waits_for_its_time(faultline: Faultline, conn: Connection) -> None:
+def test_a_scheduled_job_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = UUID(faultline("enqueue", "send_mail", "--delay", "5430").out.strip())
     asked = Asked(faultline, job_id)
     assert asked.code == "scheduled"
     assert asked.first_line == "it is scheduled: due in 1 h 30 min"
 
 
-def test_it_waits_to_be_tried_again(faultline: Faultline, conn: Connection) -> None:
+def test_a_job_that_waits_for_a_retry_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
     run(conn, protocol.fail(claim(conn), error="boom", retry_seconds=300))
     asked = Asked(faultline, job_id)
@@ -165,7 +171,7 @@ def test_it_waits_to_be_tried_again(faultline: Faultline, conn: Connection) -> N
     assert asked.facts["last_error"] == "boom"
 
 
-def test_its_queue_is_paused(faultline: Faultline, conn: Connection) -> None:
+def test_a_paused_queue_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
     run(conn, queues.pause("default", "the bank is closed"))
     asked = Asked(faultline, job_id)
@@ -174,7 +180,7 @@ def test_its_queue_is_paused(faultline: Faultline, conn: Connection) -> None:
     assert asked.advice == "faultline queues resume default"
 
 
-def test_its_database_was_restored(faultline: Faultline, conn: Connection) -> None:
+def test_a_restored_database_is_explained(faultline: Faultline, conn: Connection) -> None:
     job_id = enqueue(conn)
     conn.execute("UPDATE faultline.epochs SET system_identifier = 42")
     asked = Asked(faultline, job_id)
@@ -182,13 +188,15 @@ def test_its_database_was_restored(faultline: Faultline, conn: Connection) -> No
     assert asked.advice.endswith("faultline epoch bump")
 
 
-def test_no_worker_is_alive_at_all(faultline: Faultline, conn: Connection) -> None:
+def test_a_due_job_without_any_live_worker_is_explained(
+    faultline: Faultline, conn: Connection
+) -> None:
     asked = Asked(faultline, enqueue(conn))
     assert asked.code == "no_worker"
     assert "no worker is alive" in asked.answer
 
 
-def test_live_workers_listen_to_other_queues(
+def test_a_due_job_whose_queue_has_no_worker_is_explained(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "w", "mail", "reports")
@@ -201,7 +209,7 @@ def test_live_workers_listen_to_other_queues(
 
 
 @pytest.mark.parametrize("status", ["draining", "silent", "lost"])
-def test_the_only_worker_of_its_queue_takes_nothing(
+def test_a_queue_whose_only_worker_cannot_claim_is_explained(
     faultline: Faultline, conn: Connection, crew: Connection, status: str
 ) -> None:
     register(crew, "w")
@@ -218,7 +226,9 @@ def test_the_only_worker_of_its_queue_takes_nothing(
     assert f"worker w has this queue, but is {status}" in asked.advice
 
 
-def test_others_are_ahead_of_it(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+def test_a_job_behind_other_jobs_is_explained(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
     register(crew, "w", "default", "mail")
     enqueue(conn)
     claim(conn, "w")
@@ -239,7 +249,9 @@ def test_others_are_ahead_of_it(faultline: Faultline, conn: Connection, crew: Co
     )
 
 
-def test_it_is_next_in_line(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+def test_the_next_job_in_line_is_explained(
+    faultline: Faultline, conn: Connection, crew: Connection
+) -> None:
     register(crew, "w")
     asked = Asked(faultline, enqueue(conn))
     assert asked.code == "next_in_line"

@@ -1,4 +1,4 @@
-"""Claims about `faultline why` for a job whose row somebody holds."""
+"""`faultline why` names the transactions that lock a job's row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sharing(job_id: UUID, *holders: Connection) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("strength", ["UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"])
-def test_a_session_holds_its_row(
+def test_a_session_that_locks_the_row_is_named(
     faultline: Faultline, conn: Connection, crew: Connection, strength: str
 ) -> None:
     register(crew, "w")
@@ -41,7 +41,7 @@ def test_a_session_holds_its_row(
     assert f"pg_terminate_backend({pid})" in asked.advice
 
 
-def test_two_sessions_share_its_row_and_both_are_named(
+def test_two_sessions_that_share_the_lock_are_both_named(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     job_id = enqueue(conn)
@@ -60,7 +60,7 @@ def test_a_lock_below_a_savepoint_is_found_too(faultline: Faultline, conn: Conne
     assert asked.code == "locked"
 
 
-def test_a_lock_that_was_let_go_is_no_answer(
+def test_a_released_lock_is_not_the_answer(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     job_id = enqueue(conn)
@@ -69,7 +69,9 @@ def test_a_lock_that_was_let_go_is_no_answer(
     assert Asked(faultline, job_id).code == "no_worker"
 
 
-def test_a_prepared_transaction_holds_its_row(faultline: Faultline, conn: Connection) -> None:
+def test_a_prepared_transaction_that_locks_the_row_is_named(
+    faultline: Faultline, conn: Connection
+) -> None:
     job_id = enqueue(conn)
     gid = f"it's {job_id}"
     quoted = gid.replace("'", "''")
@@ -89,7 +91,7 @@ def test_a_prepared_transaction_holds_its_row(faultline: Faultline, conn: Connec
     assert gid in seen["says"]
 
 
-def test_its_lease_ran_out_and_a_session_holds_its_row(
+def test_an_expired_lease_locked_by_a_session_is_explained(
     faultline: Faultline, conn: Connection, crew: Connection
 ) -> None:
     register(crew, "w")
@@ -107,7 +109,7 @@ def test_its_lease_ran_out_and_a_session_holds_its_row(
     assert f"pg_terminate_backend({conn.info.backend_pid})" in seen["advice"]
 
 
-def test_asking_changes_nothing(faultline: Faultline, conn: Connection, crew: Connection) -> None:
+def test_why_changes_nothing(faultline: Faultline, conn: Connection, crew: Connection) -> None:
     register(crew, "w")
     job_id = enqueue(conn)
     before = conn.execute("SELECT ctid, * FROM faultline.jobs").fetchall()

@@ -1,4 +1,4 @@
-"""The command line of an installation that has faultline-queue and not faultline-drills."""
+"""The command line of an installation without faultline-drills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAIN = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from faultline.cli.main im
 
 @pytest.fixture(scope="module")
 def queue_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every installed package except the drills, and their metadata likewise."""
+    """A folder with every installed package and its metadata, except the drills."""
     folder = tmp_path_factory.mktemp("site-packages")
     for installed in Path(sysconfig.get_paths()["purelib"]).iterdir():
         if not installed.name.startswith(("faultline_drills", "_editable", "__editable__")):
@@ -47,7 +47,7 @@ def test_the_help_lists_the_commands_that_are_not_installed(queue_only: Path) ->
     assert ran.stdout.count("Not installed:") == 3
 
 
-def test_the_entry_points_of_the_drills_are_the_commands_that_the_queue_announces() -> None:
+def test_the_entry_points_of_the_drills_match_the_listed_commands() -> None:
     from faultline.cli.main import COMMANDS_OF_THE_DRILLS
 
     found = {entry_point.name for entry_point in entry_points(group="faultline.commands")}

@@ -57,7 +57,7 @@ def test_an_id_that_no_job_has_is_unknown(app: Faultline, verb: str, colour: str
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("malformed", [*MALFORMED, None])
-def test_what_is_not_an_id_is_invalid(app: Faultline, verb: str, malformed: Any) -> None:
+def test_an_invalid_id_is_refused(app: Faultline, verb: str, malformed: Any) -> None:
     with pytest.raises(InvalidInput, match="is not a job id"):
         call(app, verb, malformed, "plain")
 

@@ -1,4 +1,4 @@
-"""Public methods raise Faultline's own errors alone, with the driver's error as the cause."""
+"""Public methods raise Faultline's errors, with the driver's as the cause."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[Statement[None], type[FaultlineError], type[psycopg.Error
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_error_of_the_driver_is_the_cause_of_one_of_ours(app: Faultline, case: str) -> None:
+def test_a_driver_error_is_the_cause_of_a_faultline_error(app: Faultline, case: str) -> None:
     sent, ours, drivers, hint = CASES[case]
     with pytest.raises(ours, match=hint) as plain:
         app.execute(sent)
@@ -51,7 +51,7 @@ def test_an_error_of_the_driver_is_the_cause_of_one_of_ours(app: Faultline, case
     asyncio.run(main())
 
 
-def test_on_a_connection_of_the_users_the_drivers_errors_are_theirs(
+def test_on_a_users_connection_the_drivers_errors_are_unchanged(
     app: Faultline, conn: Connection
 ) -> None:
     with pytest.raises(errors.DeadlockDetected):
@@ -94,10 +94,10 @@ def test_a_missing_right_is_named_with_the_role_that_has_it(
 
 
 @pytest.mark.parametrize("colour", ["async", "plain"])
-def test_a_handler_that_makes_its_own_transaction_read_only_is_charged(
+def test_a_handler_that_makes_its_transaction_read_only_uses_up_an_attempt(
     app: Faultline, effects: str, colour: str
 ) -> None:
-    """The same error as on a standby; not to be charged for it would mean to run for ever."""
+    """A standby raises the same error; without a charge the job would run for ever."""
     write = "INSERT INTO effects VALUES ('written')"
 
     @app.task(name="async", max_attempts=1)
@@ -116,7 +116,7 @@ def test_a_handler_that_makes_its_own_transaction_read_only_is_charged(
     assert (record.state, record.attempts) == (JobState.FAILED, 1)
 
 
-def test_an_attempt_that_finds_no_database_during_an_outage_is_released_and_otherwise_charged(
+def test_an_attempt_without_database_is_released_only_during_an_outage(
     app: Faultline,
 ) -> None:
     runs: list[int] = []

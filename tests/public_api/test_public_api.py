@@ -114,21 +114,21 @@ CODES = {
 }
 
 
-def test_the_names_are_exactly_these() -> None:
+def test_the_public_names_are_exactly_these() -> None:
     assert faultline.__all__ == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_says_what_it_is(name: str) -> None:
+def test_every_public_name_has_a_docstring(name: str) -> None:
     assert vars(getattr(faultline, name)).get("__doc__")
 
 
 @pytest.mark.parametrize("member", SIGNATURES, ids=lambda member: str(member.__qualname__))
-def test_the_signatures_are_exactly_these(member: Any) -> None:
+def test_the_public_signatures_are_exactly_these(member: Any) -> None:
     assert str(inspect.signature(member)) == SIGNATURES[member]
 
 
-def test_what_a_job_says_of_itself_is_exactly_this() -> None:
+def test_the_public_attributes_of_a_job_are_exactly_these() -> None:
     properties = {
         name
         for name, value in vars(Job).items()
@@ -147,7 +147,7 @@ def test_what_a_job_says_of_itself_is_exactly_this() -> None:
     }
 
 
-def test_every_error_has_a_stable_code_and_one_root() -> None:
+def test_every_error_has_a_stable_code_and_one_base_class() -> None:
     errors = {
         name: getattr(faultline, name)
         for name in NAMES
@@ -162,5 +162,5 @@ def test_the_version_is_that_of_the_package() -> None:
     assert faultline.__version__ == importlib.metadata.version("faultline-queue")
 
 
-def test_the_types_are_shipped() -> None:
+def test_the_package_ships_its_type_hints() -> None:
     assert importlib.resources.files("faultline").joinpath("py.typed").is_file()

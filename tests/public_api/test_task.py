@@ -1,4 +1,4 @@
-"""Registering tasks: their names, their options, and the handlers that cannot be one."""
+"""Tasks are registered by name, with options; some handlers are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def test_a_lambda_needs_a_name(app: Faultline) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "1a", "a\n", "x" * 201, "é", "a;", "a\x00", "%s", "-a"])
-def test_a_name_that_the_database_would_refuse_is_refused_here(app: Faultline, name: str) -> None:
+def test_a_task_name_that_the_database_would_refuse_is_refused_early(
+    app: Faultline, name: str
+) -> None:
     with pytest.raises(InvalidInput, match="is not a task name"):
         app.task(name=name)(at_the_top)
 
@@ -91,7 +93,7 @@ def test_arguments_by_keyword_alone_and_any_keywords_reach_the_handler(app: Faul
     assert record.result == [1, 2, {"third": 3, "args": 4}]
 
 
-def test_a_task_can_be_called_like_the_function_it_was(app: Faultline) -> None:
+def test_a_task_can_be_called_like_its_handler(app: Faultline) -> None:
     @app.task()
     def double(job: Any, number: int) -> int:
         return 2 * number

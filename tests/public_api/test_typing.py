@@ -83,7 +83,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return found
 
 
-def test_the_program_around_it_has_nothing_wrong(complaints: set[str]) -> None:
+def test_the_checked_program_has_no_type_error_itself(complaints: set[str]) -> None:
     assert "" not in complaints
 
 

@@ -1,4 +1,4 @@
-"""The command `api`: serves the HTTP API; its options are the fields of ApiSettings."""
+"""The command `api`: serves the HTTP API, with the fields of ApiSettings."""
 
 from __future__ import annotations
 

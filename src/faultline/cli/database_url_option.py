@@ -22,7 +22,7 @@ _BEGINNING, _END = 45, 46
 
 
 def without_url(words: Sequence[str]) -> list[str]:
-    """The command line without --database-url: child processes get the URL by environment."""
+    """The command line without --database-url, for child processes."""
     kept: list[str] = []
     is_value = False
     for word in words:
@@ -36,7 +36,7 @@ def without_url(words: Sequence[str]) -> list[str]:
 
 
 def conceal_passwords(words: Sequence[str]) -> None:
-    """Overwrite every URL that has a password, or warn that other accounts can read it.
+    """Overwrite each URL that has a password, or warn that it can be read.
 
     It was readable until here, and the shell's history keeps it.
     """

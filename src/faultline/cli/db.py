@@ -1,4 +1,4 @@
-"""The commands `db start`, `stop`, `status` and `url`: the embedded PostgreSQL for development."""
+"""The commands `db start`, `stop`, `status` and `url`: the embedded server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `health`: one line and an exit code, for the probes of an orchestrator.
+"""The command `health`: a line and an exit code for an orchestrator's probes.
 
 An orchestrator runs it every few seconds beside a working process. This module therefore imports only
 what it takes to read a small file or request one URL.

@@ -139,7 +139,7 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
 
 
 def _exact(job: JobRecord, text: JobText | None) -> dict[str, Any]:
-    """The job with payload and result as stored; `text` is None if it was purged meanwhile."""
+    """The job with stored payload and result; `text` is None if it was purged."""
     shown = asdict(job)
     if text is not None:
         shown["payload"] = orjson.Fragment(text.payload)

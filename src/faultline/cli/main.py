@@ -98,7 +98,7 @@ def cli(
 
 
 def main() -> None:
-    """Run the command line; report an error in one line, with exit code 1 and no traceback."""
+    """Run the command line; an error is one line and exit code 1."""
     open_closed_streams()
     if any(word.startswith("--database-url") for word in sys.argv[1:]):
         from faultline.cli.database_url_option import conceal_passwords

@@ -1,4 +1,4 @@
-"""The options --metrics-… and --health-file, which `worker` and `reconciler` share."""
+"""The options --metrics-… and --health-file of `worker` and `reconciler`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Database sessions of commands: explained errors, a lock timeout, audited actions."""
+"""Sessions of commands: explained errors, lock timeouts, audited actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCK_TIMEOUT_SECONDS = 5
 
 @contextmanager
 def session(context: Context) -> Iterator[Connection]:
-    """A session on a database that has the current schema; driver errors are explained."""
+    """A session on a database with the current schema; errors are explained."""
     with driver_errors(), context.connection() as conn:
         yield conn
 
@@ -36,7 +36,7 @@ def with_lock_timeout(conn: Connection) -> Iterator[None]:
 
 @contextmanager
 def audited(conn: Connection, action: str, target: str | None = None) -> Iterator[None]:
-    """A transaction for an operator's action, which the audit log records for this user.
+    """A transaction for an operator's action, recorded in the audit log.
 
     The SQL function that acts writes the row. If the action is refused, PostgreSQL rolls that row back
     too, so the refusal is recorded in a second transaction, with `action` and `target`.
@@ -63,7 +63,7 @@ def _user() -> str:
 
 
 def require_schema(url: str, check: Callable[[Connection], None]) -> None:
-    """Raise an error for a wrong schema, but not if the server is unreachable: services wait for it."""
+    """Raise an error for a wrong schema, but wait for an unreachable server later."""
     try:
         with connect(url, application_name="faultline cli") as conn:
             check(conn)

@@ -270,7 +270,7 @@ def _bound_closing(health: HealthFileWriter | None, *, is_drained: bool) -> None
 
 
 def _orphaned(worker: Worker, supervised_by: int) -> None:
-    """Called when the supervisor's end of the pipe is closed; nothing is ever written to it."""
+    """Stop the worker: the supervisor's end of the pipe was closed."""
     asyncio.get_running_loop().remove_reader(supervised_by)
     emit(Event.DEGRADED, reason="the supervisor is gone: draining")
     worker.stop()
@@ -292,7 +292,7 @@ def _supervise(
     parts: Sequence[Part],
     health_file: Path | None = None,
 ) -> int:
-    """Run `count` processes and serve the metrics of all of them; returns the exit code."""
+    """Run `count` processes and serve their metrics; returns the exit code."""
     roster = None if health_file is None else Roster(health_file)
 
     def health_of(slot: int) -> Sequence[str]:

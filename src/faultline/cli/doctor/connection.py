@@ -70,7 +70,7 @@ def judge(security: ConnectionSecurity) -> Check:
 
 
 def _is_local(conn: Connection) -> bool:
-    """Whether it is a Unix socket or loopback. A pooler there may connect to another machine."""
+    """Whether it is a Unix socket or loopback; a pooler may lead elsewhere."""
     try:
         return ipaddress.ip_address(conn.info.hostaddr).is_loopback
     except ValueError:
@@ -78,7 +78,7 @@ def _is_local(conn: Connection) -> bool:
 
 
 def _option(conn: Connection, name: str) -> str:
-    """The value that libpq uses: from the URL, the environment, a service file or its default."""
+    """The value that libpq uses, from any of its sources."""
     for option in conn.pgconn.info:
         if option.keyword == name.encode():
             return (option.val or b"").decode()

@@ -1,4 +1,4 @@
-"""Checks of `doctor` on the queue: epoch, workers, leases, locked jobs and stored sizes."""
+"""Checks of `doctor` on the queue: epoch, workers, leases, locks, sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of `doctor` on failover: standbys, and the software that manages the cluster."""
+"""Checks of `doctor` on failover: standbys and the cluster's manager."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MANAGERS = {
 
 
 def replication(conn: Connection) -> Iterator[Check]:
-    """Check whether acknowledged commits survive a failover, and report how long one takes."""
+    """Check whether commits survive a failover; report how long one takes."""
     names = run(conn, server.settings(["synchronous_standby_names"]))
     standbys = run(conn, server.identity()).standbys
     manager = MANAGERS.get(run(conn, server.cluster_manager()) or "")

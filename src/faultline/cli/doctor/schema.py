@@ -35,7 +35,10 @@ def schema(conn: Connection) -> Iterator[Check]:
 
 
 def search_path(conn: Connection) -> Iterator[Check]:
-    """Find tables in the wrong schema: "$user" puts ours first for an account of its name."""
+    """Find tables in the wrong schema.
+
+    "$user" puts the schema faultline first for an account of that name.
+    """
     account, path = run(conn, server.account_search_path())
     schemas = [each.strip().strip('"').replace("$user", account) for each in path.split(",")]
     strays = run(conn, server.other_tables(sorted(schema_tables())))

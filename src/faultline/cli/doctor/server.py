@@ -1,4 +1,4 @@
-"""Checks of `doctor` on the server: version, role, durability, clock, settings and sessions."""
+"""Checks of `doctor` on the server: version, role, settings, sessions."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def timeouts(conn: Connection) -> Iterator[Check]:
 
 
 def text_forms(conn: Connection) -> Iterator[Check]:
-    """The driver reads one text form of timestamps; handlers' sessions use the account's setting."""
+    """Check the text form of timestamps: the driver reads one form only."""
     wanted = {"DateStyle": "ISO", "IntervalStyle": "postgres"}
     values = run(conn, server.settings(list(wanted)))
     wrong = {
