@@ -50,7 +50,10 @@ class TimelineEvent:
 def attempts(
     job: JobProgress, logged: Sequence[LoggedAttempt], entry: LedgerEntry | None
 ) -> list[AttemptSpan]:
-    """Every claim of the job. A claim that runs or has succeeded is in the job's row, not in the log."""
+    """Every claim of the job.
+
+    A claim that runs or has succeeded is in the job's row, not in the log.
+    """
     spans = [
         AttemptSpan(
             *(each.attempt, each.fencing_token, each.worker, each.claimed_at, each.ended_at),

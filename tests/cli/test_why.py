@@ -58,7 +58,7 @@ def test_a_cancelled_job_is_explained(faultline: Faultline, conn: Connection) ->
     assert Asked(faultline, job_id).answer.startswith("it has failed: it was cancelled")
 
 
-# ── in somebody's hands ──────────────────────────────────────────────────────────────────────────
+# ── running ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_running_job_is_explained(

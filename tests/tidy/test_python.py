@@ -13,9 +13,9 @@ from tests.tidy.words import banned_words
 MAX_FIRST_LINE = 80
 FOLDERS = (
     *("benchmarks", "docs", "examples", "k8s", "model", "monitoring"),
-    *("src/faultline/embedded", "src/faultline/testing"),
-    *("tests/benchmarks", "tests/dashboard", "tests/embedded", "tests/monitoring"),
-    *("tests/testing", "tests/tidy"),
+    *("src/faultline/cli", "src/faultline/embedded", "src/faultline/testing"),
+    *("tests/benchmarks", "tests/cli", "tests/dashboard", "tests/embedded", "tests/monitoring"),
+    *("tests/public_api", "tests/testing", "tests/tidy"),
 )
 FILES = [
     path
