@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from io import StringIO
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -18,27 +17,14 @@ from faultline import Faultline, JobRecord, JobState
 from faultline.config import WorkerSettings
 from faultline.events import Event
 from faultline.workers import Worker
+from tests.waiting import LIMIT_SECONDS, alarms, wait_until
 
 Connection = psycopg.Connection[Any]
-LIMIT_SECONDS = 45.0  # for what comes at once as a rule: a machine may be busy with other things
 ENDED = (JobState.SUCCEEDED, JobState.FAILED)
-
-
-def wait_until(condition: Callable[[], Any], what: str = "it") -> Any:
-    """Wait until the condition holds, and return what it returned."""
-    give_up_at = time.monotonic() + LIMIT_SECONDS
-    while not (answer := condition()):
-        for service in Background.under_way:
-            assert service.died_of is None, f"the service died: {service.died_of!r}"
-        assert time.monotonic() < give_up_at, f"{what} did not happen in {LIMIT_SECONDS:g} s"
-        time.sleep(0.01)
-    return answer
 
 
 class Background:
     """A coroutine under way in a thread of its own. What its loop complains of is remembered."""
-
-    under_way: ClassVar[set[Background]] = set()
 
     def __init__(self, service: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._service = service
@@ -49,6 +35,10 @@ class Background:
         self._task: asyncio.Task[Any] | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="background", daemon=True)
+
+    def check(self) -> None:
+        """Raise if it has died: whatever is waited for does not come any more."""
+        assert self.died_of is None, f"the service died: {self.died_of!r}"
 
     def start(self) -> None:
         self._thread.start()
@@ -97,7 +87,7 @@ def background(
     """Run it until the block ends; then it must stop by itself, without a complaint."""
     running = Background(service)
     running.start()
-    Background.under_way.add(running)
+    alarms.append(running.check)
     try:
         yield running
     except BaseException:
@@ -116,7 +106,7 @@ def _end(running: Background, stop: Callable[[], object] | None, *, hurry: bool)
         running.call(stop)
         if hurry:
             running.call(stop)
-    Background.under_way.discard(running)
+    alarms.remove(running.check)
     running.join()
 
 

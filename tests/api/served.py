@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import psycopg
 from faultline.postgres.sessions import connect, run
 from faultline.statements import keys
 from faultline.statements.keys import Scope
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 BOUND_SECONDS = 30.0
@@ -143,14 +143,12 @@ def code_of(response: httpx2.Response) -> str:
 
 def wait_until_blocked(url: str, count: int) -> None:
     """Until so many requests wait in the database for a lock."""
-    deadline = time.monotonic() + BOUND_SECONDS
+    waiting = (
+        "SELECT count(*) >= %s FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'faultline api' AND wait_event_type = 'Lock'"
+    )
     with psycopg.connect(url, autocommit=True) as conn:
-        while time.monotonic() < deadline:
-            row = conn.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND application_name = 'faultline api' AND wait_event_type = 'Lock'"
-            ).fetchone()
-            if row is not None and row[0] >= count:
-                return
-            conn.execute("SELECT pg_sleep(0.01)")
-    raise AssertionError(f"not {count} requests wait for a lock")
+        wait_until(
+            lambda: conn.execute(waiting, [count]).fetchone() == (True,),
+            f"{count} requests that wait for a lock",
+        )

@@ -27,6 +27,7 @@ from faultline.statements.statement import Statement
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
 from tests.cli.conftest import invoke
 from tests.protocol import steps
+from tests.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 WRONG = "flk_zzzzzzzz_" + "x" * 40
@@ -201,11 +202,10 @@ def wait_for(conn: Connection, code: str) -> tuple[Any, ...]:
         "SELECT actor_kind, actor, address, action, times FROM faultline.audit_log"
         " WHERE result = 'refused' AND code = %s"
     )
-    for _ in range(int(BOUND_SECONDS * 100)):
-        if found := steps.rows(conn, query, code):
-            return found[0]
-        conn.execute("SELECT pg_sleep(0.01)")
-    raise AssertionError(f"no refusal {code}: {rows(conn)}")
+    found: list[tuple[Any, ...]] = wait_until(
+        lambda: steps.rows(conn, query, code), lambda: f"a refusal {code}: {rows(conn)}"
+    )
+    return found[0]
 
 
 def test_refused_keys_and_scopes_are_recorded_and_guesses_are_throttled(

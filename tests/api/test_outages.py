@@ -22,6 +22,7 @@ from tests.api.served import (
     served,
     wait_until_blocked,
 )
+from tests.waiting import wait_until
 
 REQUEST_SECONDS = 2
 
@@ -56,10 +57,7 @@ def hasty(proxy: Proxy, api_url: str) -> Iterator[httpx2.Client]:
 
 
 def wait_until_well(client: httpx2.Client, path: str = "/ready") -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while not client.get(path).is_success:
-        assert time.monotonic() < deadline, "the API does not see that the database is back"
-        time.sleep(0.05)
+    wait_until(lambda: client.get(path).is_success, f"success of {path}")
 
 
 def test_while_the_database_is_away_everything_says_so_and_afterwards_everything_works(

@@ -11,7 +11,8 @@ import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState
 from tests.children import jobs
-from tests.running import ended, value, wait_until, work_off, working
+from tests.running import ended, value, work_off, working
+from tests.waiting import wait_until
 from tests.workers.test_charged_attempts import END_ALL, END_ONE, IS_SLEEPING, outcomes
 
 Connection = psycopg.Connection[Any]

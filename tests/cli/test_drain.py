@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +9,7 @@ import pytest
 
 from faultline.postgres.sessions import run
 from faultline.statements import workers
+from tests.waiting import wait_until
 
 from .conftest import Connection, Faultline, claim, enqueue, register
 
@@ -22,10 +22,7 @@ def asked(conn: Connection) -> list[str]:
 
 
 def wait_until_asked(conn: Connection, how_many: int) -> None:
-    give_up_at = time.monotonic() + 60
-    while len(asked(conn)) < how_many:
-        assert time.monotonic() < give_up_at, "nobody was asked"
-        time.sleep(0.01)
+    wait_until(lambda: len(asked(conn)) >= how_many, "the request to drain")
 
 
 def test_a_named_worker_is_asked_and_its_running_jobs_are_printed(

@@ -21,7 +21,8 @@ from faultline.postgres.errors import (
 from faultline.postgres.sessions import connect, connect_options, open_session, run
 from faultline.postgres.url import redact
 from faultline.statements.statement import Statement
-from tests.running import Connection, value, wait_until
+from tests.running import Connection, value
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from psycopg_pool import PoolTimeout
 
 from faultline.postgres.pools import RetryingAsyncPool, RetryingPool
 from faultline.postgres.sessions import make_async_pool, make_pool
-from tests.running import LIMIT_SECONDS, Connection, value, wait_until
+from tests.running import Connection, value
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 # A pool is asked every half second: by then whoever had to ask again would be behind the others.
 SEVERAL_TURNS = 1.3

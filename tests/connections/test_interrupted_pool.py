@@ -23,7 +23,7 @@ from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.workers.interruptible_call import InterruptibleCall
 from faultline.workers.leases import Lease
-from tests.running import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 TRACED = (
     psycopg_pool.__path__[0],

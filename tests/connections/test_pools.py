@@ -15,7 +15,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.errors import pool_errors
 from faultline.postgres.sessions import make_async_pool, make_pool
-from tests.running import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 # Each try calls twice, with and without TLS. A pool's own pauses are 1 s, 2 s, 4 s, and so on: as long as
 # the test waits, it would have called a dozen times.

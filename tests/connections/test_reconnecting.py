@@ -14,7 +14,8 @@ from faultline.postgres.reconnecting import Backoff, ReconnectingSession, is_tra
 from faultline.postgres.sessions import AsyncConnection
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
-from tests.running import LIMIT_SECONDS, Connection, EventTap, value
+from tests.running import Connection, EventTap, value
+from tests.waiting import LIMIT_SECONDS
 
 PID: Statement[int] = Statement("SELECT pg_backend_pid()", (), lambda rows: int(rows[0][0]))
 BROKEN: Statement[int] = Statement("SELECT 1 / 0", (), lambda rows: int(rows[0][0]))

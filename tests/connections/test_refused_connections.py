@@ -16,7 +16,8 @@ from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
 from faultline.workers.listener import Listener
 from faultline.workers.wakeup import Wakeup
-from tests.running import Connection, EventTap, background, value, wait_until
+from tests.running import Connection, EventTap, background, value
+from tests.waiting import wait_until
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
 TRIES = 3

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ from tests.containers import database, recipe
 from tests.containers.composition import Service, services
 from tests.containers.image import Image
 from tests.containers.places import Places
+from tests.waiting import wait_until
 
 BOUND_SECONDS = 60.0
 LOOK_SECONDS = 0.2  # a health check is a process of its own, and what it looks at is starting
@@ -94,12 +94,16 @@ class Engine:
         return self._popen(service, command).wait(BOUND_SECONDS)
 
     def wait_until_healthy(self, name: str) -> None:
-        deadline = time.monotonic() + BOUND_SECONDS
-        while self.health(name) != 0:
+        def still_runs() -> None:
             process = self._processes.get(name)
             assert process is None or process.poll() is None, self.said(name)
-            assert time.monotonic() < deadline, self.said(name)
-            time.sleep(LOOK_SECONDS)
+
+        wait_until(
+            lambda: self.health(name) == 0,
+            lambda: str(self.said(name)),
+            limit_seconds=BOUND_SECONDS,
+            check=still_runs,
+        )
 
     def stop(self, name: str) -> int:
         """The signal of the image, and its exit code; one that outlives its grace is a failure."""

@@ -7,7 +7,6 @@ import http.client
 import json
 import re
 import shutil
-import time
 from typing import Any, LiteralString
 
 import psycopg
@@ -17,6 +16,7 @@ from faultline.embedded import Server
 from tests.containers import database
 from tests.containers.composition import scraped
 from tests.containers.engine import Engine
+from tests.waiting import wait_until
 
 BOUND_SECONDS = 60.0
 LOOK_SECONDS = 0.02
@@ -53,11 +53,14 @@ class Site:
         return said
 
     def wait_for(self, path: str, holds: Any, **headers: str) -> Any:
-        deadline = time.monotonic() + BOUND_SECONDS
-        while not holds(said := self.get(path, **headers)):
-            assert time.monotonic() < deadline, f"{path} stays {said}"
-            time.sleep(LOOK_SECONDS)
-        return said
+        said: list[Any] = []
+
+        def found() -> bool:
+            said[:] = [self.get(path, **headers)]
+            return bool(holds(said[0]))
+
+        wait_until(found, lambda: f"{path} stays {said}", limit_seconds=BOUND_SECONDS)
+        return said[0]
 
 
 def tell(engine: Engine, server: Server) -> None:
@@ -141,10 +144,11 @@ def _a_worker_may_go_while_it_works(
 
 
 def _wait_for(conn: psycopg.Connection[Any], query: LiteralString, *values: Any) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while conn.execute(query, values).fetchone() is None:
-        assert time.monotonic() < deadline, f"never {query}"
-        time.sleep(LOOK_SECONDS)
+    wait_until(
+        lambda: conn.execute(query, values).fetchone() is not None,
+        query,
+        limit_seconds=BOUND_SECONDS,
+    )
 
 
 def _scopes(*names: str) -> list[str]:

@@ -16,6 +16,7 @@ import uvicorn
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline_drills.processes.observed_process import ObservedProcess
+from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 40.0
 APP = "faultline_drills.race.payment_task:app"  # its tasks are not run
@@ -66,11 +67,10 @@ class ServerThread:
         self.url = self._wait_for_address()
 
     def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not self._server.started:
+        def still_runs() -> None:
             assert self._thread.is_alive(), "the inspector did not start"
-            assert time.monotonic() < deadline, "the inspector does not listen"
-            time.sleep(0.01)
+
+        wait_until(lambda: self._server.started, "the start of the inspector", check=still_runs)
         port = self._server.servers[0].sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}"
 

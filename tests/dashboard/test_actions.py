@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from contextlib import ExitStack
 
 import psycopg
@@ -17,9 +16,10 @@ from faultline.statements.keys import Scope
 from faultline_drills.processes.observed_process import ObservedProcess
 from tests.metrics.scraping import free_port
 from tests.protocol.steps import enqueue, state, value
+from tests.waiting import wait_until
 
 from .conftest import OpenTab
-from .serving import APP, TIMEOUT_SECONDS, start_inspector
+from .serving import APP, start_inspector
 from .tab import Tab
 
 LONG = "a-queue-whose-name-is-as-long-as-a-name-of-a-queue-may-be-63-ch"
@@ -41,11 +41,11 @@ def operator_tab(database_url: str, open_tab: OpenTab, processes: ExitStack) -> 
     processes.callback(api.end)
     inspector = start_inspector(database_url, api_url=f"http://127.0.0.1:{port}")
     processes.callback(inspector.end)
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not is_listening(port):
+
+    def api_runs() -> None:
         assert api.is_alive, api.recent_output()
-        assert time.monotonic() < deadline, api.recent_output()
-        time.sleep(0.02)
+
+    wait_until(lambda: is_listening(port), api.recent_output, check=api_runs)
     return open_tab(inspector.url)
 
 

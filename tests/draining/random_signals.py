@@ -24,6 +24,7 @@ from pathlib import Path
 
 from faultline import embedded
 from faultline.postgres.migrate import migrate
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.processes.apps:app"
@@ -42,13 +43,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def wait_for_handlers(pid: int) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while time.monotonic() < deadline:
+    def catches_sigterm() -> bool:
         status = Path(f"/proc/{pid}/status").read_text()
         caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-        if caught >> (signal.SIGTERM - 1) & 1:
-            return
-        time.sleep(0.02)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+    wait_until(catches_sigterm, "a handler for SIGTERM")
 
 
 def one_round(url: str, folder: Path, chance: random.Random, number: int) -> tuple[str, int, str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.api.served import Served, served
-from tests.embedded.helpers import wait_until
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
 from tests.slow import slow_unless
+from tests.waiting import wait_until
 
 # Python imports this at its start. The process sends SIGTERM to itself at each named point of its event
 # loop's life, in this order.

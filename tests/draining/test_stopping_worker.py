@@ -14,7 +14,8 @@ from faultline import Faultline, Job, JobState
 from faultline.config import WorkerSettings
 from faultline.tracing import tracing
 from faultline.workers import Worker
-from tests.running import LIMIT_SECONDS, Connection, EventTap, background, expire, wait_until
+from tests.running import Connection, EventTap, background, expire
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 
 @pytest.fixture

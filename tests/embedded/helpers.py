@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -18,13 +16,6 @@ def query_value(url: str, query: str) -> str:
         row = connection.execute(query).fetchone()
         assert row is not None
         return str(row[0])
-
-
-def wait_until(condition: Callable[[], bool], timeout_seconds: float = 30) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.01)
 
 
 def python(program: str, *arguments: str, data_dir: Path | None = None) -> subprocess.Popen[str]:

@@ -11,8 +11,9 @@ import pytest
 
 from faultline import embedded
 from faultline.embedded.pid_file import command_line
+from tests.waiting import wait_until
 
-from .helpers import python, query_value, wait_until
+from .helpers import python, query_value
 
 
 @pytest.mark.slow

@@ -19,8 +19,9 @@ from faultline import embedded
 from faultline.embedded import server as server_module
 from faultline.errors import EmbeddedServerError
 from tests.slow import slow_unless
+from tests.waiting import wait_until
 
-from .helpers import query_value, wait_until
+from .helpers import query_value
 
 MAJORS = sorted(embedded.all_binaries())
 

@@ -24,7 +24,7 @@ from faultline_drills.servers import pooler
 from faultline_drills.servers.pooler import Pooler, pooler_to
 from tests.api.served import client_of, make_key, served
 from tests.protocol.steps import enqueue
-from tests.running import wait_until
+from tests.waiting import wait_until
 
 LEASE_SECONDS = 300.0
 

@@ -16,7 +16,7 @@ from faultline_drills.scenario import DrillSettings
 from faultline_drills.servers import pooler
 from faultline_drills.servers.pooler import pooler_to
 from tests.protocol.steps import enqueue
-from tests.running import wait_until
+from tests.waiting import wait_until
 
 IS_STANDBY = "SELECT pg_is_in_recovery()"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.conftest import TEST_SETTINGS
 from tests.processes import apps
 from tests.processes.observed_database import ObservedDatabase
 from tests.races.stepper import claim_as
+from tests.waiting import wait_until
 
 BOUND_SECONDS = 30.0
 SETTINGS = {**TEST_SETTINGS, "max_connections": "30", "wal_level": "replica"}
@@ -85,14 +85,7 @@ def _clusters(home: Path) -> Iterator[tuple[embedded.Server, embedded.Server]]:
 def _fall_behind(standby: psycopg.Connection[Any], position: str) -> None:
     """Wait until it has replayed this position, then stop replication."""
     caught_up = "SELECT pg_last_wal_replay_lsn() >= %s"
-    _wait(lambda: standby.execute(caught_up, [position]).fetchone() == (True,))
+    wait_until(lambda: standby.execute(caught_up, [position]).fetchone() == (True,))
     standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
     standby.execute("SELECT pg_reload_conf()")
-    _wait(lambda: standby.execute("SELECT FROM pg_stat_wal_receiver").fetchone() is None)
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the standby does not replicate"
-        time.sleep(0.01)
+    wait_until(lambda: standby.execute("SELECT FROM pg_stat_wal_receiver").fetchone() is None)

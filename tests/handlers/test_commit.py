@@ -15,10 +15,10 @@ from tests.running import (
     rejections,
     take_over,
     value,
-    wait_until,
     work_off,
     working,
 )
+from tests.waiting import wait_until
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 WRITE = "INSERT INTO effects VALUES ('written')"

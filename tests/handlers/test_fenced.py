@@ -6,16 +6,8 @@ import psycopg
 import pytest
 
 from faultline import Faultline, Job, JobState, StaleLease
-from tests.running import (
-    Connection,
-    count,
-    ended,
-    rejections,
-    take_over,
-    wait_until,
-    work_off,
-    working,
-)
+from tests.running import Connection, count, ended, rejections, take_over, work_off, working
+from tests.waiting import wait_until
 
 WRITE = "INSERT INTO effects VALUES ('written')"
 

@@ -16,10 +16,10 @@ from tests.running import (
     ended,
     value,
     wait_for_the_first_heartbeat,
-    wait_until,
     work_off,
     working,
 )
+from tests.waiting import wait_until
 
 LEVELS = [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
 WRITE = "INSERT INTO effects VALUES (current_setting('transaction_isolation'))"

@@ -16,10 +16,10 @@ from tests.running import (
     ended,
     rejections,
     take_over,
-    wait_until,
     work_off,
     working,
 )
+from tests.waiting import wait_until
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 

@@ -16,9 +16,9 @@ from tests.running import (
     rejections,
     take_over,
     wait_for_the_first_heartbeat,
-    wait_until,
     working,
 )
+from tests.waiting import wait_until
 
 WRITE = "INSERT INTO effects VALUES ('written')"
 

@@ -10,16 +10,8 @@ import psycopg
 import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
-from tests.running import (
-    LIMIT_SECONDS,
-    Connection,
-    EventTap,
-    count,
-    ended,
-    wait_until,
-    work_off,
-    working,
-)
+from tests.running import Connection, EventTap, count, ended, work_off, working
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 TIME_TO_COMMIT = 2.0  # of handlers that have to have committed before their time is up

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -18,8 +17,8 @@ from faultline.postgres.sessions import run
 from faultline.statements import job_pages
 from faultline.statements.job_pages import JobFilter
 from tests.inspector import stories
-from tests.inspector.conftest import BOUND_SECONDS
 from tests.protocol import steps
+from tests.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 Connect = Callable[[], Connection]
@@ -169,13 +168,12 @@ def test_a_lease_of_a_worker_that_is_gone_is_at_risk_however_long_it_lasts(
 
 def wait_until_lost(client: TestClient, worker: str) -> None:
     """A session that was closed is over when the server has noticed."""
-    deadline = time.monotonic() + BOUND_SECONDS
-    while True:
-        with_status = {each["id"]: each for each in client.get("/api/workers").json()["workers"]}
-        if with_status[worker]["status"] == "lost":
-            return
-        assert time.monotonic() < deadline, f"{worker} is still seen"
-        time.sleep(0.01)
+
+    def is_lost() -> bool:
+        found = {each["id"]: each for each in client.get("/api/workers").json()["workers"]}
+        return bool(found[worker]["status"] == "lost")
+
+    wait_until(is_lost, f"the loss of {worker}")
 
 
 def test_workers_are_shown_with_their_status(

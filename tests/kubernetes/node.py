@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S, Object
 from tests.loopback import own_address
+from tests.waiting import wait_until
 
 APPLICATION = K8S / "overlays" / "development"  # with jobs.py in it
 BOUND_SECONDS = 60.0
@@ -91,12 +91,16 @@ class Pod:
             return False
 
     def wait_until(self, probe: str, says: bool = True) -> None:
-        deadline = time.monotonic() + BOUND_SECONDS
-        while self.is_well(probe) is not says:
+        def still_runs() -> None:
             assert self._process is not None
             assert self._process.poll() is None, self.said
-            assert time.monotonic() < deadline, f"{self.name} {probe}: {self.said}"
-            time.sleep(LOOK_SECONDS)
+
+        wait_until(
+            lambda: self.is_well(probe) is says,
+            lambda: f"{self.name} {probe}: {self.said}",
+            limit_seconds=BOUND_SECONDS,
+            check=still_runs,
+        )
 
     def tell_to_go(self) -> None:
         assert self._process is not None

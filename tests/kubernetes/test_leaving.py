@@ -6,7 +6,14 @@ import pytest
 
 from faultline.api.api_settings import ApiSettings
 from faultline.inspector.inspector_settings import DRAIN_SECONDS as INSPECTOR_DRAIN_SECONDS
-from faultline.workers import bounded_calls, children, handler_resources, registration, worker
+from faultline.workers import (
+    bounded_calls,
+    children,
+    control_session,
+    handler_resources,
+    registration,
+    worker,
+)
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import Object
 
@@ -19,9 +26,9 @@ def pause_seconds(workload: Object) -> int:
 def after_the_drain_seconds() -> float:
     """What a worker may take at most when its drain is over, every wait of it at its bound."""
     return (
-        worker._LAST_CLAIM_SECONDS
+        control_session._LAST_CALL_SECONDS
         + 3 * worker._ABORT_GRACE_SECONDS
-        + 3 * worker._FAREWELL_SECONDS
+        + 3 * worker._CLOSE_SECONDS
         + registration._GOODBYE_SECONDS
         + bounded_calls._CLOSE_SECONDS
         + children._FAREWELL_SECONDS

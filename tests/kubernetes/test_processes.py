@@ -24,7 +24,7 @@ from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S
 from tests.kubernetes.node import APPLICATION, Pod, running
 from tests.kubernetes.reading import read
-from tests.running import wait_until
+from tests.waiting import wait_until
 
 STUCK = """
 import pathlib

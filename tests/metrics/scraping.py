@@ -6,13 +6,13 @@ import atexit
 import contextlib
 import http.client
 import socket
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from faultline.metrics import CATALOGUE
+from tests.waiting import wait_until
 
 BOUND_SECONDS = 45.0
 METRICS = {metric.name: metric for metric in CATALOGUE}
@@ -87,13 +87,13 @@ def scrape(port: int) -> Page:
 
 def scrape_until(port: int, holds: Callable[[Page], Any], otherwise: str) -> Page:
     """The first scrape of which this is true."""
-    deadline = time.monotonic() + BOUND_SECONDS
-    while True:
-        try:
+    page = Page("")
+
+    def found() -> bool:
+        nonlocal page
+        with contextlib.suppress(OSError):  # not up yet
             page = scrape(port)
-        except OSError:  # not up yet
-            page = Page("")
-        if holds(page):
-            return page
-        assert time.monotonic() < deadline, f"{otherwise}: {sorted(page.samples.items())}"
-        time.sleep(0.05)
+        return bool(holds(page))
+
+    wait_until(found, lambda: f"{otherwise}: {sorted(page.samples.items())}")
+    return page

@@ -6,8 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any
@@ -22,6 +20,7 @@ from faultline.postgres.migrate import (
     migrate,
     migrations,
 )
+from tests.waiting import wait_until
 
 Conn = psycopg.Connection[Any]
 
@@ -57,13 +56,6 @@ def migrators(conn: Conn, *, waiting: bool = False) -> int:
     row = conn.execute(MIGRATORS, [waiting]).fetchone()
     assert row is not None
     return int(row[0])
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the awaited state never came"
-        time.sleep(0.01)
 
 
 def schema_of(url: str, *, server_major: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from faultline.postgres.migrate import Migration, latest_version, migrate, migrations
 from tests.protocol.steps import claim_new, heartbeat, start_and_wait_until_blocked
+from tests.waiting import wait_until
 
 Conn = psycopg.Connection[Any]
 
@@ -40,13 +40,11 @@ TABLES_OF_THE_UPGRADE = """
 
 
 def tables_when_it_waits(watcher: Conn) -> dict[str, bool]:
-    give_up_at = time.monotonic() + 60
-    while True:
-        seen = dict(watcher.execute(TABLES_OF_THE_UPGRADE).fetchall())
-        if not all(seen.values()):
-            return seen
-        assert time.monotonic() < give_up_at, "the upgrade never waited for a table"
-        time.sleep(0.002)
+    def seen() -> dict[str, bool]:
+        tables = dict(watcher.execute(TABLES_OF_THE_UPGRADE).fetchall())
+        return {} if all(tables.values()) else tables
+
+    return wait_until(seen, "the upgrade waits for a table")
 
 
 @pytest.mark.parametrize("roles", [False, True], ids=["altering", "handing over"])

@@ -17,6 +17,7 @@ import yaml
 from tests.metrics.scraping import free_port
 from tests.monitoring.monitoring_files import MONITORING
 from tests.monitoring.tools import find_program
+from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 40.0
 POLL_SECONDS = 0.1
@@ -77,11 +78,15 @@ class Prometheus:
         self._wait(is_ready, "response")
 
     def _wait(self, condition: Any, what: str) -> None:
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not condition():
+        def still_runs() -> None:
             assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < deadline, f"no {what}: {self._log.read_text()[-2000:]}"
-            time.sleep(POLL_SECONDS)
+
+        wait_until(
+            condition,
+            lambda: f"{what}: {self._log.read_text()[-2000:]}",
+            limit_seconds=TIMEOUT_SECONDS,
+            check=still_runs,
+        )
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.monitoring.monitoring_files import all_expressions, dashboard_express
 from tests.monitoring.processes import MonitoredProcess, monitored_process
 from tests.monitoring.prometheus import Prometheus, scraping
 from tests.monitoring.tools import find_program
+from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.02
@@ -102,7 +102,7 @@ def test_alerts_notice_a_refused_write_lost_workers_and_a_lost_reconciler(
     late = start("late", *worker, "--no-self-fencing", "--metrics-port")
     reconciler = start("reconciler", "reconciler", "--metrics-port")
     job = outlive_lease.enqueue(conn=conn).job_id
-    wait_until(conn, job, "state = 'running'")
+    wait_for_job(conn, job, "state = 'running'")
     other = start("other", *worker, "--metrics-port")
     prometheus = start_prometheus(worker=[late, other], reconciler=[reconciler])
     # An increase is only seen after a scraped 0, so the worker that will be refused must report one first.
@@ -111,7 +111,7 @@ def test_alerts_notice_a_refused_write_lost_workers_and_a_lost_reconciler(
     prometheus.wait_for("faultline_workers{status='alive'} == 2")
 
     late.send(signal.SIGSTOP)
-    wait_until(conn, job, "state = 'succeeded'", meanwhile=EXPIRE)
+    wait_for_job(conn, job, "state = 'succeeded'", meanwhile=EXPIRE)
     prometheus.wait_for("increase(faultline_leases_expired_total[1m]) > 0")
     prometheus.wait_for("increase(faultline_leases_taken_over_total{cause='expired'}[1m]) > 0")
     late.send(signal.SIGCONT)
@@ -133,13 +133,18 @@ def test_alerts_notice_a_refused_write_lost_workers_and_a_lost_reconciler(
     prometheus.wait_for("ALERTS{alertname='FaultlineNoWorkers', alertstate='pending'}")
 
 
-def wait_until(
+def wait_for_job(
     conn: psycopg.Connection[Any], job: UUID, condition: str, *, meanwhile: str | None = None
 ) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
     query = f"SELECT FROM faultline.jobs WHERE id = %s AND {condition}"
-    while conn.execute(query.encode(), [job]).fetchone() is None:
+
+    def act() -> None:
         if meanwhile is not None:
             conn.execute(meanwhile.encode(), [job])
-        assert time.monotonic() < deadline, f"never {condition}"
-        time.sleep(POLL_SECONDS)
+
+    wait_until(
+        lambda: conn.execute(query.encode(), [job]).fetchone() is not None,
+        condition,
+        limit_seconds=TIMEOUT_SECONDS,
+        check=act,
+    )

@@ -18,7 +18,8 @@ from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect
 from faultline.statements.statement import Statement
 from faultline_drills.servers.hosted_server import HostedServer
 from faultline_drills.servers.hosts import Cut, Host
-from tests.running import Background, wait_until
+from tests.running import Background
+from tests.waiting import wait_until
 
 # Far below the defaults, to save time.
 IMPATIENT = {

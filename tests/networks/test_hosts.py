@@ -19,7 +19,7 @@ from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
 from faultline_drills.servers.hosted_server import HostedServer
 from faultline_drills.servers.hosts import Cut, Host, host_network
-from tests.running import wait_until
+from tests.waiting import wait_until
 
 from .conftest import require_hosts
 

@@ -22,7 +22,8 @@ from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect, r
 from faultline.reconciler import Reconciler
 from faultline.statements import workers
 from tests.api.served import make_key
-from tests.running import ended, wait_until, working
+from tests.running import ended, working
+from tests.waiting import wait_until
 
 if not hasattr(socket, "TCP_USER_TIMEOUT"):
     pytest.skip("needs Linux, where these limits can be read back", allow_module_level=True)

@@ -13,7 +13,8 @@ from faultline import Faultline, Job, JobState
 from faultline.reconciler import Reconciler
 from faultline.retry_policy import RetryPolicy
 from faultline_drills.servers.pooler import TRANSACTION, pooler_to
-from tests.running import EventTap, ended, wait_until, working
+from tests.running import EventTap, ended, working
+from tests.waiting import wait_until
 
 from .conftest import require_pgbouncer
 

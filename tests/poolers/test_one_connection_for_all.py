@@ -20,7 +20,8 @@ from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
-from tests.running import EventTap, ended, wait_until, working
+from tests.running import EventTap, ended, working
+from tests.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 # Settings that PgBouncer itself restores per client.

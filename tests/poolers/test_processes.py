@@ -16,7 +16,8 @@ from faultline.statements.workers import LOCK_CLASS
 from faultline_drills.servers.pooler import Pooler
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
-from tests.running import EventTap, background, ended, wait_until, working
+from tests.running import EventTap, background, ended, working
+from tests.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 SESSION_LOCKS = (

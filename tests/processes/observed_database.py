@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import psycopg
 from faultline.postgres.sessions import run
 from faultline.reconciler.invariants import INVARIANTS, check
 from faultline.task import Task
+from tests.waiting import wait_until
 
 BOUND_SECONDS = 45.0
 POLL_SECONDS = 0.02
@@ -121,10 +121,7 @@ class ObservedDatabase:
     # ── waiting for a state, never for a time ────────────────────────────────────────────────────
 
     def wait_until(self, condition: Callable[[], bool], otherwise: str) -> None:
-        deadline = time.monotonic() + BOUND_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"{otherwise}: {self.summary()}"
-            time.sleep(POLL_SECONDS)
+        wait_until(condition, lambda: f"{otherwise}: {self.summary()}")
 
     def wait_for_row(self, query: str, params: list[Any], otherwise: str) -> tuple[Any, ...]:
         rows: list[tuple[Any, ...]] = []

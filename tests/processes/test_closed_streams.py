@@ -20,7 +20,8 @@ from faultline.statements import leadership
 from tests.processes import apps
 from tests.processes.fleet import APP, BOUND_SECONDS, ROOT
 from tests.processes.observed_database import ObservedDatabase
-from tests.running import ended, wait_until
+from tests.running import ended
+from tests.waiting import wait_until
 
 LISTENING = "0A"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier
@@ -15,6 +14,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
+
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -248,9 +249,15 @@ def start_and_wait_until_blocked(
     future = thread.submit(call, waiter)
     thread.shutdown(wait=False)
     blocked = "SELECT cardinality(pg_blocking_pids(%s)) > 0"
-    while not value(observer, blocked, waiter.info.backend_pid):
+
+    def has_not_finished() -> None:
         assert not future.done(), future.result()
-        time.sleep(0.002)
+
+    wait_until(
+        lambda: value(observer, blocked, waiter.info.backend_pid),
+        "the wait for a lock",
+        check=has_not_finished,
+    )
     return future
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import psycopg
+
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 from .steps import (
     Connect,
@@ -22,16 +22,7 @@ from .steps import (
     state,
 )
 
-LIMIT_SECONDS = 30.0
 END = "SELECT job_id, pid, prepared_as, outcome FROM faultline.end_lapsed_holders(%s)"
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    give_up_at = time.monotonic() + LIMIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
-    return found
 
 
 @contextlib.contextmanager
@@ -65,7 +56,7 @@ def test_only_the_session_that_keeps_a_lapsed_job_locked_is_ended(
         idler = connect()
         idler.execute("BEGIN")
         idler.execute("SELECT FROM faultline.jobs")
-        until(lambda: is_waiting_for_its_client(conn, frozen.info.backend_pid))
+        wait_until(lambda: is_waiting_for_its_client(conn, frozen.info.backend_pid))
         assert rows(conn, END, "1 second") == []  # no lease has run out
         expire(conn, lapsed)
         assert reconcile(conn) == []  # its row is locked
@@ -74,7 +65,7 @@ def test_only_the_session_that_keeps_a_lapsed_job_locked_is_ended(
 
         assert rows(conn, END, "-1 day") == [(lapsed.job_id, pid, None, "ended")]
 
-        until(lambda: reconcile(conn) == [lapsed.job_id])
+        wait_until(lambda: reconcile(conn) == [lapsed.job_id])
     assert state(conn, lapsed.job_id) == "queued"
     assert frozen.closed
     for other in (bystander, idler):
@@ -91,7 +82,7 @@ def test_a_session_that_computes_is_left_alone(conn: Connection, connect: Connec
             "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
             " AND state_change < clock_timestamp() - interval '1.1 seconds'"
         )
-        until(lambda: rows(conn, computing, pid))
+        wait_until(lambda: rows(conn, computing, pid))
         expire(conn, lease)
 
         assert rows(conn, END, "1 second") == [(lease.job_id, pid, None, "working")]

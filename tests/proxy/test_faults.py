@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -12,6 +11,7 @@ import pytest
 
 from faultline_drills.proxy import Action, Direction, Match, Message, Proxy
 from tests.proxy.conftest import Through
+from tests.waiting import wait_until
 
 BOUND_SECONDS = 30.0
 
@@ -25,13 +25,6 @@ def count(conn: psycopg.Connection[Any]) -> int:
     row = conn.execute("SELECT count(*) FROM entries").fetchone()
     assert row is not None
     return int(row[0])
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.005)
 
 
 def wait_for_count(conn: psycopg.Connection[Any], wanted: int) -> None:

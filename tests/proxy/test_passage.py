@@ -11,6 +11,7 @@ import pytest
 
 from faultline_drills.proxy import MessageKind, Proxy
 from tests.proxy.conftest import Through
+from tests.waiting import wait_until
 
 
 def test_a_result_of_many_megabytes_arrives_whole(through: Through) -> None:
@@ -102,12 +103,10 @@ def test_a_request_to_cancel_reaches_the_server(
     sleeper = through("sleeper")
     backend = sleeper.info.backend_pid
     asleep = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
-    deadline = time.monotonic() + 30
 
     def cancel() -> None:
         """Cancel once it sleeps: an earlier request would have no effect."""
-        while conn.execute(asleep, [backend]).fetchone() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: conn.execute(asleep, [backend]).fetchone() is not None, "its sleep")
         sleeper.cancel_safe()
 
     canceller = threading.Thread(target=cancel)

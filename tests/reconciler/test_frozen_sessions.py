@@ -20,15 +20,8 @@ from faultline.workers import Worker
 from faultline.workers.committer import Committer
 from faultline.workers.leases import LeaseBook
 from faultline.workers.wakeup import Wakeup
-from tests.running import (
-    LIMIT_SECONDS,
-    Connection,
-    EventTap,
-    background,
-    ended,
-    wait_until,
-    working,
-)
+from tests.running import Connection, EventTap, background, ended, working
+from tests.waiting import LIMIT_SECONDS, wait_until
 from tests.workers.test_outcomes import claimed, make_outcomes
 
 AS_A_WORKER = "options=-c%20role%3Dfaultline_worker"

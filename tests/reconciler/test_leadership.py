@@ -24,8 +24,9 @@ from faultline.reconciler.liveness import LeaderObserver
 from faultline.statements import leadership, workers
 from faultline.statements.leadership import LeaderSighting
 from faultline.statements.workers import LOCK_CLASS
-from tests.running import Connection, EventTap, background, value, wait_until
+from tests.running import Connection, EventTap, background, value
 from tests.security.accounts import account
+from tests.waiting import wait_until
 
 STANDING_IN = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"

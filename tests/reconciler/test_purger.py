@@ -8,7 +8,8 @@ from faultline.config import Retention
 from faultline.errors import InvalidSettings
 from faultline.reconciler import Reconciler
 from tests.protocol.ageing import failed, succeeded
-from tests.running import Connection, EventTap, background, count, expire, value, wait_until
+from tests.running import Connection, EventTap, background, count, expire, value
+from tests.waiting import wait_until
 
 SESSIONS = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'faultline retention'"

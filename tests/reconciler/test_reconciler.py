@@ -14,7 +14,8 @@ from faultline.reconciler import Reconciler
 from faultline.reconciler.liveness import DeadWorkers, LeaseObserver
 from faultline.statements import workers
 from faultline.statements.workers import LeaseSighting, Survey
-from tests.running import Connection, EventTap, background, expire, value, wait_until
+from tests.running import Connection, EventTap, background, expire, value
+from tests.waiting import wait_until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SESSIONS = (

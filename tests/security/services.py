@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.security.shop:app"
@@ -79,13 +80,13 @@ class Service:
         return "".join(tuple(self.lines))
 
     def address(self) -> str:
-        wait_until(lambda: _BOUND.search(self.said) is not None, self)
+        wait_while_running(lambda: _BOUND.search(self.said) is not None, self)
         found = _BOUND.search(self.said)
         assert found is not None
         return found[1]
 
     def wait_for_word(self, word: str) -> None:
-        wait_until(lambda: word in self.said, self)
+        wait_while_running(lambda: word in self.said, self)
 
     @property
     def has_ended(self) -> bool:
@@ -144,10 +145,11 @@ def services() -> Iterator[Callable[..., Service]]:
             service.end()
 
 
-def wait_until(holds: Callable[[], bool], *services: Service) -> None:
-    deadline = time.monotonic() + BOUND_SECONDS
-    while not holds():
+def wait_while_running(holds: Callable[[], bool], *services: Service) -> None:
+    """Wait until it holds, and fail when one of the services ends before that."""
+
+    def all_run() -> None:
         ended = [service.said for service in services if service.has_ended]
         assert not ended, f"it has ended: {ended}"
-        assert time.monotonic() < deadline, [service.said for service in services]
-        time.sleep(0.02)
+
+    wait_until(holds, lambda: str([service.said for service in services]), check=all_run)

@@ -25,7 +25,7 @@ from tests.cli.conftest import invoke
 from tests.conftest import administer, drop_database, url_of
 from tests.loopback import own_address
 from tests.security.accounts import EVERY_ROLE, account
-from tests.security.services import APP, METRICS_PORT, Service, run, services, wait_until
+from tests.security.services import APP, METRICS_PORT, Service, run, services, wait_while_running
 
 ROLES_OF = {
     "migrator": ("faultline_owner",),
@@ -127,10 +127,10 @@ def test_jobs_go_through_with_every_process_under_its_own_account(
     # One worker is killed in the middle of its job, inside its transaction, and another takes over.
     lost = enqueue(invoice=2, stuck_at_first=True)
     running = f"SELECT FROM faultline.jobs WHERE id = '{lost}' AND state = 'running'"
-    wait_until(lambda: bool(installation.ask(running)), first, *everyone)
+    wait_while_running(lambda: bool(installation.ask(running)), first, *everyone)
     there = {("faultline api", installation.user("api"))}
     there |= {("faultline reconciler", installation.user("reconciler"))}
-    wait_until(lambda: there <= set(installation.ask(SESSIONS)), first, *everyone)
+    wait_while_running(lambda: there <= set(installation.ask(SESSIONS)), first, *everyone)
     who = installation.ask(SESSIONS)
     with suppress(ProcessLookupError):
         os.kill(first.pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_jobs_go_through_with_every_process_under_its_own_account(
     ended = (
         f"SELECT FROM faultline.ledger WHERE job_id IN ('{plain}', '{lost}') HAVING count(*) = 2"
     )
-    wait_until(lambda: bool(installation.ask(ended)), second, *everyone)
+    wait_while_running(lambda: bool(installation.ask(ended)), second, *everyone)
 
     assert installation.ask("SELECT invoice FROM public.payments ORDER BY 1") == [(1,), (2,)]
     ends = f"SELECT outcome FROM faultline.attempts_log WHERE job_id IN ('{plain}', '{lost}')"
@@ -157,7 +157,7 @@ def test_jobs_go_through_with_every_process_under_its_own_account(
     seen = client.get(f"{inspector.address()}/api/jobs/{lost}").json()
     assert (seen["state"], seen["attempts"]) == ("succeeded", 2)
     page = f"http://{metrics}:{METRICS_PORT}/metrics"
-    wait_until(lambda: "faultline_queue_jobs{" in client.get(page).text, reconciler)
+    wait_while_running(lambda: "faultline_queue_jobs{" in client.get(page).text, reconciler)
     accounts = {process: installation.user(process) for process in urls}
     assert {name for _, name in who} <= set(accounts.values())
     assert accounts["worker"] in {name for _, name in who}

@@ -18,7 +18,7 @@ from faultline.statements.keys import Scope
 from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.loopback import own_address
-from tests.security.services import APP, METRICS_PORT, Service, services, wait_until
+from tests.security.services import APP, METRICS_PORT, Service, services, wait_while_running
 from tests.tracing.collector import collecting
 
 
@@ -64,14 +64,16 @@ def test_no_process_shows_its_password_whatever_happens(
             *(f"{inspector.address()}/api/{path}" for path in ("overview", "jobs", "workers")),
             f"http://{metrics}:{METRICS_PORT}/metrics",
         ]
-        wait_until(lambda: "***" in client.get(pages[0]).text, *everyone)  # the handler's error
+        wait_while_running(
+            lambda: "***" in client.get(pages[0]).text, *everyone
+        )  # the handler's error
         worker.wait_for_word("job_dead")
-        wait_until(lambda: len(collector.spans()) >= 2, *everyone)
+        wait_while_running(lambda: len(collector.spans()) >= 2, *everyone)
         heard += [client.get(page).text for page in pages]
 
-        wait_until(lambda: len(worker.descendants()) >= 3, *everyone)
+        wait_while_running(lambda: len(worker.descendants()) >= 3, *everyone)
         for given in (worker, reconciler):  # until they have begun, anyone can read it
-            wait_until(partial(is_concealed, canary, given.pid), given)
+            wait_while_running(partial(is_concealed, canary, given.pid), given)
         family = {pid for service in everyone for pid in service.descendants()}
         heard += [command_line(pid) for pid in family]
         if ps := shutil.which("ps"):

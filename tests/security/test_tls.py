@@ -22,7 +22,7 @@ from tests.api.served import make_key
 from tests.cli.conftest import invoke
 from tests.conftest import TEST_SETTINGS
 from tests.security.certificates import Authority
-from tests.security.services import APP, run, services, wait_until
+from tests.security.services import APP, run, services, wait_while_running
 
 HOST = "db.faultline.test"
 HBA = "hostssl all all 127.0.0.1/32 scram-sha-256\n"
@@ -143,7 +143,7 @@ def test_every_process_comes_encrypted(secured: Secured) -> None:
         assert sent.status_code == 201, sent.text
         with psycopg.connect(url, autocommit=True) as conn:
             paid = "SELECT count(*) = 1 FROM public.payments"
-            wait_until(lambda: bool(conn.execute(paid).fetchone() == (True,)), api, worker)
+            wait_while_running(lambda: bool(conn.execute(paid).fetchone() == (True,)), api, worker)
 
             def sessions() -> dict[str, bool]:
                 """Whether all of that name are encrypted."""
@@ -155,7 +155,7 @@ def test_every_process_comes_encrypted(secured: Secured) -> None:
                 return dict(found.fetchall())
 
             expected = {"faultline api", "faultline reconciler"}
-            wait_until(lambda: expected <= set(sessions()), api, worker)
+            wait_while_running(lambda: expected <= set(sessions()), api, worker)
             seen = sessions()
 
     assert all(seen.values()), seen

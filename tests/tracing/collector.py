@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.running import wait_until
+from tests.waiting import wait_until
 
 
 class Collector:

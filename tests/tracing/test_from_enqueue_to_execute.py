@@ -12,8 +12,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from faultline import Faultline, IdempotencyConflict, Job
 from faultline.tracing import from_headers, tracing
 from faultline.tracing.spans import MAX_IN_ONE_TRACE
-from tests.running import Connection, value, wait_until, work_off, working
+from tests.running import Connection, value, work_off, working
 from tests.tracing.recorded import Recorded, attributes, links, parent_id, span_id, trace_id
+from tests.waiting import wait_until
 
 SECRET = "correct horse battery staple"
 

@@ -7,7 +7,7 @@ import asyncio
 from opentelemetry.trace import StatusCode
 
 from faultline import Faultline, Job, JobState, Reject, RetryPolicy
-from tests.running import Connection, ended, value, wait_until, work_off, working
+from tests.running import Connection, ended, value, work_off, working
 from tests.tracing.recorded import (
     Recorded,
     attributes,
@@ -17,6 +17,7 @@ from tests.tracing.recorded import (
     span_id,
     trace_id,
 )
+from tests.waiting import wait_until
 
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
 

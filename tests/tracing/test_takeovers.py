@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from faultline import Faultline, Job, RetryPolicy
 from faultline.reconciler import Reconciler
-from tests.running import Connection, background, expire, value, wait_until, work_off
+from tests.running import Connection, background, expire, value, work_off
 from tests.tracing.recorded import Recorded, attributes, event, links, parent_id, span_id
+from tests.waiting import wait_until
 
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
 CLAIM = "SELECT job_id FROM faultline.claim('lost-worker', '{default}', 1, '1 hour')"

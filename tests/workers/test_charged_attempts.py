@@ -11,7 +11,8 @@ import pytest
 from faultline import Faultline, Job, JobState, RetryPolicy
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.errors import is_server_loss
-from tests.running import Connection, ended, value, wait_until, work_off, working
+from tests.running import Connection, ended, value, work_off, working
+from tests.waiting import wait_until
 
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
 # As a shutdown of the server ends them.

@@ -10,7 +10,8 @@ from faultline.model import Claim
 from faultline.workers import Worker
 from faultline.workers.claim_ahead import ClaimAhead
 from faultline.workers.claim_cursor import ClaimCursor
-from tests.running import LIMIT_SECONDS, Connection, background, count, value, wait_until
+from tests.running import Connection, background, count, value
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 
 def claim_of(queue: str, priority: int, due_at: str, job_id: str = "j") -> Claim:

@@ -17,16 +17,8 @@ from faultline.statements.protocol import CommitVerdict
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease
 from faultline.workers.wakeup import Wakeup
-from tests.running import (
-    LIMIT_SECONDS,
-    Connection,
-    EventTap,
-    count,
-    expire,
-    value,
-    wait_until,
-    working,
-)
+from tests.running import Connection, EventTap, count, expire, value, working
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 KILL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"

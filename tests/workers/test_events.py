@@ -23,9 +23,9 @@ from tests.running import (
     rejections,
     take_over,
     value,
-    wait_until,
     working,
 )
+from tests.waiting import wait_until
 
 NAMES = {
     "lease_acquired",

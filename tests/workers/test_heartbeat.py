@@ -8,7 +8,8 @@ from faultline.config import WorkerSettings
 from faultline.steady import steady_now
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
-from tests.running import LIMIT_SECONDS, Connection, value, wait_until
+from tests.running import Connection, value
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 
 def test_a_machine_that_was_suspended_is_not_waited_for_once_more(

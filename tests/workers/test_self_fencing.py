@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from faultline import Faultline, Job, JobState
-from tests.running import LIMIT_SECONDS, Connection, EventTap, count, ended, wait_until, working
+from tests.running import Connection, EventTap, count, ended, working
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 # A lease that cannot be renewed is given up long before it runs out, so that no pause of the machine's
 # comes in between; and one that can be is renewed so often that a pause does not lose it.

@@ -10,14 +10,8 @@ from faultline import Faultline, InvalidSettings, Job, RetryPolicy
 from faultline.config import WorkerSettings
 from faultline.model import DEFAULT_MAX_ATTEMPTS
 from faultline.workers import Worker
-from tests.running import (
-    Connection,
-    ended,
-    value,
-    wait_for_the_first_heartbeat,
-    wait_until,
-    working,
-)
+from tests.running import Connection, ended, value, wait_for_the_first_heartbeat, working
+from tests.waiting import wait_until
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"queues": ()}, "at least one queue"),

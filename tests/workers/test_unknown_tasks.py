@@ -12,7 +12,8 @@ from faultline.cli.why import _look_at
 from faultline.explanation import explain
 from faultline.metrics import Part, meter
 from faultline.workers.unknown_tasks import UnknownTasks
-from tests.running import Connection, EventTap, ended, value, wait_until, work_off, working
+from tests.running import Connection, EventTap, ended, value, work_off, working
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -13,17 +13,16 @@ import pytest
 from faultline import Faultline, Job, JobState, Reject, RetryPolicy
 from faultline.workers import Worker
 from tests.running import (
-    LIMIT_SECONDS,
     Connection,
     EventTap,
     ended,
     expire,
     value,
     wait_for_the_first_heartbeat,
-    wait_until,
     work_off,
     working,
 )
+from tests.waiting import LIMIT_SECONDS, wait_until
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 
