@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from faultline_drills.judging.checker import Judgement, Verdict
+from faultline_drills.judging.checker import DrillVerdict, Judgement
 
 Tally = Callable[..., None]
 
@@ -110,7 +110,7 @@ def until_shown(play: Callable[[], Report]) -> Report:
     """
     for _ in range(TRIES):
         report = play()
-        if report.judgement.verdict is not Verdict.UNKNOWN:
+        if report.judgement.verdict is not DrillVerdict.UNKNOWN:
             break
     return report
 

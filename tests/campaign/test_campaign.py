@@ -7,7 +7,7 @@ import pytest
 from faultline.errors import InvalidInput
 from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind, run_campaign
 from faultline_drills.campaign.fault_plan import count_by_kind, plan_jobs
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.subjects import Subject
 from tests.proof import Tally, until_shown
 
@@ -31,7 +31,7 @@ def test_faultline_passes_a_campaign_with_every_kind_of_fault(
 ) -> None:
     report = campaign(Subject.FAULTLINE, server_url)
     tally("campaign job", scenarios=JOBS, **report.tally)
-    assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
+    assert report.judgement.verdict is DrillVerdict.VALID, report.judgement.findings
     assert report.duplicates == 0
     assert report.injected == FAULTS
     assert set(FAULTS) == set(FaultKind)
@@ -51,7 +51,7 @@ def test_the_naive_queue_duplicates_jobs_under_the_same_faults(
 ) -> None:
     report = campaign(Subject.NAIVE, server_url)
     tally("campaign on the control", scenarios=JOBS)
-    assert report.judgement.verdict is Verdict.INVALID
+    assert report.judgement.verdict is DrillVerdict.INVALID
     assert report.injected == FAULTS
     assert (
         report.duplicates == FAULTS[FaultKind.STALE_TAKEOVER] + FAULTS[FaultKind.TIMEOUT_BURST] > 0

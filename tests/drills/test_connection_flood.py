@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultline_drills.drill import run_drill
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.scenario import DrillSettings, all_scenarios
 
 # sitecustomize.py of every process that the drill starts.
@@ -32,6 +32,6 @@ def test_without_its_limits_a_flooded_metrics_port_leaves_jobs_no_file_descripto
 
     report = run_drill(scenario, DrillSettings(jobs=3, timeout_seconds=30), server_url=server_url)
 
-    assert report.judgement.verdict is Verdict.INVALID
+    assert report.judgement.verdict is DrillVerdict.INVALID
     findings = str(report.judgement.findings)
     assert "jobs do not run while every port is flooded" in findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faultline_drills.drill import DrillReport, run_drill
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.scenario import DrillSettings, all_scenarios
 from faultline_drills.subjects import Subject
 from tests.proof import TRIES, Tally, until_shown
@@ -48,7 +48,7 @@ def test_a_drill_finds_nothing_wrong_with_faultline(
 ) -> None:
     report = run(name, Subject.FAULTLINE, server_url)
     tally("drill", scenarios=1, **report.tally)
-    assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
+    assert report.judgement.verdict is DrillVerdict.VALID, report.judgement.findings
 
 
 @pytest.mark.timeout(TRIES_SECONDS)
@@ -62,5 +62,5 @@ def test_the_same_drill_finds_the_queue_without_a_fence_invalid(
         if rules != {"scenario_expectation"} or name in JUDGED_BY_EXPECTATION:
             break
     tally("drill on the control", scenarios=1)
-    assert report.judgement.verdict is Verdict.INVALID
+    assert report.judgement.verdict is DrillVerdict.INVALID
     assert rules != {"scenario_expectation"} or name in JUDGED_BY_EXPECTATION, rules

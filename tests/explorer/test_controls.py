@@ -10,7 +10,7 @@ from faultline.statements import protocol
 from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
 from faultline_drills.explorer import ExploreReport, explore
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.subjects import Subject, install
 from tests.explorer.mutants import MUTANTS, SqlMutant
 from tests.proof import Tally
@@ -48,7 +48,7 @@ def test_the_naive_queue_breaks_a_rule(empty_database_url: str, tally: Tally, pr
         max_interleavings=NAIVE_INTERLEAVINGS,
         shrinks=False,
     )
-    assert report.verdict is Verdict.INVALID
+    assert report.verdict is DrillVerdict.INVALID
     count(tally, report)
 
 
@@ -66,7 +66,7 @@ def test_an_inserted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMu
         max_interleavings=MUTANT_INTERLEAVINGS,
         shrinks=False,
     )
-    assert report.verdict is Verdict.INVALID
+    assert report.verdict is DrillVerdict.INVALID
     count(tally, report)
 
 
@@ -112,5 +112,5 @@ def test_a_worker_that_guesses_the_outcome_of_its_commit_is_found(
 
 def test_a_run_without_the_needed_events_is_unknown_not_valid(database_url: str) -> None:
     report = explore(database_url, ["three-claimants"], max_preemptions=0, max_interleavings=3)
-    assert report.verdict is Verdict.UNKNOWN
+    assert report.verdict is DrillVerdict.UNKNOWN
     assert "no stale rejections" in report.missing

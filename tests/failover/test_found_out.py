@@ -9,7 +9,7 @@ import pytest
 from faultline_drills.cluster import BackgroundLoad, Cluster, lacking
 from faultline_drills.context import DrillContext
 from faultline_drills.drill import DrillReport, run_drill
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.scenario import DrillSettings, RunScenario, find_scenario
 from tests.proof import until_shown
 
@@ -25,7 +25,7 @@ def run_changed(name: str, change: RunScenario) -> DrillReport:
 
 
 def broken_rules(report: DrillReport) -> set[str]:
-    assert report.judgement.verdict is Verdict.INVALID
+    assert report.judgement.verdict is DrillVerdict.INVALID
     return {finding.rule for finding in report.judgement.findings}
 
 

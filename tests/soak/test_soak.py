@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultline.errors import InvalidInput
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.nemesis import FAULTS, available_faults, draw_faults
 from faultline_drills.soak import SoakReport, SoakSettings, run_soak
 from faultline_drills.subjects import Subject
@@ -31,10 +31,10 @@ def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally
     """Another seed is tried if the faults had no effect within the few seconds."""
     for seed in range(1, 5):
         report = soak(Subject.FAULTLINE, server_url, seed=seed)
-        if report.judgement.verdict is not Verdict.UNKNOWN:
+        if report.judgement.verdict is not DrillVerdict.UNKNOWN:
             break
     tally("soak", scenarios=1, **report.tally)
-    assert report.judgement.verdict is Verdict.VALID, report.judgement.findings
+    assert report.judgement.verdict is DrillVerdict.VALID, report.judgement.findings
     assert report.tally["kills"] > 0
     assert report.tally["takeovers"] > 0
 
@@ -46,9 +46,9 @@ def test_a_soak_finds_the_queue_without_a_fence_invalid(server_url: str, tally: 
     for seed in range(1, 9):
         report = soak(Subject.NAIVE, server_url, faults=("stop",), seed=seed, **busy)
         tally("soak on the control", scenarios=1)
-        if report.judgement.verdict is Verdict.INVALID:
+        if report.judgement.verdict is DrillVerdict.INVALID:
             break
-    assert report.judgement.verdict is Verdict.INVALID
+    assert report.judgement.verdict is DrillVerdict.INVALID
     assert {"at_most_one_effect", "effects_carry_the_current_token"} & {
         finding.rule for finding in report.judgement.findings
     }
@@ -59,7 +59,7 @@ def test_a_soak_too_short_for_its_faults_is_unknown(server_url: str) -> None:
         seconds=0.01, longest_pause_seconds=600, workers=1, producers=1, faults=("kill",)
     )
     report = run_soak(settings, server_url=server_url)
-    assert report.judgement.verdict is Verdict.UNKNOWN
+    assert report.judgement.verdict is DrillVerdict.UNKNOWN
     assert "kills: none" in {finding.evidence for finding in report.judgement.findings}
 
 

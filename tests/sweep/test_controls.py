@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultline.cli.main import cli
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep import (
     MessageLabel,
@@ -45,7 +45,7 @@ def struck(
     """Repeat until the resumed worker is late, which depends on the machine's load."""
     for _ in range(TRIES):
         result = runner.run(BEFORE_THE_TRANSACTION, fault)
-        if result.verdict is Verdict.INVALID or until(result):
+        if result.verdict is DrillVerdict.INVALID or until(result):
             break
     return result
 
@@ -68,7 +68,7 @@ def test_without_a_fence_a_resumed_worker_pays_twice(server_url: str) -> None:
         broken = {finding.rule for finding in result.findings}
         if "at_most_one_effect" in broken:
             break
-    assert result.verdict is Verdict.INVALID
+    assert result.verdict is DrillVerdict.INVALID
     assert "at_most_one_effect" in broken
 
 
@@ -79,7 +79,7 @@ def test_a_fence_that_checks_the_state_alone_is_found_invalid(server_url: str) -
     )
     with point_runner(server_url, settings) as holed:
         result = struck(holed, SweepFault.OVERLAP, until=never)
-    assert result.verdict is Verdict.INVALID
+    assert result.verdict is DrillVerdict.INVALID
     assert "effects_carry_the_current_token" in {finding.rule for finding in result.findings}
 
 
@@ -93,7 +93,7 @@ def test_with_the_fence_the_same_worker_is_refused_at_the_same_points(
             for fault in (SweepFault.STOP, SweepFault.OVERLAP)
         ]
     for result in results:
-        assert result.verdict is Verdict.VALID, result.findings
+        assert result.verdict is DrillVerdict.VALID, result.findings
         assert result.tally["stale_rejections"] > 0
         assert result.tally["takeovers"] > 0
     refused = sum(result.tally["stale_rejections"] for result in results)
@@ -116,7 +116,7 @@ def test_an_upgrade_that_loses_a_job_is_found_invalid(server_url: str) -> None:
         point = runner.points(SweepTarget.UPGRADER)[0]
         runner._queue.pop()
         result = runner.run(point, SweepFault.KILL_BEFORE)
-    assert result.verdict is Verdict.INVALID
+    assert result.verdict is DrillVerdict.INVALID
     assert "differs in job" in result.findings[0].evidence
 
 
@@ -135,7 +135,7 @@ def test_a_process_that_ended_before_the_kill_counts_as_not_reached(
 
     result = swept.run(last_message, SweepFault.KILL_BEFORE)
 
-    assert result.verdict is Verdict.UNKNOWN, result.findings
+    assert result.verdict is DrillVerdict.UNKNOWN, result.findings
 
 
 def test_the_command_reports_the_number_of_points_and_their_results(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.sweep import SweepFault, SweepTarget, choose
 from tests.proof import Tally
 from tests.slow import slow_unless
@@ -46,8 +46,8 @@ def test_after_a_fault_at_any_point_every_job_ends_with_one_effect(
     ]
     results = [swept.run(point, fault) for point, _ in chosen]
     for result in results:
-        assert result.verdict is not Verdict.INVALID, (str(result.point), result.findings)
-    reached = [result for result in results if result.verdict is Verdict.VALID]
+        assert result.verdict is not DrillVerdict.INVALID, (str(result.point), result.findings)
+    reached = [result for result in results if result.verdict is DrillVerdict.VALID]
     assert len(reached) >= len(chosen) - 1, [str(r.point) for r in results if r not in reached]
     counted = ("kills", "takeovers", "stale_rejections", "commits", "lost_acks", "unknown_commits")
     tally(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from faultline_drills.judging.checker import Verdict, judge
+from faultline_drills.judging.checker import DrillVerdict, judge
 from faultline_drills.judging.rules import RULES
 from faultline_drills.recording.database_state import EffectFact, JobFact, LedgerFact
 from faultline_drills.recording.history import History, Phase, Verb
@@ -297,7 +297,7 @@ def test_a_rule_names_what_breaks_it(recorded: RecordedDrill, rule: str, spoil: 
     assert rule not in recorded.rules()
     spoil(recorded)
     assert rule in recorded.rules()
-    assert judge(recorded.history, recorded.state).verdict is Verdict.INVALID
+    assert judge(recorded.history, recorded.state).verdict is DrillVerdict.INVALID
 
 
 # ── what breaks none ─────────────────────────────────────────────────────────────────────────────

@@ -30,7 +30,7 @@ from faultline_drills.campaign.statistics import (
 )
 from faultline_drills.clients.concurrent_sessions import ConcurrentSessions
 from faultline_drills.context import DrillContext
-from faultline_drills.judging.checker import Judgement, Verdict, judge
+from faultline_drills.judging.checker import DrillVerdict, Judgement, judge
 from faultline_drills.judging.measures import quantile, wilson_interval
 from faultline_drills.recording.history import Phase, Verb
 from faultline_drills.recording.tables import install_tables
@@ -94,7 +94,7 @@ class CampaignReport:
     @property
     def violations(self) -> dict[str, int]:
         """The number of findings per broken rule; the checker keeps only a few per rule."""
-        if self.judgement.verdict is not Verdict.INVALID:
+        if self.judgement.verdict is not DrillVerdict.INVALID:
             return {}
         return dict(Counter(finding.rule for finding in self.judgement.findings))
 

@@ -19,7 +19,7 @@ from faultline_drills.campaign import CampaignSettings
 from faultline_drills.cli.campaign_progress import run_campaigns, run_race_on
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.terminal import exit_code
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.provenance import provenance
 from faultline_drills.race import RaceEvent, RaceReport, RaceSettings
 from faultline_drills.race.race_timeline import lanes, moments
@@ -153,7 +153,7 @@ def compare_subjects(console: Console, server_url: str, jobs: int, seed: int, sa
     console.print(f"[dim]written: {', '.join(map(str, written))}[/]")
     for reason in conclusion.reasons:
         console.print(f"[bold red]{conclusion.verdict}[/]: {escape(reason)}")
-    if conclusion.verdict is Verdict.VALID:
+    if conclusion.verdict is DrillVerdict.VALID:
         console.print(
             f"\n[green]Of {jobs} jobs, {summary['faultline_duplicates']} took effect more than once on"
             f" Faultline[/], and {summary['naive_duplicates']} on the same queue without its fence."
@@ -213,7 +213,7 @@ def _print_verdict(console: Console, report: RaceReport) -> None:
     )
     for lane in lanes(report.events):
         console.print(f"  {lane}", markup=False)
-    console.print("\n[bold]Verdict[/bold]")
+    console.print("\n[bold]DrillVerdict[/bold]")
     for claim, holds in report.checks.items():
         console.print(f"  [green]✓[/] {claim}" if holds else f"  [bold red]✗ {claim}[/]")
     if report.holds:

@@ -18,7 +18,7 @@ from faultline_drills.campaign import CampaignSettings
 from faultline_drills.cli.campaign_progress import run_campaigns, run_race_on
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.provenance import Provenance, provenance, server_version
 from faultline_drills.race import RaceReport, RaceSettings
 from faultline_drills.report.campaign_groups import CampaignGroup, group_campaigns
@@ -123,7 +123,7 @@ def report(
     console.print(headline(facts).replace("**", ""), markup=False)
     for reason in facts["why_not"]:
         console.print(f"[bold red]{facts['verdict']}[/]: {escape(reason)}")
-    sys.exit(exit_code(Verdict(facts["verdict"])))
+    sys.exit(exit_code(DrillVerdict(facts["verdict"])))
 
 
 def _run_scenarios(console: Console, url: str, seed: int) -> list[ScenarioRow]:

@@ -24,7 +24,7 @@ from faultline_drills.cli.shared_options import (
 )
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.drill import DrillReport, run_drill
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
 from faultline_drills.subjects import Subject
 
@@ -143,7 +143,7 @@ def _run_all(
                 each, settings, server_url=server_url, on_fault=show, is_replay=is_replay
             )
             reports.append(report)
-            if save_to is not None or report.judgement.verdict is Verdict.INVALID:
+            if save_to is not None or report.judgement.verdict is DrillVerdict.INVALID:
                 saved = report.save(save_to or Path("reports", "drills"))
             else:
                 saved = None
@@ -182,7 +182,7 @@ def _print_report(console: Console, report: DrillReport, saved: Path | None) -> 
 
 
 def _print_summary(console: Console, reports: Sequence[DrillReport]) -> None:
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(DrillVerdict, 0)
     for report in reports:
         counts[report.judgement.verdict] += 1
     verdicts = ", ".join(

@@ -24,7 +24,7 @@ from faultline_drills.cli.shared_options import (
     subject_option,
 )
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.nemesis import FAULTS
 from faultline_drills.soak import Progress, SoakReport, SoakSettings, run_soak
 from faultline_drills.subjects import Subject
@@ -123,7 +123,7 @@ def run_and_report(
         )
     verdict = report.judgement.verdict
     saved = None
-    if save_to is not None or verdict is Verdict.INVALID:
+    if save_to is not None or verdict is DrillVerdict.INVALID:
         saved = report.save(save_to or Path("reports", "drills"))
     if as_json:
         print(json.dumps(report.facts()))

@@ -17,7 +17,7 @@ from faultline.cli.context import Context
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.shared_options import json_option, seed_help, subject_option
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.provenance import provenance, server_version
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep import PointResult, SweepFault, SweepReport, SweepSettings, SweepTarget
@@ -108,7 +108,7 @@ def _display(console: Console) -> Iterator[Callable[[PointResult, int], None]]:
         def show(result: PointResult, total: int) -> None:
             where = f"{result.point.target}, {result.point}: {result.fault}"
             progress.update(task, total=total, advance=1, description=escape(where))
-            if result.verdict is not Verdict.VALID:
+            if result.verdict is not DrillVerdict.VALID:
                 _print_failure(console, result, where)
 
         yield show
@@ -150,11 +150,11 @@ def _print_report(console: Console, report: SweepReport) -> None:
         console.print(f"  [yellow]too little was reached[/]: {escape(reason)}")
 
 
-def _cell(ends: Counter[Verdict] | None) -> str:
+def _cell(ends: Counter[DrillVerdict] | None) -> str:
     """Counts per verdict: ✓3 valid, ✗1 invalid, ·1 not reached."""
     if ends is None:
         return ""
-    signs = {Verdict.VALID: "✓", Verdict.INVALID: "✗", Verdict.UNKNOWN: "·"}
+    signs = {DrillVerdict.VALID: "✓", DrillVerdict.INVALID: "✗", DrillVerdict.UNKNOWN: "·"}
     return " ".join(
         f"[{VERDICT_STYLES[verdict]}]{sign}{ends[verdict]}[/]"
         for verdict, sign in signs.items()

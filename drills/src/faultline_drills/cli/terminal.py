@@ -5,21 +5,21 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 
 VERDICT_STYLES: dict[str, str] = {
-    Verdict.VALID: "green",
-    Verdict.INVALID: "bold red",
-    Verdict.UNKNOWN: "yellow",
+    DrillVerdict.VALID: "green",
+    DrillVerdict.INVALID: "bold red",
+    DrillVerdict.UNKNOWN: "yellow",
 }
 _PIPE_WIDTH = 240  # where a program reads the output, a row is not folded
 
 
-def exit_code(*verdicts: Verdict) -> int:
+def exit_code(*verdicts: DrillVerdict) -> int:
     """1 if any drill broke a rule, else 2 if any drill showed nothing, else 0."""
-    if Verdict.INVALID in verdicts:
+    if DrillVerdict.INVALID in verdicts:
         return 1
-    return 2 if not verdicts or Verdict.UNKNOWN in verdicts else 0
+    return 2 if not verdicts or DrillVerdict.UNKNOWN in verdicts else 0
 
 
 def table_console(*, stderr: bool = False) -> Console:

@@ -15,7 +15,7 @@ from faultline_drills.explorer.programs import PROGRAMS
 from faultline_drills.explorer.scheduler import Decide
 from faultline_drills.explorer.search import Frontier, RandomInterleaving
 from faultline_drills.explorer.shrinking import shrink
-from faultline_drills.judging.checker import DrillFinding, Verdict, judge
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict, judge
 from faultline_drills.recording.history import History, Phase, Verb
 
 _DUPLICATES_IN_A_ROW = 40
@@ -83,10 +83,10 @@ class ExploreReport:
         return [f"no {name.replace('_', ' ')}" for name in needed if not self.counts[name]]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DrillVerdict:
         if self.counterexample is not None:
-            return Verdict.INVALID
-        return Verdict.UNKNOWN if self.missing else Verdict.VALID
+            return DrillVerdict.INVALID
+        return DrillVerdict.UNKNOWN if self.missing else DrillVerdict.VALID
 
 
 def explore(

@@ -30,7 +30,7 @@ _MUST_EXAMINE = {
 }
 
 
-class Verdict(StrEnum):
+class DrillVerdict(StrEnum):
     VALID = "valid"
     INVALID = "invalid"
     UNKNOWN = "unknown"  # no rule was broken, but the drill did not cause what it was to show
@@ -44,13 +44,13 @@ class DrillFinding:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    verdict: Verdict
+    verdict: DrillVerdict
     findings: tuple[DrillFinding, ...]
     examined: dict[str, int] = field(default_factory=dict)  # by rule
 
     @property
     def holds(self) -> bool:
-        return self.verdict is Verdict.VALID
+        return self.verdict is DrillVerdict.VALID
 
 
 def judge(
@@ -80,13 +80,13 @@ def judge(
                 evidence.append(result)
         findings += [DrillFinding(name, sentence) for sentence in evidence]
     if findings:
-        return Judgement(Verdict.INVALID, tuple(findings), examined)
+        return Judgement(DrillVerdict.INVALID, tuple(findings), examined)
     idle = [rule for rule in RULES if rule in _concerned_by(shows) and not examined[rule]]
     not_shown = [*missing, *(f"{rule} had nothing to examine" for rule in idle)]
     if not_shown:
         nothing = tuple(DrillFinding("nothing_was_shown", what) for what in not_shown)
-        return Judgement(Verdict.UNKNOWN, nothing, examined)
-    return Judgement(Verdict.VALID, (), examined)
+        return Judgement(DrillVerdict.UNKNOWN, nothing, examined)
+    return Judgement(DrillVerdict.VALID, (), examined)
 
 
 def _concerned_by(shows: Sequence[str]) -> set[str]:

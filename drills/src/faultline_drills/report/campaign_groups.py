@@ -13,7 +13,7 @@ from faultline_drills.campaign.campaign import (
     rate_facts,
     time_facts,
 )
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.judging.measures import wilson_interval
 from faultline_drills.subjects import Subject
 
@@ -96,12 +96,12 @@ def group_campaigns(campaigns: Iterable[CampaignReport]) -> list[CampaignGroup]:
 
 @dataclass(frozen=True)
 class Conclusion:
-    verdict: Verdict
+    verdict: DrillVerdict
     reasons: tuple[str, ...]  # why the verdict is not `valid`
 
     @property
     def is_safe(self) -> bool:
-        return self.verdict is Verdict.VALID
+        return self.verdict is DrillVerdict.VALID
 
 
 def conclude(
@@ -130,8 +130,8 @@ def conclude(
     if not control_duplicates:
         missing.append("the control, without its fence, duplicated no job")
     if violations:
-        return Conclusion(Verdict.INVALID, tuple(violations + missing))
-    return Conclusion(Verdict.UNKNOWN if missing else Verdict.VALID, tuple(missing))
+        return Conclusion(DrillVerdict.INVALID, tuple(violations + missing))
+    return Conclusion(DrillVerdict.UNKNOWN if missing else DrillVerdict.VALID, tuple(missing))
 
 
 def _sum(counts: Iterable[Any]) -> Counter[str]:

@@ -10,7 +10,7 @@ import psycopg
 
 from faultline.errors import FaultlineError
 from faultline_drills.drill import run_drill
-from faultline_drills.judging.checker import Verdict
+from faultline_drills.judging.checker import DrillVerdict
 from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios
 from faultline_drills.subjects import Subject
 
@@ -30,7 +30,7 @@ class ScenarioRow:
 
     @property
     def violations(self) -> list[str]:
-        return [f"{self.scenario}: {self.note}"] if self.faultline == Verdict.INVALID else []
+        return [f"{self.scenario}: {self.note}"] if self.faultline == DrillVerdict.INVALID else []
 
     @property
     def missing(self) -> list[str]:
@@ -39,9 +39,9 @@ class ScenarioRow:
         A scenario that cannot run on this machine is no reason.
         """
         reasons = []
-        if self.faultline == Verdict.UNKNOWN:
+        if self.faultline == DrillVerdict.UNKNOWN:
             reasons.append(f"{self.scenario}: {self.note}")
-        if self.naive not in (None, NOT_RUN, Verdict.INVALID):
+        if self.naive not in (None, NOT_RUN, DrillVerdict.INVALID):
             reasons.append(f"{self.scenario}: the control broke no rule")
         return reasons
 
@@ -95,7 +95,7 @@ def _verdict(
     try:
         report = run_drill(scenario, settings, server_url=server_url)
     except (FaultlineError, psycopg.Error) as error:
-        return Verdict.UNKNOWN.value, _short(f"could not be completed: {error}"), 0.0
+        return DrillVerdict.UNKNOWN.value, _short(f"could not be completed: {error}"), 0.0
     judgement = report.judgement
     if judgement.findings:
         note = _short(f"{judgement.findings[0].rule}: {judgement.findings[0].evidence}")

@@ -16,7 +16,7 @@ from faultline.postgres.address import environment_with
 from faultline.postgres.migrate import migrate, require_fence
 from faultline.postgres.sessions import Connection, connect, run
 from faultline.statements import jobs, protocol
-from faultline_drills.judging.checker import DrillFinding, Verdict
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict
 from faultline_drills.proxy import Message, proxy_to
 from faultline_drills.sweep.injector import PointInjector
 from faultline_drills.sweep.point import SweepFault, SweepPoint
@@ -152,9 +152,9 @@ class MigrationTrial:
             if fault.kills and victim.exit_code != -signal.SIGKILL:
                 is_reached = False  # the process ended by itself before the kill
             found = self._second(injector, victim, fault)
-        verdict = Verdict.INVALID if found else Verdict.VALID
+        verdict = DrillVerdict.INVALID if found else DrillVerdict.VALID
         if not found and not is_reached:
-            verdict = Verdict.UNKNOWN
+            verdict = DrillVerdict.UNKNOWN
             found = [f"{point} was not reached"]
         findings = tuple(
             DrillFinding("a_second_migration_converges", sentence) for sentence in found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from faultline_drills.judging.checker import DrillFinding, Verdict
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep.point import MessageLabel, SweepFault, SweepPoint, SweepTarget
 
@@ -19,7 +19,7 @@ ERROR_RULE = "error"  # of the finding that says which error ended a point
 class PointResult:
     point: SweepPoint
     fault: SweepFault
-    verdict: Verdict  # unknown: not reached, or ended by an error
+    verdict: DrillVerdict  # unknown: not reached, or ended by an error
     findings: tuple[DrillFinding, ...]
     tally: Mapping[str, int]
     seconds: float
@@ -58,12 +58,12 @@ class SweepReport:
         return [
             result
             for result in self.results
-            if result.verdict is Verdict.UNKNOWN and not result.is_error
+            if result.verdict is DrillVerdict.UNKNOWN and not result.is_error
         ]
 
     @property
     def violations(self) -> list[PointResult]:
-        return [result for result in self.results if result.verdict is Verdict.INVALID]
+        return [result for result in self.results if result.verdict is DrillVerdict.INVALID]
 
     @property
     def missing(self) -> list[str]:
@@ -92,14 +92,16 @@ class SweepReport:
             yield "stale_rejections"
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DrillVerdict:
         if self.violations:
-            return Verdict.INVALID
-        return Verdict.UNKNOWN if self.missing else Verdict.VALID
+            return DrillVerdict.INVALID
+        return DrillVerdict.UNKNOWN if self.missing else DrillVerdict.VALID
 
-    def matrix(self) -> dict[tuple[SweepTarget, MessageLabel], dict[SweepFault, Counter[Verdict]]]:
+    def matrix(
+        self,
+    ) -> dict[tuple[SweepTarget, MessageLabel], dict[SweepFault, Counter[DrillVerdict]]]:
         """By target, label and fault: how many points got which verdict."""
-        rows: dict[tuple[SweepTarget, MessageLabel], dict[SweepFault, Counter[Verdict]]] = {}
+        rows: dict[tuple[SweepTarget, MessageLabel], dict[SweepFault, Counter[DrillVerdict]]] = {}
         for result in self.results:
             row = rows.setdefault((result.point.target, result.point.label), {})
             row.setdefault(result.fault, Counter())[result.verdict] += 1

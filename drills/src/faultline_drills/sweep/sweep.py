@@ -15,7 +15,7 @@ import psycopg
 from faultline.errors import FaultlineError
 from faultline.postgres.sessions import connect
 from faultline_drills.context import DrillNotRun
-from faultline_drills.judging.checker import DrillFinding, Verdict
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict
 from faultline_drills.proxy import Message
 from faultline_drills.recording.tables import install_tables
 from faultline_drills.scenario import DrillSettings
@@ -150,7 +150,7 @@ class PointRunner:
             except (FaultlineError, psycopg.Error) as error:
                 finding = _finding(ERROR_RULE, error)
                 return replace(_without_verdict(point, fault, finding, began), is_error=True)
-            if result.verdict is not Verdict.UNKNOWN:
+            if result.verdict is not DrillVerdict.UNKNOWN:
                 break
         return result
 
@@ -162,7 +162,7 @@ def _finding(rule: str, error: Exception) -> DrillFinding:
 def _without_verdict(
     point: SweepPoint, fault: SweepFault, finding: DrillFinding, began: float
 ) -> PointResult:
-    return PointResult(point, fault, Verdict.UNKNOWN, (finding,), {}, time.monotonic() - began)
+    return PointResult(point, fault, DrillVerdict.UNKNOWN, (finding,), {}, time.monotonic() - began)
 
 
 @contextmanager

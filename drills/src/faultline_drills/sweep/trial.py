@@ -12,7 +12,7 @@ from uuid import UUID
 from faultline.postgres.sessions import run
 from faultline.reconciler.invariants import INVARIANTS, check
 from faultline_drills.context import DrillContext, DrillNotRun
-from faultline_drills.judging.checker import Verdict, judge
+from faultline_drills.judging.checker import DrillVerdict, judge
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.proxy import Message, Proxy, proxy_to
 from faultline_drills.scenario import DrillSettings
@@ -181,8 +181,8 @@ def _exit_codes(fault: SweepFault) -> set[int]:
 
 
 def _tally(
-    drill: DrillContext, point: SweepPoint, fault: SweepFault, verdict: Verdict
+    drill: DrillContext, point: SweepPoint, fault: SweepFault, verdict: DrillVerdict
 ) -> dict[str, int]:
-    is_lost = fault is SweepFault.DROP_REPLY and verdict is not Verdict.UNKNOWN
+    is_lost = fault is SweepFault.DROP_REPLY and verdict is not DrillVerdict.UNKNOWN
     acknowledges = point.label.what in _ACKNOWLEDGEMENTS
     return {**drill.tally(), "lost_acks": int(is_lost and acknowledges)}

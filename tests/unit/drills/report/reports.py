@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from faultline_drills.campaign import CampaignReport, CampaignSettings, FaultKind
-from faultline_drills.judging.checker import DrillFinding, Judgement, Verdict
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict, Judgement
 from faultline_drills.provenance import Provenance
 from faultline_drills.report.campaign_groups import CampaignGroup, group_campaigns
 from faultline_drills.subjects import Subject
@@ -39,9 +39,9 @@ def report(subject: Subject, **changed: Any) -> CampaignReport:
         "planned": FAULTS,
         "injected": FAULTS,
         "duplicates": 0 if is_ours else 3,
-        "judgement": Judgement(Verdict.VALID, ())
+        "judgement": Judgement(DrillVerdict.VALID, ())
         if is_ours
-        else Judgement(Verdict.INVALID, (finding,)),
+        else Judgement(DrillVerdict.INVALID, (finding,)),
         "tally": TALLY,
         "crash_seconds": (0.1, 0.3),
         "takeover_seconds": (0.02, 0.05, 0.04),

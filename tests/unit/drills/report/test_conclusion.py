@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultline_drills.campaign import FaultKind
-from faultline_drills.judging.checker import DrillFinding, Judgement, Verdict
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict, Judgement
 from faultline_drills.report.campaign_groups import conclude, group_campaigns
 from faultline_drills.report.summary import summarise
 from faultline_drills.subjects import Subject
@@ -59,7 +59,7 @@ def test_it_is_not_called_safe_when_a_planned_fault_was_never_injected() -> None
 
 
 def test_it_is_not_called_safe_when_the_control_duplicated_no_job() -> None:
-    facts = summary(control={"duplicates": 0, "judgement": Judgement(Verdict.VALID, ())})
+    facts = summary(control={"duplicates": 0, "judgement": Judgement(DrillVerdict.VALID, ())})
     assert facts["verdict"] == "unknown"
     assert facts["safe_for_controlled_release_validation"] is False
 
@@ -71,7 +71,9 @@ def test_one_duplicate_makes_it_invalid() -> None:
 
 
 def test_a_broken_rule_makes_it_invalid() -> None:
-    found = Judgement(Verdict.INVALID, (DrillFinding("every_job_ends", "job j is still running"),))
+    found = Judgement(
+        DrillVerdict.INVALID, (DrillFinding("every_job_ends", "job j is still running"),)
+    )
     facts = summary(ours={"judgement": found})
     assert facts["verdict"] == "invalid"
     assert facts["invariant_violations"] == 1
@@ -79,7 +81,7 @@ def test_a_broken_rule_makes_it_invalid() -> None:
 
 def test_without_a_control_the_verdict_is_unknown() -> None:
     conclusion = conclude(group_campaigns([report(Subject.FAULTLINE)]))
-    assert conclusion.verdict is Verdict.UNKNOWN
+    assert conclusion.verdict is DrillVerdict.UNKNOWN
 
 
 def test_campaigns_of_one_rate_and_queue_are_grouped() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from faultline_drills.judging.checker import DrillFinding, Verdict
+from faultline_drills.judging.checker import DrillFinding, DrillVerdict
 from faultline_drills.proxy import Message, MessageKind
 from faultline_drills.subjects import Subject
 from faultline_drills.sweep import (
@@ -78,7 +78,7 @@ def test_without_a_sample_everything_is_struck_in_every_way() -> None:
     assert SweepFault.OVERLAP not in {fault for _, fault in migrator}
 
 
-def report(*verdicts: Verdict, tally: dict[str, int] | None = None) -> SweepReport:
+def report(*verdicts: DrillVerdict, tally: dict[str, int] | None = None) -> SweepReport:
     results = tuple(
         PointResult(point, SweepFault.KILL_AFTER, verdict, (DrillFinding("rule", "why"),), {}, 1.0)
         for point, verdict in zip(some_points(len(verdicts)), verdicts, strict=True)
@@ -89,14 +89,14 @@ def report(*verdicts: Verdict, tally: dict[str, int] | None = None) -> SweepRepo
 
 
 def test_a_sweep_holds_when_a_few_were_not_reached_and_shows_nothing_when_many() -> None:
-    assert report(*[Verdict.VALID] * 99, Verdict.UNKNOWN).verdict is Verdict.VALID
-    assert report(*[Verdict.VALID] * 9, Verdict.UNKNOWN).verdict is Verdict.UNKNOWN
-    assert report().verdict is Verdict.UNKNOWN
+    assert report(*[DrillVerdict.VALID] * 99, DrillVerdict.UNKNOWN).verdict is DrillVerdict.VALID
+    assert report(*[DrillVerdict.VALID] * 9, DrillVerdict.UNKNOWN).verdict is DrillVerdict.UNKNOWN
+    assert report().verdict is DrillVerdict.UNKNOWN
 
 
 def test_one_broken_rule_outweighs_everything() -> None:
-    assert report(*[Verdict.VALID] * 99, Verdict.INVALID).verdict is Verdict.INVALID
+    assert report(*[DrillVerdict.VALID] * 99, DrillVerdict.INVALID).verdict is DrillVerdict.INVALID
 
 
 def test_kills_that_nobody_took_over_from_have_shown_nothing() -> None:
-    assert report(*[Verdict.VALID] * 99, tally={}).missing == ["takeovers: none"]
+    assert report(*[DrillVerdict.VALID] * 99, tally={}).missing == ["takeovers: none"]
