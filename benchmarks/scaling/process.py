@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.scaling.application import NAME
 from faultline.errors import FaultlineError
-from faultline.postgres.address import environment_with
+from faultline.postgres.url import environment_with
 
 ROOT = Path(__file__).parents[2]
 _STOP_SECONDS = 10.0

@@ -31,7 +31,7 @@ from faultline.model import (
     JobRecord,
     JobState,
 )
-from faultline.postgres import address, driver
+from faultline.postgres import driver
 from faultline.postgres.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import driver_errors, is_read_only_refusal, pool_errors
@@ -50,6 +50,7 @@ from faultline.postgres.sessions import (
     run,
     run_async,
 )
+from faultline.postgres.url import url_from_environment
 from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
 from faultline.statements import audit, jobs, protocol, queues
 from faultline.statements.queues import QueueCount
@@ -114,7 +115,7 @@ class Faultline:
 
     @property
     def database_url(self) -> str:
-        if url := self._given_url or address.from_environment():
+        if url := self._given_url or url_from_environment():
             return url
         if self._embedded_url is None:
             url = ensure_running()

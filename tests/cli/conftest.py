@@ -19,8 +19,8 @@ from faultline.cli.context import Context
 from faultline.cli.main import cli
 from faultline.errors import FaultlineError
 from faultline.model import Claim
-from faultline.postgres.address import FILE_VARIABLE, VARIABLE
 from faultline.postgres.sessions import run
+from faultline.postgres.url import FILE_VARIABLE, VARIABLE
 from faultline.statements import protocol, workers
 
 Connection = psycopg.Connection[Any]

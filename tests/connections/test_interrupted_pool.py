@@ -9,19 +9,19 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any
 
+import faultline.postgres.fifo_semaphore
 import psycopg_pool
 import pytest
 from psycopg_pool import PoolClosed
 
 import faultline.fenced_block
-import faultline.postgres.fifo_semaphore
 import faultline.postgres.pools
 from faultline import Faultline, Job
 from faultline.interrupts import AttemptAborted
 from faultline.postgres.sessions import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.statements import protocol
 from faultline.steady import steady_now
-from faultline.workers.interruptible_call import InterruptibleCall
+from faultline.workers.attempt import InterruptibleCall
 from faultline.workers.leases import Lease
 from tests.waiting import LIMIT_SECONDS, wait_until
 

@@ -12,10 +12,10 @@ from faultline.errors import ServerChanged
 from faultline.events import Event
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements.statement import Statement
+from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import LeaseBook
 from faultline.workers.listener import Listener
-from faultline.workers.wakeup import Wakeup
 from tests.running import Connection, EventTap, background, value
 from tests.waiting import wait_until
 

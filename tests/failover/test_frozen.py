@@ -26,10 +26,10 @@ from faultline.statements.workers import call_of
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.workers import listener as listener_module
+from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.listener import Listener
-from faultline.workers.wakeup import Wakeup
 from faultline_drills.cluster import multi_host_url
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs

@@ -13,7 +13,7 @@ import pytest
 from faultline.errors import InvalidSettings
 from faultline.health import health_file as file
 from faultline.health.writer import HealthFileWriter, write_first
-from faultline.workers.supervisor_health import Roster
+from faultline.workers.supervisor import SupervisorHealth
 from tests.health.conftest import Probe, probe
 from tests.health.test_probe_rules import WELL, crew
 
@@ -97,7 +97,7 @@ def test_a_probe_imports_almost_nothing(health_file: Path) -> None:
 
 
 def test_a_writer_that_was_killed_while_it_wrote_leaves_no_draft_behind(health_file: Path) -> None:
-    roster = Roster(health_file)
+    roster = SupervisorHealth(health_file)
     mine, neighbours = roster.file_of(0), roster.file_of(1)
     abandoned = mine.with_name(f".{mine.name}.4711")
     in_use = neighbours.with_name(f".{neighbours.name}.4712")
@@ -112,7 +112,7 @@ def test_a_writer_that_was_killed_while_it_wrote_leaves_no_draft_behind(health_f
 def test_the_report_of_a_process_that_ended_is_not_taken_for_its_successors(
     health_file: Path,
 ) -> None:
-    roster = Roster(health_file)
+    roster = SupervisorHealth(health_file)
     file.write(roster.file_of(0), WELL)
     roster.forget(0)
     assert file.read(roster.file_of(0)) is None

@@ -11,7 +11,7 @@ import pytest
 from faultline.api.service_endpoints import router as api_probes
 from faultline.cli.main import cli
 from faultline.inspector.read_endpoints import router as inspector_reads
-from faultline.postgres import address
+from faultline.postgres.url import FILE_VARIABLE
 from tests.kubernetes import manifests
 from tests.kubernetes.manifests import K8S, Object
 from tests.kubernetes.reading import read
@@ -57,7 +57,7 @@ def test_faultline_takes_every_command_line(source: str, monkeypatch: pytest.Mon
     for workload in all_workloads(source):
         for name, value in manifests.environment(workload).items():
             monkeypatch.setenv(name, value)
-        monkeypatch.delenv(address.FILE_VARIABLE)  # of no file on this machine
+        monkeypatch.delenv(FILE_VARIABLE)  # of no file on this machine
         for command_line in command_lines(workload):
             parsed(command_line)
             seen += 1
@@ -82,7 +82,7 @@ def variables(command: click.Command) -> set[str]:
 
 @pytest.mark.parametrize("source", [*manifests.ALL, OPERATOR])
 def test_every_variable_is_one_that_its_process_reads(source: str) -> None:
-    ours = {address.FILE_VARIABLE, *LIBRARIES}
+    ours = {FILE_VARIABLE, *LIBRARIES}
     handlers_own = {"PROVIDER"}  # values/everything.yaml
     for workload in all_workloads(source):
         name = manifests.component(workload)

@@ -17,9 +17,9 @@ from faultline.reconciler import frozen_sessions
 from faultline.reconciler.frozen_sessions import FrozenSessions
 from faultline.statements import protocol
 from faultline.workers import Worker
+from faultline.workers.background import Wakeup
 from faultline.workers.committer import Committer
 from faultline.workers.leases import LeaseBook
-from faultline.workers.wakeup import Wakeup
 from tests.running import Connection, EventTap, background, ended, working
 from tests.waiting import LIMIT_SECONDS, wait_until
 from tests.workers.test_outcomes import claimed, make_outcomes

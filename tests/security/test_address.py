@@ -10,7 +10,7 @@ import pytest
 from faultline import Faultline
 from faultline.cli.context import Context
 from faultline.errors import InvalidSettings
-from faultline.postgres import address
+from faultline.postgres.url import environment_with, url_from_environment
 from faultline.testing.application import using
 
 URL = "postgresql://u:s3cret@host/db"
@@ -29,7 +29,7 @@ def test_white_space_around_the_url_is_ignored(
     (tmp_path / "url").write_text(content)
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
 
-    assert address.from_environment() == URL
+    assert url_from_environment() == URL
     assert Faultline().database_url == URL
 
 
@@ -52,13 +52,13 @@ def test_a_secret_that_was_renewed_is_found(
 
 
 def test_neither_is_no_mistake() -> None:
-    assert address.from_environment() is None
+    assert url_from_environment() is None
 
 
 @pytest.mark.parametrize("empty", ["DATABASE_URL", "DATABASE_URL_FILE"])
 def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch, empty: str) -> None:
     monkeypatch.setenv(empty, "")
-    assert address.from_environment() is None
+    assert url_from_environment() is None
 
 
 def test_both_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_file_that_will_not_do_is_named_and_not_quoted(
     monkeypatch.setenv("DATABASE_URL_FILE", str(path))
 
     with pytest.raises(InvalidSettings, match=says) as refused:
-        address.from_environment()
+        url_from_environment()
     assert str(path) in str(refused.value)
     assert "s3cret" not in str(refused.value)
 
@@ -105,7 +105,7 @@ def test_a_url_that_was_given_is_what_the_application_and_children_find(
 
     Context(app_path=None, given_url=URL, log_format="json", verbose=False).export_database_url()
 
-    assert address.from_environment() == URL
+    assert url_from_environment() == URL
     assert "DATABASE_URL_FILE" not in os.environ
 
 
@@ -118,7 +118,7 @@ def test_a_url_that_came_from_a_file_stays_there(
     Context(app_path=None, given_url=URL, log_format="json", verbose=False).export_database_url()
 
     assert "DATABASE_URL" not in os.environ
-    assert address.from_environment() == URL
+    assert url_from_environment() == URL
 
 
 def test_a_childs_environment_has_one_of_them(
@@ -126,7 +126,7 @@ def test_a_childs_environment_has_one_of_them(
 ) -> None:
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
 
-    told = address.environment_with(URL)
+    told = environment_with(URL)
 
     assert told["DATABASE_URL"] == URL
     assert "DATABASE_URL_FILE" not in told

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from faultline import Faultline, Job, StaleLease
-from faultline.workers.interruptible_call import AttemptAborted
+from faultline.workers.attempt import AttemptAborted
 from tests.running import Connection, count, rejections, take_over, working
 from tests.tracing.recorded import Recorded, attributes, event, parent_id, span_id
 from tests.waiting import wait_until

@@ -8,8 +8,8 @@ from faultline import Faultline, Job
 from faultline.config import WorkerSettings
 from faultline.model import Claim
 from faultline.workers import Worker
-from faultline.workers.claim_ahead import ClaimAhead
 from faultline.workers.claim_cursor import ClaimCursor
+from faultline.workers.claiming import ClaimAhead
 from tests.running import Connection, background, count, value
 from tests.waiting import LIMIT_SECONDS, wait_until
 

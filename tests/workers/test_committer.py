@@ -14,9 +14,9 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.statements.protocol import CommitVerdict
+from faultline.workers.background import Wakeup
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease
-from faultline.workers.wakeup import Wakeup
 from tests.running import Connection, EventTap, count, expire, value, working
 from tests.waiting import LIMIT_SECONDS, wait_until
 

@@ -11,11 +11,10 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.steady import steady_now
-from faultline.workers.background import BackgroundTasks
+from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.committer import Committer
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
-from faultline.workers.wakeup import Wakeup
 from tests.running import Connection, EventTap, count
 
 

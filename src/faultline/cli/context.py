@@ -13,9 +13,9 @@ from functools import cached_property
 
 from faultline.app import Faultline
 from faultline.errors import InvalidInput, InvalidSettings
-from faultline.postgres import address
 from faultline.postgres.migrate import require_current_schema
 from faultline.postgres.sessions import Connection, open_session
+from faultline.postgres.url import FILE_VARIABLE, VARIABLE, url_from_environment
 
 
 @dataclass
@@ -39,8 +39,8 @@ class Context:
         A URL that was read from a file stays in that file.
         """
         if self.given_url and not _is_exported(self.given_url):
-            os.environ.pop(address.FILE_VARIABLE, None)
-            os.environ[address.VARIABLE] = self.given_url
+            os.environ.pop(FILE_VARIABLE, None)
+            os.environ[VARIABLE] = self.given_url
 
     @property
     def database_url(self) -> str:
@@ -56,7 +56,7 @@ class Context:
 
 def _is_exported(url: str) -> bool:
     try:
-        return address.from_environment() == url
+        return url_from_environment() == url
     except InvalidSettings:
         return False
 

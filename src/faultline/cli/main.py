@@ -15,6 +15,7 @@ from faultline import __version__
 from faultline.cli.lazy_group import LazyGroup
 from faultline.cli.standard_streams import open_closed_streams
 from faultline.errors import FaultlineError
+from faultline.postgres.url import url_from_environment
 from faultline.wording import plain
 
 # Each command is defined in the module of its name.
@@ -88,12 +89,11 @@ def cli(
         return  # it reads a file or a URL, and needs no application, database or log
     from faultline.cli.context import Context
     from faultline.events import log
-    from faultline.postgres import address
 
     log.open(style=log_format, verbose=verbose)
     # The driver logs errors too; Faultline reports each error where it is handled.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-    url = database_url or address.from_environment()
+    url = database_url or url_from_environment()
     ctx.obj = Context(app_path=app, given_url=url, log_format=log_format, verbose=verbose)
 
 

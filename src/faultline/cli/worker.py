@@ -35,8 +35,7 @@ from faultline.reconciler import Reconciler
 from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush
 from faultline.workers import Worker, stacks
-from faultline.workers.supervisor import DRAINED, DRAINED_STUCK, Supervisor
-from faultline.workers.supervisor_health import Roster
+from faultline.workers.supervisor import DRAINED, DRAINED_STUCK, Supervisor, SupervisorHealth
 
 DEFAULTS = WorkerSettings()
 _CLOSING_SECONDS = 5.0
@@ -293,7 +292,7 @@ def _supervise(
     health_file: Path | None = None,
 ) -> int:
     """Run `count` processes and serve their metrics; returns the exit code."""
-    roster = None if health_file is None else Roster(health_file)
+    roster = None if health_file is None else SupervisorHealth(health_file)
 
     def health_of(slot: int) -> Sequence[str]:
         return () if roster is None else ("--health-file", str(roster.file_of(slot)))

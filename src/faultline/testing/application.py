@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from faultline.app import Faultline
-from faultline.postgres.address import FILE_VARIABLE, VARIABLE
+from faultline.postgres.url import FILE_VARIABLE, VARIABLE
 
 _CLOSE_SECONDS = 10.0
 _closing: set[asyncio.Task[Any]] = set()  # an event loop keeps only weak references to its tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from enum import StrEnum
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import HandlerExit
 from faultline.handler_errors import tame
+from faultline.interrupts import AttemptAborted, Interrupts
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.steady import steady_now
@@ -20,7 +22,6 @@ from faultline.task import Task
 from faultline.workers import stacks
 from faultline.workers.children import ChildCall
 from faultline.workers.handler_resources import HandlerResources
-from faultline.workers.interruptible_call import InterruptibleCall
 from faultline.workers.leases import Lease
 from faultline.workers.stacks import Stack
 
@@ -280,3 +281,34 @@ class Attempt:
 def _see(thread: asyncio.Future[Any]) -> None:
     if not thread.cancelled():
         thread.exception()
+
+
+class InterruptibleCall:
+    def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._interrupts = Interrupts()
+        self.on_begin: Callable[[], object] = lambda: None
+        self.thread_id: int | None = None
+
+    def __call__(self) -> Any:
+        self.thread_id = threading.get_ident()
+        try:
+            self._interrupts.begin()
+            self.on_begin()
+            return self._function(*self._args, **self._kwargs)
+        except (AttemptAborted, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            if issubclass(type(error), StopIteration):  # a future cannot carry StopIteration
+                raise HandlerExit("the handler raised StopIteration") from error
+            # SystemExit and the like would be raised again on the event loop and end the process. So would
+            # the errors that the methods of a broken exception class raise there.
+            tamed = tame(error)
+            if tamed is error:
+                raise
+            raise tamed from None
+        finally:
+            self._interrupts.end()
+
+    def interrupt(self) -> None:
+        self._interrupts.send()

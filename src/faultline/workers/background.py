@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
-
-from faultline.workers.wakeup import Wakeup
 
 
 class BackgroundTasks:
@@ -33,3 +32,24 @@ def report_error(task: asyncio.Task[None]) -> None:
         asyncio.get_running_loop().call_exception_handler(
             {"message": "an attempt ended in an error of the worker's own", "exception": error}
         )
+
+
+class Wakeup:
+    """An event of the worker's loop that can also be set after a delay."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def set_in(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds + 0.001, self._event.set)
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Return when the event is set or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout_seconds)

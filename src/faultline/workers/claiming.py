@@ -15,12 +15,11 @@ from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
-from faultline.statements import protocol
+from faultline.statements import losses, protocol
 from faultline.steady import steady_now
 from faultline.tracing import tracing
-from faultline.workers.background import BackgroundTasks
+from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.bounded_calls import NoReply
-from faultline.workers.claim_ahead import ClaimAhead
 from faultline.workers.claim_cursor import ClaimCursor
 from faultline.workers.control_session import ControlSession
 from faultline.workers.heartbeat import Heartbeat
@@ -28,8 +27,6 @@ from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.readiness import Readiness
 from faultline.workers.slots import Slots
-from faultline.workers.takeover_metrics import TakeoverMetrics
-from faultline.workers.wakeup import Wakeup
 
 _BATCH_SIZE = 500
 
@@ -193,3 +190,52 @@ class Claiming:
 
     def _flush_metrics(self) -> None:
         meter.current.flush(steady_now(), running=self._slots.running)
+
+
+_HORIZON_SECONDS = 0.05
+
+
+_SAMPLE_SECONDS = 0.002
+
+
+class ClaimAhead:
+    """Estimates how many attempts will start soon, from the rate of ended ones."""
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._ended = 0
+        self._since = 0.0
+        self._per_second = 0.0
+
+    def jobs(self, now: float, *, ended: int) -> int:
+        """`ended` counts the attempts that have ended since the worker began."""
+        elapsed = now - self._since
+        if elapsed >= _SAMPLE_SECONDS:
+            newest = (ended - self._ended) / elapsed
+            # A lower rate counts at once, a higher one by half: too many buffered jobs are worse.
+            self._per_second = min(newest, (self._per_second + newest) / 2)
+            self._ended, self._since = ended, now
+        return min(self._limit, int(self._per_second * _HORIZON_SECONDS))
+
+
+class TakeoverMetrics:
+    """Has its own session, which is opened for the first job that has lost a worker."""
+
+    def __init__(self, session: ReconnectingSession, background: BackgroundTasks) -> None:
+        self._session = session
+        self._background = background
+
+    def count(self, claims: Sequence[Claim]) -> None:
+        if taken_over := [claim for claim in claims if claim.crashes > 0]:
+            self._background.spawn(self._count(taken_over))
+
+    async def _count(self, claims: Sequence[Claim]) -> None:
+        try:
+            takeovers = await self._session.run(losses.takeovers(claims))
+        except (FaultlineError, DriverError):
+            return  # one count less; the session has counted the error
+        for takeover in takeovers:
+            meter.current.taken_over(takeover.cause, takeover.recovery_seconds)
+
+    async def close(self) -> None:
+        await self._session.close()

@@ -22,8 +22,8 @@ from faultline.statements import protocol
 from faultline.statements.protocol import CommitVerdict
 from faultline.steady import steady_now
 from faultline.tracing import tracing
+from faultline.workers.background import Wakeup
 from faultline.workers.leases import Lease
-from faultline.workers.wakeup import Wakeup
 
 _LOCKED_PAUSE_SECONDS = 0.02
 # After this time, and then every so often, the owner of the entry decides whether to go on waiting.

@@ -12,8 +12,8 @@ from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, run_async
 from faultline.statements.protocol import CHANNEL
 from faultline.statements.session_settings import Session
 from faultline.statements.workers import call_of, is_drain_requested
+from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.wakeup import Wakeup
 
 # How often it checks that the server is there and is the primary: a standby and a frozen server send no
 # notifications.

@@ -21,11 +21,10 @@ from faultline.statements.protocol import CommitVerdict, FailVerdict
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
-from faultline.workers.background import BackgroundTasks
+from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.unknown_tasks import UnknownTasks
-from faultline.workers.wakeup import Wakeup
 
 T = TypeVar("T")
 

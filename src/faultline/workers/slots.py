@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from faultline.metrics import meter
 from faultline.steady import steady_now
-from faultline.workers.background import BackgroundTasks, report_error
+from faultline.workers.background import BackgroundTasks, Wakeup, report_error
 from faultline.workers.execution import Execution
 from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
-from faultline.workers.wakeup import Wakeup
 
 # A lease that was claimed ahead and has waited this long is released, so that idle workers can claim it.
 _MAX_WAIT_SECONDS = 0.5

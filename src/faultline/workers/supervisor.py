@@ -8,13 +8,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 
 from faultline.events import Event, emit
-from faultline.health.health_file import ChildStatus
+from faultline.health import health_file
+from faultline.health.health_file import ChildStatus, Report
+from faultline.health.writer import EVERY_SECONDS, write_first
 from faultline.postgres.reconnecting import Backoff
 from faultline.steady import steady_now
-from faultline.workers.supervisor_health import Roster
 
 # Exit codes of a supervised worker that was drained by an operator, and is not started again. The second
 # one says that a handler could not be ended.
@@ -62,7 +64,7 @@ class Supervisor:
         count: int,
         options: Callable[[int], Sequence[str]] = lambda slot: (),
         on_end: Callable[[int], None] = lambda slot: None,
-        roster: Roster | None = None,
+        roster: SupervisorHealth | None = None,
     ) -> None:
         self._command = list(command)
         self._options = options
@@ -158,3 +160,45 @@ def _exit_code(code: int) -> int:
     if code in (-signal.SIGTERM, DRAINED):
         return 0
     return 1 if code == DRAINED_STUCK else abs(code)
+
+
+class SupervisorHealth:
+    """Written by the supervisor's own loop: if that stands still, so does the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._started_at = self._written_at = steady_now()
+        self._children: tuple[ChildStatus, ...] = ()
+        write_first(path, self._report())
+
+    def file_of(self, slot: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{slot + 1}")
+
+    def note(self, children: Sequence[ChildStatus]) -> None:
+        """Write it down when something has changed, and when it is time."""
+        now = steady_now()
+        if tuple(children) == self._children and now - self._written_at < EVERY_SECONDS:
+            return
+        self._children, self._written_at = tuple(children), now
+        with contextlib.suppress(OSError):  # a full disk ends no supervisor: the file grows old
+            health_file.write(self._path, self._report())
+
+    def forget(self, slot: int) -> None:
+        """Remove the report of a process that has ended."""
+        health_file.remove(self.file_of(slot))
+
+    def close(self) -> None:
+        for child in self._children:
+            health_file.remove(self._path.with_name(child.file))
+        health_file.remove(self._path)
+
+    def _report(self) -> Report:
+        return Report(
+            "supervisor",
+            os.getpid(),
+            self._started_at,
+            self._written_at,
+            loop_turned_at=None,
+            vitals=None,
+            children=self._children,
+        )

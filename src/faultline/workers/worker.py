@@ -24,7 +24,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.retry_policy import DEFAULT_RETRY
 from faultline.steady import steady_now
 from faultline.workers.attempt import AbortCause, Attempt
-from faultline.workers.background import BackgroundTasks
+from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.bounded_calls import BoundedCalls, NoReply
 from faultline.workers.claiming import Claiming
 from faultline.workers.committer import Committer
@@ -40,7 +40,6 @@ from faultline.workers.registration import Registration
 from faultline.workers.self_fencing import SelfFencing
 from faultline.workers.server_failure import ServerFailure
 from faultline.workers.slots import Slots
-from faultline.workers.wakeup import Wakeup
 
 Companion = Callable[[], Coroutine[Any, Any, None]]
 

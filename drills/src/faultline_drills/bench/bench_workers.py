@@ -12,7 +12,7 @@ import time
 from types import TracebackType
 
 from faultline.errors import FaultlineError
-from faultline.postgres.address import environment_with
+from faultline.postgres.url import environment_with
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_tasks import APP
 

@@ -27,14 +27,13 @@ from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.attempt import Attempt, Raised, Returned
-from faultline.workers.background import BackgroundTasks
+from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.committer import Committer
 from faultline.workers.execution import Execution
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import Lease, LeaseBook
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.server_failure import ServerFailure
-from faultline.workers.wakeup import Wakeup
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
 from faultline_drills.recording.history import Phase, Verb

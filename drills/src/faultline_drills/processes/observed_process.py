@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultline.postgres.address import environment_with
+from faultline.postgres.url import environment_with
 
 Event = dict[str, Any]
 EventCallback = Callable[[str, str, Event], None]  # process name, event name, its fields

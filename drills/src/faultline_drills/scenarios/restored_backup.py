@@ -15,8 +15,8 @@ from typing import LiteralString
 
 from faultline.embedded import Server
 from faultline.errors import ServerChanged
-from faultline.postgres.address import environment_with
 from faultline.postgres.sessions import run
+from faultline.postgres.url import environment_with
 from faultline.statements import protocol
 from faultline_drills.cluster import (
     MEMBER_SETTINGS,

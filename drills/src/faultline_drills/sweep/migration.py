@@ -12,9 +12,9 @@ from contextlib import ExitStack
 import psycopg
 
 from faultline.errors import FaultlineError
-from faultline.postgres.address import environment_with
 from faultline.postgres.migrate import migrate, require_fence
 from faultline.postgres.sessions import Connection, connect, run
+from faultline.postgres.url import environment_with
 from faultline.statements import jobs, protocol
 from faultline_drills.judging.checker import DrillFinding, DrillVerdict
 from faultline_drills.proxy import Message, proxy_to
