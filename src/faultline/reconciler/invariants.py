@@ -72,12 +72,13 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant(
         "refusals_were_right",
         "no refused write is in the ledger after all",
+        # The worker is compared too: after a failover, another one may have got the same token.
         """
         SELECT r.job_id, 'refused token ' || r.stale_token FROM faultline.rejections AS r
         JOIN faultline.ledger AS l ON l.job_id = r.job_id AND l.fencing_token = r.stale_token
           AND l.worker = r.worker
         WHERE r.reason = 'token_mismatch'
-        """,  # after a failover another one may have been given that token
+        """,
     ),
     Invariant(
         "tokens_only_rise",

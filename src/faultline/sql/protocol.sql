@@ -21,7 +21,6 @@
 --      triggers, and the guard on updates of jobs.
 --   4. Every function that ends a lease locks the job's row FOR UPDATE first, and reads it afterwards.
 -- (After ROLLBACK TO SAVEPOINT PostgreSQL forgets a refusal. handler_transactions.sql makes the COMMIT fail then.)
---
 -- Everything is correct at READ COMMITTED, reads only the database's clock, and can be typed into psql. Roles have no rights
 -- on the tables: they call these functions, which run as their owner. Parameters are written as function.parameter where a
 -- column has the same name. Used throughout:
@@ -255,7 +254,7 @@ BEGIN
     -- Above READ COMMITTED, one heartbeat since the snapshot would fail a live lease with 40001; assert_fence prevents it.
     IF current_setting('transaction_isolation') <> 'read committed'
        AND NOT NEW.job_id::text = ANY (string_to_array(coalesce(current_setting('faultline.held_jobs', true), ''), ' ')) THEN
-        PERFORM faultline.refuse_in_savepoint(NEW.job_id);
+        PERFORM faultline.refuse_in_savepoint(NEW.job_id); -- FL009 inside a savepoint, which could roll FL007 back
         RAISE EXCEPTION 'job % is not locked by this % transaction',
             NEW.job_id, current_setting('transaction_isolation') USING ERRCODE = 'FL007',
             HINT = 'Call faultline.assert_fence(job_id, fencing_token, lease_id) as its first statement.';
@@ -270,7 +269,8 @@ BEGIN
     RETURNING xmin INTO writer;
     verb := set_config('faultline.verb', '', true);
     -- Inside a savepoint the row is written by a subtransaction. Rolling back to the savepoint would remove the entry and keep
-    -- the caller's other writes, unless open_transaction has set faultline.opened and queued a check for the COMMIT.
+    -- the caller's other writes, unless open_transaction has queued a check for the COMMIT: then faultline.opened is the mark of
+    -- this transaction and lease. refuse_half_way raises FL009. (All of these are in handler_transactions.sql.)
     IF writer <> pg_current_xact_id()::xid
        AND current_setting('faultline.opened', true) IS DISTINCT FROM faultline.transaction_mark(NEW.lease_id, true) THEN
         PERFORM faultline.refuse_half_way('enters the ledger inside a savepoint', NEW.job_id,

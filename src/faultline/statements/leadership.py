@@ -68,7 +68,7 @@ def beat(number: int, *, after: int) -> Statement[bool]:
 
 def leader_sighting() -> Statement[LeaderSighting | None]:
     """The session that leads. It is idle if its virtual transaction has no number."""
-    return Statement(
+    return Statement(  # an objid above 2^31 is a negative key
         """
         SELECT l.pid, min(l.objid::int8) FILTER (WHERE l.objid::int8 > 2147483647),
             bool_or(l.virtualtransaction NOT LIKE '%%/0'),
@@ -78,7 +78,7 @@ def leader_sighting() -> Statement[LeaderSighting | None]:
           AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_database AS d
             WHERE d.datname = current_database())
         GROUP BY l.pid HAVING bool_or(l.objid = %s)
-        """,  # a negative key
+        """,
         (LOCK_CLASS, LEADER_KEY),
         lambda rows: LeaderSighting(*rows[0]) if rows else None,
     )
