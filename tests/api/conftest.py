@@ -1,4 +1,4 @@
-"""An ordinary server for all tests that need no other, on a database of its own, and keys for it."""
+"""One API server with default settings, on a database of its own, with keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def api_url(new_database: NewDatabase, template: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server(api_url: str) -> Iterator[Served]:
-    """Keys are looked up at every request, so that what a test revokes is gone for the next."""
+    """Without a key cache: a key that a test revokes is invalid in the next request."""
     with served(api_url, "--key-cache-seconds", "0", "--wrong-keys-per-second", "0") as server:
         yield server
 

@@ -72,7 +72,7 @@ class Served:
         return parts.hostname, parts.port
 
     def wait_for(self, words: str) -> None:
-        """Until it has said so: an answer may be here before what was said about it has been read."""
+        """Waits for the log line: the response may arrive before the line is read."""
         with self._spoke:
             is_said = self._spoke.wait_for(
                 lambda: any(words in line for line in self.said), BOUND_SECONDS

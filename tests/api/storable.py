@@ -1,6 +1,8 @@
-"""What schemathesis is told that a JSON schema cannot say: PostgreSQL keeps more numbers than our library
-sends, and a number is written without a fraction in more ways than one, so a schema has no word for
-"an integer of at most 64 bits" inside of a payload."""
+"""A schemathesis hook for payloads that the schema allows and the library refuses.
+
+PostgreSQL stores larger numbers than the library sends, and JSON can write an integer in several ways. A
+schema cannot say "an integer of at most 64 bits" for the inside of a payload.
+"""
 
 from __future__ import annotations
 

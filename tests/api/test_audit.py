@@ -1,4 +1,4 @@
-"""The audit log: every action of an operator has its row, and refused keys cannot fill it."""
+"""The audit log records every operator action; refused keys cannot fill it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that only connect: those that ask are answered meanwhile, by the API and by the inspector."""
+"""Idle connections do not keep other clients from the API and the inspector."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_no_http_is_refused_in_the_shape_of_every_error(server: Served) 
 
 
 def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(server: Served) -> None:
-    """Where a proxy in front believes the other length, the rest would be the next client's request."""
+    """If a proxy used the other length, the rest would be a smuggled request."""
     with socket.create_connection(server.host_and_port, BOUND_SECONDS) as line:
         line.sendall(
             b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"

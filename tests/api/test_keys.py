@@ -1,4 +1,4 @@
-"""Claims about keys: what they open, what they do not, how they are kept and how they end."""
+"""Claims about keys: scopes, storage and revocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about what one client can do to the others: each limit is there, and can be set."""
+"""Claims about the limits that protect clients from each other."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_each_key_has_a_rate_of_its_own(crowded: Served, api_url: str) -> None:
 def test_a_full_house_says_so_and_is_not_taken_for_a_database_that_is_away(
     crowded: Served, api_url: str
 ) -> None:
-    """One request waits for a lock, another for the only connection; there is no room for a third."""
+    """One request waits for a lock, another for the connection; a third is refused."""
     with (
         client_of(crowded, make_key(api_url)) as first,
         client_of(crowded, make_key(api_url)) as second,

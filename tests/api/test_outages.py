@@ -1,4 +1,4 @@
-"""Claims about a database that goes away and comes back, and a server that is told to stop."""
+"""Claims about outages of the database, and about stopping the server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def client(server: Served, api_url: str) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def hasty(proxy: Proxy, api_url: str) -> Iterator[httpx2.Client]:
-    """Of a server that soon gives up. It has a session already, and time for more than opening one."""
+    """A client of a server with short time limits, which already has a session."""
     with (
         served(proxy.url, "--request-seconds", str(REQUEST_SECONDS)) as server,
         client_of(server, make_key(api_url)) as client,
@@ -104,7 +104,7 @@ def test_a_crowd_during_an_outage_is_answered_and_leaves_nothing_behind(
 def test_a_request_that_gets_no_answer_from_the_database_is_given_up_in_time(
     proxy: Proxy, hasty: httpx2.Client
 ) -> None:
-    """There is never an answer: the client, more patient by far, would raise in the end."""
+    """The server must not answer; the client's own timeout would raise."""
     proxy.blackhole()
     try:
         for path in ("/queues", "/health"):

@@ -1,4 +1,4 @@
-"""Claims about an API whose database was migrated by another release while it runs."""
+"""Claims about an API whose database another release has migrated."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from faultline_drills.scenario import DrillSettings, all_scenarios
 UNLIMITED = """
 import faultline.metrics.http_server as server
 server.SPARE_FILES, server.GRACE_SECONDS = 0, 1e9
-server.HttpServer.__init__.__kwdefaults__.update(connections=10**6, read_seconds=1e6)
+server.MetricsServer.__init__.__kwdefaults__.update(connections=10**6, read_seconds=1e6)
 """
 
 

@@ -1,4 +1,4 @@
-"""The database and the fleet of the tests of processes, and the probe in this very process."""
+"""The fixtures of the process tests, and the probe in this process."""
 
 from __future__ import annotations
 

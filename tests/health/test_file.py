@@ -28,7 +28,7 @@ def test_a_written_report_is_read_back_and_leaves_no_draft(
 
 
 def test_a_reader_never_sees_half_a_report(health_file: Path) -> None:
-    """The file is replaced, not rewritten: who has the old one open reads it to its end."""
+    """The file is replaced, not rewritten: an open reader still reads the old one."""
     file.write(health_file, WELL)
     with health_file.open() as old:
         file.write(health_file, WELL._replace(pid=8))

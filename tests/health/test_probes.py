@@ -1,4 +1,4 @@
-"""Probes against real processes: busy, blocked, stopped, draining, cut off, many under one."""
+"""Probes of real processes: busy, blocked, stopped, draining, supervised."""
 
 from __future__ import annotations
 

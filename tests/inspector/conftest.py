@@ -1,4 +1,4 @@
-"""The inspector, in this process and as a process of its own, on the test's database."""
+"""The inspector, in this process and as a subprocess, on the test's database."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def refused_commit(conn: Connection, lease: Lease, *, worker: str = "first") -> 
 
 
 def told(conn: Connection) -> Takeover:
-    """The whole story: taken over, committed by the second worker, and the first refused."""
+    """A takeover, the commit of the second worker, and the refusal of the first."""
     story = takeover(conn)
     steps.commit(conn, story.current)
     refused_commit(conn, story.stale)

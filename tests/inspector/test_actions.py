@@ -1,4 +1,4 @@
-"""An operator's actions: only from our own page, only with a key, and done by the real API."""
+"""Operator actions: only from our own page, with a key, and by the real API."""
 
 from __future__ import annotations
 

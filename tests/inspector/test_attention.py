@@ -1,4 +1,4 @@
-"""What the overview leads with: queues without a worker, old due jobs, failures, lost workers."""
+"""The overview's problems: unserved queues, old due jobs, failures, lost workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One poller for all: what it costs the database does not depend on how many listen."""
+"""One poller for all streams: the database load does not depend on their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that is slow, locked or out of reach: an answer in time, and recovery without a restart."""
+"""Outages: the inspector answers in time, and recovers without a restart."""
 
 from __future__ import annotations
 

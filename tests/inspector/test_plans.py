@@ -1,4 +1,4 @@
-"""How many rows the inspector's statements read from large tables, as PostgreSQL counts them.
+"""How many rows the inspector's statements read from large tables.
 
 They run in the inspector's own sessions, on a database that was never analyzed and on an analyzed one.
 """
@@ -113,7 +113,7 @@ async def counters(tx: ReadTransaction) -> dict[str, tuple[int, int]]:
 
 
 def assert_reads(url: str, statement: Statement[Any], *, most: int, index: str | None) -> Any:
-    """No table is scanned, this index is used, and at most so many entries of all are read."""
+    """No table is scanned, the index is used, and at most `most` entries are read."""
     [answer], reads = read(url, statement)
     assert [table for table in TABLES if reads.scans[table]] == []
     if index is not None:

@@ -1,4 +1,4 @@
-"""The inspector cannot write: not by its sessions, not by its role, and not by what it imports."""
+"""The inspector cannot write: its sessions, its role and its imports prevent it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_role_does_not_see_the_keys_of_the_api(database_url: str) -> None:
 def test_an_account_that_is_no_member_of_the_role_reads_as_itself(
     database_url: str, conn: Connection
 ) -> None:
-    """The schema of this database was never given to the roles: acting as one would see nothing."""
+    """The roles have no rights on this schema: acting as one would see nothing."""
 
     async def act(reader: Reader, tx: ReadTransaction) -> None:
         assert reader.acts_as is None

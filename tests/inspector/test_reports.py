@@ -1,4 +1,4 @@
-"""The inspector serves the summaries of drills and benchmarks from its reports folder."""
+"""The inspector serves the summaries in its reports folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The score of stale risk: each reason with its weight, and where the levels begin."""
+"""The score of stale risk: the weight of each reason, and the levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer carries, which names are answered to, and the dashboard's files."""
+"""Security headers, allowed host names, and the dashboard's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream of a real inspector: what it says, when the database is away, and when it is told to stop."""
+"""The event stream of a real inspector: changes, outages and the stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers with metrics, on a database of their own; and a meter in this process that is gone afterwards."""
+"""Workers with metrics on their own database; a temporary meter in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application of these tests: that of the processes' tests, and handlers that end in other ways."""
+"""The application of these tests: handlers that end in different ways."""
 
 from __future__ import annotations
 

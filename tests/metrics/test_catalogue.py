@@ -1,4 +1,4 @@
-"""The list that everything else is held against: names, labels, and the page that explains them."""
+"""The catalogue of metrics: names, labels, and its documentation page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting in this very process: enqueues, requests, and what is counted when metrics are off: nothing."""
+"""Counting in this process: enqueues, requests; nothing while metrics are off."""
 
 from __future__ import annotations
 

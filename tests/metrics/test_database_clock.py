@@ -43,5 +43,5 @@ def test_it_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.is_due()
     clock.learn(shown(ahead=0), sent_at=time.monotonic())
     assert not clock.is_due()
-    monkeypatch.setattr(database_clock, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(database_clock, "READ_SECONDS", 0.0)
     assert clock.is_due()

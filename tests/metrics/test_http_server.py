@@ -1,4 +1,4 @@
-"""The metrics port under clients that mean harm: few connections, little time, and none for strangers."""
+"""The metrics port against hostile clients: limits and the token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from faultline.errors import InvalidSettings
 from faultline.metrics import http_server
 from faultline.metrics.endpoint import Endpoint, read_token
-from faultline.metrics.http_server import HttpServer, Response, listen
+from faultline.metrics.http_server import MetricsResponse, MetricsServer, listen
 
 BOUND_SECONDS = 30.0
 Address = tuple[str, int]
@@ -25,7 +25,7 @@ Address = tuple[str, int]
 def serving(**limits: float) -> Iterator[Address]:
     listener = listen("127.0.0.1", 0)
     address: Address = listener.getsockname()
-    with HttpServer(listener, lambda request: Response(200, b"well\n"), **limits):  # type: ignore[arg-type]
+    with MetricsServer(listener, lambda request: MetricsResponse(200, b"well\n"), **limits):  # type: ignore[arg-type]
         yield address
 
 

@@ -1,4 +1,4 @@
-"""What only the leading reconciler shows: how full the queues are, who works, and what was lost."""
+"""Metrics of the leading reconciler: queues, workers and losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reconciler(fleet: Fleet, name: str = "reconciler") -> tuple[Process, int]:
 
 
 def leads(page: Page) -> bool:
-    """It leads, and has begun to show what it counted first: queue by queue, perhaps while it is read."""
+    """It leads, and has exported its first counts."""
     return page.total("faultline_reconciler_leading") == 1 and bool(
         page.all("faultline_queue_jobs")
     )

@@ -1,4 +1,4 @@
-"""One endpoint for several processes: what it adds up, and what it forgets when one of them dies."""
+"""One endpoint for several processes: sums, and the gauges of dead processes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
 def test_what_a_dead_process_was_doing_is_forgotten(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    """Its place is taken by one that cannot run: there is only what the dead one has left behind."""
+    """Its replacement cannot run: only the dead process's files are left."""
     process, port = supervisor(fleet, "--no-reconciler", "--concurrency", "1")
     held = database.enqueue(jobs.pay, gate="never")
     victim = database.wait_for_mark(held)

@@ -1,4 +1,4 @@
-"""What real workers say of themselves to Prometheus, held against what the database knows."""
+"""Metrics of real workers, compared with the database."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def worker(fleet: Fleet, *options: str, name: str = "worker") -> tuple[Process, 
 
 
 def counts_losses(page: Page) -> bool:
-    """It leads, and has seen where the log of what was lost ends: it has counted the workers since."""
+    """It leads, has read the end of the log of losses, and has counted the workers."""
     return bool(page.total("faultline_reconciler_leading") and page.all("faultline_workers"))
 
 
 def test_every_metric_of_the_catalogue_comes_from_a_real_run(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    """A success, a retry, a dead job, an enqueue that exists, a takeover and a stale write refused."""
+    """A success, a retry, a dead job, an existing job, a takeover, a refused write."""
     options = (*LONG_LEASE, "--no-self-fencing", "--no-reconciler")
     late, late_port = worker(fleet, *options, name="late")
     contested = database.enqueue(jobs.pay, gate="go")
@@ -222,7 +222,7 @@ def test_end_to_end_counts_from_when_the_job_was_due(
 def test_end_to_end_goes_by_the_databases_clock(
     fleet: Fleet, database: ObservedDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The worker lives a day ahead, and does not take the difference for time that a job waited."""
+    """The worker's clock is a day ahead; that is not counted as waiting time."""
     for name, value in shifted(86_400, tmp_path).items():
         monkeypatch.setenv(name, value)
     _, port = worker(fleet)

@@ -41,7 +41,7 @@ from faultline.statements import (
     workers,
 )
 from faultline.task import MAX_BATCH
-from faultline.tracing import carrier
+from faultline.tracing import trace_context
 from faultline.workers import claiming, heartbeat, stacks, unknown_tasks
 
 from .steps import Connection, refused, rows, value
@@ -231,7 +231,7 @@ def test_texts_that_python_sends_fit_into_their_columns(conn: Connection) -> Non
         re.findall(r"<= (\d+)", constraint(conn, "trace_context_is_at_most_1000_characters"))[0]
     )
     traceparent = "00-" + "0" * 32 + "-" + "0" * 16 + "-01"
-    assert len(traceparent) + 1 + carrier.MAX_STATE_LENGTH <= longest
+    assert len(traceparent) + 1 + trace_context.MAX_STATE_LENGTH <= longest
 
 
 # ── Words ────────────────────────────────────────────────────────────────────────────────────────

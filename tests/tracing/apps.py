@@ -1,4 +1,4 @@
-"""What real worker processes run in these tests: plain, in a child process, and with spans of its own."""
+"""Tasks for real workers: plain, in a child process, and with their own spans."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.tracing.recorded import Recorded
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
-    """Faultline traces with a provider of the test's own, and the process's global one stays unset."""
+    """Faultline traces with the test's own provider; the global one stays unset."""
     record = Recorded()
     tracing.use(record.provider)
     yield record

@@ -1,4 +1,4 @@
-"""An application that sets up OpenTelemetry for itself, in the module of its handlers."""
+"""An application that sets up OpenTelemetry itself."""
 
 from __future__ import annotations
 

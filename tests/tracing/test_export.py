@@ -1,4 +1,4 @@
-"""Real worker processes, told by their environment to trace, post what they did to a collector."""
+"""Real worker processes export their traces to a collector."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_handler_in_a_child_process_is_inside_the_same_attempt(
 def test_an_application_with_a_provider_of_its_own_is_left_to_it(
     fleet: Fleet, database: ObservedDatabase, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Importing it here would give this very process a provider, so its jobs are enqueued by name."""
+    """Enqueues by name: importing the application would set a provider here."""
     monkeypatch.setattr(fleets, "APP", "tests.tracing.own_provider:app")
     for task in ("compute", "greet"):
         database.conn.execute("SELECT faultline.enqueue(%s, queue => 'shop')", [task])
@@ -155,7 +155,7 @@ def test_a_reconciler_posts_what_it_takes_back(
     reconciler.wait_for_event("lease_reaped", job_id=job_id)
     reconciler.send(signal.SIGTERM)
     assert reconciler.wait() == 0
-    (taken,) = collector.named("take back")
+    (taken,) = collector.named("reconcile")
     assert attributes(taken.events[0])["faultline.lost_worker"] == "lost-worker"
     assert collector.resources()[0]["service.name"] == "faultline-reconciler"
 

@@ -1,4 +1,4 @@
-"""A job's first attempt is part of the trace in which it was enqueued, and so is all it does."""
+"""A job's first attempt continues the trace of its enqueue."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_job_that_nobody_traced_begins_a_trace(
 
 
 def test_the_state_of_a_trace_travels_with_it(app: Faultline, recorded: Recorded) -> None:
-    """Also through a process that does not trace, and knows the caller's headers alone."""
+    """Also through a process that does not trace and only has the caller's headers."""
     caller = from_headers(f"00-{'a' * 32}-{'b' * 16}-01", "vendor=opaque")
 
     @app.task()

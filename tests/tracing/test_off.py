@@ -1,4 +1,4 @@
-"""Where nobody traces, nothing of OpenTelemetry is even imported; and who decides that."""
+"""Without tracing, OpenTelemetry is not imported; the variables that decide it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def work(url: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def without_opentelemetry(tmp_path: Path) -> str:
-    """A PYTHONPATH on which OpenTelemetry cannot be imported, as if it were not installed."""
+    """A PYTHONPATH on which importing OpenTelemetry fails."""
     package = tmp_path / "opentelemetry"
     package.mkdir()
     missing = "raise ModuleNotFoundError('No module named opentelemetry', name='opentelemetry')\n"
@@ -177,7 +177,7 @@ def test_an_endpoint_that_is_there_for_others_does_not_stop_a_worker(
     ("settings", "complaint"),
     [
         ({"FAULTLINE_TRACING": "perhaps"}, "neither on nor off"),
-        ({"FAULTLINE_TRACING": "on", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "not spoken here"),
+        ({"FAULTLINE_TRACING": "on", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "is not supported"),
     ],
 )
 def test_settings_that_cannot_be_met_are_refused_at_the_start(

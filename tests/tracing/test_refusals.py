@@ -1,4 +1,4 @@
-"""A commit that the database refuses is seen in the trace: why, and under which tokens."""
+"""The trace shows a refused commit with its reason and tokens."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_lease_that_ran_out_inside_the_transaction_is_seen_at_its_commit(
 def test_a_handler_that_will_not_end_is_still_seen_when_its_late_commit_is_refused(
     app: Faultline, recorded: Recorded, conn: Connection, database_url: str, effects: str
 ) -> None:
-    """Its attempt is over, and exported; the zombie's commit comes afterwards, and belongs to it."""
+    """The attempt's span is already exported; the late commit still belongs to it."""
     settled: list[bool] = []
 
     # Time enough to get to where it will not be interrupted.

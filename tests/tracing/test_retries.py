@@ -1,4 +1,4 @@
-"""An attempt that is not the first has a trace of its own, and says where it comes from."""
+"""A retry has a trace of its own, linked to the enqueue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that is taken from a worker: who lost it, under which token, and who has it now."""
+"""The trace of a takeover: the lost worker and token, and the new worker."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_reconciler_tells_what_it_has_taken_back(
     with background(Reconciler(database_url).run):
         expire(conn, job_id)
         wait_until(lambda: app.get(job_id).state == "queued", "the job's return")
-        taken = recorded.one("take back")
+        taken = recorded.one("reconcile")
     assert attributes(taken)["messaging.batch.message_count"] == 1
     assert event(taken, "lease_reaped") == {
         "faultline.job_id": str(job_id),

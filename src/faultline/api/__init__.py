@@ -1,4 +1,6 @@
-"""The producer API: enqueue, read and operate jobs over HTTP. `faultline api` serves it.
+"""The producer API: enqueue, read and operate jobs over HTTP.
+
+`faultline api` serves it.
 
 This module does not import the web framework; `faultline.api.application` does.
 """

@@ -1,4 +1,4 @@
-"""Every error as a client sees it: one JSON shape, without internals of the server."""
+"""Every error as a client sees it: one JSON shape, no internals of the server."""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ _MAX_CHECK_SECONDS = 2.0
 def create_api(
     url: str, settings: ApiSettings | None = None, *, app: Faultline | None = None
 ) -> FastAPI:
-    """The API on the database at `url`. With `app`, it refuses tasks that the application does not have."""
+    """The API on the database at `url`.
+
+    With `app`, it refuses tasks that the application does not have.
+    """
     chosen = settings or ApiSettings()
 
     @contextlib.asynccontextmanager

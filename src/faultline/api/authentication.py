@@ -28,7 +28,7 @@ _HOW = (
 
 
 class KeyAuthenticator:
-    """Caches a valid key for `cache_seconds`; a revoked key works for that long at most."""
+    """Caches valid keys for `cache_seconds`; a revoked key works that long at most."""
 
     def __init__(
         self, *, cache_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -81,7 +81,7 @@ class KeyAuthenticator:
 
 
 def _matches(known: StoredKey | None, presented_hash: bytes) -> bool:
-    """An unknown prefix takes as long as a wrong secret: the time must not tell them apart."""
+    """An unknown prefix takes as long as a wrong secret."""
     if known is None:
         StoredKey(0, "", _NO_KEY_HAS_THIS_HASH, frozenset()).is_the_one_hashed(presented_hash)
         return False

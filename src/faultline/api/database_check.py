@@ -1,4 +1,4 @@
-"""Checks whether the database answers, and whether this API can enqueue jobs in it.
+"""Checks whether the database answers and accepts this API's jobs.
 
 The check has a session of its own, so that a pool without free connections is not mistaken for an outage.
 Concurrent callers share one check.

@@ -1,4 +1,4 @@
-"""Turns enqueue requests of clients into the library's own statements, and runs them.
+"""Turns enqueue requests into the library's own statements, and runs them.
 
 All jobs of a request are enqueued in one transaction, traced and counted like any other enqueue.
 """
@@ -157,7 +157,7 @@ class JobGroup:
 
 
 def group_by_options(wanted: Sequence[NewJob]) -> list[JobGroup]:
-    """Groups in the order of their options, so that two batches lock rows in the same order."""
+    """Groups in the order of their options, so that batches lock rows in one order."""
 
     def options(position: int) -> tuple[str, ...]:
         return tuple(map(str, wanted[position].options))

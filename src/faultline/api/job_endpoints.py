@@ -81,8 +81,7 @@ class JobsQuery(BaseModel):
     ),
 )
 async def enqueue_job(request: Request, job: JobRequest, context: CurrentContext) -> Response:
-    """With an idempotency key the request can be repeated safely: every repetition returns the same
-    job's id."""
+    """With an idempotency key, every repetition of the request returns the same job."""
     key = agreed_key(job.idempotency_key, request.headers.getlist("idempotency-key"))
     job = job.model_copy(update={"idempotency_key": key})
     wanted = new_job(job, context.services.app, json_depth=context.settings.json_depth)
@@ -131,8 +130,11 @@ async def enqueue_jobs(request: Request, batch: BatchRequest, context: CurrentCo
     openapi_extra=needs(Access.READ),
 )
 async def list_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentContext) -> Response:
-    """A page of jobs without payloads. A filtered page examines a bounded number of jobs, so it may be
-    short, even empty, and still have a `next`."""
+    """A page of jobs without payloads.
+
+    A filtered page examines a bounded number of jobs, so it may be short, even empty, and still have a
+    `next`.
+    """
     most = context.settings.page_size
     limit = min(DEFAULT_PAGE, most) if wanted.limit is None else wanted.limit
     if limit > most:
@@ -178,7 +180,10 @@ async def cancel_job(
     context: CurrentContext,
     why: ReasonRequest | None = None,
 ) -> Response:
-    """If a commit is in progress, it wins: the state is then `succeeded`, and nothing was cancelled."""
+    """A commit in progress wins.
+
+    The state is then `succeeded`, and nothing was cancelled.
+    """
     return await _operate(id, context, protocol.cancel(id, why.reason if why else None))
 
 
@@ -190,8 +195,10 @@ async def cancel_job(
     openapi_extra=needs(Access.OPERATE),
 )
 async def retry_job(id: JobId, context: CurrentContext) -> Response:  # noqa: A002
-    """A queued or running job stays as it is. A succeeded job is refused: its effect would happen
-    twice."""
+    """A queued or running job stays as it is.
+
+    A succeeded job is refused: its effect would happen twice.
+    """
     return await _operate(id, context, protocol.retry(id))
 
 

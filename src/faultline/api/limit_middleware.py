@@ -1,4 +1,4 @@
-"""Middleware for every request: limits, deadline, request id, response headers and metrics."""
+"""Middleware for every request: limits, deadline, id, response headers, metrics."""
 
 from __future__ import annotations
 

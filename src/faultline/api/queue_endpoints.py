@@ -73,7 +73,10 @@ def _document(count: QueueCount) -> dict[str, Any]:
 async def pause_queue(
     queue: Queue, context: CurrentContext, why: ReasonRequest | None = None
 ) -> Response:
-    """Running jobs finish; queued jobs wait. A queue may be paused before it has any jobs."""
+    """Running jobs finish; queued jobs wait.
+
+    A queue may be paused before it has any jobs.
+    """
     changed = await context.operate(queues.pause(queue, why.reason if why else None))
     return json_response({"queue": queue, "paused": True, "changed": changed})
 

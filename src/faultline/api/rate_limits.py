@@ -1,4 +1,4 @@
-"""Rate limits: token buckets for the requests of each key and the wrong keys of each address.
+"""Token buckets for requests of each key and wrong keys of each address.
 
 They are kept in this process, in bounded memory: two processes allow twice the rate.
 """

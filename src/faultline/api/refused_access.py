@@ -49,7 +49,10 @@ class RefusedAccess:
 
 
 class RefusedAccessLog:
-    """`run` executes the statement that writes a row. If it fails, the refusals stay counted."""
+    """`run` executes the statement that writes a row.
+
+    If it fails, the refusals stay counted.
+    """
 
     def __init__(self, run: Run, *, seconds: float = WRITE_SECONDS) -> None:
         self._run, self._seconds = run, seconds

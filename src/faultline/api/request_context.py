@@ -1,4 +1,4 @@
-"""The context of one request: its deadline, client and key, and the checks of its access."""
+"""The context of one request: deadline, client, key, and access checks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RequestContext:
         return await self.services.sessions.run_together(statements, deadline=self.deadline)
 
     async def authorize(self, request: Request, access: Access) -> None:
-        """Called before the body is read, so that clients without a key cannot fill our memory."""
+        """Called before the body is read: clients without a key cannot fill our memory."""
         if access is Access.OPEN or (access is Access.METRICS and self.settings.open_metrics):
             return
         if not self.settings.require_keys:

@@ -1,4 +1,4 @@
-"""Routes of the API: each declares the access it needs, checks it, and bounds the request's body."""
+"""Routes that check the access they declare, and bound the request's body."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def needs(access: Access, **extra: Any) -> dict[str, Any]:
 
 
 class AuthorizedRoute(APIRoute):
-    """Checks the access that the route declares; a route without a declaration cannot be made."""
+    """Checks the declared access; a route without a declaration cannot be made."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -98,7 +98,7 @@ class BoundedRequest(Request):
         )
 
     def _require_json(self) -> None:
-        """Browsers do not let web pages of other origins send this content type without a preflight."""
+        """Browsers do not let foreign web pages send this type without a preflight."""
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             raise ApiError(

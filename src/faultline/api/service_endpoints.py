@@ -1,4 +1,4 @@
-"""Endpoints about the service itself: health, readiness, metrics, OpenAPI, key and audit log."""
+"""Endpoints for probes, metrics, the OpenAPI document, keys and the audit log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def get_health(context: CurrentContext) -> Response:
     openapi_extra=needs(Access.OPEN),
 )
 async def get_readiness(context: CurrentContext) -> Response:
-    """The database answers, accepts writes, and has a schema that accepts jobs of this version."""
+    """The database answers, accepts writes, and accepts jobs of this version."""
     await context.services.database.require_ready()
     return json_response({"status": "ready"})
 
@@ -93,7 +93,10 @@ async def get_openapi(request: Request) -> Response:
     openapi_extra=needs(Access.ANY_KEY),
 )
 async def get_key(context: CurrentContext) -> Response:
-    """The key's name and scopes. A server without keys answers with no name and every scope."""
+    """The key's name and scopes.
+
+    A server without keys answers with no name and every scope.
+    """
     key = context.key
     scopes = sorted(Scope) if key is None else sorted(key.scopes)
     return json_response({"name": None if key is None else key.name, "scopes": scopes})

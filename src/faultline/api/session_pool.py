@@ -1,4 +1,4 @@
-"""A bounded pool of database sessions for requests, where every wait has a deadline.
+"""A bounded pool of database sessions; every wait has a deadline.
 
 psycopg's pool opens connections in the background. While the server is unreachable these attempts hang, and
 requests wait for them even after the server is back. Here each request opens its connection itself.
@@ -74,7 +74,7 @@ class SessionPool:
     # ── one request ──────────────────────────────────────────────────────────────────────────────
 
     async def _retried(self, deadline: float, work: Work[T]) -> T:
-        """Repeats work that PostgreSQL certainly rolled back: conflicts, and writes on a standby."""
+        """Repeats work that PostgreSQL has rolled back: conflicts, writes on a standby."""
         for tries_left in reversed(range(_TRIES)):
             await self._acquire_slot(deadline)
             try:
@@ -102,7 +102,7 @@ class SessionPool:
             return False
 
     async def _bounded(self, deadline: float, work: Work[T]) -> T:
-        """Runs the work in a task of its own, which keeps its slot until it ends, even if late."""
+        """Runs the work in its own task, which keeps the slot until it ends."""
         task = asyncio.create_task(self._do(work))
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -153,7 +153,10 @@ class SessionPool:
                 self._free.append(conn)
 
     async def _take_free(self) -> AsyncConnection | None:
-        """The session used last. One with pending input is usually ended by the server, so it is closed."""
+        """The session used last.
+
+        One with pending input is usually ended by the server, so it is closed.
+        """
         if self._is_suspect:
             self._is_suspect = False
             suspects, self._free = self._free, []
@@ -167,7 +170,9 @@ class SessionPool:
         return None
 
     async def _open(self) -> AsyncConnection:
-        """Sets the server's own timeouts a little shorter than ours: its error proves that nothing was done.
+        """Sets the server's timeouts a little shorter than ours.
+
+        Its timeout error proves that nothing was done.
 
         Not behind a pooler, where the settings would stay on a session that other clients use next.
         """

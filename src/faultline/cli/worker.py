@@ -300,9 +300,9 @@ def _supervise(
     if not options.port:
         return Supervisor(command, count=count, options=health_of, roster=roster).run()
     from faultline.metrics.endpoint import Endpoint, read_token
-    from faultline.metrics.slots import Slots
+    from faultline.metrics.process_files import ProcessFiles
 
-    with Slots(count) as slots:
+    with ProcessFiles(count) as slots:
         registry = slots.registry(*parts)
         token = read_token(options.token_file)
         with Endpoint(registry, host=options.host, port=options.port, token=token):

@@ -68,7 +68,7 @@ def from_json(value: Any) -> Report:
 
 
 def write(path: Path, report: Report) -> None:
-    """Write a draft in the same directory and rename it: readers see the old report or the new one."""
+    """Write a draft and rename it: readers see the old report or the new one."""
     draft = path.with_name(f"{_draft_prefix(path)}{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     with open(os.open(draft, flags, 0o644), "w") as file:  # noqa: PTH123 - a descriptor
@@ -77,7 +77,7 @@ def write(path: Path, report: Report) -> None:
 
 
 def read(path: Path) -> Report | None:
-    """None if there is no such file; ValueError if it is no report, OSError if it cannot be read."""
+    """None if there is no file; ValueError or OSError if it cannot be read."""
     try:
         with path.open() as file:
             return from_json(json.loads(file.read(_MAX_BYTES)))

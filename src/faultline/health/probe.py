@@ -48,7 +48,7 @@ def is_live(
 def is_well(
     report: Report, now: float, limits: Limits, read: Read = lambda name: None
 ) -> ProbeResult:
-    """Live, and its heartbeats are answered: for operators and monitoring, not for a kubelet.
+    """Live, with answered heartbeats: for operators and monitoring, not a kubelet.
 
     A worker without answers to its heartbeats needs attention, but a restart would rarely help.
     """

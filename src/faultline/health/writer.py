@@ -37,7 +37,7 @@ class HealthFileWriter:
         self._thread.start()
 
     def follow(self, read_vitals: Callable[[], Vitals]) -> None:
-        """Report the result of `read_vitals`, and whether the calling event loop makes progress.
+        """Report `read_vitals`, and whether the calling event loop makes progress.
 
         `read_vitals` is called in the writer's thread.
         """
@@ -76,7 +76,7 @@ class HealthFileWriter:
 
 
 def write_first(path: Path, report: Report) -> None:
-    """Raises InvalidSettings if the file cannot be written, so that a wrong path fails at the start."""
+    """Raises InvalidSettings if the file cannot be written."""
     try:
         health_file.write(path, report)
     except OSError as error:

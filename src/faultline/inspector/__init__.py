@@ -1,1 +1,4 @@
-"""The inspector: the dashboard and its API. Imports, sessions and role allow it only to read."""
+"""The inspector: the dashboard and its API.
+
+Imports, sessions and role allow it only to read.
+"""

@@ -1,4 +1,4 @@
-"""Operator actions of the dashboard, forwarded to the API with the operator's own key.
+"""Operator actions of the dashboard, forwarded to the API with the operator's key.
 
 A request must come from a page of this inspector: its origin must match, and it must carry a CSRF token.
 The inspector stores no key; each request carries the operator's.

@@ -27,7 +27,10 @@ def document(
     paused: Collection[str],
     failed: Sequence[FailedJob],
 ) -> dict[str, Any]:
-    """The part of the overview that the dashboard shows first. Without problems, all lists are empty."""
+    """The part of the overview that the dashboard shows first.
+
+    Without problems, all lists are empty.
+    """
     due = [count for count in counts if count.standing is Standing.DUE and count.at_least]
     due.sort(key=lambda count: count.oldest_seconds or 0.0, reverse=True)
     served = {
@@ -84,7 +87,7 @@ def _gone(worker: WorkerView) -> dict[str, Any]:
 
 
 def grouped(failed: Iterable[FailedJob]) -> list[dict[str, Any]]:
-    """Failures by task and kind of error, the most frequent first, each with its newest example."""
+    """Failures by task and kind of error, the most frequent first."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for failure in failed:  # newest first
         kind = error_kind(failure)
@@ -108,6 +111,6 @@ def grouped(failed: Iterable[FailedJob]) -> list[dict[str, Any]]:
 
 
 def error_kind(failure: FailedJob) -> str:
-    """The exception's name if the error begins with one, else the reason for the failure."""
+    """The exception's name if the error begins with one, else the reason."""
     name = None if failure.reason == "poison" else _ERROR_NAME.match(failure.error or "")
     return name[0] if name else failure.reason

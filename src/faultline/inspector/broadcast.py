@@ -1,4 +1,4 @@
-"""One poller that sends the same events to all open streams, and stops when no stream is open.
+"""One poller that sends the same events to all open streams.
 
 The number of open dashboards therefore does not change the load on the database.
 """
@@ -193,7 +193,7 @@ class Broadcast:
 
 
 def _facts(snapshot: Snapshot) -> dict[str, Any]:
-    """The parts of the overview whose change is sent: not those that differ in every reading."""
+    """The parts of the overview whose change is sent."""
     document = snapshot.document
     rate = document["throughput"].succeeded_per_second
     own = {"now", "database", "throughput"}

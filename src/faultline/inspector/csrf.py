@@ -1,4 +1,4 @@
-"""CSRF tokens: a cookie that only our page can read, and a header that only our page can set.
+"""CSRF tokens: a cookie that only our page can read and send as a header.
 
 Tokens are signed, so that a cookie set by another site is refused.
 """

@@ -36,7 +36,7 @@ class InspectorSettings:
 
     @property
     def hides_details(self) -> bool:
-        """Whether responses omit accounts, hosts and databases, because other machines can read them."""
+        """Whether responses omit accounts, hosts and databases."""
         return self.expose
 
     @property

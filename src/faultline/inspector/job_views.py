@@ -1,4 +1,4 @@
-"""What the inspector answers about jobs: one job, why it is not running, its timeline, a search."""
+"""The inspector's documents about jobs: details, why, timeline, search."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ async def _unknown(tx: ReadTransaction, job_id: UUID) -> UnknownJob:
 
 
 async def _why(tx: ReadTransaction, job: JobDetails, *, hides_details: bool) -> dict[str, Any]:
-    """The answer of `faultline why`. With `hides_details` it names no account and no query."""
+    """The answer of `faultline why`.
+
+    With `hides_details` it names no account and no query.
+    """
     registered = await tx.read(workers.registry())
     shared = {
         name
@@ -177,7 +180,7 @@ def _ledger(entry: LedgerEntry | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """`searched_until` is null when the list was searched to its end, or the page is full."""
+    """`searched_until` is null at the end of the list, or if the page is full."""
 
     jobs: list[JobRow]
     next: str | None

@@ -57,7 +57,7 @@ def _queue(queue: str, counts: Sequence[QueueCount], paused: PausedQueue | None)
 
 
 def _number(count: QueueCount | None) -> int | None:
-    """The count, or the estimate where counting stopped at its bound; None: neither is known."""
+    """The count, or the estimate if counting stopped; None: neither is known."""
     if count is None:
         return 0
     if count.is_exact:

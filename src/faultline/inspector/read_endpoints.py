@@ -114,7 +114,7 @@ async def jobs(
     limit: Limit = 100,
     after: Cursor = None,
 ) -> Json:
-    """`key` selects the one job with that idempotency key; the other filters are then ignored."""
+    """`key` selects the job with that idempotency key; other filters are ignored."""
     wanted = JobFilter(state, queue, task)
     if key is not None:
         async with shared.reader.transaction() as tx:
@@ -147,7 +147,7 @@ async def reports(shared: Shared) -> Json:
 
 
 def read_reports(folder: Path) -> list[dict[str, Any]]:
-    """The summaries of drills and benchmarks; an incomplete or too large file is left out."""
+    """Summaries of drills and benchmarks, without incomplete or too large files."""
     paths = (folder / f"{name}.json" for name in REPORT_NAMES)
     return [report for path in paths if (report := _read_report(path)) is not None]
 

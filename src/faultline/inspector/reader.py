@@ -68,7 +68,7 @@ class Reader:
 
     @property
     def acts_as(self) -> str | None:
-        """The role that the sessions act as, known after the first connection; None: the account itself."""
+        """The role of the sessions, known after the first connection; None: the account."""
         return ROLE if self._acts_as_role else None
 
     @contextlib.asynccontextmanager

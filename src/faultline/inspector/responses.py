@@ -81,7 +81,7 @@ class PublicError:
 
 
 class ErrorRedaction:
-    """With `hides_details`, errors name neither accounts nor hosts; the log has their full text."""
+    """With `hides_details`, errors name no account and no host; the log has all."""
 
     def __init__(self, *, hides_details: bool) -> None:
         self._hides_details = hides_details
@@ -98,7 +98,7 @@ class ErrorRedaction:
         return PublicError(message, hint)
 
     def _log(self, error: errors.FaultlineError) -> str:
-        """Log the error at most once a minute while it recurs, and return its id in the log."""
+        """Log the error at most once a minute, and return its id in the log."""
         text = without_passwords(" ".join(str(error).split()))
         error_id, logged_at = self._logged.get(
             (error.code, text), (secrets.token_hex(4), float("-inf"))

@@ -1,4 +1,4 @@
-"""Scores the risk that a worker writes under a lease that it has lost, with reasons. Pure.
+"""Scores the risk that a worker writes under a lost lease, with reasons. Pure.
 
 docs/inspector.md explains the weights and levels. The data is safe at any score, because PostgreSQL
 refuses such a write. A high score means that work is wasted and that something is wrong.
@@ -110,7 +110,8 @@ def _level(score: int) -> RiskLevel:
 def _reasons(given: RiskInputs) -> Iterator[Reason]:
     share, expired = given.worst_remaining_share, given.expired_leases
     if expired and given.longest_expired_seconds >= RECONCILED_SECONDS:
-        text = f"{_leases(expired)} expired and not reconciled: is a reconciler running?"
+        were = "was" if expired == 1 else "were"
+        text = f"{_leases(expired)} expired and {were} not reconciled: is a reconciler running?"
         yield Reason("leases_not_taken_back", text, 60)
     elif expired:
         yield Reason("leases_expired", f"{_leases(expired)} just expired", 25)

@@ -1,4 +1,4 @@
-"""Middleware that checks the Host header, bounds bodies and sets the browser security headers."""
+"""Middleware: checks the Host header, bounds bodies, sets security headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEADERS = {
 
 
 class SecurityMiddleware:
-    """Serves requests by IP address, localhost and the allowed host names; refuses other names.
+    """Serves IP addresses, localhost and allowed host names; refuses other names.
 
     The inspector has no login. The check stops DNS rebinding: a web page elsewhere that reaches this
     machine by a host name of its own.
@@ -86,7 +86,7 @@ class SecurityMiddleware:
 
 
 async def _whole_body(receive: Receive) -> Receive:
-    """Read the small body within BODY_SECONDS; the application itself would wait without a limit."""
+    """Read the small body within BODY_SECONDS; FastAPI would wait without a limit."""
     body = bytearray()
     async with asyncio.timeout(BODY_SECONDS):
         while True:

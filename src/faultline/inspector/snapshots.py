@@ -1,4 +1,4 @@
-"""One reading of the whole queue, shared by all requests within about a second; and the throughput.
+"""Readings of the whole queue, shared by requests; and the throughput.
 
 Reading the ledger to count it would cost too much. PostgreSQL counts the rows that were ever inserted into
 each table, and the difference between two readings is the number of new entries. Sessions report their

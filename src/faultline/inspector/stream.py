@@ -34,7 +34,7 @@ async def stream(request: Request, shared: Shared) -> Response:
 
 
 class EventStream(Response):
-    """Sends a listener's events until the client disconnects, is too slow, or the server stops."""
+    """Sends events until the client disconnects, is too slow, or the server stops."""
 
     def __init__(self, broadcast: Broadcast, address: str) -> None:
         super().__init__()

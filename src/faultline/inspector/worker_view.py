@@ -1,4 +1,4 @@
-"""The registered workers as the inspector shows them: registration and status in one value."""
+"""The registered workers as the inspector shows them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Metrics for Prometheus. Off, and not even imported, until a process is told to count."""
+"""Prometheus metrics; prometheus_client is imported only if they are switched on."""
 
 from faultline.metrics.catalogue import CATALOGUE, Kind, Metric, Part
-from faultline.metrics.meter import switch_on
-from faultline.metrics.service import (
+from faultline.metrics.meter import (
     Exposition,
     count_enqueued,
     counted,
     exposition,
     record_request,
+    switch_on,
 )
 
 __all__ = [

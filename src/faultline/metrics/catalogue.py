@@ -1,6 +1,6 @@
-"""Every metric of Faultline as data: name, kind, labels, what it means, and which part of Faultline has it.
+"""Every metric as data: name, kind, labels, help text, exporting parts.
 
-Dashboards, alerts and documentation are held against this list; nothing is exported that is not in it.
+Tests compare dashboards, alerts and documentation with this list. Nothing else is exported.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from faultline.model import StaleReason
 
-MAX_NAMES = 100  # of queues, and of routes, for each process
-OTHER = "other"  # what comes after them
+MAX_NAMES = 100  # label values for queues, and for routes, in each process
+OTHER = "other"  # the label value for all others
 
 
 class Kind(StrEnum):
@@ -23,20 +23,20 @@ class Kind(StrEnum):
 
 
 class Part(StrEnum):
-    """What a process may be, or have in it."""
+    """A part of Faultline that a process can contain."""
 
     WORKER = "worker"
     RECONCILER = "reconciler"
-    PRODUCER = "producer"  # whatever enqueues: the API, and handlers in a worker
+    PRODUCER = "producer"  # the API, and handlers that enqueue in a worker
     API = "api"
 
 
 class Across(StrEnum):
-    """What a gauge is for several processes behind one endpoint."""
+    """How the gauges of several processes behind one endpoint are merged."""
 
     SUM = "sum"
     MAX = "max"
-    LEADER = "leader"  # that of the leading reconciler; nothing where none leads
+    LEADER = "leader"  # only the leading reconciler's; none without a leader
 
 
 _Values = Mapping[str, tuple[str, ...]]
@@ -48,7 +48,7 @@ class Metric(NamedTuple):
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
-    # The only values that a label can have, where they are known beforehand.
+    # The possible values of a label, if they are known in advance.
     values: _Values = _ANY
     parts: tuple[Part, ...] = (Part.WORKER,)
     buckets: tuple[float, ...] = ()
@@ -297,5 +297,5 @@ CATALOGUE: tuple[Metric, ...] = (
 
 
 def of_parts(parts: frozenset[Part]) -> frozenset[str]:
-    """The names of what a process with these parts exports."""
+    """The names of the metrics that a process with these parts exports."""
     return frozenset(metric.name for metric in CATALOGUE if parts.intersection(metric.parts))

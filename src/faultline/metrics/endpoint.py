@@ -12,20 +12,22 @@ from typing import Any
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from faultline.errors import InvalidSettings, PortUnavailable
-from faultline.metrics.http_server import HttpServer, Request, Response, listen
+from faultline.metrics.http_server import MetricsRequest, MetricsResponse, MetricsServer, listen
 
 TOKEN_VARIABLE = "FAULTLINE_METRICS_TOKEN"  # noqa: S105 - the name of a variable
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 16, 1000
-_UNAUTHORIZED = Response(
+_UNAUTHORIZED = MetricsResponse(
     401,
-    b"the metrics need a bearer token\n",
+    b"a bearer token is required\n",
     (("Content-Type", "text/plain"), ("WWW-Authenticate", "Bearer")),
 )
-_METHODS = Response(405, b"GET or HEAD\n", (("Content-Type", "text/plain"), ("Allow", "GET, HEAD")))
+_METHODS = MetricsResponse(
+    405, b"GET or HEAD\n", (("Content-Type", "text/plain"), ("Allow", "GET, HEAD"))
+)
 
 
 class Endpoint:
-    """Serves what the registry collects, from when it is made until it is left."""
+    """Serves the registry's metrics from its creation until the context is left."""
 
     def __init__(
         self, registry: CollectorRegistry, *, host: str, port: int, token: str | None = None
@@ -35,11 +37,11 @@ class Endpoint:
         except (OSError, OverflowError) as error:
             raise PortUnavailable(
                 f"cannot serve metrics on {host}:{port}: {error}",
-                hint="is another worker there? give each a --metrics-port of its own, or 0 for none",
+                hint="another worker may use it: give each a --metrics-port of its own, or 0 for none",
             ) from None
         self._app = make_wsgi_app(registry)
         self._expected = None if token is None else f"Bearer {token}".encode()
-        self._server = HttpServer(listener, self._respond)
+        self._server = MetricsServer(listener, self._respond)
         self._server.__enter__()
 
     def __enter__(self) -> Endpoint:
@@ -53,7 +55,7 @@ class Endpoint:
     ) -> None:
         self._server.__exit__(kind, error, trace)
 
-    def _respond(self, request: Request) -> Response:
+    def _respond(self, request: MetricsRequest) -> MetricsResponse:
         if request.method not in ("GET", "HEAD"):
             return _METHODS
         presented = request.headers.get("authorization", "").encode("latin-1")
@@ -61,8 +63,8 @@ class Endpoint:
             return _UNAUTHORIZED
         return self._page(request)
 
-    def _page(self, request: Request) -> Response:
-        """By prometheus_client's own application, which knows its formats and its filters."""
+    def _page(self, request: MetricsRequest) -> MetricsResponse:
+        """Rendered by prometheus_client, which handles formats and filters."""
         told: dict[str, Any] = {}
 
         def start_response(status: str, headers: Iterable[tuple[str, str]], *rest: Any) -> None:
@@ -76,11 +78,11 @@ class Endpoint:
             "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
         }
         body = b"".join(self._app(environ, start_response))
-        return Response(told["status"], body, told["headers"])
+        return MetricsResponse(told["status"], body, told["headers"])
 
 
 def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The token that a scraper must present, from a file or the environment; None: none is needed.
+    """The scraper's token, from a file or the environment; None: none is needed.
 
     Never from the command line, which every account on the machine can read.
     """

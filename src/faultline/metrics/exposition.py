@@ -1,4 +1,4 @@
-"""From numbers to text: what a process, or a supervisor for its processes, shows of the catalogue."""
+"""Renders the metrics of one process, or of a supervisor's processes, as text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prometheus_client.samples import Sample
 from faultline.metrics.catalogue import CATALOGUE, Across, Kind, Metric, Part, of_parts
 
 LEADING = "faultline_reconciler_leading"
-_PROCESS = "pid"  # the label by which prometheus_client tells apart the gauges of several processes
+_PROCESS = "pid"  # prometheus_client's label for the process of a gauge
 
 
 class Shown(NamedTuple):
-    """One value of a gauge, and the process that it is from."""
+    """One value of a gauge and its process."""
 
     process: str
     labels: tuple[tuple[str, str], ...]
@@ -25,10 +25,10 @@ class Shown(NamedTuple):
 
 
 class Exposed(Collector):
-    """Of what `collect` finds, what is in the catalogue and belongs to these parts.
+    """The catalogue's metrics of these parts, among those that `collect` returns.
 
-    Gauges of several processes become one each. What only a leader knows is left out where none leads:
-    a process that has led before would go on showing what it saw then.
+    Merges the gauges of several processes. Leaves out leader metrics where no process leads: a former leader
+    would go on exporting its last values.
     """
 
     def __init__(self, collect: Callable[[], Iterable[Family]], parts: frozenset[Part]) -> None:

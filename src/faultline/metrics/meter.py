@@ -1,16 +1,20 @@
-"""Who is told what happens. Nobody, until `switch_on`: then whoever counts it for Prometheus.
+"""The meter that all parts of Faultline report to.
 
-`current` is looked up at each call: `from faultline.metrics import meter`, then `meter.current.claimed(…)`.
+It does nothing until `switch_on`.
+
+Look up `current` at each call: `from faultline.metrics import meter`, then `meter.current.claimed(…)`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from faultline.metrics.catalogue import Part
-from faultline.model import Claim
+from faultline.model import Claim, Enqueued
+from faultline.statements.statement import Statement
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,18 +25,21 @@ if TYPE_CHECKING:
     from faultline.statements.queues import QueueCount
 
 
+A = TypeVar("A", Enqueued, list[Enqueued])
+
+
 class Meter:
-    """Hears everything, and does nothing with it."""
+    """The meter of a process without metrics: every method does nothing."""
 
     is_on = False
     clock: DatabaseClock | None = None
     registry: CollectorRegistry
-    """What an endpoint serves; there is one where metrics are on."""
+    """What an endpoint serves; set if metrics are on."""
 
     # ── a worker's loop ──────────────────────────────────────────────────────────────────────────
 
     def expect(self, queues: Collection[str]) -> None:
-        """Jobs of these queues may come: their series begin at 0, so that the first one is seen."""
+        """Start the queues' series at 0, so that Prometheus sees the first increase."""
 
     def claimed(self, claims: Sequence[Claim], seconds: float) -> None: ...
 
@@ -41,11 +48,14 @@ class Meter:
     def succeeded(self, claim: Claim) -> None: ...
 
     def flush(self, now: float, *, running: int) -> None:
-        """Count what has gathered; called by each round of the worker's loop, with its steady clock."""
+        """Count what was buffered.
 
-    def talk_begins(self, purpose: str) -> None: ...
+        The worker's loop calls it each round; `now` is its monotonic clock.
+        """
 
-    def talk_ends(self, purpose: str) -> None: ...
+    def call_started(self, purpose: str) -> None: ...
+
+    def call_ended(self, purpose: str) -> None: ...
 
     # ── how attempts and leases end ──────────────────────────────────────────────────────────────
 
@@ -61,13 +71,15 @@ class Meter:
 
     def taken_over(self, cause: str, recovery_seconds: float) -> None: ...
 
-    def beat(self, sent_at: float, *, seconds: float, renewed: int, next_in: float) -> None: ...
+    def heartbeat(
+        self, sent_at: float, *, seconds: float, renewed: int, next_in: float
+    ) -> None: ...
 
     # ── the leader ───────────────────────────────────────────────────────────────────────────────
 
     def leads(self, is_leading: bool) -> None: ...
 
-    def looked(self, seconds: float) -> None: ...
+    def reconciled(self, seconds: float) -> None: ...
 
     def expired(self, leases: int) -> None: ...
 
@@ -75,7 +87,7 @@ class Meter:
 
     def workers(self, by_status: Mapping[str, int]) -> None: ...
 
-    # ── everybody ────────────────────────────────────────────────────────────────────────────────
+    # ── all processes ────────────────────────────────────────────────────────────────────────────
 
     def database_error(self, error: BaseException) -> None: ...
 
@@ -89,13 +101,16 @@ class Meter:
         return b""
 
 
-_SILENT = Meter()
-current: Meter = _SILENT
+_OFF = Meter()
+current: Meter = _OFF
 
 
 def switch_on(*parts: Part, files: Path | None = None) -> Meter:
-    """Count from now on, in this process; once is enough. `files` is where a supervised worker keeps its
-    numbers (see `metrics.slots`); otherwise they are in memory. Only here is prometheus_client imported."""
+    """Count in this process from now on. Further calls do nothing.
+
+    A supervised worker keeps its numbers in `files` (see `metrics.process_files`), others in memory. Only
+    this function imports prometheus_client.
+    """
     global current
     if not current.is_on:
         from faultline.metrics.prometheus import PrometheusMeter
@@ -106,9 +121,50 @@ def switch_on(*parts: Part, files: Path | None = None) -> Meter:
 
 def switch_off() -> None:
     global current
-    current = _SILENT
+    current = _OFF
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child would count what its parent has counted, and write into its files.
+    # A forked child would repeat its parent's counts, and write into its files.
     os.register_at_fork(after_in_child=switch_off)
+
+
+# ── for HTTP services and producers ──────────────────────────────────────────────────────────────
+
+
+class Exposition(NamedTuple):
+    body: bytes
+    content_type: str
+
+
+def exposition() -> Exposition:
+    """The response to `GET /metrics`; empty before `switch_on`."""
+    return Exposition(current.exposition(), "text/plain; version=0.0.4; charset=utf-8")
+
+
+def record_request(*, method: str, route: str, status: int, seconds: float) -> None:
+    """`route` is the template `/jobs/{id}`, or a constant if no route matched."""
+    current.requested(method, route, status, seconds)
+
+
+def counted(statement: Statement[A], queue: str) -> Statement[A]:
+    """The same enqueue, counted when the database answers.
+
+    Tasks do this by themselves.
+    """
+    if not current.is_on:
+        return statement
+
+    def read(rows: list[tuple[Any, ...]]) -> A:
+        answer: Any = statement.read(rows)  # of one enqueue, or of many
+        count_enqueued(queue, [answer] if isinstance(answer, Enqueued) else answer)
+        return cast(A, answer)
+
+    return replace(statement, read=read)
+
+
+def count_enqueued(queue: str, answers: Sequence[Enqueued]) -> None:
+    """For callers that know when an enqueue was committed."""
+    if current.is_on:
+        existing = sum(answer.existing for answer in answers)
+        current.enqueued(queue, queued=len(answers) - existing, existing=existing)

@@ -1,4 +1,7 @@
-"""Counts what happens, for Prometheus. A job costs an append, and the counting is done for many at once."""
+"""The meter that counts for Prometheus.
+
+It buffers per-job values and counts them in batches.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ from faultline.model import Claim
 from faultline.statements.queues import QueueCount, Standing
 
 _queue_of = attrgetter("queue")
-# Conversations about jobs. Heartbeats have a thread of their own, and recovery is another matter.
-_COORDINATION = frozenset({"worker", "committer", "desk", "resolve"})
-# Scrapes are rarer than heartbeats: the worst of them is shown for this long.
+# Purposes whose calls count as coordination. Heartbeats run in a thread of their own.
+_COORDINATION = frozenset({"worker", "committer", "outcomes", "resolve"})
+# Scrapes are rarer than heartbeats: the worst lateness is shown for this long.
 _LATENESS_SECONDS = 60.0
 
 
@@ -52,16 +55,16 @@ class PrometheusMeter(Meter):
         series.gauge(
             "faultline_build_info", version("faultline-queue"), platform.python_version()
         ).set(1)
-        # What a worker's loop tells, and counts in its next round; by queue.
+        # Buffered by queue until the next `flush`.
         self._executions: defaultdict[str, list[float]] = defaultdict(list)
         self._successes: defaultdict[str, tuple[list[str], list[float]]] = defaultdict(_two_lists)
         self._flushed_at: float | None = None
         self._beat_due: float | None = None
-        self._lateness: deque[tuple[float, float]] = deque(maxlen=1_000)  # when, and how late
-        self._conversations = 0
-        self._talking_since = 0.0
-        self._talked_seconds = 0.0
-        self._shown: set[tuple[str, str]] = set()  # queues and states that a gauge shows
+        self._lateness: deque[tuple[float, float]] = deque(maxlen=1_000)  # time and lateness
+        self._calls = 0
+        self._call_since = 0.0
+        self._call_seconds = 0.0
+        self._shown: set[tuple[str, str]] = set()  # queues and states that have a gauge
 
     # ── a worker's loop ──────────────────────────────────────────────────────────────────────────
 
@@ -92,12 +95,12 @@ class PrometheusMeter(Meter):
         self._count_successes()
         series.gauge("faultline_running_jobs").set(running)
         self._show_lateness(now)
-        if self._conversations:
+        if self._calls:
             moment = time.monotonic()
-            self._talked_seconds += moment - self._talking_since
-            self._talking_since = moment
-        talked, self._talked_seconds = self._talked_seconds, 0.0
-        series.counter("faultline_coordination_seconds_total").inc(talked)
+            self._call_seconds += moment - self._call_since
+            self._call_since = moment
+        waited, self._call_seconds = self._call_seconds, 0.0
+        series.counter("faultline_coordination_seconds_total").inc(waited)
         if self._flushed_at is not None:
             series.counter("faultline_worker_seconds_total").inc(now - self._flushed_at)
         self._flushed_at = now
@@ -116,22 +119,22 @@ class PrometheusMeter(Meter):
                 moments = zip(ended, map(datetime.fromisoformat, due), strict=True)
                 seconds = [moment + offset - at.timestamp() for moment, at in moments]
             except ValueError:
-                continue  # behind a pooler the server may write dates in a style of its own
-            if min(seconds) < 0:  # by less than the clock's error
+                continue  # behind a pooler the session's DateStyle may differ
+            if min(seconds) < 0:  # within the error of the clock
                 seconds = [max(0.0, each) for each in seconds]
             self._series.histogram("faultline_end_to_end_seconds", label).observe_many(seconds)
 
-    def talk_begins(self, purpose: str) -> None:
+    def call_started(self, purpose: str) -> None:
         if purpose in _COORDINATION:
-            if self._conversations == 0:
-                self._talking_since = time.monotonic()
-            self._conversations += 1
+            if self._calls == 0:
+                self._call_since = time.monotonic()
+            self._calls += 1
 
-    def talk_ends(self, purpose: str) -> None:
-        if purpose in _COORDINATION and self._conversations:
-            self._conversations -= 1
-            if self._conversations == 0:
-                self._talked_seconds += time.monotonic() - self._talking_since
+    def call_ended(self, purpose: str) -> None:
+        if purpose in _COORDINATION and self._calls:
+            self._calls -= 1
+            if self._calls == 0:
+                self._call_seconds += time.monotonic() - self._call_since
 
     # ── how attempts and leases end ──────────────────────────────────────────────────────────────
 
@@ -158,7 +161,7 @@ class PrometheusMeter(Meter):
         self._series.counter("faultline_leases_taken_over_total", cause).inc()
         self._series.histogram("faultline_recovery_seconds").observe(recovery_seconds)
 
-    def beat(self, sent_at: float, *, seconds: float, renewed: int, next_in: float) -> None:
+    def heartbeat(self, sent_at: float, *, seconds: float, renewed: int, next_in: float) -> None:
         self._series.histogram("faultline_heartbeat_seconds").observe(seconds)
         self._series.counter("faultline_leases_renewed_total").inc(renewed)
         if self._beat_due is not None:
@@ -178,7 +181,7 @@ class PrometheusMeter(Meter):
     def leads(self, is_leading: bool) -> None:
         self._series.gauge("faultline_reconciler_leading").set(1 if is_leading else 0)
 
-    def looked(self, seconds: float) -> None:
+    def reconciled(self, seconds: float) -> None:
         self._series.histogram("faultline_reconcile_seconds").observe(seconds)
 
     def expired(self, leases: int) -> None:
@@ -188,14 +191,14 @@ class PrometheusMeter(Meter):
         jobs: dict[tuple[str, str], float] = {}
         oldest: dict[str, float] = {}
         for count in counts:
-            if count.standing is Standing.SUCCEEDED:  # only ever an estimate
+            if count.standing is Standing.SUCCEEDED:  # always an estimate
                 continue
             queue, state = self._queues(count.queue), count.standing.value
             about = count.at_least if count.estimate is None else count.estimate
             jobs[queue, state] = jobs.get((queue, state), 0) + about
             if count.standing is Standing.DUE:
                 oldest[queue] = max(oldest.get(queue, 0.0), count.oldest_seconds or 0.0)
-        for queue, state in self._shown - jobs.keys():  # of a queue that is not there any more
+        for queue, state in self._shown - jobs.keys():  # of queues that have no jobs any more
             jobs[queue, state] = oldest[queue] = 0.0
         self._shown = set(jobs)
         for (queue, state), number in jobs.items():
@@ -207,7 +210,7 @@ class PrometheusMeter(Meter):
         for status in WORKER_STATUSES:
             self._series.gauge("faultline_workers", status).set(by_status.get(status, 0))
 
-    # ── everybody ────────────────────────────────────────────────────────────────────────────────
+    # ── all processes ────────────────────────────────────────────────────────────────────────────
 
     def database_error(self, error: BaseException) -> None:
         if kind := kind_of(error):
@@ -231,12 +234,12 @@ class PrometheusMeter(Meter):
 
 
 def kind_of(error: BaseException) -> str | None:
-    """Which of the catalogue's kinds it is; None for what says nothing about the database's health."""
+    """The kind of a database error in the catalogue; None for other errors."""
     if isinstance(error, DatabaseUnavailable):
         return "unavailable"
     if isinstance(error, FaultlineError) or not hasattr(error, "sqlstate"):
         return None
-    sqlstate: str = error.sqlstate or "08000"  # without one, the session itself is gone
+    sqlstate: str = error.sqlstate or "08000"  # without a code, the session was lost
     by_class = {"08": "connection_lost", "57": "connection_lost", "40": "conflict"}
     by_class |= {"53": "out_of_resources"}
     by_code = {"55P03": "lock_timeout", "25006": "read_only", "57014": OTHER}

@@ -1,7 +1,7 @@
-"""The catalogue as objects of prometheus_client, with their numbers in memory, or in files for a supervisor.
+"""The catalogue as prometheus_client objects, with values in memory or in files.
 
-What the application does with prometheus_client is left alone: its default registry, and where its own
-metrics keep their numbers, which that library decides for a whole process at once.
+The application's own use of prometheus_client is not affected: neither its default registry, nor where its
+metrics keep their values, which the library sets for the whole process.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, valu
 from faultline.metrics.catalogue import CATALOGUE, MAX_NAMES, OTHER, Across, Kind, Metric, Part
 
 _DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-# The gauges of several processes stay apart: who exposes them knows what to make of them.
-_EACH_BY_ITSELF: Literal["liveall"] = "liveall"
-FILE_OF_GAUGES = f"gauge_{_EACH_BY_ITSELF}"
+# The gauges of several processes stay separate; `exposition` merges them.
+_PER_PROCESS: Literal["liveall"] = "liveall"
+FILE_OF_GAUGES = f"gauge_{_PER_PROCESS}"
 
 
 class BatchHistogram(Histogram):
     def observe_many(self, amounts: list[float]) -> None:
-        """Many at once, for less than a tenth of what they cost one by one. They are sorted in place."""
+        """Observe many values for less than a tenth of the cost. Sorts `amounts` in place."""
         amounts.sort()
         self._sum.inc(sum(amounts))
         counted = 0
@@ -39,7 +39,7 @@ class BatchHistogram(Histogram):
 
 
 class BoundedNames:
-    """Whoever invents names must not make the number of series grow without end."""
+    """Bounds the number of label values: names beyond the limit become OTHER."""
 
     def __init__(self, limit: int = MAX_NAMES) -> None:
         self._limit = limit
@@ -57,10 +57,13 @@ class BoundedNames:
 
 
 class Series:
-    """Finds or makes the series of a metric for given label values; the callers keep labels bounded."""
+    """Finds or makes the series for given label values.
+
+    Callers bound the label values.
+    """
 
     def __init__(self, files: Path | None = None) -> None:
-        """`files` is a directory and, as its last part, the name under which this process writes there."""
+        """`files` is a directory and, as its last part, this process's name there."""
         self.registry = CollectorRegistry(auto_describe=False)
         self._directory = None if files is None else files.parent
         self._values = _values_in(files)
@@ -69,13 +72,13 @@ class Series:
             self._metrics = {metric.name: self._make(metric) for metric in CATALOGUE}
         self._children: dict[tuple[str, ...], Any] = {}
         for metric in CATALOGUE:
-            # What a leader shows, it has to have counted.
+            # A leader exports only what it has counted.
             is_known = all(label in metric.values for label in metric.labels)
             if metric.labels and is_known and metric.across is not Across.LEADER:
                 self._begin(metric, [metric.values[label] for label in metric.labels])
 
     def expect(self, queues: Collection[str]) -> None:
-        """Let what a worker counts for these queues begin at 0."""
+        """Start the worker's series of these queues at 0."""
         for metric in CATALOGUE:
             if "queue" in metric.labels and Part.WORKER in metric.parts:
                 self._begin(metric, [metric.values.get(label, queues) for label in metric.labels])
@@ -113,13 +116,13 @@ class Series:
             case Kind.COUNTER:
                 return Counter(**given)
             case Kind.GAUGE:
-                return Gauge(**given, multiprocess_mode=_EACH_BY_ITSELF)
+                return Gauge(**given, multiprocess_mode=_PER_PROCESS)
             case Kind.HISTOGRAM:
                 return BatchHistogram(**given, buckets=metric.buckets)
 
     @contextlib.contextmanager
     def _own_values(self) -> Iterator[None]:
-        """Inside, what prometheus_client makes keeps its numbers where ours belong."""
+        """Inside, prometheus_client uses our own value class and directory."""
         library: Any = values
         with self._making:
             before, library.ValueClass = library.ValueClass, self._values

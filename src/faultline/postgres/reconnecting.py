@@ -143,7 +143,7 @@ class ReconnectingSession:
         return conn
 
     async def run(self, statement: Statement[T]) -> T:
-        meter.current.talk_begins(self.purpose)
+        meter.current.call_started(self.purpose)
         try:
             conn = await self.connection()
             try:
@@ -157,7 +157,7 @@ class ReconnectingSession:
             self.answered()
             return answer
         finally:
-            meter.current.talk_ends(self.purpose)
+            meter.current.call_ended(self.purpose)
 
     async def pause(self, error: BaseException, *, stop: asyncio.Event | None = None) -> None:
         """Wait before a retry after a transient `error`, or until the outage ends."""

@@ -155,7 +155,7 @@ class Reconciler:
             while await self._wait(pause):
                 began = time.monotonic()
                 pause = await self._look()
-                meter.current.looked(time.monotonic() - began)
+                meter.current.reconciled(time.monotonic() - began)
         finally:
             self._is_leading = False
             meter.current.leads(False)
@@ -248,7 +248,7 @@ class Reconciler:
                 return
             began_ns = time.time_ns()
             reconciled = await self._session.run(statement)
-            if reconciled and (spans := tracing.look()) is not None:
+            if reconciled and (spans := tracing.find()) is not None:
                 spans.reconciled(reconciled, began_ns)
             for job in reconciled:
                 emit(

@@ -1,1 +1,1 @@
-"""The HTTP server that the API and the inspector share: limits, protocol, client identity."""
+"""The HTTP server of the API and the inspector: limits, protocol, clients."""

@@ -1,4 +1,4 @@
-"""The client of a request: its address, scheme and key, directly or through a trusted proxy."""
+"""The client of a request: address, scheme and key, also behind a trusted proxy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _valid(text: str) -> str | None:
 
 
 def is_secure(scope: Any, *, behind_proxy: bool) -> bool:
-    """Whether the browser uses TLS: to this server, or to the trusted proxy according to its header."""
+    """Whether the browser uses TLS, to this server or to the trusted proxy."""
     if scope.get("scheme") == "https":
         return True
     said: Iterable[str] = Headers(scope=scope).getlist("x-forwarded-proto")
@@ -44,7 +44,7 @@ def is_secure(scope: Any, *, behind_proxy: bool) -> bool:
 
 
 def presented_key(headers: Headers) -> str | None:
-    """The caller's key: X-Faultline-Key, else the Bearer token of Authorization; None: neither."""
+    """The key in X-Faultline-Key, else the Bearer token; None: neither."""
     if (own := headers.get(KEY_HEADER)) is not None:
         scheme, _, token = own.strip().partition(" ")
         return token.strip() if scheme.lower() == _BEARER and token else own.strip()

@@ -1,4 +1,4 @@
-"""Limits of an HTTP server, and how many connections the process has file descriptors for."""
+"""Limits of an HTTP server, also by the process's file descriptors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def open_files_limit() -> int | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to the host. Names other than localhost count as remote."""
+    """Whether only this machine can connect to the host.
+
+    Names other than localhost count as remote.
+    """
     if host.rstrip(".").lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits: open connections, waits for a client, JSON errors.
+"""uvicorn's HTTP protocol with limits on connections and waits for clients.
 
 An idle connection costs as much as a busy one. When the limit of connections is reached, the protocol closes
 the connection that has been idle longest, of the address that has most connections.
@@ -130,7 +130,7 @@ def bounded_protocol(limits: ServerLimits) -> type[H11Protocol]:
     )
 
     class BoundedProtocol(H11Protocol):
-        """Closes the connection of a client that does not send its headers or read its response."""
+        """Closes connections whose client does not send headers or read its response."""
 
         _is_refused = False
 

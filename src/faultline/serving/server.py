@@ -1,4 +1,4 @@
-"""Runs an ASGI application in uvicorn until SIGTERM or SIGINT, with limits on its clients."""
+"""Runs an ASGI application in uvicorn until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""Traces of jobs with OpenTelemetry, from who enqueued one to what became of it. Off, it costs a look."""
+"""OpenTelemetry traces of jobs, from the enqueue to the commit.
 
-from faultline.tracing.carrier import from_headers
-from faultline.tracing.switch import Enqueueing, tracing
+Costs one check while it is off.
+"""
+
+from faultline.tracing.activation import Enqueueing, tracing
+from faultline.tracing.trace_context import from_headers
 
 __all__ = ["Enqueueing", "from_headers", "tracing"]

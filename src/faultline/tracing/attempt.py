@@ -1,7 +1,7 @@
-"""One attempt in a trace: the span `execute`, its commits, and what happened to it on the way.
+"""The spans of one attempt: `execute`, its commits, and its events.
 
-A first attempt goes on in the trace of whoever enqueued the job. A retry, and a job out of a large bulk,
-begins a trace of its own, with a link back: hours may have passed, and a trace is to stay readable.
+A first attempt continues the trace of the enqueue. A retry, and a job of a large bulk enqueue, begins a trace
+of its own with a link to the enqueue, so that traces stay short and readable.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from faultline.errors import StaleLease
 from faultline.events import ROUTINE, Event
 from faultline.model import Claim
-from faultline.tracing.harmless import harmless
-from faultline.tracing.place import (
+from faultline.tracing.activation import suppress_errors
+from faultline.tracing.span_context import (
     context_of,
     is_bulk,
     mark_failed,
     messaging,
-    place_of,
+    span_context_of,
     text_of,
 )
 
 _OUTCOMES = {"success": "succeeded"}
-_ERRORS = {"stale": StaleLease.code}  # a worker that knew by itself that its lease is gone
+_ERRORS = {"stale": StaleLease.code}  # the worker noticed itself that its lease was lost
 
 
 class AttemptTrace:
@@ -53,28 +53,28 @@ class AttemptTrace:
         self._claim = claim
         self._worker = worker
         self._claimed_in = claimed_in
-        self._span: Span | None = None  # while it is under way
+        self._span: Span | None = None  # while the attempt runs
         self._context: Context | None = None  # for the spans inside
         self._is_sampled = False
         self._error: BaseException | None = None
 
-    # ── from beginning to end ────────────────────────────────────────────────────────────────────
+    # ── the attempt ──────────────────────────────────────────────────────────────────────────────
 
-    @harmless
+    @suppress_errors
     def begin(self) -> None:
-        """Start the span, and make it the current one for the rest of this asyncio task."""
+        """Start the span, and make it current for the rest of this asyncio task."""
         claim = self._claim
         attributes = self._about("execute", "process")
         attributes["messaging.message.id"] = claim.id
         attributes["faultline.max_attempts"] = claim.max_attempts
-        place = place_of(claim.trace_context)
+        enqueued_in = span_context_of(claim.trace_context)
         links = [] if self._claimed_in is None else [self._claimed_in]
         continues = claim.attempt == 1 and not is_bulk(claim.trace_context)
-        if place is not None and not continues:
-            links.append(Link(place, {"faultline.link": "enqueue"}))
+        if enqueued_in is not None and not continues:
+            links.append(Link(enqueued_in, {"faultline.link": "enqueue"}))
         self._span = self._tracer.start_span(
             f"execute {claim.queue}",
-            context=context_of(place if continues else None),
+            context=context_of(enqueued_in if continues else None),
             kind=SpanKind.CONSUMER,
             attributes=attributes,
             links=links,
@@ -83,41 +83,41 @@ class AttemptTrace:
         self._context = trace.set_span_in_context(self._span)
         contexts.attach(self._context)
 
-    @harmless
+    @suppress_errors
     def join(self, context: Context) -> None:
-        """Be inside a span that another process began."""
+        """Continue inside a span that another process started."""
         begun = trace.get_current_span(context).get_span_context()
         self._is_sampled = begun.trace_flags.sampled
         self._context = context
         contexts.attach(context)
 
     @property
-    @harmless
+    @suppress_errors
     def carrier(self) -> str | None:
-        """For another process to join."""
+        """The trace context that another process joins."""
         return None if self._span is None else text_of(self._span.get_span_context())
 
-    @harmless
+    @suppress_errors
     def took_over(self, *, lost_worker: str | None, lost_token: int, cause: str) -> None:
         if self._span is not None:
             lost = {"lost_token": lost_token, "cause": cause, "lost_worker": lost_worker}
             self._span.set_attribute("faultline.takeover", True)
             self._span.add_event("takeover", _named(lost))
 
-    @harmless
+    @suppress_errors
     def note(self, event: Event, fields: Mapping[str, Any]) -> None:
-        """What the worker says about this attempt. Not the errors' own words: see `mark_failed`."""
+        """Add an event of this attempt, without error messages: see `mark_failed`."""
         if self._span is not None and event not in ROUTINE:
-            told = {name: value for name, value in fields.items() if name != "error"}
-            self._span.add_event(event.value, _named(told))
+            attributes = {name: value for name, value in fields.items() if name != "error"}
+            self._span.add_event(event.value, _named(attributes))
 
     def failed(self, error: BaseException) -> None:
         self._error = error
 
-    @harmless
+    @suppress_errors
     def finish(self, exit_reason: str) -> None:
         span, self._span = self._span, None
-        if span is None:  # it never began, or has ended before
+        if span is None:  # it was not started, or has ended
             return
         span.set_attribute("faultline.outcome", _OUTCOMES.get(exit_reason, exit_reason))
         if exit_reason not in ("success", "released"):
@@ -132,10 +132,10 @@ class AttemptTrace:
     # ── commits ──────────────────────────────────────────────────────────────────────────────────
 
     def committing(self, inner: AbstractContextManager[None], how: str) -> Committing:
-        """`inner`, in a span of its own."""
+        """`inner` inside a commit span."""
         return Committing(self, inner, how)
 
-    @harmless
+    @suppress_errors
     def batch_committed(
         self, began_ns: int, batch_size: int, refused_for: str | None, current_token: int | None
     ) -> None:
@@ -147,9 +147,9 @@ class AttemptTrace:
             else:
                 self._end_commit(span, StaleLease(refused_for, current_token=current_token))
 
-    @harmless
+    @suppress_errors
     def _start_commit(self, how: str, began_ns: int | None) -> Span | None:
-        """Inside what the handler traces itself, if it does, and if this is its thread."""
+        """A child of the handler's current span in this thread, else of the attempt."""
         if not self._is_sampled:
             return None
         is_inside = began_ns is None and trace.get_current_span().get_span_context().is_valid
@@ -163,7 +163,7 @@ class AttemptTrace:
             start_time=began_ns,
         )
 
-    @harmless
+    @suppress_errors
     def _end_commit(self, span: Span, error: BaseException | None) -> None:
         if isinstance(error, StaleLease):
             refusal = {
@@ -189,7 +189,7 @@ class AttemptTrace:
 
 
 class Committing:
-    """The commit of one transaction, as a span: `with` it where the commit is sent."""
+    """A context manager that records the commit of one transaction as a span."""
 
     __slots__ = ("_attempt", "_how", "_inner", "_span")
 

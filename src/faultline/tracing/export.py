@@ -1,8 +1,8 @@
-"""Sends traces over OTLP/http, in the processes that Faultline itself starts: worker, api, reconciler.
+"""Exports traces over OTLP/HTTP from worker, API and reconciler.
 
-An application that sets up OpenTelemetry for itself is left to it. Otherwise the SDK's own variables
-apply: OTEL_EXPORTER_OTLP_ENDPOINT (or FAULTLINE_TRACING=on) switches it on, OTEL_SERVICE_NAME,
-OTEL_TRACES_SAMPLER, OTEL_BSP_… and the rest mean what they always mean.
+If the application has set up OpenTelemetry, its provider is used. Otherwise OTEL_EXPORTER_OTLP_ENDPOINT or
+FAULTLINE_TRACING=on enables the export, and the SDK's variables (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER,
+OTEL_BSP_…) configure it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from typing import TYPE_CHECKING
 
 from faultline.errors import InvalidSettings, TracingUnavailable
 from faultline.events import Event, emit
-from faultline.tracing.harmless import harmless
-from faultline.tracing.switch import VARIABLE, tracing, version, wish
+from faultline.tracing.activation import VARIABLE, requested, suppress_errors, tracing, version
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 _FLUSH_SECONDS = 3.0
-_COMPLAINT_SECONDS = 60.0
+_LOG_SECONDS = 60.0
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_own: list[TracerProvider] = []  # at most one: what `set_up` has made
+_own: list[TracerProvider] = []  # at most one: the provider that `set_up` made
 
 
 @contextlib.contextmanager
 def exporting(service: str) -> Iterator[None]:
-    """Around the life of a process, once its application is loaded."""
+    """Export traces inside the block; enter it after the application is loaded."""
     set_up(service)
     try:
         yield
@@ -41,13 +40,13 @@ def exporting(service: str) -> Iterator[None]:
 
 
 def set_up(service: str) -> None:
-    """Trace if the application does, or the environment says so.
+    """Enable tracing if the application or the environment does.
 
-    Where FAULTLINE_TRACING=on asks for what cannot be, that is an error. An endpoint alone may be there
-    for other programs of the machine, so it is only said.
+    If tracing is impossible, FAULTLINE_TRACING=on makes that an error. An endpoint alone may be meant for
+    other programs of the machine, so it is only logged.
     """
-    wanted = wish()
-    if wanted is False or tracing.look() is not None:
+    wanted = requested()
+    if wanted is False or tracing.find() is not None:
         return
     has_endpoint = any(os.environ.get(name, "").strip() for name in _ENDPOINTS)
     if not (wanted or has_endpoint) or _is_disabled():
@@ -62,18 +61,20 @@ def set_up(service: str) -> None:
         return
     from opentelemetry import trace
 
-    trace.set_tracer_provider(provider)  # for what handlers trace themselves
+    trace.set_tracer_provider(provider)  # for spans of handlers
     _own.append(provider)
     tracing.use(provider)
 
 
 def flush() -> None:
-    """Send what is left, within a bound: a collector that is away must not keep the process alive."""
+    """Send pending spans, for a few seconds at most: the collector may be unreachable."""
     if (spans := tracing.spans) is None:
         return
     send = _own[0].shutdown if _own else getattr(spans.provider, "force_flush", None)
     if send is not None:
-        thread = threading.Thread(target=harmless(send), name="faultline-traces", daemon=True)
+        thread = threading.Thread(
+            target=suppress_errors(send), name="faultline-traces", daemon=True
+        )
         thread.start()
         thread.join(_FLUSH_SECONDS)
 
@@ -88,7 +89,7 @@ def _check_protocol() -> None:
         if given := os.environ.get(name, "").strip():
             if given != "http/protobuf":
                 raise InvalidSettings(
-                    f"{name}={given[:40]!r} is not spoken here",
+                    f"{name}={given[:40]!r} is not supported",
                     hint="http/protobuf, or set up OpenTelemetry in your application",
                 )
             return
@@ -102,20 +103,20 @@ def _make_provider(service: str) -> TracerProvider:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise TracingUnavailable(
-            f"tracing is asked for, and {error.name or 'OpenTelemetry'} is not installed",
+            f"tracing is enabled, but {error.name or 'OpenTelemetry'} is not installed",
             hint=f"pip install 'faultline-queue[tracing]', or {VARIABLE}=off",
         ) from None
     resource = Resource.create({"faultline.version": version(), "process.pid": os.getpid()})
     if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": f"faultline-{service}"}))
-    _speak_for_the_sdk()
+    _redirect_sdk_logs()
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
 
-class _Complaints(logging.Handler):
-    """What the SDK has to say, as events of ours, and not every time that a collector is away."""
+class _SdkLogHandler(logging.Handler):
+    """Turns log records of the SDK into our events, at most one a minute."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -123,15 +124,14 @@ class _Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if time.monotonic() >= self._next_at:
-            self._next_at = time.monotonic() + _COMPLAINT_SECONDS
+            self._next_at = time.monotonic() + _LOG_SECONDS
             reason = f"traces: {record.getMessage()}"[:500]
             emit(Event.DEGRADED, reason=reason, code="traces_not_sent")
 
 
-def _speak_for_the_sdk() -> None:
-    """Unless the application has its own idea of logging, the SDK would write lines of its own between
-    the events on stderr."""
+def _redirect_sdk_logs() -> None:
+    """Log the SDK's records as events, unless the application has configured logging."""
     logger = logging.getLogger("opentelemetry")
     if not logging.getLogger().handlers and not logger.handlers:
-        logger.addHandler(_Complaints())
+        logger.addHandler(_SdkLogHandler())
         logger.propagate = False

@@ -1,7 +1,9 @@
-"""The spans of a process that traces: enqueue, claim, and take back. Those of an attempt are in attempt.py.
+"""The spans of enqueue, claim and reconcile.
 
-Names and attributes follow OpenTelemetry's conventions for messaging where they fit; what only Faultline
-knows is called faultline.*. No payload, result, or message of an error is ever part of one.
+Those of an attempt are in attempt.py.
+
+Names and attributes follow OpenTelemetry's conventions for messaging; Faultline's own attributes begin with
+`faultline.`. Spans contain no payload, result or error message.
 """
 
 from __future__ import annotations
@@ -17,17 +19,22 @@ from opentelemetry.trace import Link, Span, SpanKind, Tracer, TracerProvider
 
 from faultline.events import Event
 from faultline.model import Claim, Enqueued
+from faultline.tracing.activation import Enqueueing, suppress_errors, version
 from faultline.tracing.attempt import AttemptTrace
-from faultline.tracing.harmless import harmless
-from faultline.tracing.place import context_of, mark_failed, messaging, place_of, text_of
-from faultline.tracing.switch import Enqueueing, version
+from faultline.tracing.span_context import (
+    context_of,
+    mark_failed,
+    messaging,
+    span_context_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from faultline.statements.protocol import ReconciledJob
 
 T = TypeVar("T")
 
-# Of one bulk enqueue: with more jobs than this, each gets a trace of its own, linked to the enqueue.
+# In a bulk enqueue of more jobs, each job gets a trace of its own, linked to the enqueue.
 MAX_IN_ONE_TRACE = 100
 _MAX_LINKS = 100  # of a claim; the SDK keeps 128
 _MAX_EVENTS = 100
@@ -38,11 +45,11 @@ class Spans:
         self.provider = provider
         self._tracer: Tracer = provider.get_tracer("faultline", version())
 
-    @harmless
+    @suppress_errors
     def enqueueing(self, task: str, queue: str, count: int, parent: str | None) -> Enqueueing:
         context: Context | None = None  # the current one
         if parent is not None and not trace.get_current_span().get_span_context().is_valid:
-            context = context_of(place_of(parent))
+            context = context_of(span_context_of(parent))
         attributes = messaging("enqueue", "send", queue)
         attributes["faultline.task"] = task
         if count != 1:
@@ -53,57 +60,57 @@ class Spans:
         carrier = text_of(span.get_span_context(), is_bulk=count > MAX_IN_ONE_TRACE)
         return TracedEnqueueing(span, carrier or parent)
 
-    @harmless
+    @suppress_errors
     def claimed(self, claims: Sequence[Claim], worker: str, began_ns: int) -> list[AttemptTrace]:
-        """One trace for each claim. A claim that found nothing is not worth a span."""
+        """One trace for each claim. A claim without jobs gets no span."""
         queues = {claim.queue for claim in claims}
         queue = queues.pop() if len(queues) == 1 else None
         attributes = messaging("claim", "receive", queue)
         attributes["messaging.batch.message_count"] = len(claims)
         attributes["messaging.client.id"] = worker
-        places = [place_of(claim.trace_context) for claim in claims[:_MAX_LINKS]]
+        enqueued_in = [span_context_of(claim.trace_context) for claim in claims[:_MAX_LINKS]]
         span = self._tracer.start_span(
             f"claim {queue}" if queue else "claim",
             context=Context(),
             kind=SpanKind.CLIENT,
             attributes=attributes,
-            links=[Link(place, {"faultline.link": "enqueue"}) for place in places if place],
+            links=[Link(each, {"faultline.link": "enqueue"}) for each in enqueued_in if each],
             start_time=began_ns,
         )
         span.end()
         claimed_in = Link(span.get_span_context(), {"faultline.link": "claim"})
         return [AttemptTrace(self._tracer, claim, worker, claimed_in) for claim in claims]
 
-    @harmless
+    @suppress_errors
     def continued(self, claim: Claim, carrier: str) -> AttemptTrace:
-        """In the child process of a handler: go on with the attempt that its worker traces."""
+        """In a handler's child process: join the attempt that its worker traces."""
         attempt = AttemptTrace(self._tracer, claim, None, None)
-        attempt.join(context_of(place_of(carrier)))
+        attempt.join(context_of(span_context_of(carrier)))
         return attempt
 
-    @harmless
+    @suppress_errors
     def reconciled(self, leases: Sequence[ReconciledJob], began_ns: int) -> None:
-        """The reconciler has taken leases from workers that are lost, or too late."""
+        """The reconciler has reconciled leases of lost workers, and expired ones."""
         span = self._tracer.start_span(
-            "take back",
+            "reconcile",
             context=Context(),
             kind=SpanKind.CLIENT,
             attributes={
                 "messaging.system": "faultline",
-                "messaging.operation.name": "take back",
+                "messaging.operation.name": "reconcile",
                 "messaging.batch.message_count": len(leases),
             },
             start_time=began_ns,
         )
         for lease in leases[:_MAX_EVENTS]:
-            told: dict[str, Any] = {
+            attributes: dict[str, Any] = {
                 "faultline.job_id": str(lease.job_id),
                 "faultline.lost_token": lease.fencing_token,
                 "faultline.lost_worker": lease.worker,
                 "faultline.cause": lease.cause,
                 "faultline.state": lease.state.value,
             }
-            span.add_event(Event.LEASE_REAPED.value, told)
+            span.add_event(Event.LEASE_REAPED.value, attributes)
         span.end()
 
 
@@ -116,7 +123,7 @@ class TracedEnqueueing(Enqueueing):
         self._see(answer)
         return answer
 
-    @harmless
+    @suppress_errors
     def _see(self, answer: Enqueued | Sequence[Enqueued] | Any) -> None:
         if isinstance(answer, Enqueued):
             job_id = str(answer.job_id)
@@ -135,7 +142,7 @@ class TracedEnqueueing(Enqueueing):
     ) -> None:
         self._end(error)
 
-    @harmless
+    @suppress_errors
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
             mark_failed(self._span, error)

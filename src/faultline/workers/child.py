@@ -34,8 +34,8 @@ from faultline.postgres.sessions import AsyncPool, Place, Pool, make_async_pool,
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.tracing import tracing
+from faultline.tracing.activation import suppress_errors
 from faultline.tracing.export import flush, set_up
-from faultline.tracing.harmless import harmless
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
@@ -216,12 +216,12 @@ def main(pipe: Pipe, left_servers: Pipe, deadline: Any, url: str) -> None:
         pipe.send(_answer(request, resources))
 
 
-@harmless
+@suppress_errors
 def _traced_as(request: Request) -> Spans | None:
     """Set up tracing as the application does, or else as the environment says."""
     importlib.import_module(request.module)
     set_up("worker")
-    return tracing.look()
+    return tracing.find()
 
 
 def _leave_servers(left_servers: Pipe, resources: ChildResources) -> None:

@@ -130,7 +130,7 @@ class Claiming:
         """Claim jobs; returns those that this worker can run, and defers the others."""
         settings, unknown_tasks = self._settings, self._outcomes.unknown_tasks
         sent_at = steady_now()
-        spans = tracing.look()
+        spans = tracing.find()
         began_ns = 0 if spans is None else time.time_ns()
         resume_after = self._cursor.resume_after(sent_at)
         statement = protocol.claim(

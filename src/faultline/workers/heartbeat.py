@@ -159,7 +159,7 @@ class Heartbeat:
             same = list(group)
             for start in range(0, len(same), _BATCH):
                 renewed += self._renew(conn, same[start : start + _BATCH], lease_seconds)
-        meter.current.beat(
+        meter.current.heartbeat(
             sent_at,
             seconds=steady_now() - sent_at,
             renewed=renewed,

@@ -1,7 +1,7 @@
-"""The numbers of several worker processes, in files that their supervisor reads.
+"""Metrics of several worker processes, in files that their supervisor reads.
 
-Each process has a slot, and one that takes a dead one's place goes on counting where that one was killed:
-totals never go back, and there are as many files as slots, however often processes die.
+Each process has a slot. A process that replaces a dead one continues its counters, so that totals never
+decrease and the number of files stays the same.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from faultline.metrics.catalogue import Part
 from faultline.metrics.exposition import registry_of
 from faultline.metrics.series import FILE_OF_GAUGES
 
-# Room for a process that has as many names as it may. A file that had to grow on a full disk would end
-# the process that writes to it, so its space is taken beforehand.
+# Room for a process with MAX_NAMES names. Growing a file on a full disk would kill the process that writes
+# to it, so the space is allocated in advance.
 _SIZES = {"counter": 2**19, "histogram": 2**21, FILE_OF_GAUGES: 2**18}
-_NOTHING_USED = bytes(8)  # how such a file begins while there is nothing in it
+_EMPTY = bytes(8)  # the header of a file without values
 
 
-class Slots:
-    """A directory for as long as the supervisor lives."""
+class ProcessFiles:
+    """A temporary directory that the supervisor removes when it ends."""
 
     def __init__(self, count: int) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="faultline-metrics-"))
@@ -38,7 +38,7 @@ class Slots:
             self.remove()
             raise
 
-    def __enter__(self) -> Slots:
+    def __enter__(self) -> ProcessFiles:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -48,16 +48,16 @@ class Slots:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def files_of(self, slot: int) -> Path:
-        """What the process in this slot is to be told: `switch_on(…, files=…)`."""
+        """The argument `files` of `switch_on` in the process of this slot."""
         return self._directory / str(slot)
 
     def free(self, slot: int) -> None:
-        """Its process has ended: what it was doing then is not true any more."""
+        """Clear the gauges of a process that has ended."""
         with (
-            contextlib.suppress(OSError),  # gauges that are out of date end no supervisor
+            contextlib.suppress(OSError),  # outdated gauges must not stop the supervisor
             (self._directory / f"{FILE_OF_GAUGES}_{slot}.db").open("r+b") as file,
         ):
-            file.write(_NOTHING_USED)
+            file.write(_EMPTY)
 
     def _make(self, kind: str, slot: int) -> None:
         with (self._directory / f"{kind}_{slot}.db").open("wb") as file:

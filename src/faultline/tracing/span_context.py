@@ -1,5 +1,4 @@
-"""A place in a trace, between the text that a row carries and what OpenTelemetry wants; and what all
-spans of Faultline have in common."""
+"""Converts trace contexts between text and OpenTelemetry; common attributes."""
 
 from __future__ import annotations
 
@@ -19,48 +18,49 @@ from opentelemetry.trace import (
 )
 
 from faultline.errors import FaultlineError, StaleLease
-from faultline.tracing.carrier import Origin, read
+from faultline.tracing.trace_context import TraceContext, parse
 
 
-@functools.lru_cache(
-    maxsize=512
-)  # the jobs of a bulk all carry the same, and are met more than once
-def place_of(text: str | None) -> SpanContext | None:
-    """None for a row that carries nothing, or nothing that can be read."""
-    origin = read(text)
-    if origin is None:
+# The jobs of a bulk enqueue have the same text.
+@functools.lru_cache(maxsize=512)
+def span_context_of(text: str | None) -> SpanContext | None:
+    """None for a row without a valid trace context."""
+    parsed = parse(text)
+    if parsed is None:
         return None
     return SpanContext(
-        int(origin.trace_id, 16),
-        int(origin.span_id, 16),
+        int(parsed.trace_id, 16),
+        int(parsed.span_id, 16),
         is_remote=True,
-        trace_flags=TraceFlags(int(origin.flags, 16)),
-        trace_state=TraceState.from_header([origin.state]),
+        trace_flags=TraceFlags(int(parsed.flags, 16)),
+        trace_state=TraceState.from_header([parsed.state]),
     )
 
 
 @functools.lru_cache(maxsize=512)
 def is_bulk(text: str | None) -> bool:
-    origin = read(text)
-    return origin is not None and origin.is_bulk
+    parsed = parse(text)
+    return parsed is not None and parsed.is_bulk
 
 
-def text_of(place: SpanContext, *, is_bulk: bool = False) -> str | None:
-    if not place.is_valid:  # tracing has been switched off inside the SDK
+def text_of(span_context: SpanContext, *, is_bulk: bool = False) -> str | None:
+    if not span_context.is_valid:  # tracing is disabled in the SDK
         return None
-    return Origin(
-        f"{place.trace_id:032x}",
-        f"{place.span_id:016x}",
-        f"{place.trace_flags:02x}",
-        place.trace_state.to_header(),
+    return TraceContext(
+        f"{span_context.trace_id:032x}",
+        f"{span_context.span_id:016x}",
+        f"{span_context.trace_flags:02x}",
+        span_context.trace_state.to_header(),
         is_bulk,
     ).text()
 
 
-def context_of(place: SpanContext | None) -> Context:
-    """For a span that goes on from there; an empty one, for a new trace, from nowhere."""
+def context_of(span_context: SpanContext | None) -> Context:
+    """The context for a child span; None gives an empty context, for a new trace."""
     empty = Context()
-    return empty if place is None else trace.set_span_in_context(NonRecordingSpan(place), empty)
+    if span_context is None:
+        return empty
+    return trace.set_span_in_context(NonRecordingSpan(span_context), empty)
 
 
 def messaging(operation: str, kind: str, queue: str | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def messaging(operation: str, kind: str, queue: str | None) -> dict[str, Any]:
 
 
 def mark_failed(span: Span, error: BaseException) -> None:
-    """Which error it was, and not what it said: messages quote what handlers were given."""
+    """Record the kind of the error, not its message: messages may quote payloads."""
     name = kind_of(error)
     span.set_attribute("error.type", name)
     described = f"stale lease: {error.reason}" if isinstance(error, StaleLease) else name

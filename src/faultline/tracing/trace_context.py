@@ -1,25 +1,27 @@
-"""Where in a trace a job was enqueued, as its row carries it: W3C's traceparent, and its tracestate
-behind a line break. Plain text, so that whoever does not trace can still hand it on."""
+"""The W3C trace context of a job's enqueue, as its row stores it.
+
+The text is the traceparent, a line break, and the tracestate. A process without OpenTelemetry can copy it.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-MAX_STATE_LENGTH = 512  # what W3C asks everyone to carry; the row has room for it
+MAX_STATE_LENGTH = 512  # W3C requires at least this; the row has room for it
 _MAX_MEMBERS = 32
-_LONG_MEMBER = 128  # W3C: where there is no room for all of them, those go first
+_LONG_MEMBER = 128  # W3C: these are dropped first when there is too little room
 
 _PARENT = re.compile(
     r"(?P<version>(?!ff)[0-9a-f]{2})-(?P<trace_id>(?!0{32})[0-9a-f]{32})"
     r"-(?P<span_id>(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
 _STATE = re.compile(r"[\x20-\x7e\t]*")
-# A mark in the tracestate, where the format has room for one: enqueued together with many others.
+# Our entry in the tracestate of a job that was enqueued together with many others.
 _BULK = "faultline=bulk"
 
 
-class Origin(NamedTuple):
+class TraceContext(NamedTuple):
     trace_id: str
     span_id: str
     flags: str
@@ -35,8 +37,8 @@ class Origin(NamedTuple):
         return f"{parent}\n{state}" if state else parent
 
 
-def read(text: str | None) -> Origin | None:
-    """None for what is not a place in a trace, whoever wrote it."""
+def parse(text: str | None) -> TraceContext | None:
+    """None for text that is not a trace context."""
     if text is None:
         return None
     parent, _, state = text.partition("\n")
@@ -44,22 +46,22 @@ def read(text: str | None) -> Origin | None:
     if found is None or (found["version"] == "00" and found["more"]):
         return None
     if _STATE.fullmatch(state) is None:
-        state = ""  # the place is known all the same
+        state = ""  # the traceparent is valid without it
     is_bulk = _BULK in [member.strip() for member in state.split(",")]
     members = _bounded(_members(state))
-    return Origin(found["trace_id"], found["span_id"], found["flags"], members, is_bulk)
+    return TraceContext(found["trace_id"], found["span_id"], found["flags"], members, is_bulk)
 
 
 def from_headers(traceparent: str | None, tracestate: str | None = None) -> str | None:
-    """The text for a job that came with these headers of an HTTP request; None if they say nothing."""
+    """The trace context of HTTP headers, as text for a job; None if there is none."""
     if traceparent is None or "\n" in traceparent:
         return None
-    origin = read(f"{traceparent}\n{tracestate or ''}")
-    return None if origin is None else origin._replace(is_bulk=False).text()
+    parsed = parse(f"{traceparent}\n{tracestate or ''}")
+    return None if parsed is None else parsed._replace(is_bulk=False).text()
 
 
 def _members(state: str) -> list[str]:
-    """Without our own mark: it is about one enqueue, and not about what follows from it."""
+    """Without our own entry: it is about one enqueue, not about the spans that follow."""
     members = [member.strip() for member in state.split(",")]
     return [member for member in members if member and not member.startswith("faultline=")]
 

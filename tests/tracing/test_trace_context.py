@@ -1,4 +1,4 @@
-"""The text in a job's row: what is written can be read, and what others wrote harms nobody."""
+"""The trace context in a job's row: round trips, and invalid text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faultline.tracing.carrier import MAX_STATE_LENGTH, Origin, from_headers, read
+from faultline.tracing.trace_context import MAX_STATE_LENGTH, TraceContext, from_headers, parse
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
@@ -15,18 +15,18 @@ ROOM_IN_THE_ROW = 1000
 
 
 def test_a_place_in_a_trace_survives_the_row() -> None:
-    origin = Origin(TRACE, SPAN, "01", "vendor=a,other=b")
+    origin = TraceContext(TRACE, SPAN, "01", "vendor=a,other=b")
     assert origin.text() == f"{PARENT}\nvendor=a,other=b"
-    assert read(origin.text()) == origin
+    assert parse(origin.text()) == origin
 
 
 def test_a_place_without_a_state_is_one_line() -> None:
-    assert Origin(TRACE, SPAN, "00").text() == f"00-{TRACE}-{SPAN}-00"
+    assert TraceContext(TRACE, SPAN, "00").text() == f"00-{TRACE}-{SPAN}-00"
 
 
 def test_a_bulk_is_marked_for_one_enqueue_and_not_for_what_follows() -> None:
-    marked = read(Origin(TRACE, SPAN, "01", "vendor=a", is_bulk=True).text())
-    assert marked == Origin(TRACE, SPAN, "01", "vendor=a", is_bulk=True)
+    marked = parse(TraceContext(TRACE, SPAN, "01", "vendor=a", is_bulk=True).text())
+    assert marked == TraceContext(TRACE, SPAN, "01", "vendor=a", is_bulk=True)
     assert from_headers(PARENT, "faultline=bulk,vendor=a") == f"{PARENT}\nvendor=a"
 
 
@@ -48,21 +48,21 @@ def test_a_bulk_is_marked_for_one_enqueue_and_not_for_what_follows() -> None:
     ],
 )
 def test_what_is_no_place_in_a_trace_is_nothing(text: str | None) -> None:
-    assert read(text) is None
+    assert parse(text) is None
 
 
 def test_a_later_version_is_read_as_far_as_it_is_understood() -> None:
-    assert read(f"01-{TRACE}-{SPAN}-01-more") == Origin(TRACE, SPAN, "01")
+    assert parse(f"01-{TRACE}-{SPAN}-01-more") == TraceContext(TRACE, SPAN, "01")
 
 
 def test_a_state_that_cannot_be_read_does_not_cost_the_place() -> None:
-    assert read(f"{PARENT}\nvendor=\u00e9") == Origin(TRACE, SPAN, "01")
+    assert parse(f"{PARENT}\nvendor=\u00e9") == TraceContext(TRACE, SPAN, "01")
 
 
 def test_where_there_is_no_room_for_all_of_a_state_its_long_members_go_first() -> None:
     long = f"long={'x' * 200}"
     short = [f"k{number}={'x' * 40}" for number in range(20)]
-    kept = Origin(TRACE, SPAN, "01", ",".join([long, *short])).text().partition("\n")[2]
+    kept = TraceContext(TRACE, SPAN, "01", ",".join([long, *short])).text().partition("\n")[2]
     assert len(kept) <= MAX_STATE_LENGTH
     assert kept.split(",") == short[: len(kept.split(","))]
 
@@ -79,13 +79,13 @@ def test_headers_that_say_nothing_carry_nothing(
 
 @given(st.text(max_size=1000), st.booleans())
 def test_whatever_a_state_says_the_row_has_room_for_it(state: str, is_bulk: bool) -> None:
-    text = Origin(TRACE, SPAN, "01", state, is_bulk).text()
+    text = TraceContext(TRACE, SPAN, "01", state, is_bulk).text()
     assert len(text) <= ROOM_IN_THE_ROW
 
 
 @given(st.text(max_size=1000))
 def test_whatever_a_row_says_it_is_read_or_left_alone(text: str) -> None:
-    origin = read(f"{PARENT}\n{text}")
+    origin = parse(f"{PARENT}\n{text}")
     assert origin is not None
-    assert read(origin.text()) == origin
-    assert read(text) is None
+    assert parse(origin.text()) == origin
+    assert parse(text) is None
