@@ -16,7 +16,7 @@ QUOTES = (
     ("running.md", r"has stopped \("),
     ("running.md", r"is alive: "),
     ("running.md", r"slots are busy"),
-    ("running.md", r"has reported nothing for"),
+    ("running.md", r"has not reported for"),
 )
 
 
