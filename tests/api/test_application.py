@@ -27,7 +27,7 @@ def client(server: Served, api_url: str) -> Iterator[httpx2.Client]:
         yield client
 
 
-def test_a_job_takes_what_it_does_not_say_from_its_task(client: httpx2.Client) -> None:
+def test_omitted_options_come_from_the_task(client: httpx2.Client) -> None:
     job_id = client.post("/jobs", json={"task": "charge", "payload": {"invoice": 7}}).json()[
         "job_id"
     ]

@@ -157,7 +157,7 @@ def test_the_command_line_records_its_user_and_lists_what_was_done(
     assert "no such entries" in invoke(database_url, "audit", "--actor", "none").out
 
 
-def test_pages_go_on_where_the_last_one_ended(conn: Connection) -> None:
+def test_a_page_continues_after_the_previous_one(conn: Connection) -> None:
     for number in range(5):
         conn.execute("SELECT faultline.pause_queue(%s)", [f"q{number}"])
     found: list[str | None] = []
@@ -252,7 +252,7 @@ def test_only_wrong_keys_use_tokens_up_and_the_wait_ends() -> None:
     limiter.admit("a", right)
 
 
-def test_one_client_of_version_6_has_one_bucket() -> None:
+def test_the_addresses_of_one_ipv6_network_share_a_bucket() -> None:
     assert network_of("2001:db8:1:2::7") == network_of("2001:db8:1:2:ffff::1")
     assert network_of("2001:db8:1:2::7") != network_of("2001:db8:1:3::7")
     assert network_of("192.0.2.1") == "192.0.2.1"
@@ -451,7 +451,7 @@ def test_a_refused_action_over_http_is_recorded_by_key_address_and_code(
     assert ({row[3] for row in invalid}, sum(row[6] for row in invalid)) == ({"pause"}, 2)
 
 
-def test_a_refused_action_is_one_kind_whatever_it_was_about() -> None:
+def test_refusals_of_one_action_are_one_kind_for_all_its_objects() -> None:
     written: list[tuple[Any, ...]] = []
 
     async def record(statement: Statement[Any]) -> None:

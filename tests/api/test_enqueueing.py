@@ -72,7 +72,7 @@ def test_a_number_that_is_whole_is_an_integer_however_it_is_written(
     assert (job.priority, repr(job.payload["n"])) == (3, "3.0")
 
 
-def test_what_is_left_out_is_the_librarys_default(
+def test_omitted_fields_have_the_librarys_defaults(
     client: httpx2.Client, api_conn: Connection
 ) -> None:
     job = stored(api_conn, client.post("/jobs", json={"task": "t"}).json()["job_id"])
@@ -170,7 +170,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("body", REFUSED, ids=lambda body: repr(body)[:60])
-def test_what_cannot_be_stored_is_refused_and_nothing_is(
+def test_a_job_that_cannot_be_stored_is_refused(
     client: httpx2.Client, api_conn: Connection, body: str | bytes
 ) -> None:
     before = count(api_conn)
@@ -210,7 +210,7 @@ def library(api_url: str) -> Iterator[faultline.Faultline]:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: repr(payload)[:40])
-def test_the_api_takes_and_refuses_what_enqueue_does(
+def test_the_api_accepts_and_refuses_the_same_jobs_as_enqueue(
     client: httpx2.Client, api_conn: Connection, library: faultline.Faultline, payload: Any
 ) -> None:
     answer = post(client, json.dumps({"task": "anything", "payload": payload}))
@@ -234,9 +234,7 @@ def test_a_body_that_is_not_json_by_its_own_account_is_not_read_as_json(
         assert (answer.status_code, code_of(answer)) == (415, "unsupported_media_type")
 
 
-def test_a_trace_of_the_clients_goes_on_in_the_job(
-    client: httpx2.Client, api_conn: Connection
-) -> None:
+def test_the_job_continues_the_clients_trace(client: httpx2.Client, api_conn: Connection) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     answer = client.post("/jobs", json={"task": "t"}, headers={"traceparent": parent})
     row = api_conn.execute(
@@ -298,7 +296,7 @@ def test_a_batch_with_one_wrong_job_queues_none(
     assert count(api_conn) == before
 
 
-def test_one_key_cannot_stand_for_a_batch(client: httpx2.Client) -> None:
+def test_a_batch_with_an_idempotency_key_header_is_refused(client: httpx2.Client) -> None:
     answer = client.post(
         "/jobs/batch", json={"jobs": [{"task": "t"}]}, headers={"Idempotency-Key": "k"}
     )

@@ -52,7 +52,7 @@ def test_half_open_connections_do_not_keep_clients_from_the_inspector(small_url:
         inspector.end()
 
 
-def test_what_is_no_http_is_refused_in_the_shape_of_every_error(server: Served) -> None:
+def test_a_request_that_is_not_http_gets_a_json_error(server: Served) -> None:
     with socket.create_connection(server.host_and_port, BOUND_SECONDS) as line:
         line.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
         answer = b"".join(iter(lambda: line.recv(4096), b""))

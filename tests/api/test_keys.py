@@ -81,7 +81,7 @@ def test_an_endpoint_opens_to_its_scope_and_to_no_other(
 
 
 @pytest.mark.parametrize(("verb", "path", "needed"), ENDPOINTS)
-def test_nothing_opens_without_a_key_and_no_body_is_looked_at(
+def test_without_a_key_no_endpoint_answers_and_no_body_is_read(
     server: Served, verb: str, path: str, needed: Scope | None
 ) -> None:
     with client_of(server) as stranger:

@@ -35,7 +35,7 @@ from tests.waiting import wait_until
 OK = b"HTTP/1.1 200 OK"
 
 
-def test_a_body_that_says_it_is_too_long_is_not_read(guest: httpx2.Client) -> None:
+def test_a_body_with_a_too_large_content_length_is_not_read(guest: httpx2.Client) -> None:
     answer = guest.post("/jobs", json={"task": "t", "payload": {"n": "x" * 3000}})
     assert (answer.status_code, code_of(answer)) == (413, "body_too_large")
 
@@ -207,7 +207,7 @@ def test_each_key_has_a_rate_of_its_own(crowded: Served, api_url: str) -> None:
         assert busy.get("/health").status_code == 200
 
 
-def test_a_full_house_says_so_and_is_not_taken_for_a_database_that_is_away(
+def test_at_the_concurrency_limit_the_error_is_overloaded_not_an_outage(
     crowded: Served, api_url: str
 ) -> None:
     """One request waits for a lock, another for the connection; a third is refused."""
@@ -238,9 +238,7 @@ def test_a_full_house_says_so_and_is_not_taken_for_a_database_that_is_away(
         assert queued.result(BOUND_SECONDS).status_code == 200
 
 
-def test_what_another_transaction_holds_is_not_waited_for_without_end(
-    impatient: Served, small_url: str
-) -> None:
+def test_the_wait_for_a_lock_is_bounded(impatient: Served, small_url: str) -> None:
     job = {"task": "t", "idempotency_key": "in the way"}
     with client_of(impatient, make_key(small_url)) as client:
         client.get("/queues")  # from here on it has a session: all its time is for the lock

@@ -24,7 +24,7 @@ def document(client: httpx2.Client) -> dict[str, Any]:
     return found
 
 
-def test_every_endpoint_says_what_it_is_for_and_what_it_may_refuse(
+def test_every_endpoint_documents_its_purpose_and_its_errors(
     document: dict[str, Any],
 ) -> None:
     for path, verbs in document["paths"].items():

@@ -60,7 +60,7 @@ def wait_until_well(client: httpx2.Client, path: str = "/ready") -> None:
     wait_until(lambda: client.get(path).is_success, f"success of {path}")
 
 
-def test_while_the_database_is_away_everything_says_so_and_afterwards_everything_works(
+def test_during_an_outage_every_endpoint_answers_503_and_afterwards_all_work(
     proxy: Proxy, server: Served, client: httpx2.Client
 ) -> None:
     assert client.post("/jobs", json={"task": "t"}).status_code == 201
@@ -151,7 +151,7 @@ def test_a_server_that_starts_too_early_works_as_soon_as_it_can(empty_database_u
             assert client.get("/queues").status_code == 401
 
 
-def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun(api_url: str) -> None:
+def test_a_server_finishes_its_requests_after_sigterm(api_url: str) -> None:
     patient = ("--request-seconds", "60", "--drain-seconds", "60")  # it is to wait for us
     with (
         served(api_url, *patient) as server,
@@ -173,7 +173,7 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun(api_url: str) 
         assert server.wait() == 0
 
 
-def test_a_port_that_is_taken_is_an_error_that_says_so(server: Served, api_url: str) -> None:
+def test_a_port_in_use_is_reported_as_an_error(server: Served, api_url: str) -> None:
     from faultline.api import ApiSettings
     from faultline.api.application import create_api
     from faultline.errors import PortUnavailable

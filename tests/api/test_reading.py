@@ -27,7 +27,7 @@ def finish(conn: Connection, queue: str) -> None:
     run(conn, protocol.commit(claim, result='{"pi": 3.14}'))
 
 
-def test_a_job_is_told_as_the_database_knows_it(
+def test_a_job_is_returned_as_the_database_has_it(
     client: httpx2.Client, api_conn: Connection
 ) -> None:
     job_id = enqueue(api_conn, 1, queue="told", idempotency_key="told")
@@ -41,7 +41,7 @@ def test_a_job_is_told_as_the_database_knows_it(
     assert (done["state"], done["fencing_token"], done["result"]) == ("succeeded", 1, {"pi": 3.14})
 
 
-def test_a_payload_that_python_would_round_is_told_exactly(
+def test_a_payload_that_python_would_round_is_returned_exactly(
     client: httpx2.Client, api_conn: Connection
 ) -> None:
     """Any SQL client can enqueue more than our own library would take."""
@@ -95,7 +95,7 @@ def test_pages_hold_every_job_once_newest_first(
     assert max(len(page) for page in pages(guest, limit=5)) == 5
 
 
-def test_a_filtered_page_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on(
+def test_a_filtered_page_examines_a_bounded_number_of_jobs(
     guest: httpx2.Client, small_conn: Connection
 ) -> None:
     rare = [enqueue(small_conn, n, queue="rare") for n in range(2)]
@@ -151,7 +151,7 @@ def nodes_of(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         "unheard_of=1",
     ],
 )
-def test_a_page_that_cannot_be_meant_is_refused(client: httpx2.Client, query: str) -> None:
+def test_an_invalid_page_query_is_refused(client: httpx2.Client, query: str) -> None:
     answer = client.get(f"/jobs?{query}")
     assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
 
@@ -175,7 +175,7 @@ def test_queues_are_counted_and_paused_ones_are_there_even_when_empty(
     assert silent["due"]["at_least"] == 0
 
 
-def test_answers_are_not_kept_by_anybody_in_between(client: httpx2.Client) -> None:
+def test_responses_must_not_be_cached(client: httpx2.Client) -> None:
     answer = client.get("/queues")
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -74,7 +74,7 @@ def test_an_api_of_the_release_before_stays_ready_while_its_jobs_are_taken(
     assert jobs(conn) == 2 * OFTEN  # asking whether a job could be enqueued has enqueued none
 
 
-def test_an_api_whose_jobs_are_not_taken_any_more_says_why_and_is_not_ready(
+def test_an_api_whose_jobs_the_schema_refuses_is_not_ready_and_says_why(
     server: Served, client: httpx2.Client, conn: Connection
 ) -> None:
     with migrating(conn):
@@ -89,9 +89,7 @@ def test_an_api_whose_jobs_are_not_taken_any_more_says_why_and_is_not_ready(
     assert "upgrade the faultline package" in said
 
 
-def test_an_api_that_cannot_look_up_a_key_any_more_is_not_ready(
-    client: httpx2.Client, conn: Connection
-) -> None:
+def test_an_api_that_cannot_read_keys_is_not_ready(client: httpx2.Client, conn: Connection) -> None:
     with migrating(conn):
         conn.execute("ALTER TABLE faultline.api_keys RENAME TO keys")
     answer = client.get("/ready")
@@ -113,7 +111,7 @@ def test_an_api_that_is_ahead_of_its_database_is_not_ready_until_that_is_migrate
 
 
 @pytest.mark.parametrize("command", [["api"], ["inspector", "serve"]], ids=["api", "inspector"])
-def test_one_that_starts_refuses_a_schema_that_is_not_its_own(
+def test_a_starting_api_refuses_a_schema_of_another_version(
     database_url: str, empty_database_url: str, conn: Connection, command: list[str]
 ) -> None:
     with migrating(conn):

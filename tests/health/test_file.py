@@ -66,7 +66,9 @@ def test_a_process_that_has_not_begun_reports_that_and_leaves_no_file(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1}'])
-def test_what_is_no_report_is_not_well(health_file: Path, worker_probe: Probe, text: str) -> None:
+def test_a_file_that_is_no_report_fails_the_probe(
+    health_file: Path, worker_probe: Probe, text: str
+) -> None:
     health_file.write_text(text)
     answer = worker_probe()
     assert answer.code == 1
@@ -109,7 +111,7 @@ def test_a_writer_that_was_killed_while_it_wrote_leaves_no_draft_behind(health_f
     assert list(health_file.parent.iterdir()) == [in_use]
 
 
-def test_the_report_of_a_process_that_ended_is_not_taken_for_its_successors(
+def test_the_report_of_an_ended_process_does_not_count_for_its_successor(
     health_file: Path,
 ) -> None:
     roster = SupervisorHealth(health_file)

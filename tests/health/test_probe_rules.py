@@ -104,7 +104,7 @@ def test_the_stuck_one_of_several_processes_is_named() -> None:
     assert live.why.startswith("process 2 of 3: worker a is stuck")
 
 
-def test_one_that_is_started_again_is_no_reason_to_restart_all() -> None:
+def test_a_restarting_child_does_not_make_the_supervisor_stuck() -> None:
     reports = {"file.1": WELL}
     report = crew("running", "waiting")
     assert is_live(report, NOW, LIMITS, reports.get).holds

@@ -84,9 +84,7 @@ def test_jobs_are_cancelled_and_retried_and_queues_paused_and_resumed(
     assert steps.rows(conn, paused) == []
 
 
-def test_what_the_api_refuses_is_refused_in_its_words(
-    operator: TestClient, database_url: str
-) -> None:
+def test_a_refusal_of_the_api_is_passed_on(operator: TestClient, database_url: str) -> None:
     unknown = act(operator, "retry", job_id=str(uuid4()))
     misnamed = act(operator, "pause", queue="../keys")
     operator.headers[KEY_HEADER] = make_key(database_url, Scope.READ)
@@ -165,7 +163,7 @@ def test_a_cookie_planted_from_elsewhere_is_worth_nothing_although_it_is_echoed(
     assert code_of(act(page, "resume", queue="mail")) == (403, "csrf_token")
 
 
-def test_an_api_that_is_away_is_said_to_be_so(page: TestClient) -> None:
+def test_an_unreachable_api_is_a_502(page: TestClient) -> None:
     assert code_of(act(page, "resume", queue="mail")) == (502, "api_unavailable")
 
 
@@ -181,7 +179,7 @@ class Website(BaseHTTPRequestHandler):
         pass
 
 
-def test_something_that_is_no_api_is_said_to_be_so(database_url: str) -> None:
+def test_an_address_that_is_no_api_is_a_502(database_url: str) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Website) as website:
         Thread(target=website.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{website.server_port}"

@@ -64,7 +64,7 @@ async def hear(listener: StreamListener, name: str) -> Any:
     raise AssertionError(f"the end came before a {name}")
 
 
-def test_fifty_listeners_hear_the_same_from_the_looks_of_one(
+def test_fifty_listeners_get_the_same_events_from_one_poller(
     database_url: str, conn: Connection
 ) -> None:
     async def scene(broadcast: Broadcast) -> None:
@@ -77,7 +77,7 @@ def test_fifty_listeners_hear_the_same_from_the_looks_of_one(
     play(database_url, scene)
 
 
-def test_nobody_looks_while_nobody_listens(database_url: str) -> None:
+def test_the_poller_stops_without_listeners(database_url: str) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
             await hear(listener, "overview")
@@ -91,7 +91,7 @@ def test_nobody_looks_while_nobody_listens(database_url: str) -> None:
     play(database_url, scene)
 
 
-def test_a_listener_who_comes_later_is_told_at_once(database_url: str) -> None:
+def test_a_later_listener_gets_the_overview_at_once(database_url: str) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as first:
             await hear(first, "overview")
@@ -108,7 +108,7 @@ def facts(overview: Any) -> Any:
     return {"rate": rate, **{name: fact for name, fact in overview.items() if name not in own}}
 
 
-def test_what_has_not_changed_is_not_said_again_until_it_is_time(
+def test_an_unchanged_overview_is_repeated_after_a_while(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def quiet(broadcast: Broadcast) -> None:
@@ -138,7 +138,7 @@ def test_what_has_not_changed_is_not_said_again_until_it_is_time(
     play(database_url, reminded)
 
 
-def test_a_refusal_whose_number_was_given_out_earlier_is_told_when_it_is_seen(
+def test_a_rejection_with_a_lower_id_that_appears_later_is_sent(
     database_url: str, conn: Connection
 ) -> None:
     late = psycopg.connect(database_url)  # its transaction stays open
@@ -158,7 +158,7 @@ def test_a_refusal_whose_number_was_given_out_earlier_is_told_when_it_is_seen(
         play(database_url, scene)
 
 
-def test_a_listener_who_does_not_keep_up_is_dropped_and_the_others_are_not(
+def test_only_a_listener_that_is_too_slow_is_dropped(
     database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REPEAT_SECONDS", 0.0)
@@ -195,7 +195,7 @@ def test_a_client_that_takes_nothing_is_given_up_and_its_place_is_free(
     play(database_url, scene, places=1)
 
 
-def test_there_are_so_many_places_and_one_is_free_again_when_a_listener_leaves(
+def test_a_closed_stream_frees_its_place(
     database_url: str,
 ) -> None:
     async def scene(broadcast: Broadcast) -> None:
@@ -207,7 +207,7 @@ def test_there_are_so_many_places_and_one_is_free_again_when_a_listener_leaves(
     play(database_url, scene, places=1)
 
 
-def test_a_job_that_is_enqueued_is_told(database_url: str, conn: Connection) -> None:
+def test_an_enqueued_job_changes_the_overview(database_url: str, conn: Connection) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
             await hear(listener, "overview")

@@ -50,7 +50,7 @@ def test_a_number_beyond_any_float_does_not_break_the_page(
     assert job["payload_text"] == '{"n": 1' + "0" * 400 + "}"
 
 
-def test_the_job_says_why_it_does_not_run(client: TestClient, conn: Connection) -> None:
+def test_the_document_says_why_the_job_is_not_running(client: TestClient, conn: Connection) -> None:
     job_id, _ = steps.enqueue(conn, queue="biling")
 
     why = client.get(f"/api/jobs/{job_id}").raise_for_status().json()["why"]

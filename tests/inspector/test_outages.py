@@ -70,7 +70,7 @@ def test_a_database_that_refuses_connections_is_found_again(
     assert statuses(distant) == [200] * len(PATHS)
 
 
-def test_everyone_who_waits_for_a_look_that_fails_shares_its_failure(proxy: Proxy) -> None:
+def test_concurrent_requests_share_a_failed_reading(proxy: Proxy) -> None:
     """Otherwise they would wait in turn for a database that does not answer."""
     proxy.refuse_connections()
 
@@ -102,7 +102,7 @@ def test_a_table_that_somebody_has_locked_is_not_waited_for(
     assert client.get("/api/jobs").status_code == 200
 
 
-def test_a_look_that_finds_nothing_keeps_its_session(client: TestClient, conn: Connection) -> None:
+def test_an_unknown_job_does_not_cost_the_session(client: TestClient, conn: Connection) -> None:
     """Or anyone could make it open one connection after another."""
     sessions = (
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'faultline inspector'"

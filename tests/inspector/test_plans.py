@@ -197,7 +197,7 @@ def test_refusals_are_counted_up_to_a_bound(url: str) -> None:
     assert_reads(url, rejections.count(recent_seconds=600), most=most, index="rejections_pkey")
 
 
-def test_latency_is_told_from_the_newest_jobs(url: str) -> None:
+def test_latency_is_computed_from_the_newest_jobs(url: str) -> None:
     most = 2 * statistics.SAMPLED_JOBS + 5
     told = assert_reads(url, statistics.latency(), most=most, index="ledger_pkey")
 

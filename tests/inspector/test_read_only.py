@@ -55,7 +55,7 @@ def connection_of(tx: ReadTransaction) -> AsyncConnection:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_look_cannot_write(database_url: str, conn: Connection, write: str) -> None:
+def test_a_read_transaction_cannot_write(database_url: str, conn: Connection, write: str) -> None:
     conn.execute("SELECT faultline.enqueue('task')")
 
     async def act(reader: Reader, tx: ReadTransaction) -> None:
@@ -139,9 +139,7 @@ def account(database_url: str, conn: Connection) -> Iterator[tuple[str, str]]:
     conn.execute(f"DROP ROLE {name}".encode())
 
 
-def test_an_account_that_has_the_role_and_nothing_else_can_look(
-    account: tuple[str, str], conn: Connection
-) -> None:
+def test_an_account_with_only_the_role_can_read(account: tuple[str, str], conn: Connection) -> None:
     name, url = account
     conn.execute(f"GRANT faultline_inspector TO {name}".encode())
     with TestClient(
@@ -166,7 +164,9 @@ def test_an_account_that_may_not_act_as_the_role_reads_with_what_it_inherits(
     looking(url, act)
 
 
-def test_an_account_without_any_rights_is_told_so(account: tuple[str, str]) -> None:
+def test_an_account_without_rights_gets_an_error_that_names_the_role(
+    account: tuple[str, str],
+) -> None:
     with TestClient(
         make_app(InspectorSettings(database_url=account[1])), base_url="http://localhost"
     ) as client:

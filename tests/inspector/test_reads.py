@@ -85,7 +85,7 @@ def test_the_overview_counts_jobs_workers_and_refusals(
     assert overview["latency"]["jobs"] == 1
 
 
-def test_risk_is_what_the_overview_says_of_it(
+def test_risk_equals_the_risk_in_the_overview(
     client: TestClient, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "FRESH_SECONDS", 600.0)  # one look is enough for both
@@ -129,9 +129,7 @@ def test_leases_that_run_out_at_the_same_instant_are_all_found(
     assert found == sorted(str(lease.job_id) for lease in leases)
 
 
-def test_a_lease_says_what_is_left_of_it_and_how_much_that_is_worth(
-    client: TestClient, conn: Connection
-) -> None:
+def test_a_lease_has_its_remaining_time_and_risk(client: TestClient, conn: Connection) -> None:
     fresh, halfway, over = steps.claim_new_batch(conn, 3)
     for lease, left in ((halfway, 20), (over, -5)):
         span = f"interval '{left} seconds'"
@@ -336,7 +334,7 @@ def test_jobs_are_found_by_task_queue_and_key(client: TestClient, conn: Connecti
 
 
 @pytest.mark.parametrize("state", [None, *JobState])
-def test_a_rare_task_is_found_although_each_page_looks_at_a_few_jobs_only(
+def test_a_rare_task_is_found_over_pages_that_examine_few_jobs(
     conn: Connection, state: JobState | None
 ) -> None:
     """A page may be empty, and still say where to go on."""
@@ -380,7 +378,7 @@ def test_a_job_is_shown_with_its_payload_and_its_lease(
     assert "lease_id" not in job  # with the token it is the right to commit
 
 
-def test_a_payload_too_large_for_a_page_is_said_to_be_so(
+def test_a_payload_too_large_for_a_page_is_left_out_with_its_size(
     client: TestClient, conn: Connection
 ) -> None:
     job_id, _ = steps.enqueue(conn, payload={"text": "x" * 300_000})
@@ -402,7 +400,7 @@ def test_an_unknown_job_is_not_found(client: TestClient, path: str) -> None:
     assert answer.json()["error"]["code"] == "unknown_job"
 
 
-def test_a_job_that_retention_removed_is_said_to_have_taken_effect(
+def test_the_error_for_a_purged_job_says_that_it_took_effect(
     client: TestClient, conn: Connection
 ) -> None:
     lease = steps.claim_new(conn)
@@ -431,7 +429,7 @@ def test_a_job_that_retention_removed_is_said_to_have_taken_effect(
         "/api/rejections?before=99999999999999999999",
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_a_code(client: TestClient, path: str) -> None:
+def test_an_invalid_query_is_refused_with_a_code(client: TestClient, path: str) -> None:
     answer = client.get(path)
 
     assert answer.status_code == 422

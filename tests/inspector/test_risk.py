@@ -57,13 +57,13 @@ def test_each_sign_has_its_weight(
         {"active_workers": 8, "worst_remaining_share": 1.0},
     ],
 )
-def test_a_healthy_queue_and_an_idle_one_have_no_reason_to_worry(given: dict[str, Any]) -> None:
+def test_a_healthy_and_an_idle_queue_have_no_risk_reason(given: dict[str, Any]) -> None:
     found = risk.assess(RiskInputs(**given))
 
     assert (found.level, found.score, found.reasons) == (RiskLevel.LOW, 0, [])
 
 
-def test_several_signs_add_up_and_the_heaviest_is_said_first() -> None:
+def test_weights_add_up_and_the_heaviest_reason_is_first() -> None:
     found = risk.assess(
         RiskInputs(
             worst_remaining_share=0.3,
@@ -90,7 +90,7 @@ def test_the_score_has_an_end() -> None:
     assert found.score == 100
 
 
-def test_an_expired_lease_is_not_said_to_run_low_as_well() -> None:
+def test_an_expired_lease_is_not_also_running_low() -> None:
     assert codes(expired_leases=1, worst_remaining_share=0.0) == ["leases_expired"]
 
 
@@ -107,7 +107,7 @@ def test_the_document_has_the_names_that_clients_read() -> None:
     ("share", "gone", "level"),
     [(0.5, False, "low"), (0.49, False, "medium"), (0.09, False, "high"), (1.0, True, "high")],
 )
-def test_a_lease_is_judged_by_what_is_left_of_it_and_by_its_owner(
+def test_a_leases_risk_depends_on_its_remaining_time_and_its_owner(
     share: float, gone: bool, level: str
 ) -> None:
     assert risk.of_lease(share, owner_is_gone=gone) is RiskLevel(level)
@@ -118,7 +118,7 @@ def worker(status: WorkerStatus, *, running: int = 0, lost: float | None = None)
     return WorkerView("w", "host", 1, status, ["default"], *times, running, True, lost)
 
 
-def test_workers_count_as_active_gone_or_lost_by_what_is_seen_of_them() -> None:
+def test_workers_count_as_active_gone_or_lost_by_their_status() -> None:
     workers = [
         worker(WorkerStatus.ALIVE, running=3),
         worker(WorkerStatus.DRAINING, running=1),

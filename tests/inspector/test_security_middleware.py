@@ -75,7 +75,7 @@ def test_no_other_file_is_served(client: TestClient, path: str) -> None:
     assert (WEB.parent / "application.py").is_file()
 
 
-def test_the_page_brings_a_token_and_keeps_one_that_is_good(client: TestClient) -> None:
+def test_the_page_sets_a_csrf_token_unless_it_has_a_valid_one(client: TestClient) -> None:
     first = client.get("/").headers["set-cookie"]
     token = client.cookies[csrf.COOKIE]
 
@@ -95,7 +95,7 @@ def test_a_large_body_is_refused_unread(client: TestClient) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 
-def test_a_failure_of_our_own_is_one_line_and_no_traceback(
+def test_an_internal_error_has_no_traceback(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(folder: object) -> None:

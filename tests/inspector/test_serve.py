@@ -18,7 +18,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - to be refused
 
 
 @pytest.mark.parametrize("host", [EVERYWHERE, "::", "192.0.2.1", "queue.example"])
-def test_an_address_beyond_this_machine_needs_to_be_meant(database_url: str, host: str) -> None:
+def test_a_remote_address_needs_expose(database_url: str, host: str) -> None:
     refusal = invoke(database_url, "inspector", "serve", "--host", host)
 
     assert "--expose" in str(refusal.refused("invalid_settings").hint)
@@ -54,7 +54,7 @@ def test_an_exposed_inspector_warns_that_payloads_are_readable(
     assert "payload" not in at_home
 
 
-def test_a_port_that_is_taken_is_one_clear_error(database_url: str) -> None:
+def test_a_port_in_use_is_one_clear_error(database_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         refusal = invoke(database_url, "inspector", "serve", "--port", port)

@@ -30,7 +30,7 @@ def get(address: str) -> tuple[int, Any]:
     return answer.status_code, answer.json()
 
 
-def test_a_takeover_is_told_while_it_happens_and_can_be_read_afterwards(
+def test_a_takeover_is_streamed_and_can_be_read_afterwards(
     serve: Serve, database_url: str, conn: Connection
 ) -> None:
     address = serve(database_url).address
@@ -56,7 +56,7 @@ def test_a_takeover_is_told_while_it_happens_and_can_be_read_afterwards(
     ]
 
 
-def test_refusals_from_before_a_client_listened_are_not_told_as_new(
+def test_earlier_rejections_are_not_streamed_as_new(
     serve: Serve, database_url: str, conn: Connection
 ) -> None:
     stories.told(conn)
@@ -68,7 +68,7 @@ def test_refusals_from_before_a_client_listened_are_not_told_as_new(
     assert refusal["job_id"] == str(story.job_id)
 
 
-def test_a_database_that_goes_away_and_comes_back_is_said_to(serve: Serve, proxy: Proxy) -> None:
+def test_an_outage_and_its_end_are_streamed(serve: Serve, proxy: Proxy) -> None:
     served = serve(proxy.url)
     with listening(served.address) as stream:
         stream.wait_for("overview")
@@ -104,7 +104,7 @@ def test_an_inspector_starts_without_its_database_and_finds_it_later(
     assert status == 503
 
 
-def test_told_to_stop_it_ends_its_streams_and_leaves_in_peace(
+def test_sigterm_ends_the_streams_and_the_process_exits_with_0(
     serve: Serve, database_url: str
 ) -> None:
     served = serve(database_url)
@@ -118,7 +118,7 @@ def test_told_to_stop_it_ends_its_streams_and_leaves_in_peace(
     assert [line for line in served.lines if "Traceback" in line or "rror" in line] == []
 
 
-def test_one_dashboard_too_many_is_turned_away(serve: Serve, database_url: str) -> None:
+def test_a_stream_beyond_the_limit_is_refused(serve: Serve, database_url: str) -> None:
     address = serve(database_url, "--max-streams", "1").address
     with listening(address) as stream:
         stream.wait_for("overview")
@@ -127,7 +127,7 @@ def test_one_dashboard_too_many_is_turned_away(serve: Serve, database_url: str) 
     assert (status, refusal["error"]["code"]) == (503, "too_many_streams")
 
 
-def test_one_address_cannot_take_every_stream(serve: Serve, database_url: str) -> None:
+def test_one_address_cannot_use_up_all_streams(serve: Serve, database_url: str) -> None:
     """The answer says which limit it was, so that the page can poll instead."""
     address = serve(database_url, "--streams-per-address", "1", "--tls-proxy").address
     with listening(address) as stream:

@@ -32,7 +32,7 @@ def outcomes(story: dict[str, Any]) -> list[tuple[int, int, str]]:
     return [(each["attempt"], each["token"], each["outcome"]) for each in story["attempts"]]
 
 
-def test_a_takeover_and_the_refused_commit_are_told_in_order(
+def test_a_takeover_and_the_refused_commit_are_in_order(
     client: TestClient, conn: Connection
 ) -> None:
     job_id = stories.told(conn).job_id
@@ -83,7 +83,7 @@ def test_a_job_that_was_never_claimed_was_enqueued_and_that_is_all(
     assert (story["state"], story["attempts"], kinds(story)) == ("queued", [], ["enqueued"])
 
 
-def test_a_failure_is_told_with_its_error_and_the_next_claim_is_no_takeover(
+def test_a_failure_has_its_error_and_the_next_claim_is_no_takeover(
     client: TestClient, conn: Connection
 ) -> None:
     lease = steps.claim_new(conn)
@@ -122,9 +122,7 @@ def test_a_job_cancelled_before_it_was_claimed_has_no_attempt(
     assert kinds(story) == ["enqueued", "cancelled"]
 
 
-def test_a_job_retried_by_hand_goes_on_with_the_next_token(
-    client: TestClient, conn: Connection
-) -> None:
+def test_a_retried_job_continues_with_the_next_token(client: TestClient, conn: Connection) -> None:
     lease = steps.claim_new(conn)
     steps.cancel(conn, lease.job_id)
     conn.execute("SELECT faultline.retry(%s)", [lease.job_id])
@@ -138,7 +136,9 @@ def test_a_job_retried_by_hand_goes_on_with_the_next_token(
     ]
 
 
-def test_a_worker_found_dead_is_told_as_lost(client: TestClient, conn: Connection) -> None:
+def test_the_attempt_of_a_dead_worker_ends_as_worker_lost(
+    client: TestClient, conn: Connection
+) -> None:
     lease = steps.claim_new(conn)
     steps.reconcile(conn, dead_workers=["first"])
     steps.claim(conn, worker="second")
@@ -150,7 +150,7 @@ def test_a_worker_found_dead_is_told_as_lost(client: TestClient, conn: Connectio
     assert "first" in story["events"][-1]["text"]
 
 
-def test_a_story_without_end_is_told_from_its_beginning_and_said_to_be_cut(
+def test_a_long_timeline_has_its_beginning_and_is_marked_incomplete(
     client: TestClient, conn: Connection
 ) -> None:
     lease = steps.claim_new(conn)

@@ -65,13 +65,13 @@ def test_names_cannot_write_on_the_terminal(database_url: str, conn: Connection)
     assert r"\x1b[31mred[bold]" in shown
 
 
-def test_without_a_terminal_it_says_what_to_do(database_url: str) -> None:
+def test_without_a_terminal_the_error_says_what_to_do(database_url: str) -> None:
     refusal = invoke(database_url, "top").refused("invalid_settings")
 
     assert refusal.hint == "faultline top --once"
 
 
-def test_a_database_that_is_away_is_said_above_what_was_seen_last() -> None:
+def test_an_outage_is_shown_above_the_last_frame() -> None:
     console = Console(record=True, width=80, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
 
     console.print(unavailable("the last frame", DatabaseUnavailable("gone")))
@@ -82,7 +82,7 @@ def test_a_database_that_is_away_is_said_above_what_was_seen_last() -> None:
     assert lines[-1] == "the last frame"
 
 
-def test_on_a_terminal_it_keeps_looking_until_it_is_interrupted(
+def test_on_a_terminal_it_refreshes_until_it_is_interrupted(
     database_url: str, conn: Connection
 ) -> None:
     """A real terminal: its frames, then Ctrl-C typed into it."""

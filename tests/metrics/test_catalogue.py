@@ -80,7 +80,7 @@ def test_a_metric_keeps_to_the_conventions_of_prometheus(metric: Metric) -> None
     assert metric.values.keys() <= set(metric.labels)
 
 
-def test_what_only_the_leader_knows_is_a_gauge_of_the_reconciler() -> None:
+def test_leader_metrics_are_gauges_of_the_reconciler() -> None:
     of_the_leader = [metric for metric in CATALOGUE if metric.across is Across.LEADER]
     assert {metric.kind for metric in of_the_leader} == {Kind.GAUGE}
     assert {metric.parts for metric in of_the_leader} == {(Part.RECONCILER,)}

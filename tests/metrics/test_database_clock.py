@@ -17,20 +17,20 @@ def shown(*, ahead: float) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=ahead)
 
 
-def test_it_goes_by_what_the_database_has_shown() -> None:
+def test_it_follows_the_databases_clock() -> None:
     clock = DatabaseClock()
     clock.learn(shown(ahead=A_DAY), sent_at=time.monotonic())
     assert clock.at(time.monotonic()) - time.time() == pytest.approx(A_DAY, abs=60)
 
 
-def test_a_slow_look_does_not_spoil_what_a_quick_one_has_shown() -> None:
+def test_a_slow_reading_does_not_replace_a_quick_one() -> None:
     clock = DatabaseClock()
     clock.learn(shown(ahead=A_DAY), sent_at=time.monotonic())
     clock.learn(shown(ahead=0), sent_at=time.monotonic() - 3600)
     assert clock.at(time.monotonic()) - time.time() == pytest.approx(A_DAY, abs=60)
 
 
-def test_an_old_look_is_forgotten_for_any_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_reading_is_replaced_by_any_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = DatabaseClock()
     clock.learn(shown(ahead=A_DAY), sent_at=time.monotonic())
     monkeypatch.setattr(database_clock, "_FORGET_SECONDS", 0.0)
@@ -38,7 +38,7 @@ def test_an_old_look_is_forgotten_for_any_newer_one(monkeypatch: pytest.MonkeyPa
     assert clock.at(time.monotonic()) - time.time() == pytest.approx(0, abs=60)
 
 
-def test_it_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_is_read_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = DatabaseClock()
     assert clock.is_due()
     clock.learn(shown(ahead=0), sent_at=time.monotonic())

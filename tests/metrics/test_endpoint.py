@@ -34,7 +34,7 @@ def test_a_port_that_is_taken_is_an_error_at_once(
     assert not process.events_named("worker_started")
 
 
-def test_an_address_that_is_nobodys_is_an_error_at_once(
+def test_a_host_that_does_not_resolve_is_an_error_at_once(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     options = ["--metrics-port", str(free_port()), "--metrics-host", "no.such.host.invalid"]

@@ -81,7 +81,7 @@ def test_a_request_that_does_not_arrive_in_time_is_given_up() -> None:
         (b"\x16\x03\x01\x02\x00 not HTTP\r\n\r\n", 400),
     ],
 )
-def test_what_is_no_request_of_ours_is_refused(sent: bytes, status: int) -> None:
+def test_an_invalid_request_is_refused(sent: bytes, status: int) -> None:
     with serving() as address, connect(address) as line:
         line.sendall(sent)
         answer = read_all(line)
@@ -108,7 +108,7 @@ def test_the_last_descriptors_are_left_to_the_rest_of_the_process(
 TOKEN = "a-token-of-the-scraper's-own"
 
 
-def test_with_a_token_nothing_is_told_without_it() -> None:
+def test_metrics_with_a_token_are_refused_without_it() -> None:
     registry = CollectorRegistry()
     Gauge("shown", "…", registry=registry).set(1)
     with socket.create_server(("127.0.0.1", 0)) as held:

@@ -61,9 +61,7 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, database: ObservedD
     )
 
 
-def test_only_the_leader_shows_what_the_leader_knows(
-    fleet: Fleet, database: ObservedDatabase
-) -> None:
+def test_only_the_leader_exports_leader_metrics(fleet: Fleet, database: ObservedDatabase) -> None:
     database.enqueue(jobs.answer)
     first, first_port = reconciler(fleet, "first")
     scrape_until(first_port, leads, "nobody leads")
@@ -86,7 +84,7 @@ def test_only_the_leader_shows_what_the_leader_knows(
     assert second.is_alive
 
 
-def test_the_leader_counts_what_was_lost_whoever_took_it_back(
+def test_the_leader_counts_losses_that_any_process_reconciled(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     database.enqueue(jobs.answer, queue="beside")

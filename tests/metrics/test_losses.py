@@ -76,7 +76,7 @@ def test_a_retry_after_a_takeover_is_none(conn: Connection) -> None:
     assert len(run(conn, takeovers([second, third]))) == 1
 
 
-def test_recovery_begins_with_the_last_heartbeat_of_who_was_lost(conn: Connection) -> None:
+def test_recovery_starts_at_the_last_heartbeat_of_the_lost_worker(conn: Connection) -> None:
     register(conn, "silent")
     enqueue(conn)
     first = claim(conn, "silent")
@@ -87,7 +87,7 @@ def test_recovery_begins_with_the_last_heartbeat_of_who_was_lost(conn: Connectio
     assert 600 <= takeover.recovery_seconds < 3600
 
 
-def test_recovery_begins_with_the_claim_of_who_was_never_heard_of_again(conn: Connection) -> None:
+def test_recovery_starts_at_the_claim_of_a_worker_without_heartbeats(conn: Connection) -> None:
     enqueue(conn)
     first = claim(conn, "bare")  # a SQL client, which registers nowhere
     conn.execute("UPDATE faultline.jobs SET claimed_at = claimed_at - interval '1 hour'")

@@ -70,9 +70,7 @@ def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
     )
 
 
-def test_what_a_dead_process_was_doing_is_forgotten(
-    fleet: Fleet, database: ObservedDatabase
-) -> None:
+def test_the_gauges_of_a_dead_process_are_cleared(fleet: Fleet, database: ObservedDatabase) -> None:
     """Its replacement cannot run: only the dead process's files are left."""
     process, port = supervisor(fleet, "--no-reconciler", "--concurrency", "1")
     held = database.enqueue(jobs.pay, gate="never")

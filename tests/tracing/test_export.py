@@ -146,7 +146,7 @@ def test_every_process_of_a_supervised_worker_sends_its_own(
 
 
 @pytest.mark.slow
-def test_a_reconciler_posts_what_it_takes_back(
+def test_a_reconciler_exports_its_reconcile_span(
     fleet: Fleet, database: ObservedDatabase, collector: Collector
 ) -> None:
     job_id = database.enqueue(apps.nothing)
@@ -160,7 +160,7 @@ def test_a_reconciler_posts_what_it_takes_back(
     assert collector.resources()[0]["service.name"] == "faultline-reconciler"
 
 
-def test_a_collector_that_is_away_costs_no_job_and_is_said_as_an_event(
+def test_an_unreachable_collector_costs_no_job_and_is_logged(
     fleet: Fleet, database: ObservedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:

@@ -102,7 +102,7 @@ def handled_in_a_thread(app: Faultline, recorded: Recorded) -> Any:
 
 
 @pytest.mark.parametrize("register", [handled_on_the_loop, handled_in_a_thread])
-def test_what_a_handler_traces_is_inside_its_attempt(
+def test_a_handlers_spans_are_children_of_its_attempt(
     app: Faultline, recorded: Recorded, register: Any
 ) -> None:
     work_off(app, register(app, recorded).enqueue().job_id)
@@ -197,7 +197,7 @@ def test_the_jobs_of_a_large_bulk_have_traces_of_their_own_linked_to_it(
     assert len({trace_id(execute) for execute in executes}) == count
 
 
-def test_a_second_enqueue_under_one_key_says_that_the_job_was_there(
+def test_a_second_enqueue_with_one_key_is_marked_as_existing(
     app: Faultline, recorded: Recorded, conn: Connection
 ) -> None:
     @app.task()
@@ -218,7 +218,7 @@ def test_a_second_enqueue_under_one_key_says_that_the_job_was_there(
     assert carried == value(conn, "SELECT trace_context FROM faultline.jobs")
 
 
-def test_a_job_that_nobody_traced_begins_a_trace(
+def test_a_job_without_a_trace_context_begins_a_trace(
     app: Faultline, recorded: Recorded, conn: Connection
 ) -> None:
     @app.task(name="nothing")

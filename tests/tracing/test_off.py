@@ -147,7 +147,7 @@ def one_job(conn: Connection) -> None:
     conn.execute("SELECT faultline.enqueue('tests.tracing.apps.nothing', queue => 'shop')")
 
 
-def test_a_worker_that_is_told_to_trace_and_cannot_says_what_to_install(
+def test_a_worker_without_opentelemetry_says_what_to_install(
     database_url: str, without_opentelemetry: str
 ) -> None:
     ran = work(database_url, FAULTLINE_TRACING="on", PYTHONPATH=without_opentelemetry)
@@ -201,7 +201,7 @@ def test_settings_that_cannot_be_met_are_refused_at_the_start(
     ],
     ids=str,
 )
-def test_what_switches_the_sdk_off_switches_this_off_too(
+def test_the_variables_that_disable_the_sdk_disable_tracing(
     database_url: str, conn: Connection, settings: dict[str, str], is_on: bool
 ) -> None:
     with collecting() as collector:

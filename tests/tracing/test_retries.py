@@ -66,7 +66,7 @@ def test_a_retry_is_no_takeover(app: Faultline, recorded: Recorded) -> None:
         assert "faultline.takeover" not in attributes(execute)
 
 
-def test_a_job_that_will_not_run_again_says_why(app: Faultline, recorded: Recorded) -> None:
+def test_the_span_of_a_dead_job_has_the_reason(app: Faultline, recorded: Recorded) -> None:
     @app.task(max_attempts=5)
     async def of_no_use(job: Job) -> None:
         raise Reject("never")
@@ -110,7 +110,7 @@ def test_a_job_that_is_handed_back_is_no_error(app: Faultline, recorded: Recorde
     assert parent_id(again) == span_id(recorded.one("enqueue default"))
 
 
-def test_an_attempt_whose_lease_is_lost_says_so(
+def test_the_span_of_an_attempt_that_lost_its_lease_is_marked(
     app: Faultline, recorded: Recorded, conn: Connection
 ) -> None:
     begun = asyncio.Event()

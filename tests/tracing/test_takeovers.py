@@ -12,7 +12,7 @@ SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
 CLAIM = "SELECT job_id FROM faultline.claim('lost-worker', '{default}', 1, '1 hour')"
 
 
-def test_the_attempt_that_takes_over_says_from_whom(
+def test_the_attempt_that_takes_over_names_the_lost_worker(
     app: Faultline, recorded: Recorded, conn: Connection
 ) -> None:
     @app.task()
@@ -54,7 +54,7 @@ def test_a_retry_after_a_takeover_is_not_one_itself(
     assert "faultline.takeover" not in attributes(retried)
 
 
-def test_the_reconciler_tells_what_it_has_taken_back(
+def test_the_reconcile_span_lists_the_reconciled_leases(
     app: Faultline, recorded: Recorded, conn: Connection, database_url: str
 ) -> None:
     @app.task()

@@ -14,17 +14,17 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 ROOM_IN_THE_ROW = 1000
 
 
-def test_a_place_in_a_trace_survives_the_row() -> None:
+def test_a_trace_context_survives_the_row() -> None:
     origin = TraceContext(TRACE, SPAN, "01", "vendor=a,other=b")
     assert origin.text() == f"{PARENT}\nvendor=a,other=b"
     assert parse(origin.text()) == origin
 
 
-def test_a_place_without_a_state_is_one_line() -> None:
+def test_a_trace_context_without_a_tracestate_is_one_line() -> None:
     assert TraceContext(TRACE, SPAN, "00").text() == f"00-{TRACE}-{SPAN}-00"
 
 
-def test_a_bulk_is_marked_for_one_enqueue_and_not_for_what_follows() -> None:
+def test_the_bulk_mark_is_not_passed_on_to_later_enqueues() -> None:
     marked = parse(TraceContext(TRACE, SPAN, "01", "vendor=a", is_bulk=True).text())
     assert marked == TraceContext(TRACE, SPAN, "01", "vendor=a", is_bulk=True)
     assert from_headers(PARENT, "faultline=bulk,vendor=a") == f"{PARENT}\nvendor=a"
@@ -47,7 +47,7 @@ def test_a_bulk_is_marked_for_one_enqueue_and_not_for_what_follows() -> None:
         "\x7f\u2028" * 100,
     ],
 )
-def test_what_is_no_place_in_a_trace_is_nothing(text: str | None) -> None:
+def test_text_that_is_no_trace_context_is_ignored(text: str | None) -> None:
     assert parse(text) is None
 
 
@@ -78,13 +78,13 @@ def test_headers_that_say_nothing_carry_nothing(
 
 
 @given(st.text(max_size=1000), st.booleans())
-def test_whatever_a_state_says_the_row_has_room_for_it(state: str, is_bulk: bool) -> None:
+def test_every_tracestate_fits_into_the_row(state: str, is_bulk: bool) -> None:
     text = TraceContext(TRACE, SPAN, "01", state, is_bulk).text()
     assert len(text) <= ROOM_IN_THE_ROW
 
 
 @given(st.text(max_size=1000))
-def test_whatever_a_row_says_it_is_read_or_left_alone(text: str) -> None:
+def test_every_text_in_a_row_is_parsed_or_ignored(text: str) -> None:
     origin = parse(f"{PARENT}\n{text}")
     assert origin is not None
     assert parse(origin.text()) == origin
