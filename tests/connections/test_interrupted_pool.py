@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any
 
-import faultline.postgres.fifo_semaphore
 import psycopg_pool
 import pytest
 from psycopg_pool import PoolClosed
@@ -28,7 +27,6 @@ from tests.waiting import LIMIT_SECONDS, wait_until
 TRACED = (
     psycopg_pool.__path__[0],
     faultline.postgres.pools.__file__,
-    faultline.postgres.fifo_semaphore.__file__,
     faultline.fenced_block.__file__,
 )
 MANY = 5000
