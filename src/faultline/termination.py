@@ -33,7 +33,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _READ_BYTES = 4096
 
 
-class HttpServer(Protocol):
+class UvicornServer(Protocol):
     """The methods of `uvicorn.Server` that `serve` uses."""
 
     @property
@@ -81,7 +81,7 @@ class Termination:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             return runner.run(main())
 
-    def serve(self, server: HttpServer, listener: socket.socket) -> None:
+    def serve(self, server: UvicornServer, listener: socket.socket) -> None:
         """Run a uvicorn server until a signal, even one from before its start."""
 
         async def main() -> None:

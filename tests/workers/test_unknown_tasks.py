@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from faultline import Faultline, Job, JobState
-from faultline.cli.why import _look_at
+from faultline.cli.why import read_situation
 from faultline.explanation import explain
 from faultline.metrics import Part, meter
 from faultline.workers.unknown_tasks import UnknownTasks
@@ -60,7 +60,7 @@ def test_a_job_of_an_unknown_task_is_deferred_once_and_uses_no_attempt(
     assert re.search(
         r'^faultline_jobs_deferred_total\{queue="default"\} 1\.0$', counted, re.MULTILINE
     )
-    why = explain(_look_at(conn, job_id))
+    why = explain(read_situation(conn, job_id))
     assert why.code == "unknown_task"
     assert "knows task unheard_of" in why.answer
 

@@ -83,7 +83,7 @@ def enqueue(
             max_attempts=check_max_attempts(
                 options.max_attempts if max_attempts is None else max_attempts
             ),
-            run_at=_moment(run_at) if delay is None else _later(conn, delay),
+            run_at=_parse_time(run_at) if delay is None else _time_after(conn, delay),
             idempotency_key=None if key is None else check_idempotency_key(key),
         )
         with with_lock_timeout(conn):
@@ -123,7 +123,7 @@ def _task_options(context: Context, name: str, arguments: Any, force: bool) -> T
     return task.options
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
@@ -138,7 +138,7 @@ def _moment(text: str | None) -> datetime | None:
     return moment
 
 
-def _later(conn: Connection, delay: float) -> datetime:
+def _time_after(conn: Connection, delay: float) -> datetime:
     """Computed from the database's clock, which decides when a job is due."""
     if not 0 <= delay <= _MAX_DELAY_SECONDS:
         raise InvalidInput(

@@ -37,20 +37,20 @@ def show(context: Context, as_json: bool) -> None:
                 str(each.epoch),
                 f"{each.began_at:%Y-%m-%d %H:%M:%S %Z}",
                 each.cause,
-                _seen(each.timeline),
-                _seen(each.system_identifier),
+                _format_number(each.timeline),
+                _format_number(each.system_identifier),
             ]
             for each in history
         ],
     )
-    click.echo(said(status))
+    click.echo(describe(status))
 
 
-def _seen(number: int | None) -> str:
+def _format_number(number: int | None) -> str:
     return "not visible" if number is None else str(number)
 
 
-def said(status: epochs.EpochStatus) -> str:
+def describe(status: epochs.EpochStatus) -> str:
     """One sentence on whether the server is still in its epoch, and what to do if not."""
     here = status.here
     if status.is_refused and status.known.system_identifier not in (None, here.system_identifier):
@@ -91,7 +91,7 @@ def bump(context: Context, reason: str | None, yes: bool) -> None:
     with session(context) as conn:
         status = run(conn, epochs.status())
         if status.is_refused and not yes:
-            click.echo(said(status))
+            click.echo(describe(status))
             click.confirm(
                 "Is the original database gone for good, and have all of its workers stopped?",
                 abort=True,

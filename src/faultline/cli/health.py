@@ -107,7 +107,7 @@ def worker(
     ready, but live: a restart would not help.
     """
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
-    _say(_of_file(health_file, {"worker", "supervisor"}, what, limits))
+    _print_result(_check_file(health_file, {"worker", "supervisor"}, what, limits))
 
 
 @health.command()
@@ -117,7 +117,7 @@ def reconciler(
 ) -> None:
     """Check a `faultline reconciler`."""
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
-    _say(_of_file(health_file, {"reconciler"}, what, limits))
+    _print_result(_check_file(health_file, {"reconciler"}, what, limits))
 
 
 @health.command()
@@ -127,7 +127,7 @@ def api(what: str | None, url: str, timeout: float) -> None:
 
     It is ready if a job could be enqueued, and live if it sends any response.
     """
-    _say(_of_url(url, "/" if what == "live" else "/ready", what, timeout))
+    _print_result(_check_url(url, "/" if what == "live" else "/ready", what, timeout))
 
 
 @health.command()
@@ -138,15 +138,17 @@ def inspector(what: str | None, url: str, timeout: float) -> None:
     It is ready if it can read the database, and live if it sends any response.
     """
     path = "/api/about" if what == "live" else "/api/leases?limit=1"
-    _say(_of_url(url, path, what, timeout))
+    _print_result(_check_url(url, path, what, timeout))
 
 
-def _say(verdict: ProbeResult) -> None:
+def _print_result(verdict: ProbeResult) -> None:
     click.echo(verdict.why)
     sys.exit(0 if verdict.holds else 1)
 
 
-def _of_file(path: Path | None, kinds: set[str], what: str | None, limits: Limits) -> ProbeResult:
+def _check_file(
+    path: Path | None, kinds: set[str], what: str | None, limits: Limits
+) -> ProbeResult:
     if path is None:
         raise click.UsageError(
             "no health file is given: use --health-file or FAULTLINE_HEALTH_FILE"
@@ -174,7 +176,7 @@ def _read_beside(path: Path, name: str) -> Report | None:
         return None  # the same as a process that has not reported
 
 
-def _of_url(url: str, path: str, what: str | None, timeout: float) -> ProbeResult:
+def _check_url(url: str, path: str, what: str | None, timeout: float) -> ProbeResult:
     """Request the URL directly, without a proxy that the environment names."""
     import http.client
     from urllib.parse import urlsplit

@@ -71,7 +71,7 @@ def list_jobs(
         found, now = run(conn, wanted), run(conn, clock.database_time())
         texts = run(conn, statements.texts_of([job.id for job in found])) if as_json else {}
     if as_json:
-        print_json([_exact(job, texts.get(job.id)) for job in found])
+        print_json([_with_stored_text(job, texts.get(job.id)) for job in found])
         return
     if not found:
         click.echo("no such jobs")
@@ -82,7 +82,7 @@ def list_jobs(
             [
                 *(str(job.id), job.task, job.queue, str(job.priority), job.state.value),
                 *(f"{job.attempts}/{job.max_attempts}", _ago(now, job.created_at)),
-                one_line(_remark(job, now), 60),
+                one_line(_note(job, now), 60),
             ]
             for job in found
         ],
@@ -91,7 +91,7 @@ def list_jobs(
         click.echo(f"older jobs: faultline jobs list --before {found[-1].id}")
 
 
-def _remark(job: JobRecord, now: datetime) -> str:
+def _note(job: JobRecord, now: datetime) -> str:
     match job.state:
         case JobState.QUEUED if job.next_run_at > now:
             return f"due in {_ago(job.next_run_at, now)}"
@@ -123,7 +123,7 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
         text = run(conn, statements.texts_of([job])).get(job)
         events = _events(conn, job)
     if as_json:
-        print_json({**_exact(record, text), "timeline": events})
+        print_json({**_with_stored_text(record, text), "timeline": events})
         return
     shown = asdict(record)
     if text is not None:
@@ -138,7 +138,7 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
     )
 
 
-def _exact(job: JobRecord, text: JobText | None) -> dict[str, Any]:
+def _with_stored_text(job: JobRecord, text: JobText | None) -> dict[str, Any]:
     """The job with stored payload and result; `text` is None if it was purged."""
     shown = asdict(job)
     if text is not None:

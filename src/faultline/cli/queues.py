@@ -43,7 +43,7 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
         print_table(
             ["queue", *(standing.value for standing in statements.Standing)],
             [
-                [queue, *(_said(counted) for counted in counts)]
+                [queue, *(_format_count(counted) for counted in counts)]
                 for queue, counts in groupby(found, key=lambda counted: counted.queue)
             ],
         )
@@ -76,7 +76,7 @@ def resume(context: Context, queue: str) -> None:
     click.echo(f"{queue} is resumed" if was_paused else f"{queue} was not paused")
 
 
-def _said(counted: QueueCount) -> str:
+def _format_count(counted: QueueCount) -> str:
     """12, the oldest 3 min · ≥ 10,000 (about 52,100) · about 1,250,000"""
     if counted.is_exact:
         said = f"{counted.at_least:,}"

@@ -26,14 +26,14 @@ from faultline.wording import plain
 def why(context: Context, job: UUID, as_json: bool) -> None:
     """Explain why a job is not running."""
     with session(context) as conn, with_lock_timeout(conn):
-        answer = explain(_look_at(conn, job))
+        answer = explain(read_situation(conn, job))
     if as_json:
         print_json(answer)
     else:
-        _say(answer)
+        _print_answer(answer)
 
 
-def _look_at(conn: Connection, job_id: UUID) -> Situation:
+def read_situation(conn: Connection, job_id: UUID) -> Situation:
     record = run(conn, jobs.get_job(job_id))
     if record is None:
         raise UnknownJob(f"there is no job {job_id}", hint="faultline jobs list")
@@ -78,7 +78,7 @@ def _lock_holders(conn: Connection, job_id: UUID) -> list[LockHolder]:
     return run(conn, locks.holders(members))
 
 
-def _say(answer: Answer) -> None:
+def _print_answer(answer: Answer) -> None:
     click.secho(plain(answer.answer), bold=True)
     for name, value in answer.facts.items():
         if name.endswith(("_seconds", "_seconds_ago")):

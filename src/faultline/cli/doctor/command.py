@@ -62,37 +62,37 @@ def doctor(context: Context, as_json: bool) -> None:
 
     The exit code is 1 if there is a problem.
     """
-    checks = _examine(context.database_url)
+    checks = _run_checks(context.database_url)
     problems = sum(found.level is Level.PROBLEM for found in checks)
     warnings = sum(found.level is Level.WARNING for found in checks)
     if as_json:
         print_json({"ok": not problems, "checks": checks})
     else:
         for found in checks:
-            _say_check(found)
+            _print_check(found)
         said = f"{count(problems, 'problem')}, {count(warnings, 'warning')}"
         click.secho(said, bold=True, fg="red" if problems else "green")
     if problems:
         sys.exit(1)
 
 
-def _examine(url: str) -> list[Check]:
+def _run_checks(url: str) -> list[Check]:
     """Run all checks; one that fails is reported and does not stop the others."""
     try:
         conn, found = open_session(url, application_name="faultline doctor")
     except FaultlineError as error:
         return [problem("connection", error.message, error.hint)]
     with conn:
-        checks = [*connection_checks(conn, found), *_guarded(encryption, conn)]
-        installed = _guarded(schema, conn)
+        checks = [*connection_checks(conn, found), *_run_check(encryption, conn)]
+        installed = _run_check(schema, conn)
         checks += installed
         records = RECORD_CHECKS if installed[0].level is Level.OK else ()
         for check_function in (*SERVER_CHECKS, *records):
-            checks += _guarded(check_function, conn)
+            checks += _run_check(check_function, conn)
         return checks
 
 
-def _guarded(check_function: CheckFunction, conn: Connection) -> list[Check]:
+def _run_check(check_function: CheckFunction, conn: Connection) -> list[Check]:
     name = check_function.__name__.replace("_", " ")
     try:
         return list(check_function(conn))
@@ -103,7 +103,7 @@ def _guarded(check_function: CheckFunction, conn: Connection) -> list[Check]:
         return [warning(name, f"could not be checked: {said.message}", said.hint or "")]
 
 
-def _say_check(found: Check) -> None:
+def _print_check(found: Check) -> None:
     mark = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "PROBLEM"}[found.level]
     loud = found.level is not Level.OK
     styled = click.style(f"{mark:8}", fg=LEVEL_COLORS[found.level], bold=loud)
