@@ -15,7 +15,6 @@ from faultline import __version__
 from faultline.cli.lazy_group import LazyGroup
 from faultline.cli.standard_streams import open_closed_streams
 from faultline.errors import FaultlineError
-from faultline.postgres.url import url_from_environment
 from faultline.wording import plain
 
 # Each command is defined in the module of its name.
@@ -89,6 +88,7 @@ def cli(
         return  # it reads a file or a URL, and needs no application, database or log
     from faultline.cli.context import Context
     from faultline.events import log
+    from faultline.postgres.url import url_from_environment
 
     log.open(style=log_format, verbose=verbose)
     # The driver logs errors too; Faultline reports each error where it is handled.
