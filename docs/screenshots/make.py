@@ -62,17 +62,17 @@ class Shop:
         return self._run("worker", "--queues", queues, *options)
 
     def inspector(self, reports: Path) -> str:
-        witness = self._run("inspector", "serve", "--port", "0", "--reports", str(reports))
+        process = self._run("inspector", "serve", "--port", "0", "--reports", str(reports))
 
         def address() -> str | None:
-            found = re.search(r"http://[\d.]+:\d+", "\n".join(witness.stray_lines))
+            found = re.search(r"http://[\d.]+:\d+", "\n".join(process.stray_lines))
             return found and found[0]
 
         return str(wait_until(address, "the inspector's start"))
 
     def _run(self, command: str, *options: str) -> ObservedProcess:
         environment = {"PYTHONPATH": str(HERE)}
-        witness = ObservedProcess(
+        process = ObservedProcess(
             command,
             app="shop:app",
             url=self.url,
@@ -80,8 +80,8 @@ class Shop:
             options=options,
             environment=environment,
         )
-        self._processes.callback(witness.end)
-        return witness
+        self._processes.callback(process.end)
+        return process
 
     def has(self, query: str, *params: object) -> bool:
         return self.conn.execute(query, params).fetchone() is not None
@@ -107,8 +107,8 @@ def stage_takeover(shop_: Shop) -> str:
         lambda: shop_.has("SELECT FROM faultline.rejections WHERE job_id = %s", job_id),
         "the refusal",
     )
-    for witness in (second, first):
-        witness.wait(TIMEOUT_SECONDS)
+    for process in (second, first):
+        process.wait(TIMEOUT_SECONDS)
     return job_id
 
 

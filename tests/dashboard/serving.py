@@ -33,24 +33,24 @@ class ServerProcess:
     """A `faultline` command that serves HTTP. The constructor waits until it listens."""
 
     def __init__(self, database_url: str, command: str, *options: str) -> None:
-        self._witness = ObservedProcess(
+        self._process = ObservedProcess(
             command, app=APP, url=database_url, command=command, options=options
         )
         self.url = self._wait_for_address()
 
     def _wait_for_address(self) -> str:
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while time.monotonic() < deadline and self._witness.is_alive:
-            output = "\n".join(self._witness.stray_lines)
+        while time.monotonic() < deadline and self._process.is_alive:
+            output = "\n".join(self._process.stray_lines)
             if found := re.search(r"http://[\d.]+:\d+", output):
                 return found[0]
             time.sleep(0.01)
-        output = self._witness.recent_output()
-        self._witness.end()
+        output = self._process.recent_output()
+        self._process.end()
         raise AssertionError(f"the server does not listen: {output}")
 
     def end(self) -> None:
-        self._witness.end()
+        self._process.end()
 
 
 class ServerThread:

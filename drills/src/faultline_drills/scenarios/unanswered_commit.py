@@ -27,6 +27,8 @@ def unanswered_commit(drill: DrillContext) -> None:
     options = ("--concurrency", str(_HELD), "--lease-seconds", _LEASE_SECONDS)
     drill.worker(*options, url=proxy.url)
     drill.wait_until(lambda: all(each.is_done for each in interceptions), "each COMMIT")
+    for _ in interceptions:
+        drill.inject("held_commit")
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     charged = drill.count(_ENDS, ["failed"])
     drill.expect(charged == 0, f"{charged} attempts were charged for a missing reply")
