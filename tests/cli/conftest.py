@@ -74,12 +74,12 @@ def faultline(database_url: str) -> Faultline:
 
 
 @pytest.fixture
-def crew(connect: Callable[[], Connection]) -> Connection:
+def worker_session(connect: Callable[[], Connection]) -> Connection:
     """A session on which a worker is registered."""
     return connect()
 
 
-class Asked:
+class Explained:
     def __init__(self, faultline: Faultline, job_id: UUID) -> None:
         told = faultline("why", str(job_id), "--json").json
         assert set(told) == {"answer", "code", "facts", "advice"}

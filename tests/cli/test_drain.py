@@ -26,10 +26,10 @@ def wait_until_asked(conn: Connection, how_many: int) -> None:
 
 
 def test_a_named_worker_is_asked_and_its_running_jobs_are_printed(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
-    register(crew, "first")
-    register(crew, "second")
+    register(worker_session, "first")
+    register(worker_session, "second")
     enqueue(conn)
     claim(conn, "first")
     done = faultline("drain", "first")
@@ -39,20 +39,20 @@ def test_a_named_worker_is_asked_and_its_running_jobs_are_printed(
 
 
 def test_all_asks_every_worker_and_accepts_that_there_is_none(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
     assert faultline("drain", "--all").out == "no worker is registered\n"
-    register(crew, "first")
-    register(crew, "second")
+    register(worker_session, "first")
+    register(worker_session, "second")
     assert faultline("drain", "--all").code == 0
     assert asked(conn) == ["first", "second"]
 
 
 def test_a_pattern_asks_all_workers_of_a_host(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
     for worker in ("web-1-10-a", "web-1-11-b", "web-2-10-c"):
-        register(crew, worker)
+        register(worker_session, worker)
     faultline("drain", "web-1-*", "web-1-10-a")
     assert asked(conn) == ["web-1-10-a", "web-1-11-b"]
 
@@ -70,12 +70,12 @@ def test_a_pattern_asks_all_workers_of_a_host(
 def test_wrong_arguments_are_explained_and_no_worker_is_asked(
     faultline: Faultline,
     conn: Connection,
-    crew: Connection,
+    worker_session: Connection,
     words: tuple[str, ...],
     message: str,
     hint: str,
 ) -> None:
-    register(crew, "web-1-10-a")
+    register(worker_session, "web-1-10-a")
     error = faultline("drain", *words).refused("invalid_input")
     assert error.message == message
     assert hint in (error.hint or "")
@@ -89,9 +89,9 @@ def test_an_unknown_worker_is_refused_when_none_is_registered(faultline: Faultli
 
 
 def test_a_lost_worker_is_reported_and_asked_in_case_it_comes_back(
-    faultline: Faultline, conn: Connection, crew: Connection, connect: Connect
+    faultline: Faultline, conn: Connection, worker_session: Connection, connect: Connect
 ) -> None:
-    register(crew, "here")
+    register(worker_session, "here")
     with connect() as session:
         register(session, "gone")
     run(conn, workers.remove_dead_workers(["gone"]))
@@ -103,10 +103,10 @@ def test_a_lost_worker_is_reported_and_asked_in_case_it_comes_back(
 
 
 def test_waiting_ends_when_all_workers_have_stopped(
-    faultline: Faultline, crew: Connection, connect: Connect
+    faultline: Faultline, worker_session: Connection, connect: Connect
 ) -> None:
-    register(crew, "first")
-    register(crew, "second")
+    register(worker_session, "first")
+    register(worker_session, "second")
 
     def leave(other: Connection) -> None:
         wait_until_asked(other, 2)
@@ -126,10 +126,10 @@ def test_waiting_ends_when_all_workers_have_stopped(
 
 
 def test_workers_that_have_not_stopped_in_time_are_named(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
-    register(crew, "slow")
-    register(crew, "deaf")
+    register(worker_session, "slow")
+    register(worker_session, "deaf")
     run(conn, workers.drain_worker("slow"))
     enqueue(conn)
     claim(conn, "slow")

@@ -11,7 +11,7 @@ import pytest
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 
-from .conftest import Asked, Connection, Faultline, claim, enqueue, expire, register
+from .conftest import Connection, Explained, Faultline, claim, enqueue, expire, register
 
 
 @contextmanager
@@ -26,13 +26,13 @@ def sharing(job_id: UUID, *holders: Connection) -> Iterator[None]:
 
 @pytest.mark.parametrize("strength", ["UPDATE", "NO KEY UPDATE", "SHARE", "KEY SHARE"])
 def test_a_session_that_locks_the_row_is_named(
-    faultline: Faultline, conn: Connection, crew: Connection, strength: str
+    faultline: Faultline, conn: Connection, worker_session: Connection, strength: str
 ) -> None:
-    register(crew, "w")
+    register(worker_session, "w")
     job_id = enqueue(conn)
     with conn.transaction():
         conn.execute(f"SELECT id FROM faultline.jobs WHERE id = %s FOR {strength}", [job_id])
-        asked = Asked(faultline, job_id)
+        asked = Explained(faultline, job_id)
     pid = conn.info.backend_pid
     assert asked.code == "locked"
     assert asked.answer.startswith(f"it is due, but its row is locked by session {pid}")
@@ -42,13 +42,13 @@ def test_a_session_that_locks_the_row_is_named(
 
 
 def test_two_sessions_that_share_the_lock_are_both_named(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
     job_id = enqueue(conn)
-    with sharing(job_id, conn, crew):
-        asked = Asked(faultline, job_id)
+    with sharing(job_id, conn, worker_session):
+        asked = Explained(faultline, job_id)
     assert asked.code == "locked"
-    for holder in (conn, crew):
+    for holder in (conn, worker_session):
         assert f"pg_terminate_backend({holder.info.backend_pid})" in asked.advice
 
 
@@ -56,17 +56,17 @@ def test_a_lock_below_a_savepoint_is_found_too(faultline: Faultline, conn: Conne
     job_id = enqueue(conn)
     with conn.transaction(), conn.transaction():
         conn.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job_id])
-        asked = Asked(faultline, job_id)
+        asked = Explained(faultline, job_id)
     assert asked.code == "locked"
 
 
 def test_a_released_lock_is_not_the_answer(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
     job_id = enqueue(conn)
-    with sharing(job_id, conn, crew):
+    with sharing(job_id, conn, worker_session):
         pass
-    assert Asked(faultline, job_id).code == "no_worker"
+    assert Explained(faultline, job_id).code == "no_worker"
 
 
 def test_a_prepared_transaction_that_locks_the_row_is_named(
@@ -79,7 +79,7 @@ def test_a_prepared_transaction_that_locks_the_row_is_named(
     conn.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job_id])
     conn.execute(f"PREPARE TRANSACTION '{quoted}'")
     try:
-        asked = Asked(faultline, job_id)
+        asked = Explained(faultline, job_id)
         doctor = faultline("doctor", "--json").json["checks"]
     finally:
         conn.execute(f"ROLLBACK PREPARED '{quoted}'")
@@ -92,15 +92,15 @@ def test_a_prepared_transaction_that_locks_the_row_is_named(
 
 
 def test_an_expired_lease_locked_by_a_session_is_explained(
-    faultline: Faultline, conn: Connection, crew: Connection
+    faultline: Faultline, conn: Connection, worker_session: Connection
 ) -> None:
-    register(crew, "w")
+    register(worker_session, "w")
     job_id = enqueue(conn)
     claimed = claim(conn)
     with conn.transaction():
         run(conn, protocol.assert_fence(claimed))
-        expire(crew, job_id)
-        asked = Asked(faultline, job_id)
+        expire(worker_session, job_id)
+        asked = Explained(faultline, job_id)
         doctor = faultline("doctor", "--json").json["checks"]
     assert asked.code == "locked"
     assert "its lease ran out 1 h 30 min ago, and its row is locked by session" in asked.answer
@@ -109,8 +109,10 @@ def test_an_expired_lease_locked_by_a_session_is_explained(
     assert f"pg_terminate_backend({conn.info.backend_pid})" in seen["advice"]
 
 
-def test_why_changes_nothing(faultline: Faultline, conn: Connection, crew: Connection) -> None:
-    register(crew, "w")
+def test_why_changes_nothing(
+    faultline: Faultline, conn: Connection, worker_session: Connection
+) -> None:
+    register(worker_session, "w")
     job_id = enqueue(conn)
     before = conn.execute("SELECT ctid, * FROM faultline.jobs").fetchall()
     faultline("why", str(job_id))
