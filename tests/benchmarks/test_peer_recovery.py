@@ -77,6 +77,7 @@ def test_the_time_ends_when_the_second_worker_reports_that_it_holds_the_job(
     assert seconds > 0
 
 
+@pytest.mark.slow
 def test_a_job_that_no_worker_takes_over_is_reported_as_not_within_the_bound(
     tmp_path: Path, servers: TrialServers
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_job_that_no_worker_takes_over_is_reported_as_not_within_the_bound(
     assert kill_once(servers, peer, program, pause_seconds=1.0, bound_seconds=1.0) is None
 
 
+@pytest.mark.slow
 def test_a_second_worker_that_ends_is_a_failure_and_not_a_timeout(
     tmp_path: Path, servers: TrialServers
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_second_worker_that_ends_is_a_failure_and_not_a_timeout(
         kill_once(servers, peer, program, pause_seconds=1.0, bound_seconds=60.0)
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_in_two_workers_at_once_is_no_recovery(
     tmp_path: Path, servers: TrialServers
 ) -> None:

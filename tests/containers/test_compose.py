@@ -39,7 +39,7 @@ def test_docker_compose_reads_it_as_we_do() -> None:
         [program, "--file", str(COMPOSE), "--profile", "tools", "config"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
         cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "HOME": "/"},
@@ -227,7 +227,7 @@ def test_new_secrets_are_of_the_same_names_and_unlike_those_that_everybody_knows
 ) -> None:
     program = str(ROOT / "deploy" / "compose" / "new-secrets.sh")
     folder = tmp_path / "secrets"
-    said = subprocess.run([program, str(folder)], capture_output=True, timeout=30, check=True)
+    said = subprocess.run([program, str(folder)], capture_output=True, timeout=100, check=True)
     assert said.stdout.decode() == f"FAULTLINE_SECRETS={folder}\n"
     assert {path.name for path in folder.iterdir()} == {path.name for path in SECRETS.iterdir()}
     secrets = [path.read_text().strip() for path in folder.iterdir()]
@@ -242,7 +242,7 @@ def test_new_secrets_are_of_the_same_names_and_unlike_those_that_everybody_knows
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o444}
 
-    again = subprocess.run([program, str(folder)], capture_output=True, timeout=30, check=False)
+    again = subprocess.run([program, str(folder)], capture_output=True, timeout=100, check=False)
     assert again.returncode != 0
     assert [path.read_text().strip() for path in folder.iterdir()] == secrets
 
@@ -267,7 +267,7 @@ def test_a_url_that_accounts_cannot_be_made_from_is_refused_before_anything_is_m
         env={"PATH": "/usr/bin:/bin", "FAULTLINE_SECRETS_FOLDER": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
     assert refused.returncode == 1

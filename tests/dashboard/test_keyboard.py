@@ -11,6 +11,7 @@ from tests.protocol.steps import enqueue
 from .tab import Tab
 
 
+@pytest.mark.slow
 def test_the_keyboard_shortcuts_of_the_help_work(tab: Tab, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         job_id, _ = enqueue(conn)

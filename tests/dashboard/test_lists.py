@@ -17,6 +17,7 @@ from .tab import Tab
 FOUND = 4
 
 
+@pytest.mark.slow
 def test_a_list_keeps_its_order_under_the_pointer(
     tab: Tab, conn: psycopg.Connection[object]
 ) -> None:

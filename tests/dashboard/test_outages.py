@@ -17,6 +17,7 @@ from .conftest import OpenTab
 from .serving import start_inspector
 
 
+@pytest.mark.slow
 def test_a_database_outage_and_its_end_are_shown(
     open_tab: OpenTab, proxy: Proxy, processes: ExitStack, conn: psycopg.Connection[Any]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from playwright.sync_api import expect
 
 from faultline_drills.race import RaceSettings, run_race
@@ -98,6 +99,7 @@ def assert_all_texts_are_inside(tab: Tab) -> None:
     assert found["outside"] == []
 
 
+@pytest.mark.slow
 def test_an_attempt_appears_on_an_open_job_page_without_a_reload(
     tab: Tab, database_url: str
 ) -> None:

@@ -18,6 +18,7 @@ LONG = "a_name_without_a_space_that_is_far_wider_than_any_phone_" * 2
 MANY = 10_000
 
 
+@pytest.mark.slow
 def test_no_page_scrolls_sideways_on_a_phone(
     open_tab: OpenTab, inspector: Inspector, database_url: str
 ) -> None:

@@ -240,6 +240,7 @@ def test_a_float_beyond_10_to_the_16_comes_back_as_the_integer_that_is_that_floa
     assert float(returned) == value
 
 
+@pytest.mark.slow
 def test_every_payload_within_the_limit_fits_into_the_table(conn: Conn) -> None:
     value = {"a": [1] * 500_000}
     payload.encode_payload(value)

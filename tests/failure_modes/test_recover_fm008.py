@@ -33,6 +33,7 @@ def fleet_with_clock(
     fleet.end()
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_reconciled_although_the_databases_clock_extends_its_lease(
     server_with_clock: ServerWithClock,
     database_with_clock: ObservedDatabase,

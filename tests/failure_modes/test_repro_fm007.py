@@ -32,6 +32,7 @@ def test_with_the_token_alone_the_zombie_and_the_holder_both_write_and_the_zombi
             pay(after.database, after.holder)
 
 
+@pytest.mark.slow
 def test_without_a_fence_the_zombie_and_the_holder_both_commit(home: Path) -> None:
     naive = resources.files("faultline_drills.subjects").joinpath("naive.sql").read_text()
     with failover(home, naive) as after:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from faultline import embedded
 from faultline.postgres.migrate import migrate
 from tests.api.served import served
@@ -70,6 +72,7 @@ def test_a_busy_worker_is_live_and_a_blocked_or_stopped_one_is_not(
     assert not health_file.exists()
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_is_no_reason_for_a_restart(
     own_server: embedded.Server, health_file: Path, database: ObservedDatabase
 ) -> None:

@@ -261,6 +261,7 @@ def test_the_owner_sees_whether_the_server_was_restored(cluster: Cluster) -> Non
     assert here.was_restored is False  # and not None: it may read that
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_documentation_set_everything_up(cluster: Cluster) -> None:
     """The roles exist here already; the rest is run as it is written."""
     [commands] = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/security.md").read_text(), re.DOTALL)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import psycopg
+import pytest
 from psycopg import conninfo
 
 from faultline.statements import keys
@@ -22,6 +23,7 @@ from tests.security.services import APP, METRICS_PORT, Service, services, wait_w
 from tests.tracing.collector import collecting
 
 
+@pytest.mark.slow
 def test_no_process_shows_its_password_whatever_happens(
     database_url: str, with_password: str, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_command_that_cannot_verify_the_server_says_so(secured: Secured) -> No
     assert "does not match host name" in told.refused("database_unavailable").message
 
 
+@pytest.mark.slow
 def test_every_process_comes_encrypted(secured: Secured) -> None:
     """By the environment alone: the URL names no mode, and libpq's own variables do."""
     url = secured.url()

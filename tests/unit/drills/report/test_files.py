@@ -165,6 +165,7 @@ def race() -> RaceReport:
     )
 
 
+@pytest.mark.slow
 def test_a_race_is_drawn_as_picture_and_animation(tmp_path: Path) -> None:
     still = tmp_path / "race.svg"
     save_as(draw_still(DrawnRace(race()), ORIGIN.line), still, ORIGIN.line)
