@@ -39,7 +39,7 @@ STATE_ALONE = """
 """
 
 
-def struck(
+def run_until(
     runner: PointRunner, fault: SweepFault, *, until: Callable[[PointResult], bool]
 ) -> PointResult:
     """Repeat until the resumed worker is late, which depends on the machine's load."""
@@ -78,7 +78,7 @@ def test_a_fence_that_checks_the_state_alone_is_found_invalid(server_url: str) -
         patch=STATE_ALONE, worker_options=UNFENCED, lease_seconds=LEASE_SECONDS
     )
     with point_runner(server_url, settings) as holed:
-        result = struck(holed, SweepFault.OVERLAP, until=never)
+        result = run_until(holed, SweepFault.OVERLAP, until=never)
     assert result.verdict is DrillVerdict.INVALID
     assert "effects_carry_the_current_token" in {finding.rule for finding in result.findings}
 
@@ -89,7 +89,7 @@ def test_with_the_fence_the_same_worker_is_refused_at_the_same_points(
 ) -> None:
     with point_runner(server_url, SweepSettings(worker_options=UNFENCED)) as whole:
         results = [
-            struck(whole, fault, until=is_refused)
+            run_until(whole, fault, until=is_refused)
             for fault in (SweepFault.STOP, SweepFault.OVERLAP)
         ]
     for result in results:

@@ -40,9 +40,9 @@ def test_after_a_fault_at_any_point_every_job_ends_with_one_effect(
     about_sessions = [p for p in points if any(word in p.label.what for word in SESSION_WORDS)]
     about_work = [point for point in points if point not in about_sessions]
     chosen = [
-        strike
+        each
         for kind, share in zip((about_work, about_sessions), SHARES[target], strict=True)
-        for strike in choose(kind, [fault], sample=share, seed=SEED)
+        for each in choose(kind, [fault], sample=share, seed=SEED)
     ]
     results = [swept.run(point, fault) for point, _ in chosen]
     for result in results:

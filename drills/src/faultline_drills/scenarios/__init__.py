@@ -1,1 +1,1 @@
-"""The stories, one per file; `faultline_drills.scenario.all_scenarios` finds them."""
+"""The failures that can be rehearsed, one per file."""

@@ -33,7 +33,7 @@ from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import (
     LONG_STATEMENT,
     pay_in_long_statement,
-    pay_in_long_statement_apart,
+    pay_in_long_statement_in_child,
 )
 
 # The shortest limit, and a lease that does not expire, which would charge an attempt.
@@ -62,7 +62,7 @@ def frozen_primary(drill: DrillContext) -> None:
     load = BackgroundLoad(drill, producer=producer, options=_LIMITED)
     load.wait_for_commits(drill.settings.jobs, "on the first primary")
     drill.submit(pay_in_long_statement, number=-1)
-    drill.submit(pay_in_long_statement_apart, number=-2)
+    drill.submit(pay_in_long_statement_in_child, number=-2)
     drill.wait_until(
         lambda: drill.query(_UNDER_WAY, [LONG_STATEMENT]) == [(2,)], "two running statements"
     )

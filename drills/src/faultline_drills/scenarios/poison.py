@@ -14,7 +14,7 @@ from uuid import UUID
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.process_group import CrashingWorkers
 from faultline_drills.scenario import scenario
-from faultline_drills.workload.tasks import note, pay, pay_apart, poison, poison_apart
+from faultline_drills.workload.tasks import note, pay, pay_in_child, poison, poison_in_child
 
 
 @scenario(shows=("segfaults", "takeovers", "dead_jobs", "commits"))
@@ -60,9 +60,9 @@ def poison_infinite_loop(drill: DrillContext) -> None:
     """
     # The handler's timeout must end it, not its lease.
     worker = drill.worker("--lease-seconds", "600")
-    first = drill.submit(pay_apart, number=0)  # its child process is idle when the loop starts
+    first = drill.submit(pay_in_child, number=0)  # its child process is idle when the loop starts
     drill.wait_for_state(first, "succeeded")
-    loop = drill.submit(poison_apart, number=1, how="spin")
+    loop = drill.submit(poison_in_child, number=1, how="spin")
     others = _other_jobs(drill)
     drill.wait_for_state(loop, "failed")
     for _ in worker.events_named("endless_loop"):

@@ -16,20 +16,20 @@ from faultline_drills.proxy import proxy_to
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import (
     count_connections,
-    count_connections_apart,
     count_connections_async,
+    count_connections_in_child,
     pay_in_outage,
-    pay_in_outage_apart,
     pay_in_outage_async,
+    pay_in_outage_in_child,
 )
 
 _OUTAGES = 2
-_PAYMENTS: tuple[Task[Any, Any], ...] = (pay_in_outage, pay_in_outage_async, pay_in_outage_apart)
+_PAYMENTS: tuple[Task[Any, Any], ...] = (pay_in_outage, pay_in_outage_async, pay_in_outage_in_child)
 _JOBS = (2, 2, 1)  # per task; a child process takes long to start
 _COUNTS: tuple[Task[Any, Any], ...] = (
     count_connections,
     count_connections_async,
-    count_connections_apart,
+    count_connections_in_child,
 )
 _TRIES = 20
 

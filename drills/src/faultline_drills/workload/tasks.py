@@ -145,15 +145,17 @@ async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
         await _write(conn, job, 1)
 
 
-@app.task(name="drill.poison_apart", max_attempts=2, retry=SOON, process=True, timeout_seconds=1.0)
-def poison_apart(job: Job, number: int, how: str, parts: int = 1) -> None:
+@app.task(
+    name="drill.poison_in_child", max_attempts=2, retry=SOON, process=True, timeout_seconds=1.0
+)
+def poison_in_child(job: Job, number: int, how: str, parts: int = 1) -> None:
     """Crash at every attempt in a child process, which the worker can kill."""
     act({str(job.token): f"{how}@start"}, job.token, "start")
     _pay_plainly(job)
 
 
-@app.task(name="drill.pay_apart", max_attempts=20, retry=SOON, process=True)
-def pay_apart(job: Job, number: int, parts: int = 1) -> None:
+@app.task(name="drill.pay_in_child", max_attempts=20, retry=SOON, process=True)
+def pay_in_child(job: Job, number: int, parts: int = 1) -> None:
     """A payment in a child process, which is reused for the next one."""
     _pay_plainly(job)
 
@@ -167,8 +169,8 @@ async def pay_in_long_statement(job: Job, number: int) -> None:
             await conn.execute(LONG_STATEMENT)
 
 
-@app.task(name="drill.pay_in_long_statement_apart", max_attempts=20, retry=SOON, process=True)
-def pay_in_long_statement_apart(job: Job, number: int) -> None:
+@app.task(name="drill.pay_in_long_statement_in_child", max_attempts=20, retry=SOON, process=True)
+def pay_in_long_statement_in_child(job: Job, number: int) -> None:
     _pay_plainly(job, LONG_STATEMENT if job.token == 1 else "SELECT")
 
 
@@ -192,8 +194,8 @@ async def pay_in_outage_async(job: Job, number: int, waits: bool = True) -> None
         await _write(conn, job, 1)
 
 
-@app.task(name="drill.pay_in_outage_apart", max_attempts=20, retry=SOON, process=True)
-def pay_in_outage_apart(job: Job, number: int, waits: bool = True) -> None:
+@app.task(name="drill.pay_in_outage_in_child", max_attempts=20, retry=SOON, process=True)
+def pay_in_outage_in_child(job: Job, number: int, waits: bool = True) -> None:
     pay_in_outage.handler(job, number, waits)
 
 
@@ -213,8 +215,8 @@ async def count_connections_async(job: Job, parts: int = 0) -> dict[str, int]:
     return job._async_pool.get_stats() if job._async_pool is not None else {}
 
 
-@app.task(name="drill.count_connections_apart", process=True)
-def count_connections_apart(job: Job, parts: int = 0) -> dict[str, int]:
+@app.task(name="drill.count_connections_in_child", process=True)
+def count_connections_in_child(job: Job, parts: int = 0) -> dict[str, int]:
     return job._pool().get_stats()
 
 
