@@ -12,7 +12,7 @@ import pytest
 
 from faultline import embedded
 from faultline.embedded import account
-from faultline.embedded.pid_file import command_line
+from faultline.embedded.process import command_line
 from faultline.errors import EmbeddedServerError
 
 from .helpers import python, query_value

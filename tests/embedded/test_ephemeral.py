@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faultline import embedded
-from faultline.embedded.pid_file import command_line
+from faultline.embedded.process import command_line
 from tests.waiting import wait_until
 
 from .helpers import python, query_value

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from faultline.metrics import database_clock
-from faultline.metrics.database_clock import DatabaseClock
+from faultline.metrics.meter import DatabaseClock
 
 A_DAY = 86_400
 

@@ -91,3 +91,12 @@ def test_a_worker_loads_nothing_that_only_draws_for_people() -> None:
     )
     loaded = {name.partition(".")[0] for name in ran.stdout.split()}
     assert loaded & {"rich", "pygments", "structlog", "fastapi", "opentelemetry"} == set()
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(relative(path))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

@@ -19,7 +19,7 @@ from faultline.testing.zombies.driver_hooks import patched_driver
 from faultline.testing.zombies.instrumentation import InstrumentedCoroutine
 from faultline.testing.zombies.monitor import AttemptMonitor, current_monitor
 from faultline.testing.zombies.points import handler_code
-from faultline.testing.zombies.story import Story
+from faultline.testing.zombies.report import Story
 from faultline.workers.leases import Lease
 
 Handler = Callable[[], Coroutine[Any, Any, Any]]

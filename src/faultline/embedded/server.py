@@ -16,8 +16,13 @@ from typing import Literal
 from faultline.embedded import data_directory
 from faultline.embedded.account import can_enter, reachable_binaries
 from faultline.embedded.binaries import find_binaries
-from faultline.embedded.pid_file import PidFile, is_postmaster, replace_reused_pid
-from faultline.embedded.process import POLL_SECONDS, spawn
+from faultline.embedded.process import (
+    POLL_SECONDS,
+    PidFile,
+    is_postmaster,
+    replace_reused_pid,
+    spawn,
+)
 from faultline.errors import EmbeddedServerError
 
 _DEFAULTS = {"max_connections": "200", "max_prepared_transactions": "10"}

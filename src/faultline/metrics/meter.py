@@ -8,8 +8,10 @@ Look up `current` at each call: `from faultline.metrics import meter`, then `met
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from faultline.metrics.catalogue import Part
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from faultline.metrics.database_clock import DatabaseClock
     from faultline.statements.queues import QueueCount
 
 
@@ -168,3 +169,34 @@ def count_enqueued(queue: str, answers: Sequence[Enqueued]) -> None:
     if current.is_on:
         existing = sum(answer.existing for answer in answers)
         current.enqueued(queue, queued=len(answers) - existing, existing=existing)
+
+
+READ_SECONDS = 10.0
+
+
+_FORGET_SECONDS = 60.0
+
+
+class DatabaseClock:
+    """Its error is at most half the round trip of the best reading in the last minute."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()  # a guess until the first reading
+        self._round_trip = float("inf")
+        self._read_at = float("-inf")  # when the current offset was read
+        self._asked_at = float("-inf")
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._asked_at + READ_SECONDS
+
+    def learn(self, shown: datetime, *, sent_at: float) -> None:
+        """Use a reading of the database's clock, requested at monotonic time `sent_at`."""
+        now = self._asked_at = time.monotonic()
+        round_trip = now - sent_at
+        if round_trip <= self._round_trip or now - self._read_at > _FORGET_SECONDS:
+            self._offset = shown.timestamp() - (sent_at + now) / 2
+            self._round_trip, self._read_at = round_trip, now
+
+    def at(self, moment: float) -> float:
+        """Database time, in seconds since the epoch, at this value of time.monotonic()."""
+        return moment + self._offset

@@ -25,9 +25,8 @@ from faultline.metrics.catalogue import (
     WORKER_STATUSES,
     Part,
 )
-from faultline.metrics.database_clock import DatabaseClock
 from faultline.metrics.exposition import expose, registry_of
-from faultline.metrics.meter import Meter
+from faultline.metrics.meter import DatabaseClock, Meter
 from faultline.metrics.series import BoundedNames, Series
 from faultline.model import Claim
 from faultline.statements.queues import QueueCount, Standing

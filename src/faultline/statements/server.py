@@ -11,7 +11,7 @@ ROLES = ("faultline_producer", "faultline_worker", "faultline_inspector", "fault
 
 
 @dataclass(frozen=True, slots=True)
-class ServerIdentity:
+class ServerProperties:
     version_number: int
     version: str
     account: str
@@ -21,7 +21,7 @@ class ServerIdentity:
     sees_other_sessions: bool
 
 
-def identity() -> Statement[ServerIdentity]:
+def identity() -> Statement[ServerProperties]:
     return Statement(
         """
         SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -30,7 +30,7 @@ def identity() -> Statement[ServerIdentity]:
             pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
         """,
         (),
-        lambda rows: ServerIdentity(*rows[0]),
+        lambda rows: ServerProperties(*rows[0]),
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from faultline.app import Faultline
 from faultline.postgres.url import FILE_VARIABLE, VARIABLE
+from faultline.task import Task, TaskOptions
 
 _CLOSE_SECONDS = 10.0
 _closing: set[asyncio.Task[Any]] = set()  # an event loop keeps only weak references to its tasks
@@ -66,3 +69,21 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+Handler = Callable[..., Any]
+
+
+Wrap = Callable[[Task[Any, Any]], Handler]
+
+
+def instrumented_copy(
+    app: Faultline, wrap: Wrap, *, options: Mapping[str, Any] | None = None
+) -> Faultline:
+    """Return a copy of `app` with wrapped handlers; `options` override the tasks'."""
+    copy = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
+    for task in app.tasks.values():
+        own = {field.name: getattr(task.options, field.name) for field in fields(TaskOptions)}
+        handler = functools.wraps(task.handler)(wrap(task))
+        copy.task(name=task.name, **{**own, **(options or {})})(handler)
+    return copy

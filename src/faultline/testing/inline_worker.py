@@ -14,9 +14,8 @@ from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.model import DEFAULT_QUEUE
 from faultline.postgres.sessions import AsyncConnection, connect, open_session_async
-from faultline.testing.application import close_pool_of_running_loop
+from faultline.testing.application import close_pool_of_running_loop, instrumented_copy
 from faultline.testing.attempts import Attempted, AttemptRecorder
-from faultline.testing.instrumented_app import instrumented_copy
 from faultline.workers import Worker
 
 T = TypeVar("T")

@@ -14,9 +14,8 @@ from faultline.config import WorkerSettings
 from faultline.job import Job
 from faultline.postgres.sessions import Connection
 from faultline.task import Task
-from faultline.testing.application import close_pool_of_running_loop
+from faultline.testing.application import close_pool_of_running_loop, instrumented_copy
 from faultline.testing.inline_worker import all_queues, work_until_idle
-from faultline.testing.instrumented_app import instrumented_copy
 from faultline.testing.zombies import database_control
 from faultline.testing.zombies.driver_hooks import disconnect_loop
 from faultline.testing.zombies.faults import Fault
@@ -24,8 +23,7 @@ from faultline.testing.zombies.instrumentation import instrument_handler
 from faultline.testing.zombies.loop_thread import LoopThread, ignore_unclosed_connections
 from faultline.testing.zombies.monitor import AttemptMonitor, PlannedFault
 from faultline.testing.zombies.points import PointKind, handler_code
-from faultline.testing.zombies.report import NotExercised
-from faultline.testing.zombies.story import Story
+from faultline.testing.zombies.report import NotExercised, Story
 from faultline.workers import Worker
 
 # Long enough that no heartbeat is sent during a run. The experiment expires leases in the database, and no

@@ -23,7 +23,7 @@ from faultline.testing.zombies.points import (
     is_connection_setup,
     location,
 )
-from faultline.testing.zombies.story import Story
+from faultline.testing.zombies.report import Story
 
 current_monitor: ContextVar[AttemptMonitor | None] = ContextVar(
     "faultline_attempt_monitor", default=None
