@@ -1,4 +1,4 @@
-"""One PostgreSQL for the whole run, and a fresh database with the schema for every test.
+"""One PostgreSQL for the run; each test gets a fresh database with the schema.
 
 `FAULTLINE_TEST_DATABASE_URL` names a server to use; otherwise one of our own is started, of the
 major version `FAULTLINE_TEST_PG` (any that `faultline.embedded.all_binaries` finds).
@@ -60,7 +60,7 @@ TEMPLATE_LOCK = 0x464C54  # any number that nothing else on the test server lock
 
 
 def roomy_memory() -> Path | None:
-    """A directory in memory with room for all the tests' databases: making one takes half as long."""
+    """A directory in memory with room for all test databases; halves their creation."""
     memory = Path("/dev/shm")
     if memory.is_dir() and shutil.disk_usage(memory).free > 4 * 2**30:
         return memory
@@ -111,7 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the collector need not look at it again, hundreds of times."""
+    """Keep imported objects out of the garbage collector's hundreds of later passes."""
     gc.collect()
     gc.freeze()
 
@@ -129,7 +129,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def make_logins_cheap(server_url: str) -> None:
-    """Thousands of sessions are opened: most of what a login costs is the hashing of its password."""
+    """Lower the cost of password hashing, which is most of a login's cost.
+
+    The suite opens thousands of sessions.
+    """
     with psycopg.connect(server_url, autocommit=True) as admin:
         if admin.info.server_version >= 160000:
             admin.execute("SET scram_iterations = 1")
@@ -171,7 +174,7 @@ def server_url(run_facts: tuple[str, str]) -> str:
 
 @pytest.fixture(scope="session")
 def template(run_facts: tuple[str, str]) -> str:
-    """The name of a database that has the schema, made once per run by whoever asks first."""
+    """The name of a database with the schema, created once per run on first use."""
     from faultline.postgres.migrate import migrate
     from faultline.postgres.sessions import run
     from faultline.statements import epochs
@@ -200,7 +203,7 @@ NewDatabase = Callable[..., contextlib.AbstractContextManager[str]]
 
 @pytest.fixture(scope="session")
 def new_database(server_url: str) -> Iterator[NewDatabase]:
-    """Makes databases that are gone after their block, over a session that is kept for it."""
+    """Creates databases that are dropped at the end of their block, over one session."""
     with psycopg.connect(server_url, autocommit=True) as admin:
         # Half the work of writing every page to the log, where its checkpoints flush nothing.
         flushes = admin.execute("SHOW fsync").fetchone() != ("off",)
@@ -238,7 +241,7 @@ def empty_database_url(new_database: NewDatabase) -> Iterator[str]:
 
 @pytest.fixture
 def connect(database_url: str) -> Iterator[Connect]:
-    """Makes autocommit connections to the test's database, all closed when the test ends."""
+    """Opens autocommit connections to the test's database; closes them after the test."""
     with contextlib.ExitStack() as opened:
 
         def make() -> psycopg.Connection[Any]:
@@ -281,7 +284,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> EventTap:
 
 @pytest.fixture(scope="session")
 def template_process() -> Iterator[Template]:
-    """A process that has imported Faultline, started when it is first asked for a fork."""
+    """A process that has imported Faultline, started at the first request for a fork."""
     template = Template()
     yield template
     template.close()
@@ -289,7 +292,7 @@ def template_process() -> Iterator[Template]:
 
 @pytest.fixture(autouse=True)
 def forked_processes(request: pytest.FixtureRequest, template_process: Template) -> Iterator[None]:
-    """Lets the tests of some folders start their processes by a fork; see tests/preforked.py."""
+    """Starts the processes of some folders' tests by a fork; see tests/preforked.py."""
     with contextlib.ExitStack() as stack:
         is_marked = request.node.get_closest_marker
         may_fork = request.path.parent.name in FORKS_PROCESSES and not is_marked("executes")
@@ -300,7 +303,7 @@ def forked_processes(request: pytest.FixtureRequest, template_process: Template)
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Like tmp_path, but open to `nobody`, whom servers run as when the tests run as root."""
+    """Like tmp_path, but open to the account of servers when the tests run as root."""
     path = Path(tempfile.mkdtemp(prefix="faultline-test-"))
     path.chmod(0o711)
     yield path

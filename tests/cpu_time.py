@@ -77,7 +77,7 @@ class _Report:
 
 
 def _server_seconds() -> float | None:
-    """What the run's own server has used: the child of this process whose program is postgres."""
+    """The CPU time of the run's own server: the child process that runs postgres."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             program, fields = stat.read_text().rpartition(")")[::2]

@@ -1,4 +1,4 @@
-"""An address of this machine that nobody else listens on, or comes from."""
+"""A loopback address that no other process listens on or connects from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 
 
 def own_address() -> str:
-    """All of 127/8 is this machine. A port that was free on 127.0.0.1 a moment ago may be taken since: by
-    another test, or by any connection that goes out from it. Here every port is free, and stays so."""
+    """A random address of 127.0.0.0/8, on which every port is free and stays free.
+
+    On 127.0.0.1 another test, or any outgoing connection, may take a port that was free a moment ago.
+    """
     return f"127.{random.randint(16, 254)}.{random.randint(0, 254)}.{random.randint(2, 254)}"

@@ -37,7 +37,7 @@ def rank(path: str) -> int | None:
 
 
 def dealt(paths: Sequence[str], processes: int) -> list[int]:
-    """The order in which to run tests of these files, as indexes, for so many processes."""
+    """The order, as indexes, in which so many processes run the tests of these files."""
     by_rank: dict[int, list[int]] = defaultdict(list)
     others: list[int] = []
     for index, path in enumerate(paths):

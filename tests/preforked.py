@@ -1,4 +1,4 @@
-"""Starts `python -m faultline …` by forking a process that has imported Faultline already.
+"""Starts `python -m faultline …` by forking a process that has imported Faultline.
 
 Importing takes most of the CPU time of a short-lived process, and the suite starts more than a thousand of
 them. Where a test is not about how a process starts, the fixture `preforked` lets `subprocess.Popen` ask a
@@ -115,7 +115,7 @@ class Template:
         )
 
     def _is_on_our_network(self) -> bool:
-        """Whether this thread is in the network namespace of the template, and so of its forks."""
+        """Whether this thread is in the network namespace of the template and its forks."""
         assert self._process is not None
         theirs = Path(f"/proc/{self._process.pid}/ns/net").readlink()
         return Path("/proc/thread-self/ns/net").readlink() == theirs
@@ -173,7 +173,7 @@ def forking(template: Template) -> Iterator[None]:
 
 
 def thread_id_address() -> int | None:
-    """Where the C library keeps the main thread's id; the kernel writes a fork's there."""
+    """Where the C library keeps the main thread's id; the kernel writes a fork's id."""
     if not sys.platform.startswith("linux") or os.uname().machine not in SYS_CLONE:
         return None
     address = ctypes.c_void_p()
@@ -182,7 +182,7 @@ def thread_id_address() -> int | None:
 
 
 def fork_sibling(address: int) -> int:
-    """As os.fork(), but the new process is a child of our parent, which can then wait for it."""
+    """Like os.fork(), but the new process is a child of our parent, which can wait."""
     flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD
     call = ctypes.PyDLL(None).syscall  # keeps the interpreter's lock
     call.restype = ctypes.c_long
@@ -198,7 +198,10 @@ def fork_sibling(address: int) -> int:
 
 
 def serve(channel: socket.socket, address: int) -> list[str] | None:
-    """Answer requests for forks, until the test's process is gone: None. In a fork: its command line."""
+    """Answer requests for forks until the test's process is gone.
+
+    Returns the command line in a fork, and None at the end of the template process.
+    """
     while True:
         message, streams, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, 3)
         if not message:
@@ -213,7 +216,7 @@ def serve(channel: socket.socket, address: int) -> list[str] | None:
 
 
 def become(request: dict[str, Any], streams: list[int]) -> list[str]:
-    """In the fork: take over what `exec` would have been given. Returns the command line."""
+    """In the fork: apply what `exec` would have been given; returns the command line."""
     if request["new_session"]:
         os.setsid()
     for number, stream in enumerate(streams):

@@ -1,4 +1,4 @@
-"""Counts what the run exercised, says so at its end, and turns a run red that exercised nothing.
+"""Counts and prints what the run exercised; fails a run that exercised nothing.
 
 A test that plays scenarios calls the fixture `tally`, once per kind. With `--proof fast` (`make test`) or
 `--proof slow` (`make test-slow`) the totals are compared with the minima below, so that a suite which
@@ -103,10 +103,10 @@ Report = TypeVar("Report", bound=Judged)
 
 
 def until_shown(play: Callable[[], Report]) -> Report:
-    """Play until something is shown: `unknown` says that a fault came to nothing, not that it was survived.
+    """Play until the verdict is not `unknown`, which means that no fault took effect.
 
-    On a busy machine a race may not come about. One that never does is still red, and a broken rule
-    is never played again.
+    On a busy machine a race may not come about. One that never does still fails the test, and a broken
+    rule is never played again.
     """
     for _ in range(TRIES):
         report = play()
@@ -140,7 +140,7 @@ class _Listener:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """`tally("explorer interleaving", scenarios=120, takeovers=35)`: adds to what the run exercised."""
+    """Adds to the run's counts: `tally("explorer interleaving", scenarios=120)`."""
 
     def add(kind: str, **counts: int) -> None:
         told: Any = {"kind": kind, "counts": counts}

@@ -1,4 +1,4 @@
-"""A worker (or any service) on an event loop in a thread of its own, and how to wait for its doings."""
+"""Runs a worker or another service on an event loop in a thread; waits for states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDED = (JobState.SUCCEEDED, JobState.FAILED)
 
 
 class Background:
-    """A coroutine under way in a thread of its own. What its loop complains of is remembered."""
+    """Runs a coroutine in a thread of its own and keeps the errors of its event loop."""
 
     def __init__(self, service: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._service = service
@@ -186,7 +186,7 @@ def wait_for_the_first_heartbeat(conn: Connection) -> None:
 
 
 def take_over(conn: Connection, job_id: UUID, *, queue: str = "default") -> int:
-    """The lease runs out and somebody else, nobody in between, claims the job; returns their token."""
+    """Expire the lease and claim the job in one transaction; returns the new token."""
     call = "SELECT job_id, fencing_token FROM faultline.claim('usurper', %s, 1, '1 hour')"
     with conn.transaction():
         expire(conn, job_id)

@@ -1,4 +1,4 @@
-"""Marks the exhaustive variants of a parametrised test: `make test` leaves them to `make test-slow`."""
+"""Marks variants of a parametrised test that only `make test-slow` runs."""
 
 from __future__ import annotations
 

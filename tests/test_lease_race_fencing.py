@@ -1,5 +1,8 @@
-"""The deterministic race: A claims and opens a barrier in the database; B starts only then; A
-outlives its lease; B reclaims, executes, succeeds; A wakes, is refused, and exits as stale."""
+"""The deterministic race: PostgreSQL refuses a worker that outlived its lease.
+
+A claims and opens a barrier in the database; B starts only then; A outlives its lease; B reclaims,
+executes, succeeds; A wakes, is refused, and exits as stale.
+"""
 
 from __future__ import annotations
 

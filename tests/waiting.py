@@ -1,4 +1,4 @@
-"""The one way to wait in tests: poll until a condition holds, with a bound and a useful failure."""
+"""The one way to wait in tests: poll until a condition holds, up to a limit."""
 
 from __future__ import annotations
 

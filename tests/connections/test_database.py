@@ -1,4 +1,4 @@
-"""Sessions and errors: what is accepted as a URL, what is said of a failure, and what a fork inherits."""
+"""Sessions: which URLs are accepted, what errors say, and what a fork inherits."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ def test_of_several_servers_a_silent_one_is_not_waited_for_as_long_as_a_lease(ur
 
 def test_a_server_that_says_nothing_is_passed_over(database_url: str) -> None:
     parts = urlsplit(database_url)
-    with socket.create_server(
-        ("127.0.0.1", 0)
-    ) as silent:  # the kernel takes the call, nobody speaks
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepted by the kernel, never answered
         hosts = f"127.0.0.1:{silent.getsockname()[1]},{parts.hostname}:{parts.port}"
         account = parts.netloc.rpartition("@")[0]
         url = parts._replace(netloc=f"{account}@{hosts}").geturl()
@@ -257,7 +255,7 @@ def test_a_forked_child_can_neither_use_nor_end_its_parents_sessions(database_ur
 def test_a_forked_child_does_not_keep_its_dead_parents_sessions_alive(
     conn: Connection, database_url: str
 ) -> None:
-    """The parent's socket is closed without a goodbye, as its death would: the server must notice."""
+    """The server notices that the parent's socket was closed without a Terminate."""
     ours = connect(database_url)
     told, child_is_told = socket.socketpair()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""A pool whose connections are all in use serves whoever has waited longest, and forgets nobody."""
+"""A pool whose connections are all in use serves its waiters in FIFO order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faultline.postgres.sessions import make_async_pool, make_pool
 from tests.running import Connection, value
 from tests.waiting import LIMIT_SECONDS, wait_until
 
-# A pool is asked every half second: by then whoever had to ask again would be behind the others.
+# A waiter polls its pool every half second: one that had to queue again would be behind the others.
 SEVERAL_TURNS = 1.3
 BORROWERS = ["first", "second", "third"]
 
@@ -87,7 +87,7 @@ def test_so_are_those_of_an_event_loop(database_url: str) -> None:
 def test_who_waits_is_served_when_the_server_was_away_meanwhile(
     database_url: str, server_url: str, conn: Connection
 ) -> None:
-    """The connection that it waits for comes back broken, and cannot be replaced at once."""
+    """The connection that it waits for is returned broken; opening another one fails."""
     allow = f"ALTER DATABASE {conn.info.dbname} ALLOW_CONNECTIONS "
     with (
         psycopg.connect(server_url, autocommit=True) as admin,
@@ -120,7 +120,7 @@ def test_who_gives_up_leaves_the_line(database_url: str) -> None:
                 pool.getconn(timeout=0.05)
         assert len(pool._line) == 0
         pool.putconn(held)
-        for _ in range(2):  # its place was not given to somebody who is gone
+        for _ in range(2):  # the waiters that timed out hold no place
             pool.putconn(pool.getconn(timeout=LIMIT_SECONDS))
 
 

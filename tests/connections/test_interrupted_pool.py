@@ -1,4 +1,4 @@
-"""An attempt that is ended while it takes or returns a pooled connection loses no connection."""
+"""Ending an attempt that takes or returns a pooled connection loses no connection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def claimed_job(
 
 
 class InterruptAt:
-    """Calls `interrupt` at the n-th line that a thread executes in a pool or in a job's block."""
+    """Calls `interrupt` at the n-th line that a thread runs in a pool or job block."""
 
     def __init__(self, n: int) -> None:
         self.left = n

@@ -1,4 +1,4 @@
-"""A pool whose server is away is asked again and again: nobody waits for a try that is a minute off."""
+"""A pool whose server is away is retried often, not after psycopg's long backoff."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLS = 14
 
 
 class Refusing:
-    """Where a server should be: hangs up on everyone, and counts them."""
+    """Listens at a server's address, closes each connection, and counts them."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A link is a session that comes back, says so once, and waits politely in between."""
+"""A ReconnectingSession reconnects with backoff and reports each outage once."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_session_that_cannot_be_prepared_is_closed(
 
 
 def test_a_session_whose_opening_is_cancelled_is_closed(database_url: str) -> None:
-    """At whatever step: one that is left open is a session that nobody will ever end."""
+    """At whatever step: a session that is left open would never be closed."""
 
     async def cancelled_after(steps: int) -> bool:
         link = ReconnectingSession(database_url, purpose="test")

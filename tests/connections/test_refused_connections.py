@@ -1,4 +1,4 @@
-"""A server that can be reached and refuses is not back: that is said after the first success."""
+"""A server that accepts connections but refuses calls is not reported as back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
 TRIES = 3
 
-# Whoever looks into the registry of workers is refused, and counted.
+# Each read of the workers' registry is refused and counted.
 REFUSE = """
     CREATE SEQUENCE refusals;
     ALTER TABLE faultline.workers RENAME TO registry;

@@ -1,4 +1,4 @@
-"""compose.yaml as an engine sees it: anchors merged, and the defaults of its variables filled in."""
+"""compose.yaml as an engine reads it: anchors merged, variables' defaults set."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Service:
 
     @property
     def grace_seconds(self) -> float:
-        """How long after SIGTERM before the engine kills; ten seconds unless it says otherwise."""
+        """How long the engine waits between SIGTERM and SIGKILL; ten seconds by default."""
         return float(str(self.spec.get("stop_grace_period", "10s")).removesuffix("s"))
 
     @property

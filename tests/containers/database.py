@@ -1,4 +1,4 @@
-"""What the image of PostgreSQL does for the service `postgres`: a server, its settings, its scripts."""
+"""Does what PostgreSQL's image does for `postgres`: server, settings, scripts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings_of(service: Service) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(service: Service) -> Iterator[embedded.Server]:
-    """With the settings of its command, and nothing in it yet but the database of its environment."""
+    """A server with the settings of its command and the database of its environment."""
     server = embedded.temporary_server(
         binaries=binaries_of(service), settings=settings_of(service), parent=roomy_memory()
     )
@@ -47,7 +47,7 @@ def run_scripts(service: Service, server: embedded.Server, secrets: Path) -> Non
         "PATH": f"{binaries_of(service)}:/usr/bin:/bin",
         "POSTGRES_USER": service.environment["POSTGRES_USER"],
         "POSTGRES_DB": service.environment["POSTGRES_DB"],
-        "PGHOST": str(superuser.hostname),  # there it is a socket that nobody else can reach
+        "PGHOST": str(superuser.hostname),  # in the image: a socket inside the container
         "PGPORT": str(superuser.port),
         "PGPASSWORD": str(superuser.password),
         "FAULTLINE_SECRETS_FOLDER": str(secrets),

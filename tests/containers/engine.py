@@ -1,4 +1,4 @@
-"""What stands in for an engine: the services of compose.yaml as processes of this machine.
+"""Runs the services of compose.yaml as processes, without a container engine.
 
 Plain ones, of this environment's Faultline; or, given an image, ours inside of it, under its account and
 with its read-only root. Commands, ports, variables, secrets, health checks and order are compose.yaml's.
@@ -106,7 +106,7 @@ class Engine:
         )
 
     def stop(self, name: str) -> int:
-        """The signal of the image, and its exit code; one that outlives its grace is a failure."""
+        """Send the image's stop signal, return the exit code; fail after the grace period."""
         process = self._processes.pop(name)
         process.send_signal(signal.Signals[recipe.image().the("STOPSIGNAL").rest])
         try:
@@ -138,7 +138,7 @@ class Engine:
         )
 
     def _environment(self, service: Service) -> dict[str, str]:
-        """Nothing is inherited: a container starts with what its image and compose.yaml say."""
+        """What the image and compose.yaml set; a container inherits nothing else."""
         image = recipe.image().environment if service.is_ours else {}
         given = {**image, **service.environment}
         environment = {name: self.places.here(service, text) for name, text in given.items()}

@@ -1,4 +1,4 @@
-"""The Dockerfile carried out without an engine: its own commands, over the root of this machine.
+"""Runs the Dockerfile's commands without an engine, over the root of this machine.
 
 Each stage is an overlay that keeps what is written, with the Python of the base image's version (if it is
 here) at /usr/local, where that image has its own. What is not the same: the rest of the base image.
@@ -153,9 +153,9 @@ class Image:
     def command(
         self, words: Sequence[str], variables: Mapping[str, str], mounts: Mapping[str, Path]
     ) -> list[str]:
-        """What runs it with a read-only root, memory at /tmp, no capability, as its own account.
+        """The command that runs it with a read-only root, without capabilities or root.
 
-        Each step becomes the next, so whoever starts this has the process of the last one.
+        /tmp is in memory. Each step executes the next in its place: one process, one id.
         """
         root = self._mountpoint
         for target in (*mounts, "/tmp"):  # an engine makes what it is to mount on
@@ -189,7 +189,7 @@ def _pairs(variables: Mapping[str, str]) -> list[str]:
 
 
 def _prefix_of(base: str) -> str:
-    """Where the Python of that image is on this machine; the one that runs us if there is none."""
+    """The prefix of that image's Python on this machine, or else of the running one."""
     match = re.fullmatch(r"python:(\d+\.\d+)-slim", base)
     assert match is not None
     candidates = [shutil.which(f"python{match[1]}")]

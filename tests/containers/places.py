@@ -30,7 +30,7 @@ class Places:
             self._lay_out(service)
 
     def reached(self, name: str, text: str) -> str:
-        """The same, with the addresses by which that service reaches itself and others here."""
+        """`text` with the addresses by which that service reaches itself and others here."""
         own = self.addresses[name]
         text = text.replace("0.0.0.0", own).replace("127.0.0.1", own)  # noqa: S104 - read, not bound
         for other, address in self.addresses.items():
@@ -54,7 +54,9 @@ class Places:
         folders = {inside: own / inside.strip("/") for inside in ("/run/secrets", "/tmp", "/app")}
         for mount in service.mounts:
             folders[mount.target] = mount.path or own / mount.target.strip("/")
-        if service.name == "prometheus":  # a file in it names other services: it is written anew
+        if (
+            service.name == "prometheus"
+        ):  # a file in it names other services: a changed copy is used
             folders = {"/prometheus": own / "data", "/etc/prometheus": own / "etc"}
         return folders
 

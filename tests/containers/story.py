@@ -1,4 +1,4 @@
-"""What the services of compose.yaml do together: they come up, do their work, are seen, and stop in order."""
+"""The services of compose.yaml together: they start, work, are scraped, and stop."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Site:
 
 def tell(engine: Engine, server: Server) -> None:
     running = [name for name, service in engine.services.items() if not service.runs_once]
-    running.remove("grafana")  # nobody has it here
+    running.remove("grafana")  # not installed where tests run
     missing = [program for program in ("prometheus", "wget") if shutil.which(program) is None]
     if missing:
         running.remove("prometheus")
@@ -123,7 +123,10 @@ def tell(engine: Engine, server: Server) -> None:
 def _a_worker_may_go_while_it_works(
     engine: Engine, api: Site, bearer: dict[str, str], url: str
 ) -> None:
-    """More than the other could do at once: what it runs is finished or handed back, at no attempt's cost."""
+    """A drained worker finishes or releases its jobs, at the cost of no attempt.
+
+    There are more jobs than the other worker can run at once.
+    """
     slow = {"task": "shop.report", "payload": {"seconds": 1}}
     status, said, _ = api.ask("POST", "/jobs/batch", {"jobs": [slow] * 25}, **bearer)
     assert status == 201, said
@@ -169,7 +172,7 @@ def _accounts_have_what_they_need_and_no_more(conn: psycopg.Connection[Any]) -> 
         ("reconciler", ["faultline_worker"]),
         ("worker", ["faultline_worker"]),
     ]
-    # The inspector opens a session when somebody looks; one that ran once may just be leaving.
+    # The inspector opens a session at the first request; that of a service that ran once may be closing.
     _wait_for(
         conn,
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"

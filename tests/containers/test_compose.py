@@ -1,4 +1,4 @@
-"""compose.yaml: who runs, as what, with which secrets, and whether those it names are there."""
+"""compose.yaml: its services, their accounts and secrets, and the names they use."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_whom_a_service_names_it_shares_a_network_with() -> None:
 
 
 def _read_by(name: str) -> list[str]:
-    """What is in its secrets and in the files that are mounted into it, addresses among them."""
+    """The text of its secrets and of the files that are mounted into it."""
     texts = [(SECRETS / secret).read_text() for secret in SERVICES[name].secrets]
     if name == "grafana":
         (source,) = _datasources()

@@ -1,4 +1,4 @@
-"""docs/deploying.md agrees with compose.yaml: files, ports, health checks, commands."""
+"""docs/deploying.md and compose.yaml agree on files, ports, probes and commands."""
 
 from __future__ import annotations
 

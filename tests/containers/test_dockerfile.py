@@ -1,4 +1,4 @@
-"""The Dockerfile: what it says of itself, and that it installs what the lock holds and nothing else."""
+"""The Dockerfile: its labels, and that it installs exactly the locked packages."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_lock_of_the_image_holds_what_faultline_needs_there_and_nothing_else
 
 
 def _needed() -> Iterator[str]:
-    """All packages that Faultline needs on this machine with what the image has of its extras."""
+    """All packages that Faultline needs on this machine with the image's extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
     asked = [*project["dependencies"], *(line for extra in EXTRAS for line in optional[extra])]

@@ -1,4 +1,7 @@
-"""What the Dockerfile makes, made and run: `make image-check`. No engine is needed, root is."""
+"""Builds the Dockerfile's image and runs it (`make image-check`).
+
+This needs root, and no container engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole of compose.yaml at work, as plain processes: its commands, ports, order and health checks."""
+"""All of compose.yaml as processes: its commands, ports, order and health checks."""
 
 from __future__ import annotations
 

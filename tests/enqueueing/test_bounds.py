@@ -1,4 +1,4 @@
-"""Time spans that the database would refuse are refused where they are written down."""
+"""Time spans that PostgreSQL would refuse are refused where they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enqueueing: what becomes a job, when it exists, and what is refused before anything is written."""
+"""Enqueueing: which calls make a job, when it exists, and what is refused first."""
 
 from __future__ import annotations
 

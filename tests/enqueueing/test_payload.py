@@ -1,4 +1,4 @@
-"""What may be stored with a job: refused early with words that help, or stored without loss."""
+"""A payload is stored without loss, or refused early with a helpful error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Conn = psycopg.Connection[Any]
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """A payload of exactly so many levels, the empty list in the middle being the last."""
+    """A payload of exactly so many levels; the innermost is the empty list."""
     value: Any = []
     for _ in range(levels - 2):
         value = [value]

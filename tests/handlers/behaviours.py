@@ -1,4 +1,4 @@
-"""What handlers do to their transactions: each behaviour is played as `def` and as `async def`."""
+"""Behaviours of handlers in transactions, each run as `def` and as `async def`."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ async def uses_the_connection_after_its_block(h: Handler) -> None:
 
 @behaviour(succeeds=True)
 async def uses_a_cursor_in_a_later_step(h: Handler) -> None:
-    """The same session, lent again: what was kept from the first block must not write in it."""
+    """A cursor kept from the first block must not write in the next, on one session."""
     async with h.step() as tx:
         cursor = tx.cursor()
     async with h.block() as tx:

@@ -1,4 +1,4 @@
-"""job.commit(conn): the job's success as the last statement of a transaction that the user owns."""
+"""job.commit(conn): the success as the last statement of the user's transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""job.fenced() and job.assert_fence(): writes in the middle of a job, under its fence."""
+"""job.fenced() and job.assert_fence(): fenced writes in the middle of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception that misbehaves when it is looked at costs its own attempt and nothing else."""
+"""An exception that raises when it is formatted fails only its own attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a handler does, its job ends with a clear reason and the worker runs the next one."""
+"""Whatever a handler does, its job ends with a reason and the worker continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Above READ COMMITTED: the fence first, then the same guarantees; conflicts run again by themselves."""
+"""Above READ COMMITTED: the same guarantees, and conflicts are retried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def level_name(level: IsolationLevel) -> str:
 def work_off_between_heartbeats(
     app: Faultline, conn: Connection, task: Task[Any, Any]
 ) -> JobRecord:
-    """Nothing but the test itself interferes: a heartbeat that is in flight is a conflict too."""
+    """Run the job without a heartbeat in flight, which would be a conflict too."""
     with working(app, lease_seconds=600):
         wait_for_the_first_heartbeat(conn)
         return ended(app, task.enqueue().job_id)
@@ -113,7 +113,7 @@ def test_heartbeats_before_and_during_the_transaction_do_not_fail_its_commit(
 def test_a_conflict_with_another_transaction_runs_the_same_attempt_again(
     app: Faultline, conn: Connection, effects: str, level: IsolationLevel, colour: str
 ) -> None:
-    """A first-updater conflict, made for certain: another session commits after our snapshot."""
+    """A first-updater conflict: another session always commits after our snapshot."""
     conn.execute("CREATE TABLE account (balance integer)")
     conn.execute("INSERT INTO account VALUES (0)")
     runs: list[tuple[int, int]] = []
@@ -147,7 +147,7 @@ def test_a_conflict_with_another_transaction_runs_the_same_attempt_again(
 def test_a_conflict_found_at_commit_runs_the_same_attempt_again(
     app: Faultline, conn: Connection, effects: str, database_url: str
 ) -> None:
-    """Write skew: SERIALIZABLE finds it no sooner than at COMMIT, when the job is already sealed."""
+    """SERIALIZABLE detects write skew only at COMMIT, after the ledger entry."""
     runs = 0
 
     @app.task()

@@ -1,4 +1,4 @@
-"""What a handler holds: who it is, how long it may rely on its lease, and one way to commit."""
+"""The Job that a handler gets: identity, remaining time of the lease, commit."""
 
 from __future__ import annotations
 

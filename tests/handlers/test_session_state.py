@@ -1,4 +1,4 @@
-"""What a handler does to its session ends with its job; what its job needs, a hook sets."""
+"""A handler's changes to its session end with its job; a hook sets what jobs need."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_sequences_of_another_job_are_forgotten(
 def test_locks_of_the_session_are_released_when_the_block_ends(
     app: Faultline, conn: Connection, colour: str, fails: bool
 ) -> None:
-    """They outlive a rollback too, and an idle session would keep them from everybody else."""
+    """They outlive a rollback; an idle session would keep them from other sessions."""
     define(app, fails=fails)
     with working(app, concurrency=1):
         ended(app, app.find_task(colour).enqueue(litter=["SELECT pg_advisory_lock(42)"]).job_id)

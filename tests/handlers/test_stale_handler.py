@@ -1,4 +1,4 @@
-"""A handler whose lease is gone, and that will not hear of it, commits nothing all the same."""
+"""A handler that lost its lease and ignores every error still commits nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def go_stale_inside_the_block(job: Job, conn: Connection, url: str) -> Non
     with contextlib.suppress(StaleLease):
         async with job.transaction() as tx:
             await tx.execute(WRITE)
-            # The row is locked by now, so nobody can take the job over; but time goes on.
+            # The row is locked by now, so no other worker can claim the job; but the lease still runs out.
             await tx.execute(
                 "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() WHERE id = %s",
                 [job.id],
@@ -162,7 +162,7 @@ def test_a_swallowed_refusal_is_no_success_even_if_the_lease_comes_back_to_life(
         with contextlib.suppress(StaleLease):
             async with job.transaction() as tx:
                 await tx.execute(WRITE)
-        # An expired lease that nobody took may be renewed; here the next heartbeat is not awaited.
+        # An expired lease that was not superseded may be renewed; this test does not wait for a heartbeat.
         conn.execute(
             "UPDATE faultline.jobs SET lease_expires_at = now() + interval '1 hour' WHERE id = %s",
             [job.id],

@@ -1,4 +1,4 @@
-"""timeout_seconds: an attempt that runs too long is ended, and its slot is free again."""
+"""timeout_seconds: an attempt that runs too long is ended, and its slot is freed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_handler_within_its_time_is_left_alone(app: Faultline) -> None:
 def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
     app: Faultline, conn: Connection
 ) -> None:
-    """The job is over as far as the database goes; another handler beside it would be one too many."""
+    """The job has ended, but its handler still runs: one more would exceed the limit."""
     go, in_the_way = threading.Event(), threading.Event()
 
     @app.task(timeout_seconds=0.1, max_attempts=1)

@@ -1,4 +1,4 @@
-"""job.transaction(): the user's writes, the ledger entry and "succeeded", together or not at all."""
+"""job.transaction() commits the user's writes, ledger entry and success, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a handler does to its transaction: one effect if its job succeeded, else none."""
+"""Whatever a handler does to its transaction: one effect on success, else none."""
 
 from __future__ import annotations
 

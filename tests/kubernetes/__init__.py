@@ -1,1 +1,1 @@
-"""k8s/ held against Kubernetes' schemas, against itself, and against what Faultline reads and serves."""
+"""Checks k8s/ against Kubernetes' schemas, itself, and Faultline's interfaces."""

@@ -1,4 +1,4 @@
-"""Everything that k8s/ makes: the chart with several values, the base, and each overlay."""
+"""All objects of k8s/: the chart with several values, the base, and each overlay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def values(name: str) -> Object:
 
 @functools.cache
 def objects(source: str) -> list[Object]:
-    """What is applied for this source. Kustomize's needs kubectl, and nothing of a cluster."""
+    """The objects of this source; Kustomize's need kubectl, but no cluster."""
     if source.startswith("chart:"):
         given = values(source.removeprefix("chart:"))
         return chart().objects(given, release=RELEASE, namespace=NAMESPACE)

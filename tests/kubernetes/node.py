@@ -1,4 +1,4 @@
-"""What stands in for a node: it runs the container of a workload as a plain process, and asks its probes.
+"""Replaces a node: runs a workload's container as a process and calls its probes.
 
 With its command line, its variables, its ports, and nothing else of ours in its environment. Paths are other
 ones, as they are inside of a pod, and so is its address.
@@ -107,7 +107,7 @@ class Pod:
         self._process.send_signal(signal.SIGTERM)
 
     def exit_code(self) -> int:
-        """One that is still there when its grace period is over would be killed: that is a failure."""
+        """The exit code after SIGTERM; fails if the process outlives its grace period."""
         assert self._process is not None
         hook = self._container.get("lifecycle", {}).get("preStop", {})
         pause = hook.get("sleep", {}).get("seconds", 0)

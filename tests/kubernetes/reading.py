@@ -1,4 +1,4 @@
-"""YAML as Python has it, by libyaml where it is there: ten times as fast, and there is a lot of it."""
+"""YAML to Python objects, by libyaml where it is installed: ten times as fast."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_the_production_overlay_is_the_chart_with_the_same_choices() -> None:
 
 
 def in_order(document: Object) -> Object:
-    """Where an overlay appends, the chart has its own place: the order of these means nothing."""
+    """Sort the lists whose order has no meaning and differs between chart and overlay."""
     if document["kind"] in ("Deployment", "Job"):
         spec = document["spec"]["template"]["spec"]
         for where, key in (

@@ -1,6 +1,6 @@
-"""The example for CloudNativePG: no acknowledged commit is lost, and its accounts are those of the parts.
+"""The CloudNativePG example: no acknowledged commit is lost; its accounts suffice.
 
-That its fields are CloudNativePG's no schema here says: the ones that matter are spelt out.
+No schema here covers CloudNativePG's fields: the tests spell out the ones that matter.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_all_of_it_is_in_one_namespace() -> None:
 
 
 def test_its_accounts_are_all_that_migration_and_processes_need() -> None:
-    """What CloudNativePG would do with the example, done here: first its SQL, then its managed roles."""
+    """Runs what CloudNativePG would run: the example's SQL, then its managed roles."""
     initdb = CLUSTER["bootstrap"]["initdb"]
     settings = {**TEST_SETTINGS, "password_encryption": "scram-sha-256"}
     with embedded.temporary_server(settings=settings, parent=roomy_memory()) as server:

@@ -1,4 +1,4 @@
-"""What a manifest asks of Faultline is what Faultline offers: commands, variables, ports and probes."""
+"""Manifests use commands, variables, ports and probes that Faultline has."""
 
 from __future__ import annotations
 

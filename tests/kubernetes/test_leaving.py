@@ -1,4 +1,4 @@
-"""How pods are told to go: with time enough, and by nothing but the one signal."""
+"""Pods are stopped by SIGTERM alone, with a grace period that is long enough."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pause_seconds(workload: Object) -> int:
 
 
 def after_the_drain_seconds() -> float:
-    """What a worker may take at most when its drain is over, every wait of it at its bound."""
+    """How long a worker may take after its drain, if every wait lasts to its limit."""
     return (
         control_session._LAST_CALL_SECONDS
         + 3 * worker._ABORT_GRACE_SECONDS

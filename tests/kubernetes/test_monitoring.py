@@ -1,4 +1,4 @@
-"""Prometheus is told of everything that serves metrics, and KEDA asks it for metrics that exist.
+"""Prometheus scrapes every metrics endpoint, and KEDA queries metrics that exist.
 
 The kinds of the Prometheus Operator and of KEDA are in no schema of Kubernetes': the fields that matter are
 checked here.
@@ -209,7 +209,7 @@ def test_keda_asks_for_the_queues_that_the_worker_claims_from() -> None:
 
 
 def test_prometheus_answers_keda_with_one_number(tmp_path: Path) -> None:
-    """What waits and runs, 0 for a queue that is empty, nothing where nobody leads."""
+    """Waiting and running jobs; 0 for an empty queue; no result without a leader."""
     find_program("promtool")
     asked = [
         t["metadata"]["query"]

@@ -28,7 +28,7 @@ def rules(source: str, labels: Object, direction: str) -> Iterator[Object]:
 
 
 def is_let(source: str, component: str, direction: str, peer: Object, port: int | str) -> bool:
-    """Whether a rule names this very peer and this port; a rule without peers or ports means all of them."""
+    """Whether a rule names this peer and port; one without peers or ports allows all."""
     side = "from" if direction == "Ingress" else "to"
     for rule in rules(source, labels_of(source, component), direction):
         peers, ports = rule.get(side), rule.get("ports")
@@ -65,7 +65,7 @@ def test_every_pod_is_denied_everything_first(source: str) -> None:
 
 @pytest.mark.parametrize("source", GUARDED)
 def test_no_rule_lets_everybody_through(source: str) -> None:
-    """An empty list of peers, or none, means everyone; so does an empty rule."""
+    """An empty list of peers, or none, allows every peer; so does an empty rule."""
     for policy in manifests.of_kind(source, "NetworkPolicy"):
         for rule in policy["spec"].get("ingress", []):
             assert rule.get("from"), policy["metadata"]["name"]
@@ -117,7 +117,7 @@ def test_the_inspector_reaches_the_api_where_it_may_act(source: str) -> None:
         if manifests.component(each) == "inspector"
         for one in manifests.container(each)["args"]
     )
-    # In its own namespace everybody may ask the API by default; the way there is open only where it is used.
+    # By default every pod of the namespace may call the API; the way to it is open only where it is used.
     assert there is acts
     assert back
 

@@ -18,7 +18,7 @@ def everything(source: str) -> list[Object]:
 
 @pytest.mark.parametrize("source", manifests.ALL)
 def test_a_pod_is_restricted(source: str) -> None:
-    """The restricted Pod Security Standard, and a root file system that cannot be written to."""
+    """It meets the restricted Pod Security Standard, with a read-only root."""
     for workload in everything(source):
         spec, container = pod(workload), manifests.container(workload)
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
@@ -119,7 +119,7 @@ def test_a_part_is_given_its_own_url_as_a_file_and_no_other(source: str) -> None
         assert mount["readOnly"] is True
         file = manifests.environment(workload)["DATABASE_URL_FILE"]
         assert file == f"{mount['mountPath']}/{item['path']}"
-        # Root owns it; the pod's group may read it, and nobody else.
+        # Root owns it; the pod's group may read it, and no other account.
         assert volume["secret"]["defaultMode"] == 0o440
         assert pod(workload)["securityContext"]["fsGroup"]
 

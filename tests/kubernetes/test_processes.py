@@ -56,7 +56,7 @@ def server() -> Iterator[embedded.Server]:
 
 @pytest.fixture(scope="module")
 def secrets(server: embedded.Server) -> dict[str, str]:
-    """The Secret of the development overlay, with the address of this server in its URLs."""
+    """The development overlay's Secret, with the address of this server in its URLs."""
     overlay = read((APPLICATION / "kustomization.yaml").read_text())
     [secret] = [each for each in overlay["secretGenerator"] if each["name"] == "faultline-database"]
     urls = dict(literal.split("=", 1) for literal in secret["literals"])
@@ -91,7 +91,7 @@ def test_what_is_deployed_comes_up_works_is_well_and_goes(
             each.wait_until("readinessProbe")
             assert each.is_well("livenessProbe"), each.said
 
-        # Somebody makes a key, a producer enqueues with it, a worker runs the job.
+        # The operator makes a key, a producer enqueues with it, a worker runs the job.
         [key] = re.findall(r"\bflk_[\w-]+", operator.complete())
         job = enqueue(crew["api"], key)
         with psycopg.connect(url_of(server.url, "faultline"), autocommit=True) as conn:

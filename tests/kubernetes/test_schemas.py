@@ -61,6 +61,6 @@ def test_no_two_objects_have_one_name(source: str) -> None:
 
 @pytest.mark.parametrize("source", manifests.ALL)
 def test_a_name_is_short_enough_for_what_is_made_from_it(source: str) -> None:
-    """A pod of a Deployment has 17 characters more, and its name is a host's: 63 at most."""
+    """A Deployment's pod adds 17 characters; a host name has at most 63."""
     for each in manifests.of_kind(source, "Deployment", "Job"):
         assert len(each["metadata"]["name"]) <= 63 - 17, each["metadata"]["name"]

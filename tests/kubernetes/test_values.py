@@ -1,4 +1,4 @@
-"""values.yaml, its schema and the templates speak of the same values, and wrong ones are refused."""
+"""values.yaml, its schema and the templates agree; wrong values are refused."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_the_chart_is_for_this_faultline() -> None:
 
 @pytest.mark.parametrize("source", manifests.ALL)
 def test_all_that_may_lead_keep_things_for_the_same_time(source: str) -> None:
-    """Each kind of retention that the command line knows is set, for workers and reconcilers alike."""
+    """Every retention setting has the same value for workers and reconcilers."""
     names = {f"FAULTLINE_KEEP_{field.name.upper()}" for field in fields(Retention)}
     given = [
         {name: value for name, value in manifests.environment(each).items() if name in names}

@@ -72,7 +72,7 @@ class Reads:
 
 
 def load(loader: Conn, *, jobs: int, later: int) -> None:
-    """Fill the tables, in another session: disabling triggers discards its cached plans."""
+    """Fill the tables in a session of its own: disabling triggers drops cached plans."""
     loader.execute("SET session_replication_role = replica")
     loader.execute(LOAD, {"jobs": jobs, "later": later})
     loader.execute(EXPIRED)
@@ -136,7 +136,7 @@ def switch_autovacuum_off(conn: Conn, *tables: str) -> None:
 
 @pytest.fixture(scope="module")
 def full_url(new_database: NewDatabase, template: str) -> Iterator[str]:
-    """A full table that was never analyzed, for tests that roll back, and to be copied."""
+    """A full database without statistics, for tests that roll back, and to be copied."""
     with new_database(template) as url:
         with psycopg.connect(url, autocommit=True) as loader:
             switch_autovacuum_off(loader, "jobs")

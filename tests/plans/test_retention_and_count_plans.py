@@ -1,4 +1,4 @@
-"""How much retention and counts read of large tables, by the counters of the server."""
+"""How much of large tables retention and counts read, by PostgreSQL's counters."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_sweep_that_finds_nothing_old_reads_nothing(full: Conn) -> None:
 
 
 def test_a_whole_purge_reads_every_old_job_a_few_times_and_no_recent_one(full: Conn) -> None:
-    """Each call continues after the last one, and does not start again at the beginning."""
+    """Each call continues after the last one instead of starting at the beginning."""
     row = full.execute(
         "SELECT count(*) FROM faultline.jobs WHERE id < faultline.first_id_at(now() - interval '7 d')"
     ).fetchone()

@@ -1,4 +1,4 @@
-"""Calls of the public SQL, and changes of time, that the tests of the protocol share."""
+"""Calls of the public SQL and changes of time that the protocol's tests share."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def start_and_wait_until_blocked(
 def is_refused_after_waiting_for_a_takeover(
     conn: Connection, connect: Connect, late_call: Callable[[Connection, Lease], object]
 ) -> None:
-    """Run the call while it waits for the claim of another session, which then commits."""
+    """Run the call while another session claims; it waits until that claim commits."""
     lease = claim_new(conn)
     expire(conn, lease)
     thief = connect()

@@ -8,7 +8,7 @@ from .steps import Connection, claim_new, enqueue, expire, reconcile, release
 
 
 def listen(conn: Connection) -> list[str]:
-    """The queues notified from now on. A session receives its own notifications at once."""
+    """The queues notified from now on; a session gets its own notifications at once."""
     heard: list[str] = []
     conn.add_notify_handler(lambda notice: heard.append(notice.payload))
     conn.execute("LISTEN faultline")

@@ -1,4 +1,4 @@
-"""faultline.open_transaction: PostgreSQL refuses a COMMIT without the ledger entry."""
+"""faultline.open_transaction: PostgreSQL refuses COMMIT without the ledger entry."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_in_an_opened_transaction_an_entry_that_was_rolled_back_is_missed_at_com
 def test_a_refusal_undone_by_a_savepoint_is_found_again_at_commit(
     conn: Connection, connect: Connect, effects: str
 ) -> None:
-    """Rolling back to a savepoint saves a stale caller's transaction, unless it was opened."""
+    """Only open_transaction stops a stale caller that rolls back to a savepoint."""
     lease = claim_new(conn)
     open_transaction(conn, lease)
     conn.execute("SAVEPOINT nested")

@@ -116,7 +116,7 @@ def test_in_a_small_table_succeeded_jobs_are_counted_and_zero_is_exact(conn: Con
 
 
 def test_estimates_keep_queues_and_states_apart(conn: Connection) -> None:
-    """All of one queue's jobs have succeeded, all of another's wait, most of them for later."""
+    """All jobs of one queue have succeeded; all of another's wait, most not yet due."""
     with conn.transaction():
         conn.execute("SET LOCAL session_replication_role = replica")
         conn.execute(

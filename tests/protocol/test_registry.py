@@ -1,4 +1,4 @@
-"""The registry: other sessions' locks stop no worker, and its calls never deadlock."""
+"""The registry: other sessions' locks stop no worker; its calls never deadlock."""
 
 from __future__ import annotations
 

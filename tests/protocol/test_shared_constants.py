@@ -1,4 +1,4 @@
-"""Constants that SQL and Python both have: each pair is listed here, and held equal.
+"""Constants that SQL and Python both define: each listed pair must be equal.
 
 SQL cannot import from Python, and Python checks most limits before it sends anything, so that users get
 an error without a round trip. A pair that is not listed here may drift apart.

@@ -1,4 +1,4 @@
-"""Every statement that Python sends is whole, and PostgreSQL accepts it on the current schema."""
+"""Every statement that Python sends is whole and is accepted by PostgreSQL."""
 
 from __future__ import annotations
 

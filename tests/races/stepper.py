@@ -32,7 +32,7 @@ _WAITS_FOR_A_NEIGHBOUR = """
 
 
 class Actor:
-    """One session. `start` begins a statement, `result` awaits it and raises what it raised."""
+    """One session: `start` begins a statement, `result` awaits it or raises its error."""
 
     def __init__(self, connect: Connect) -> None:
         self._conn = connect()

@@ -28,7 +28,7 @@ Conn = psycopg.Connection[Any]
 def test_a_claim_passes_a_commit_in_flight_although_it_sees_an_expired_lease(
     conn: Conn, connect: Connect
 ) -> None:
-    """The worker renews and commits in one transaction, so others still see it expired."""
+    """The worker renews and commits in one transaction; other sessions see it expired."""
     [claim] = claimed(conn)
     expire(conn, claim)
     worker, other = Actor(connect), Actor(connect)

@@ -1,4 +1,4 @@
-"""The reconciler ends a frozen session with the rights that it has, or says who may."""
+"""The reconciler ends a frozen session, or reports which account has the right."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def look_until(url: str, has_been_said: Callable[[], bool]) -> None:
 
 @pytest.fixture(params=["the same account", "another account"])
 def account(request: pytest.FixtureRequest, database_url: str) -> str:
-    """The schema's owner may neither see nor end the session; the reconciler's account may, or not."""
+    """The reconciler's URL: the account of the frozen session, or one without rights.
+
+    The schema's owner may neither see nor end the session.
+    """
     migrate(database_url, roles=True)
     if request.param == "the same account":
         return database_url

@@ -1,6 +1,6 @@
-"""A leader that shows no life and is not ended by the server: somebody stands in, for as long as that lasts.
+"""A follower acts as leader while the leader is silent and keeps its session.
 
-What a clock that was set back leads to is made by hand: a leader without a limit to its silence, and a
+The tests make the effects of a clock that was set back: a leader without a limit to its silence, and a
 lease that outlasts its own length.
 """
 
@@ -128,7 +128,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lingering_job(conn: Connection) -> UUID:
-    """Its worker is gone, and by the database's clock its lease lasts for another hour."""
+    """A job of a dead worker whose lease lasts another hour by the database's clock."""
     job_id: UUID = value(conn, "SELECT job_id FROM faultline.enqueue('t')")
     conn.execute("SELECT faultline.claim('gone', '{default}', 1, '1 hour')")
     conn.execute("UPDATE faultline.jobs SET lease_seconds = 0.1 WHERE id = %s", [job_id])
@@ -157,7 +157,7 @@ def test_while_the_leader_shows_no_life_one_of_those_who_wait_does_its_work(
 def test_it_needs_no_right_to_the_leaders_session(
     conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
 ) -> None:
-    """The leader's account is a superuser's, whose sessions others can neither look into nor end."""
+    """A superuser leads: other accounts can neither inspect nor end its session."""
     migrate(database_url, roles=True)
     lead(connect())
     job_id = lingering_job(conn)
@@ -249,7 +249,7 @@ def test_a_stranger_who_takes_every_lock_of_ours_does_not_stop_reconciliation(
 def test_a_leaders_pulse_goes_on_past_locks_that_a_stranger_holds(
     conn: Connection, database_url: str
 ) -> None:
-    """Otherwise a leader at work would look silent, and others would stand in for it."""
+    """Otherwise a busy leader would look silent, and followers would act as leaders."""
 
     async def pulses() -> set[int]:
         link = ReconnectingSession(database_url, purpose="reconciler")

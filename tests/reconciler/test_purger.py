@@ -1,4 +1,4 @@
-"""Retention at work: the leading reconciler purges, and nothing that happens to it ends recovery."""
+"""The leading reconciler purges by retention; a failed purge never stops recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery: which leases count as over, who counts as dead, and who of many reconcilers acts."""
+"""Recovery: expired leases, dead workers, and which of many reconcilers acts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_who_vanished_with_the_crowd_is_spared_until_seen_again() -> None:
         return judge.dead_workers(survey, seconds_since_own_loss=1)
 
     assert dead(4, ["a", "b", "c"]) == []
-    assert dead(4, ["b", "c"]) == []  # a is back, or buried
+    assert dead(4, ["b", "c"]) == []  # a is alive, or was reconciled
     assert dead(4, ["b", "d"]) == ["d"]
     assert dead(4, ["c"]) == ["c"]  # it had been back meanwhile
 
@@ -186,7 +186,7 @@ def test_of_two_reconcilers_one_leads_and_the_other_takes_over(
 def test_a_reconciler_that_waits_among_many_workers_keeps_its_session(
     conn: Connection, database_url: str, events: EventTap
 ) -> None:
-    """Whoever waits asks seldom where there are many; the server must not end it for its silence."""
+    """A follower among many polls seldom; PostgreSQL must not end its idle session."""
     with psycopg.connect(database_url) as leader:
         leader.execute("SELECT pg_advisory_lock(%s, 0)", [workers.LOCK_CLASS])
         conn.execute(

@@ -1,4 +1,4 @@
-"""A database whose clock was set back: the leading reconciler notices, and stranded jobs run at once."""
+"""After the database's clock was set back, the leader makes stranded jobs due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything works for an account that only owns its database, as on a managed server."""
+"""Everything works for an account that only owns its database (managed servers)."""
 
 from __future__ import annotations
 

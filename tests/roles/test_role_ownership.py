@@ -75,7 +75,7 @@ def bare_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Where the account `admin`, which may create roles and is no superuser, has made them."""
+    """A server whose roles were made by `admin`: CREATEROLE, but not a superuser."""
     with temporary_server(settings=TEST_SETTINGS, parent=roomy_memory()) as server:
         made = Cluster(server)
         migrate(made.database_of("admin", "CREATEROLE"), roles=True)
@@ -110,7 +110,7 @@ def test_an_account_that_may_not_create_roles_is_told_what_to_run(bare_cluster: 
 
 
 def test_an_account_that_may_create_roles_needs_no_superuser(cluster: Cluster) -> None:
-    """As on a managed service, and on PostgreSQL 16 and later, where it owns only what it creates."""
+    """As on managed services; from PostgreSQL 16 it administers only roles it created."""
     url = cluster.url("admin", "admin")
 
     assert cluster.owners("admin") == HANDED_OVER
@@ -198,7 +198,7 @@ def test_an_account_that_is_neither_member_nor_superuser_cannot_upgrade(cluster:
 def test_an_upgrade_without_roles_keeps_the_owner_and_revokes_old_rights(
     cluster: Cluster,
 ) -> None:
-    """A database with the roles of an earlier release, whose owner was the account that migrates."""
+    """The roles of an earlier release belonged to the account that migrates."""
     url = cluster.database_of("earlier")
     migrate(url)
     with psycopg.connect(url, autocommit=True) as conn:

@@ -1,4 +1,4 @@
-"""Accounts that can log in, each a member of the roles that it is given, and gone after the test."""
+"""Login accounts, each a member of the given roles, dropped after the test."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def require_openssl() -> str:
 
 
 class Authority:
-    """Signs certificates of servers; whoever trusts `root` believes them."""
+    """Signs certificates of servers; clients that trust `root` accept them."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._openssl = require_openssl()

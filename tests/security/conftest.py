@@ -1,4 +1,4 @@
-"""A database with an account whose password is looked for everywhere, and is to be found nowhere."""
+"""A database and an account whose password must appear in no output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .accounts import EVERY_ROLE, account
 
 @pytest.fixture
 def with_password(database_url: str) -> Iterator[str]:
-    """A URL in the usual form, with a canary in it that nobody else on this machine has."""
+    """A URL in the usual form whose password is a canary, unique on this machine."""
     migrate(database_url, roles=True)
     canary = f"c4n4ry-{secrets.token_hex(8)}"
     with account(database_url, *EVERY_ROLE, password=canary) as made:

@@ -1,4 +1,4 @@
-"""Real `faultline` processes, each under the account that its environment names, and all that they say."""
+"""Real `faultline` processes, each under its own account, and their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application of these tests. Its own table is in the same database; accounts of workers write to it."""
+"""The application of these tests; workers' accounts write to its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole product, each process under an account that has its own role and nothing else."""
+"""The whole product, each process under an account with only its own role."""
 
 from __future__ import annotations
 

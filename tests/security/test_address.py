@@ -1,4 +1,4 @@
-"""DATABASE_URL and DATABASE_URL_FILE: one says where the database is, and mistakes are said at once."""
+"""DATABASE_URL and DATABASE_URL_FILE: at most one is set; mistakes fail at once."""
 
 from __future__ import annotations
 

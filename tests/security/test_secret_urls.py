@@ -1,4 +1,4 @@
-"""A URL with a password in it: nobody quotes or shows it, however it is given, whatever is wrong with it."""
+"""A URL's password is never shown, however it is given and whatever is wrong."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_child_is_started_without_the_url() -> None:
 def test_a_password_that_cannot_be_hidden_is_warned_of_and_not_repeated(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    """It is on no command line that this process was started with, so there is nothing to blank out."""
+    """This process's own command line does not have it, so there is nothing to hide."""
     conceal_passwords(form.format(f"postgresql://u:{CANARY}@h/db").split())
     conceal_passwords(form.format("postgresql://u@h/db").split())
     conceal_passwords(["worker", f"postgresql://u:{CANARY}@h/db"])
@@ -139,7 +139,7 @@ def test_passwords_are_taken_out_of_the_errors_of_others(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["a.", "a-", "x://a:", "password = ", "a:b@"])
 def test_a_long_text_is_looked_through_in_one_go(piece: str) -> None:
-    """With the square of its length, each of these would outlast the time that a test may take."""
+    """In quadratic time, each of these would exceed the test's timeout."""
     without_passwords(piece * 100_000)
 
 

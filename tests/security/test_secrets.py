@@ -1,4 +1,4 @@
-"""A password, and a key of the API, are in nothing that processes say or show, nor in the process list."""
+"""Passwords and API keys appear in no output and not in the process list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.tracing.collector import collecting
 def test_no_process_shows_its_password_whatever_happens(
     database_url: str, with_password: str, tmp_path: Path
 ) -> None:
-    """Given by command line, environment and file; working, failing, and without its database."""
+    """By command line, environment and file; working, failing, and without database."""
     key = make_key(database_url)
     canary = str(conninfo.conninfo_to_dict(with_password)["password"])
     secret_file = tmp_path / "url"
@@ -74,7 +74,7 @@ def test_no_process_shows_its_password_whatever_happens(
         heard += [client.get(page).text for page in pages]
 
         wait_while_running(lambda: len(worker.descendants()) >= 3, *everyone)
-        for given in (worker, reconciler):  # until they have begun, anyone can read it
+        for given in (worker, reconciler):  # readable until the process has started
             wait_while_running(partial(is_concealed, canary, given.pid), given)
         family = {pid for service in everyone for pid in service.descendants()}
         heard += [command_line(pid) for pid in family]

@@ -1,6 +1,6 @@
-"""No SQL is made of what somebody sends: values travel beside the text of a query, never in it.
+"""No SQL is built from input: values are parameters, never text of a query.
 
-Every place that puts a query together is found in the source, and what it puts in is one of our own words.
+The test finds each place of the source that composes a query; it inserts only constants of the source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from faultline.statements.job_pages import JobFilter
 from faultline.statements.keys import NewKey, Scope
 
 PACKAGE = Path(faultline.__file__).parent
-# Programs that play with databases of their own, on the machine of whoever starts them.
+# For tests only, with databases of their own on the developer's machine.
 NOT_SERVED = ("testing",)
 TAKES_SQL = {"execute", "executemany", "copy", "stream", "Statement", "SQL"}
 OUR_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")

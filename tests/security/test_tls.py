@@ -1,4 +1,4 @@
-"""TLS to the database: verified, or refused. Against a server that takes nothing else."""
+"""TLS to the database is verified or refused; the server accepts nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of the source: imports point one way, one module opens connections, files stay small."""
+"""Imports point one way, one module opens connections, and files stay small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database of the state machine, patched by the file in `FAULTLINE_MUTANT_SQL`."""
+"""The state machine's database, patched by the file in `FAULTLINE_MUTANT_SQL`."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ days = st.sampled_from([0, 0, -1, TOMORROW])
 
 
 class Machine(RuleBasedStateMachine):
-    """Faultline beside its model. Handles are kept for good, so that stale ones are used again."""
+    """Faultline beside its model; old handles are kept, so that stale ones are used."""
 
     handles = Bundle("handles")
 
@@ -132,8 +132,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=handles, handle=handles, shift=st.sampled_from([0, 0, -1, 1]))
     def forge(self, handle: Handle, shift: int) -> Handle:
-        """The same token under another lease, as after a failover that forgot a claim and issued its
-        token once more; or the same lease under another token."""
+        """The same token under another lease, or the same lease under another token.
+
+        The former is what a failover leaves that lost a claim and issued its token again.
+        """
         claim = handle.claim
         if shift == 0:
             return self.world.handle(claim._replace(lease=str(uuid4())))

@@ -55,7 +55,7 @@ class Reference:
         return "lease_expired" if job.expired_at is not None else None
 
     def may_give_up(self, lease: Lease) -> bool:
-        """Whether the lease may fail or release the job; an expired one may, until it is superseded."""
+        """Whether the lease may fail or release the job: expired is fine, superseded not."""
         return self.violation(lease) in (None, "lease_expired")
 
     def claim(self, worker: str, wanted: int) -> dict[UUID, Job]:

@@ -1,4 +1,4 @@
-"""The layout of tests/: every folder is described, and test modules lie in folders."""
+"""The layout of tests/: every folder is described; test modules are in folders."""
 
 from __future__ import annotations
 

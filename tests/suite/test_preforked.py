@@ -1,4 +1,4 @@
-"""Processes that are started by a fork are what processes started by exec would be."""
+"""A process that is started by a fork behaves like one that is started by exec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attempt that the server's failure ended is not charged; one that broke its own session is."""
+"""A server failure costs no attempt; a handler that breaks its session costs one."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_handler_that_ends_its_own_session_is_charged_each_time(
 def test_a_job_that_brings_the_server_down_each_time_comes_to_an_end(
     app: Faultline, conn: Connection
 ) -> None:
-    """Five attempts are given back, and the sixth is charged; an operator's retry begins anew."""
+    """Five attempts are free, the sixth is charged; an operator's retry starts over."""
 
     @app.task(max_attempts=1)
     async def end_every_session(job: Job) -> None:

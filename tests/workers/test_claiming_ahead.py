@@ -1,4 +1,4 @@
-"""A worker claims ahead of its slots while jobs are short, and gives back what it cannot start soon."""
+"""A worker claims ahead while jobs are short, and releases what it cannot start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def claim_of(queue: str, priority: int, due_at: str, job_id: str = "j") -> Claim
 
 
 def claimed_ahead(jobs: int, seconds: float, *, rounds: int = 20) -> int:
-    """The number that a worker claims ahead if it ends `jobs` attempts in each `seconds`."""
+    """How many jobs a worker claims ahead that ends `jobs` attempts in each `seconds`."""
     ahead, now = ClaimAhead(limit=500), 0.0
     ahead.jobs(now, ended=0)
     for number in range(1, rounds + 1):

@@ -1,4 +1,4 @@
-"""Jobs without a transaction of their own are committed in batches, each under its own fence."""
+"""Jobs without a transaction are committed in batches, each under its own fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Faultline says: one JSON line for each event, its name first, under names that do not change."""
+"""Events: one JSON line each, the event's name first, and the names are stable."""
 
 from __future__ import annotations
 

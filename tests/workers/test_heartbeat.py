@@ -15,7 +15,7 @@ from tests.waiting import LIMIT_SECONDS, wait_until
 def test_a_machine_that_was_suspended_is_not_waited_for_once_more(
     database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it was, the clock of the leases went on, and the one that waiting goes by did not."""
+    """During a suspension the leases' clock runs on; the clock of waits stands still."""
     suspended_seconds = 0.0
     monkeypatch.setattr(
         "faultline.workers.heartbeat.steady_now", lambda: steady_now() + suspended_seconds

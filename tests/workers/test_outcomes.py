@@ -59,7 +59,10 @@ def claimed(app: Faultline, conn: Connection) -> Lease:
 def test_a_commit_that_came_through_after_its_lease_was_called_expired_is_a_success(
     app: Faultline, conn: Connection, events: EventTap
 ) -> None:
-    """Sent twice, the batch was refused, then the lease was renewed, then the first copy arrived."""
+    """The batch was sent twice: the retry was refused, then the first copy committed.
+
+    In between, the lease was renewed.
+    """
     lease = claimed(app, conn)
     run(conn, protocol.commit(lease.claim))
 

@@ -1,4 +1,4 @@
-"""A worker that loses a lease ends the attempt by itself, before the lease runs out."""
+"""A worker that cannot renew a lease ends the attempt before the lease runs out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IMPATIENT: dict[str, Any] = {
 
 @contextlib.contextmanager
 def row_lock(database_url: str, strength: str = "UPDATE") -> Iterator[None]:
-    """Somebody holds every job's row: heartbeats are answered with "locked", and renew nothing."""
+    """Locks every job's row: heartbeats are answered with "locked" and renew nothing."""
     with psycopg.connect(database_url) as holder:
         holder.execute(f"SELECT FROM faultline.jobs FOR {strength}")
         yield
@@ -36,7 +36,7 @@ def row_lock(database_url: str, strength: str = "UPDATE") -> Iterator[None]:
 
 @contextlib.contextmanager
 def cut_off(server_url: str, conn: Connection) -> Iterator[None]:
-    """Every session in the test's database but this one is ended, and none is let in again."""
+    """Ends every other session of the test's database and refuses new ones."""
     name = conn.info.dbname
     with psycopg.connect(server_url, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
@@ -205,7 +205,7 @@ def test_without_self_fencing_the_database_alone_refuses(
 def test_a_plain_handler_that_waits_for_the_database_is_ended_too(
     app: Faultline, conn: Connection, effects: str, database_url: str, events: EventTap
 ) -> None:
-    """A thread inside a call of the driver cannot be interrupted: its session is cut instead."""
+    """A thread inside a driver call cannot be interrupted: its session is cut instead."""
     started, unwound = threading.Event(), threading.Event()
 
     @app.task(max_attempts=1)

@@ -1,4 +1,4 @@
-"""Settings that contradict each other are refused before anything runs, in a sentence."""
+"""Settings that contradict each other are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_task_whose_lease_no_heartbeat_can_keep_is_refused_by_name(app: Faultl
 def test_a_tasks_own_lease_is_what_the_row_says(
     app: Faultline, conn: Connection, own: float
 ) -> None:
-    """Longer or shorter than the worker's: and the worker never relies on it for longer than that."""
+    """Longer or shorter than the worker's; the worker relies on it for no longer."""
     relied_on: list[float] = []
 
     @app.task(lease_seconds=own)

@@ -1,4 +1,4 @@
-"""Jobs whose task a worker does not know: it defers them, and a worker that knows the task runs them."""
+"""A worker defers jobs of tasks that it does not know; another worker runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker runs jobs: which, in what order, how many at once, and what it writes down."""
+"""The worker: which jobs it runs, in which order, how many at once, its records."""
 
 from __future__ import annotations
 

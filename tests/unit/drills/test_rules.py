@@ -304,8 +304,8 @@ def test_a_rule_names_what_breaks_it(recorded: RecordedDrill, rule: str, spoil: 
 
 
 def test_a_commit_whose_answer_was_lost_may_be_there_or_not(recorded: RecordedDrill) -> None:
-    recorded.submit(Phase.INFO, key="order-9")  # nobody knows, and there is no job
-    recorded.attempt("w3", PAID, 2, Phase.INFO)  # nobody knows, and the ledger has it
+    recorded.submit(Phase.INFO, key="order-9")  # outcome unknown: there is no job
+    recorded.attempt("w3", PAID, 2, Phase.INFO)  # outcome unknown: the ledger has it
     assert recorded.rules() == set()
 
 

@@ -35,7 +35,7 @@ def stale_failure_report(drill: DrillContext) -> None:
         "the takeover",
     )
     resume_until_done(drill, late, attempts=jobs)
-    # By what it says: without a fence it is put down under the holder's token. And a holder that was held
+    # By what it says: without a fence it is recorded under the holder's token. And a holder that was held
     # up for longer than its lease rightly has a failure of its own.
     again = drill.count(
         "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'failed' AND error LIKE %s",
