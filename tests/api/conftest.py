@@ -42,8 +42,8 @@ SMALL = {
     "page-size": "5",
     "page-scan": "10",
 }
-# Every time so short that a test can wait for its end; of another server, because on a busy machine
-# whoever means no harm may overstep them as well.
+# Every timeout is so short that a test can wait for its end. A server of its own has them, because on a
+# busy machine well-behaved clients may exceed them as well.
 IMPATIENT = {"header-seconds": "1", "send-seconds": "1", "request-seconds": "3"}
 
 

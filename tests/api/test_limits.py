@@ -172,7 +172,7 @@ def test_a_bucket_is_refilled_as_time_goes_by_and_never_above_its_brim() -> None
     now = 1000.0
     assert [rates.take("a") for _ in range(4)] == [0, 0, 0, 1]
     rates.take("b")
-    rates.take("c")  # "a" is forgotten, and begins anew
+    rates.take("c")  # "a" is forgotten, and starts over
     assert rates.take("a") == 0
     assert RateLimiter(0, 1).take("a") == 0
 

@@ -121,7 +121,7 @@ def test_a_request_that_gets_no_answer_from_the_database_is_given_up_in_time(
 def test_a_lost_answer_and_a_retry_with_the_same_key_make_one_job(
     proxy: Proxy, hasty: httpx2.Client, client: httpx2.Client
 ) -> None:
-    """The enqueue is done, its answer does not arrive: nobody but the key knows."""
+    """The job is enqueued and the reply is lost: only the key identifies the job."""
     job = {"task": "t", "idempotency_key": "lost answer"}
     interception = proxy.on(Match(text="faultline.enqueue_many"), Action.DROP_REPLY)
     while interception.message is None:  # on a busy machine its time may be up before it has asked
@@ -133,7 +133,7 @@ def test_a_lost_answer_and_a_retry_with_the_same_key_make_one_job(
 
 
 def test_a_server_that_starts_too_early_works_as_soon_as_it_can(empty_database_url: str) -> None:
-    """First the database is away, then it has no schema, then somebody migrates it."""
+    """First the database is away, then it has no schema, then it is migrated."""
     no_key = f"flk_{'a' * 8}_{'b' * 43}"
     with proxy_to(empty_database_url) as proxy:
         proxy.refuse_connections()  # or it would not even start

@@ -33,7 +33,7 @@ def api(database_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def operator(database_url: str, api: str) -> Iterator[TestClient]:
-    """The dashboard's page, loaded, in the hands of somebody with a key."""
+    """A client that has loaded the dashboard's page and sends an operator's key."""
     app = make_app(InspectorSettings(database_url=database_url, api_url=api))
     with TestClient(app, base_url=ORIGIN) as client:
         load_page(client)

@@ -51,7 +51,7 @@ async def on_air(url: str, places: int) -> AsyncIterator[Broadcast]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - nobody tells
+    while not holds():  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.01)
 
 
@@ -116,8 +116,8 @@ def test_an_unchanged_overview_is_repeated_after_a_while(
             said = facts(await hear(listener, "overview"))
             looks = broadcast.readings
             await until(lambda: broadcast.readings >= looks + 10)
-            # The rate becomes known with the second look: that is a change. On a busy machine a look may be
-            # late, too, and the database said to be away and back: then everything is said anew.
+            # The rate is known from the second reading on: that is a change. On a busy machine a reading may
+            # be late, and the database reported as away and back: then everything is sent again.
             while listener.waiting:
                 event = await listener.next()
                 if event is None or b"event: overview" not in event:

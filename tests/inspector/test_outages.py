@@ -103,7 +103,7 @@ def test_a_table_that_somebody_has_locked_is_not_waited_for(
 
 
 def test_an_unknown_job_does_not_cost_the_session(client: TestClient, conn: Connection) -> None:
-    """Or anyone could make it open one connection after another."""
+    """Otherwise any client could make it open one connection after another."""
     sessions = (
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'faultline inspector'"
         " AND datname = current_database()"

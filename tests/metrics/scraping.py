@@ -52,11 +52,11 @@ class Page:
 
 
 def free_port() -> int:
-    """One that nobody else on this machine is given as long as this process lives.
+    """A port that no other process is assigned as long as this process lives.
 
     It stays bound here and does not listen: a server that asks for this very port gets it (servers bind
-    with SO_REUSEADDR), and whoever lets the kernel choose gets another. One that was only looked up could
-    be anybody's by the time its server has started.
+    with SO_REUSEADDR), and a process that lets the kernel choose gets another. A port that was only looked
+    up could be taken by the time its server has started.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -93,7 +93,7 @@ def test_the_leader_counts_losses_that_any_process_reconciled(
     once, twice = (database.enqueue(jobs.answer, queue=queue) for queue in ("once", "twice"))
     database.conn.execute("UPDATE faultline.jobs SET max_attempts = 1 WHERE id = %s", [once])
     for queue, job_id in (("once", once), ("twice", twice)):
-        # Nobody in between: this very session takes back what has expired.
+        # In one transaction: this very session reconciles the expired job.
         with database.conn.transaction():
             database.conn.execute("SELECT FROM faultline.claim('lost', ARRAY[%s], 1)", [queue])
             database.conn.execute(

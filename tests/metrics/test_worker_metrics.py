@@ -17,7 +17,7 @@ from tests.processes.observed_database import ObservedDatabase
 
 # What runs out here is a lease that the test has run out, and no other.
 LONG_LEASE = ("--lease-seconds", "600", "--heartbeat-seconds", "0.2")
-# Of the first attempt alone: whoever has the job by then keeps it.
+# Of the first attempt alone: a worker that has claimed the job since keeps it.
 EXPIRE = (
     "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
     " WHERE id = %s AND fencing_token = 1"
@@ -47,7 +47,7 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(
     seen = scrape_until(
         late_port, lambda page: page.total("faultline_running_jobs") == 1, "nothing runs"
     ).moved()
-    # It leads before the lease runs out: what was lost before anybody led is nobody's to count.
+    # It leads before the lease runs out: losses before there was a leader are not counted.
     other, port = worker(fleet, *LONG_LEASE, name="other")
     scrape_until(port, counts_losses, "nobody leads")
     late.send(signal.SIGSTOP)
@@ -126,9 +126,9 @@ def test_labels_and_values_are_those_of_the_catalogue(
 def test_a_worker_counts_each_job_once_in_its_queue(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
-    # What is claimed ahead may be handed back, and would be counted as claimed again.
+    # A job that is claimed ahead may be released, and would be counted as claimed again.
     _, port = worker(fleet, "--queues", "mail,billing", "--claim-ahead", "0", *LONG_LEASE)
-    jobs.answer.enqueue_many([{}] * 1_000, conn=database.conn)  # nobody listens to their queue
+    jobs.answer.enqueue_many([{}] * 1_000, conn=database.conn)  # no worker listens to their queue
     for queue, count in (("mail", 700), ("billing", 300)):
         database.conn.execute(
             "UPDATE faultline.jobs SET queue = %s WHERE id IN"

@@ -106,7 +106,7 @@ def test_a_job_that_is_handed_back_is_no_error(app: Faultline, recorded: Recorde
     with working(app):
         ended(app, job_id)
     _, again = recorded.wait_for("execute default", 2)
-    assert attributes(again)["faultline.attempt"] == 1  # handing back costs no attempt
+    assert attributes(again)["faultline.attempt"] == 1  # a release costs no attempt
     assert parent_id(again) == span_id(recorded.one("enqueue default"))
 
 
