@@ -66,7 +66,7 @@ def test_a_password_is_never_shown(url: str) -> None:
         ("host=/var/run dbname=d", "postgresql:///var/run/d"),
     ],
 )
-def test_where_a_url_leads_is_shown(url: str, shown: str) -> None:
+def test_the_server_of_a_url_is_shown(url: str, shown: str) -> None:
     assert redact(url) == shown
 
 
@@ -125,7 +125,7 @@ def test_of_several_servers_a_silent_one_is_not_waited_for_as_long_as_a_lease(ur
     assert given["connect_timeout"] == "7"
 
 
-def test_a_server_that_says_nothing_is_passed_over(database_url: str) -> None:
+def test_a_server_that_does_not_answer_is_skipped(database_url: str) -> None:
     parts = urlsplit(database_url)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepted by the kernel, never answered
         hosts = f"127.0.0.1:{silent.getsockname()[1]},{parts.hostname}:{parts.port}"
@@ -151,7 +151,7 @@ def test_a_pool_that_gave_up_waiting_says_what_that_means() -> None:
         raise PoolTimeout("couldn't get a connection after 15.00 sec")
 
 
-def test_a_session_is_ours_whatever_the_server_defaults_to(
+def test_a_session_has_our_settings_whatever_the_server_defaults_to(
     conn: Connection, database_url: str
 ) -> None:
     name = conn.info.dbname
@@ -197,7 +197,7 @@ def test_each_code_of_the_protocol_is_an_exception_of_its_own(
         assert str(caught.value) == "said (do this)"
 
 
-def test_a_refusal_carries_what_the_database_said_of_it(conn: Connection) -> None:
+def test_a_stale_lease_error_has_the_details_of_the_database(conn: Connection) -> None:
     detail = '{"reason": "token_mismatch", "job_id": "j", "stale_token": 1, "current_token": 2}'
     with pytest.raises(StaleLease) as caught:
         run(conn, raising("FL001", detail))
@@ -206,7 +206,7 @@ def test_a_refusal_carries_what_the_database_said_of_it(conn: Connection) -> Non
     assert (error.stale_token, error.current_token) == (1, 2)
 
 
-def test_a_missing_schema_is_said_to_be_missing(empty_database_url: str) -> None:
+def test_a_missing_schema_is_reported_as_missing(empty_database_url: str) -> None:
     with connect(empty_database_url) as conn, pytest.raises(SchemaMismatch, match="migrate"):
         run(conn, Statement("SELECT faultline.uuid7()", (), lambda rows: None))
 

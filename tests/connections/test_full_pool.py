@@ -36,7 +36,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield some
 
 
-def test_borrowers_are_served_in_the_order_in_which_they_came(database_url: str) -> None:
+def test_threads_get_connections_in_fifo_order(database_url: str) -> None:
     served: list[str] = []
     with pool_of_one(database_url) as pool, threads() as some:
         held = pool.getconn()
@@ -57,7 +57,7 @@ def test_borrowers_are_served_in_the_order_in_which_they_came(database_url: str)
     assert served == BORROWERS
 
 
-def test_so_are_those_of_an_event_loop(database_url: str) -> None:
+def test_coroutines_get_connections_in_fifo_order(database_url: str) -> None:
     served: list[str] = []
 
     async def main() -> None:
@@ -84,7 +84,7 @@ def test_so_are_those_of_an_event_loop(database_url: str) -> None:
     assert served == BORROWERS
 
 
-def test_who_waits_is_served_when_the_server_was_away_meanwhile(
+def test_a_waiter_is_served_after_an_outage_of_the_server(
     database_url: str, server_url: str, conn: Connection
 ) -> None:
     """The connection that it waits for is returned broken; opening another one fails."""
@@ -112,7 +112,7 @@ def test_who_waits_is_served_when_the_server_was_away_meanwhile(
         pool.putconn(served)
 
 
-def test_who_gives_up_leaves_the_line(database_url: str) -> None:
+def test_a_waiter_that_times_out_leaves_the_queue(database_url: str) -> None:
     with pool_of_one(database_url) as pool:
         held = pool.getconn()
         for _ in range(2):
@@ -124,7 +124,7 @@ def test_who_gives_up_leaves_the_line(database_url: str) -> None:
             pool.putconn(pool.getconn(timeout=LIMIT_SECONDS))
 
 
-def test_so_does_who_is_cancelled(database_url: str) -> None:
+def test_a_waiter_that_is_cancelled_leaves_the_queue(database_url: str) -> None:
     async def main() -> None:
         async with make_async_pool(database_url, max_size=1, application_name="test") as pool:
             held = await pool.getconn()

@@ -49,7 +49,7 @@ def refusing() -> Iterator[Refusing]:
         yield server
 
 
-def test_a_pool_goes_on_trying_while_somebody_waits(refusing: Refusing) -> None:
+def test_a_pool_keeps_retrying_while_a_caller_waits(refusing: Refusing) -> None:
     with ThreadPoolExecutor(1) as somebody:
         with make_pool(refusing.url, max_size=2, application_name="test") as pool:
             asking = somebody.submit(pool.getconn, 2 * LIMIT_SECONDS)
@@ -58,7 +58,7 @@ def test_a_pool_goes_on_trying_while_somebody_waits(refusing: Refusing) -> None:
             asking.result(LIMIT_SECONDS)
 
 
-def test_so_does_an_async_one(refusing: Refusing) -> None:
+def test_an_async_pool_keeps_retrying_while_a_caller_waits(refusing: Refusing) -> None:
     async def ask() -> None:
         async with make_async_pool(refusing.url, max_size=2, application_name="test") as pool:
             asking = asyncio.create_task(pool.getconn(2 * LIMIT_SECONDS))
@@ -71,7 +71,7 @@ def test_so_does_an_async_one(refusing: Refusing) -> None:
     asyncio.run(ask())
 
 
-def test_nobody_waits_longer_than_they_said(refusing: Refusing) -> None:
+def test_a_caller_waits_no_longer_than_its_timeout(refusing: Refusing) -> None:
     async def ask() -> None:
         async with make_async_pool(refusing.url, max_size=2, application_name="test") as pool:
             with pytest.raises(PoolTimeout):

@@ -38,7 +38,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
         (ValueError("no"), False),
     ],
 )
-def test_waiting_helps_against_an_absent_server_alone(error: Exception, transient: bool) -> None:
+def test_only_an_unreachable_server_is_worth_a_retry(error: Exception, transient: bool) -> None:
     assert is_transient(error) is transient
 
 
@@ -52,7 +52,7 @@ def test_pauses_grow_to_the_longest_and_start_over_after_a_success() -> None:
     assert backoff.next_pause() <= 0.2
 
 
-def test_a_link_keeps_one_session_and_opens_it_when_first_used(
+def test_a_reconnecting_session_opens_one_session_at_its_first_use(
     database_url: str, conn: Connection
 ) -> None:
     async def main() -> None:
@@ -66,7 +66,7 @@ def test_a_link_keeps_one_session_and_opens_it_when_first_used(
     asyncio.run(main())
 
 
-def test_a_killed_session_is_an_error_once_and_then_replaced(
+def test_a_killed_session_raises_once_and_is_then_replaced(
     database_url: str, conn: Connection
 ) -> None:
     async def main() -> None:
@@ -87,7 +87,7 @@ def test_a_killed_session_is_an_error_once_and_then_replaced(
     asyncio.run(main())
 
 
-def test_an_error_that_is_not_the_sessions_leaves_it_alone(database_url: str) -> None:
+def test_an_error_of_a_statement_keeps_the_session(database_url: str) -> None:
     async def main() -> None:
         link = ReconnectingSession(database_url, purpose="test")
         first = await link.run(PID)
@@ -99,7 +99,7 @@ def test_an_error_that_is_not_the_sessions_leaves_it_alone(database_url: str) ->
     asyncio.run(main())
 
 
-def test_an_absence_is_said_once_and_so_is_its_end(database_url: str, events: EventTap) -> None:
+def test_an_outage_and_its_end_are_each_reported_once(database_url: str, events: EventTap) -> None:
     async def main() -> None:
         link = ReconnectingSession(database_url, purpose="test")
         for _ in range(3):
@@ -115,7 +115,7 @@ def test_an_absence_is_said_once_and_so_is_its_end(database_url: str, events: Ev
     assert said[0]["error"] == "server closed the connection"
 
 
-def test_an_absent_server_is_an_error_in_our_own_words() -> None:
+def test_an_unreachable_server_raises_an_error_of_faultline() -> None:
     async def main() -> None:
         with pytest.raises(DatabaseUnavailable, match="cannot reach PostgreSQL at"):
             await ReconnectingSession(NOWHERE, purpose="test").run(PID)

@@ -53,7 +53,7 @@ def said(events: EventTap) -> list[str]:
 
 
 @pytest.mark.parametrize("sqlstate", ["25006", "53300", "FL008"])
-def test_a_link_that_is_refused_is_not_back_by_a_new_connection(
+def test_a_new_connection_that_refuses_calls_is_not_reported_as_back(
     database_url: str, events: EventTap, sqlstate: str
 ) -> None:
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_a_link_that_is_refused_is_not_back_by_a_new_connection(
     assert said(events) == ["database_unavailable", "database_back"]
 
 
-def test_a_link_that_was_cut_is_back_by_a_new_connection(
+def test_a_session_that_was_cut_is_back_with_a_new_connection(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
     async def main() -> None:

@@ -59,7 +59,7 @@ def test_docker_compose_reads_it_as_we_do() -> None:
         assert conditions == service.waits_for
 
 
-def test_everything_that_was_promised_is_there() -> None:
+def test_compose_has_exactly_these_services() -> None:
     assert set(SERVICES) == {
         *("postgres", "migrate", "api", "worker-1", "worker-2", "reconciler", "inspector"),
         *("operator", "prometheus", "grafana"),
@@ -81,7 +81,7 @@ def test_a_service_can_write_to_its_volumes_and_memory_alone_and_gain_no_right(n
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_restarted_and_looked_after_or_runs_once(name: str) -> None:
+def test_a_service_has_a_restart_policy_and_a_health_check_or_runs_once(name: str) -> None:
     service = SERVICES[name]
     if service.runs_once:
         assert service.spec["healthcheck"] == {"disable": True}
@@ -90,7 +90,7 @@ def test_a_service_is_restarted_and_looked_after_or_runs_once(name: str) -> None
         assert service.health_check
 
 
-def test_what_is_published_is_published_on_this_machine_alone() -> None:
+def test_ports_are_published_on_the_loopback_address_only() -> None:
     published = {name: service.published for name, service in SERVICES.items() if service.published}
     assert published == {
         "api": ["127.0.0.1:8000:8000"],
@@ -100,7 +100,7 @@ def test_what_is_published_is_published_on_this_machine_alone() -> None:
     }
 
 
-def test_whom_a_service_names_it_shares_a_network_with() -> None:
+def test_a_service_shares_a_network_with_each_service_it_names() -> None:
     named = 0
     for name, service in SERVICES.items():
         texts = [*service.command, *service.environment.values(), *_read_by(name)]
@@ -123,7 +123,7 @@ def _read_by(name: str) -> list[str]:
     return texts
 
 
-def test_prometheus_asks_everyone_who_counts() -> None:
+def test_prometheus_scrapes_every_service_with_metrics() -> None:
     counting = set()
     for name, service in SERVICES.items():
         options = dict(zip(service.command, service.command[1:], strict=False))
@@ -149,7 +149,7 @@ def test_the_jobs_and_rules_of_prometheus_are_those_of_the_configuration_for_one
     assert {"/etc/prometheus/prometheus.yml", "/etc/prometheus/rules"} <= targets
 
 
-def test_what_is_mounted_is_there() -> None:
+def test_every_mounted_path_exists() -> None:
     for service in SERVICES.values():
         for mount in service.mounts:
             assert mount.path is None or mount.path.exists()
@@ -196,7 +196,7 @@ def test_the_audit_logs_retention_and_the_metrics_token_can_be_set() -> None:
 # ── secrets ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_file_holds_no_password_and_the_folder_only_such_that_say_what_they_are() -> None:
+def test_compose_has_no_password_and_its_secrets_are_marked_as_examples() -> None:
     assert LOUD not in COMPOSE.read_text().replace("development-secrets", "")
     for text in (path.read_text().strip() for path in SECRETS.iterdir()):
         _, _, password = text.removeprefix("postgresql://").partition("@")[0].rpartition(":")
@@ -222,7 +222,7 @@ def test_each_process_has_an_account_of_its_own_and_no_secret_of_another() -> No
     assert used == set(document()["secrets"]) == {path.name for path in SECRETS.iterdir()}
 
 
-def test_new_secrets_are_of_the_same_names_and_unlike_those_that_everybody_knows(
+def test_new_secrets_have_the_same_names_and_differ_from_the_published_ones(
     tmp_path: Path,
 ) -> None:
     program = str(ROOT / "deploy" / "compose" / "new-secrets.sh")
@@ -287,7 +287,7 @@ def _mounted_at(target: str) -> list[Path]:
     return [m.path for m in SERVICES["grafana"].mounts if m.target == target and m.path is not None]
 
 
-def test_grafana_asks_the_prometheus_that_is_there() -> None:
+def test_grafanas_data_source_is_the_prometheus_service() -> None:
     (source,) = _datasources()
     options = [word for word in SERVICES["prometheus"].command if "listen-address" in word]
     assert options == ["--web.listen-address=0.0.0.0:9090"]

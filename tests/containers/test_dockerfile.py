@@ -34,7 +34,7 @@ def pins(name: str) -> dict[str, tuple[str, frozenset[str]]]:
     return found
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_finds_nothing() -> None:
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.exists() else shutil.which("hadolint")
     if program is None:
@@ -73,7 +73,7 @@ def test_nothing_is_installed_but_by_its_hash() -> None:
     assert "ADD" not in words
 
 
-def test_all_that_is_copied_is_there_and_passes_dockerignore() -> None:
+def test_every_copied_path_exists_and_is_not_ignored() -> None:
     listed = recipe.context()
     assert {str(source) for source in recipe.copied_from_context()} == set(listed)
     for name in listed:

@@ -56,7 +56,7 @@ def test_the_entrypoint_is_faultline_and_without_a_command_it_helps(image: Image
     assert "Usage: faultline" in said(image, *entrypoint, *image.final.the("CMD").words)
 
 
-def test_it_runs_as_an_account_that_may_nothing(image: Image) -> None:
+def test_the_image_runs_as_an_account_without_rights(image: Image) -> None:
     assert said(image, "id", "-u") == "10001"
     status = said(image, "cat", "/proc/self/status")
     rights = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -65,7 +65,7 @@ def test_it_runs_as_an_account_that_may_nothing(image: Image) -> None:
 
 
 @pytest.mark.parametrize("path", ["/app/x", "/opt/faultline/x", "/var/tmp/x", "/x"])
-def test_it_can_write_to_memory_and_nowhere_else(image: Image, path: str) -> None:
+def test_the_image_can_write_only_to_memory(image: Image, path: str) -> None:
     said(image, "sh", "-c", "touch /tmp/x")
     refused = subprocess.run(
         image.command(["touch", path], {}, {}),
@@ -76,7 +76,7 @@ def test_it_can_write_to_memory_and_nowhere_else(image: Image, path: str) -> Non
     assert b"Read-only file system" in refused.stderr
 
 
-def test_nothing_in_it_installs_tests_or_brings_a_database(image: Image) -> None:
+def test_the_image_has_no_installer_no_tests_and_no_database(image: Image) -> None:
     (packages,) = image.files.glob("opt/faultline/lib/python*/site-packages")
     names = {path.name for path in packages.iterdir()}
     assert {"faultline", "fastapi", "uvloop", "opentelemetry"} <= names
@@ -90,7 +90,7 @@ def test_nothing_in_it_installs_tests_or_brings_a_database(image: Image) -> None
     }
 
 
-def test_it_was_compiled_since_nobody_can_do_so_later(image: Image) -> None:
+def test_the_image_has_compiled_bytecode(image: Image) -> None:
     (package,) = image.files.glob("opt/faultline/lib/python*/site-packages/faultline")
     modules = list(package.rglob("*.py"))
     assert len(modules) > 100
@@ -98,14 +98,14 @@ def test_it_was_compiled_since_nobody_can_do_so_later(image: Image) -> None:
         assert list((module.parent / "__pycache__").glob(f"{module.stem}.cpython-*.pyc"))
 
 
-def test_what_is_not_code_is_in_it_too(image: Image) -> None:
+def test_the_image_has_the_data_files(image: Image) -> None:
     (package,) = image.files.glob("opt/faultline/lib/python*/site-packages/faultline")
     assert (package / "sql" / "protocol.sql").exists()
     assert list((package / "sql" / "migrations").glob("*.sql"))
     assert (package / "inspector" / "web" / "index.html").exists()
 
 
-def test_the_stack_does_its_work_in_it(image: Image, tmp_path: Path) -> None:
+def test_the_stack_works_inside_the_image(image: Image, tmp_path: Path) -> None:
     with database.serving(services()["postgres"]) as server:
         engine = Engine(tmp_path, server, image)
         try:

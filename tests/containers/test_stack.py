@@ -12,7 +12,7 @@ from tests.containers.engine import Engine
 
 
 @pytest.mark.slow
-def test_the_stack_comes_up_does_its_work_is_seen_and_stops_in_order(tmp_path: Path) -> None:
+def test_the_stack_starts_works_is_scraped_and_stops_in_order(tmp_path: Path) -> None:
     with database.serving(services()["postgres"]) as server:
         engine = Engine(tmp_path, server)
         try:

@@ -124,7 +124,7 @@ def test_the_callers_row_factory_makes_no_difference(
         assert isinstance(charge.enqueue(invoice=1, conn=own).job_id, UUID)
 
 
-def test_a_connection_of_the_wrong_colour_is_a_clear_error(
+def test_a_sync_connection_in_async_code_and_vice_versa_is_a_clear_error(
     app: Faultline, charge: Task[..., Any], conn: Connection, database_url: str
 ) -> None:
     async def call() -> None:

@@ -57,7 +57,7 @@ def test_the_job_goes_on_after_fenced_writes(
     assert count(conn, effects) == 3
 
 
-def test_an_exception_inside_a_fenced_block_takes_its_writes_back(
+def test_an_exception_inside_a_fenced_block_rolls_its_writes_back(
     app: Faultline, conn: Connection, effects: str
 ) -> None:
     @app.task()

@@ -175,7 +175,7 @@ def seen_notes() -> Exception:
 
 
 @pytest.mark.parametrize("make", [FreshCauses, seen_chain, seen_group, seen_notes])
-def test_of_an_endless_error_only_a_part_is_looked_at(make: Callable[[], BaseException]) -> None:
+def test_an_endless_error_is_read_only_in_part(make: Callable[[], BaseException]) -> None:
     error = make()
     Looks.count = 0
     describe(tame(error))
@@ -184,7 +184,7 @@ def test_of_an_endless_error_only_a_part_is_looked_at(make: Callable[[], BaseExc
     FreshCauses.made.clear()
 
 
-def test_one_worker_survives_them_all(app: Faultline, events: EventTap) -> None:
+def test_one_worker_survives_every_hostile_error(app: Faultline, events: EventTap) -> None:
     """None of them is taken for a lost lease, and each is a failure with words."""
 
     @app.task(max_attempts=1)

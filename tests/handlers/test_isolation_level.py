@@ -170,7 +170,7 @@ def test_a_conflict_found_at_commit_runs_the_same_attempt_again(
     assert notes == ["job", "other"]
 
 
-def test_an_endless_conflict_is_a_failed_attempt_in_the_end(app: Faultline) -> None:
+def test_an_endless_conflict_fails_the_attempt(app: Faultline) -> None:
     runs = 0
 
     @app.task(max_attempts=1)

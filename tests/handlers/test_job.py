@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 
 
-def test_a_job_knows_who_it_is(app: Faultline) -> None:
+def test_a_job_has_its_id_task_queue_and_token(app: Faultline) -> None:
     seen: list[Job] = []
 
     @app.task(name="who", queue="red", max_attempts=7)
@@ -153,7 +153,7 @@ def test_a_second_transaction_of_one_job_is_refused_and_the_first_one_stands(
 
 
 @pytest.mark.parametrize("colour", ["async", "plain"])
-def test_a_stale_handler_is_told_why_and_its_refusal_is_on_record(
+def test_a_stale_handler_gets_the_reason_and_its_refusal_is_recorded(
     app: Faultline, conn: Connection, effects: str, events: EventTap, colour: str
 ) -> None:
     refused: list[StaleLease] = []
@@ -214,7 +214,7 @@ def test_with_in_an_async_handler_is_a_clear_error(app: Faultline) -> None:
     assert "use `async with`" in str(record.last_error)
 
 
-def test_a_connection_of_the_wrong_colour_is_a_clear_error(
+def test_a_sync_connection_in_async_code_and_vice_versa_is_a_clear_error(
     app: Faultline, database_url: str, conn: Connection
 ) -> None:
     said: list[str] = []

@@ -152,7 +152,7 @@ def test_a_handler_that_swallows_the_refusal_still_commits_nothing(
         assert app.get(job_id).state is not JobState.SUCCEEDED
 
 
-def test_a_swallowed_refusal_is_no_success_even_if_the_lease_comes_back_to_life(
+def test_a_swallowed_refusal_is_no_success_even_if_the_lease_is_renewed(
     app: Faultline, conn: Connection, effects: str
 ) -> None:
     @app.task(max_attempts=1)

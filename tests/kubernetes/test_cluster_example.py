@@ -35,7 +35,7 @@ def test_a_commit_waits_for_a_standby_and_never_goes_on_alone() -> None:
     assert not {"fsync", "synchronous_commit", "synchronous_standby_names"} & set(parameters)
 
 
-def test_its_name_is_the_one_that_the_network_lets_through() -> None:
+def test_the_network_policies_name_this_cluster() -> None:
     peers = manifests.chart().values["networkPolicy"]["database"]
     name = DOCUMENTS["Cluster"]["metadata"]["name"]
     assert peers == [{"podSelector": {"matchLabels": {"cnpg.io/cluster": name}}}]
@@ -63,12 +63,12 @@ def test_backups_are_kept_where_the_cluster_puts_its_wal() -> None:
     assert len(backup["schedule"].split()) == 6  # seconds first
 
 
-def test_all_of_it_is_in_one_namespace() -> None:
+def test_every_object_of_the_cluster_is_in_one_namespace() -> None:
     namespaces = {each["metadata"]["namespace"] for each in DOCUMENTS.values()}
     assert namespaces == {"faultline"}
 
 
-def test_its_accounts_are_all_that_migration_and_processes_need() -> None:
+def test_the_clusters_accounts_suffice_for_migration_and_processes() -> None:
     """Runs what CloudNativePG would run: the example's SQL, then its managed roles."""
     initdb = CLUSTER["bootstrap"]["initdb"]
     settings = {**TEST_SETTINGS, "password_encryption": "scram-sha-256"}

@@ -52,7 +52,7 @@ def command_lines(workload: Object) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("source", [*manifests.ALL, OPERATOR])
-def test_faultline_takes_every_command_line(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faultline_accepts_every_command_line(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = 0
     for workload in all_workloads(source):
         for name, value in manifests.environment(workload).items():
@@ -126,7 +126,7 @@ def test_every_port_is_one_that_its_process_serves_to_others(source: str) -> Non
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_every_probe_asks_for_what_is_there(source: str) -> None:
+def test_every_probe_calls_a_path_that_exists(source: str) -> None:
     served = {
         "api": {getattr(route, "path", "") for route in api_probes.routes},
         "inspector": {getattr(route, "path", "") for route in inspector_reads.routes},
@@ -165,7 +165,7 @@ def test_no_process_is_restarted_because_the_database_is_away(source: str) -> No
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_a_service_leads_to_a_port_that_is_there(source: str) -> None:
+def test_a_services_target_port_exists(source: str) -> None:
     pods = manifests.of_kind(source, "Deployment")
     for service in manifests.of_kind(source, "Service"):
         [behind] = [

@@ -82,7 +82,7 @@ def test_no_hook_sends_a_signal(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_a_rollout_takes_nobody_away_before_another_is_ready(source: str) -> None:
+def test_a_rollout_removes_no_pod_before_another_is_ready(source: str) -> None:
     for each in manifests.workloads(source):
         if each["kind"] == "Deployment":
             assert each["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0

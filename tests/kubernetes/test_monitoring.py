@@ -127,7 +127,7 @@ def test_the_rules_are_those_of_monitoring() -> None:
 
 
 @pytest.mark.parametrize("source", ["chart:everything", "overlays/production"])
-def test_promtool_takes_the_embedded_rules(source: str, tmp_path: Path) -> None:
+def test_promtool_accepts_the_embedded_rules(source: str, tmp_path: Path) -> None:
     made = manifests.of_kind(source, "PrometheusRule")
     assert {each["metadata"]["name"].rpartition("-")[2] for each in made} == set(rules.NAMES)
     for each in made:
@@ -137,7 +137,7 @@ def test_promtool_takes_the_embedded_rules(source: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["chart:everything", "overlays/production"])
-def test_no_rule_is_lost_on_its_way(source: str) -> None:
+def test_the_chart_has_every_rule(source: str) -> None:
     made = manifests.of_kind(source, "PrometheusRule")
     ours = [group for each in made for group in each["spec"]["groups"]]
     theirs: list[Any] = []

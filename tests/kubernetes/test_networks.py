@@ -64,7 +64,7 @@ def test_every_pod_is_denied_everything_first(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", GUARDED)
-def test_no_rule_lets_everybody_through(source: str) -> None:
+def test_no_rule_allows_every_peer(source: str) -> None:
     """An empty list of peers, or none, allows every peer; so does an empty rule."""
     for policy in manifests.of_kind(source, "NetworkPolicy"):
         for rule in policy["spec"].get("ingress", []):
@@ -87,7 +87,7 @@ def test_every_part_reaches_the_database_and_its_name(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", GUARDED)
-def test_metrics_are_for_prometheus(source: str) -> None:
+def test_only_prometheus_may_scrape_metrics(source: str) -> None:
     [prometheus] = given(source)["metrics"]
     for component, port in (("worker", "metrics"), ("reconciler", "metrics"), ("api", "http")):
         assert is_let(source, component, "Ingress", prometheus, port)
@@ -95,7 +95,7 @@ def test_metrics_are_for_prometheus(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", GUARDED)
-def test_the_api_is_for_whom_it_is_said_to_be_and_the_inspector_for_nobody_else(
+def test_only_the_configured_peers_reach_the_api_and_the_inspector(
     source: str,
 ) -> None:
     policy = given(source)
@@ -151,7 +151,7 @@ def test_every_named_port_of_a_policy_is_one_of_its_pods(source: str) -> None:
                     assert port["port"] in named
 
 
-def test_traces_go_out_where_they_are_on() -> None:
+def test_pods_reach_the_trace_collector_where_tracing_is_on() -> None:
     [collector] = given("chart:everything")["otlp"]
     for component in components("chart:everything"):
         assert is_let("chart:everything", component, "Egress", collector, 4318)
@@ -168,7 +168,7 @@ def _any_port(source: str, number: int) -> bool:
     )
 
 
-def test_handlers_reach_what_they_are_said_to_reach_and_the_other_parts_do_not() -> None:
+def test_only_workers_reach_the_destinations_of_handlers() -> None:
     internet = {"ipBlock": {"cidr": "0.0.0.0/0"}}
     assert is_let("chart:everything", "worker", "Egress", internet, 443)
     assert not is_let("chart:everything", "api", "Egress", internet, 443)

@@ -133,14 +133,14 @@ def test_no_secret_is_in_the_environment_or_on_a_command_line(source: str) -> No
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_what_is_mounted_is_there_and_what_is_there_is_mounted(source: str) -> None:
+def test_every_mount_has_a_volume_and_every_volume_a_mount(source: str) -> None:
     for workload in everything(source):
         volumes = {each["name"] for each in pod(workload)["volumes"]}
         assert {each["name"] for each in manifests.container(workload)["volumeMounts"]} == volumes
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_what_is_written_goes_to_a_volume(source: str) -> None:
+def test_writable_paths_are_volumes(source: str) -> None:
     for workload in manifests.workloads(source):
         writable = {
             each["mountPath"]
@@ -202,7 +202,7 @@ def test_everything_that_stays_has_a_budget_and_resources(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_only_one_decides_how_many_pods_there_are(source: str) -> None:
+def test_replicas_are_set_by_the_chart_or_by_the_autoscaler_alone(source: str) -> None:
     scaled = {
         each["spec"]["scaleTargetRef"]["name"]
         for each in manifests.of_kind(source, "HorizontalPodAutoscaler", "ScaledObject")

@@ -78,7 +78,7 @@ def pods(
 
 
 @pytest.mark.slow
-def test_what_is_deployed_comes_up_works_is_well_and_goes(
+def test_deployed_processes_start_work_pass_their_probes_and_stop(
     server: embedded.Server, secrets: dict[str, str], tmp_path: Path
 ) -> None:
     crew = pods(tmp_path, secrets, workerDefaults={"processes": 2})
@@ -119,7 +119,7 @@ def test_what_is_deployed_comes_up_works_is_well_and_goes(
 
 
 @pytest.mark.slow
-def test_a_worker_whose_handler_never_ends_is_gone_before_it_would_be_killed(
+def test_a_worker_whose_handler_never_ends_exits_within_its_grace_period(
     secrets: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)

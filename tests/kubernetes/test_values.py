@@ -106,7 +106,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_refused(what: str) -> None:
+def test_a_wrong_value_is_refused(what: str) -> None:
     with pytest.raises(InvalidValues):
         CHART.objects({"app": "shop.jobs:app", **WRONG[what]})
 
@@ -125,19 +125,19 @@ def test_helm_finds_nothing_wrong_with_the_chart(source: str) -> None:
         ({"monitoring": {"enabled": True}, "api": {"openMetrics": False}}, "monitoring.apiKey"),
     ],
 )
-def test_what_is_missing_is_said(given: dict[str, Any], said: str) -> None:
+def test_a_missing_value_is_reported(given: dict[str, Any], said: str) -> None:
     app = {} if said == "MODULE:NAME" else {"app": "shop.jobs:app"}
     with pytest.raises(RenderingFailed, match=said):
         CHART.objects({**app, **given})
 
 
-def test_null_takes_a_worker_away() -> None:
+def test_null_removes_a_worker() -> None:
     names = {each["metadata"]["name"] for each in manifests.of_kind("chart:queues", "Deployment")}
     assert "faultline-worker-default" not in names
     assert "faultline-worker-billing" in names
 
 
-def test_a_worker_may_say_nothing_and_zero_and_off() -> None:
+def test_a_worker_accepts_empty_zero_and_false_as_values() -> None:
     """Which a merge would take for not having said anything."""
     given = {
         "app": "shop.jobs:app",
@@ -155,14 +155,14 @@ def test_a_worker_may_say_nothing_and_zero_and_off() -> None:
     ]
 
 
-def test_the_chart_is_for_this_faultline() -> None:
+def test_the_charts_version_is_faultlines() -> None:
     import faultline
 
     assert CHART.about["appVersion"] == faultline.__version__
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_all_that_may_lead_keep_things_for_the_same_time(source: str) -> None:
+def test_workers_and_reconcilers_have_the_same_retention(source: str) -> None:
     """Every retention setting has the same value for workers and reconcilers."""
     names = {f"FAULTLINE_KEEP_{field.name.upper()}" for field in fields(Retention)}
     given = [

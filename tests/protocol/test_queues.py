@@ -44,7 +44,7 @@ def test_there_are_no_queues_where_there_are_no_jobs(conn: Connection) -> None:
     assert counts(conn) == {}
 
 
-def test_every_standing_of_a_queue_is_counted_apart_from_other_queues(conn: Connection) -> None:
+def test_every_standing_is_counted_per_queue(conn: Connection) -> None:
     enqueue_many(conn, [{}] * 3, queue="mail")
     for priority in (0, 9):
         enqueue(conn, queue="mail", run_at="2999-01-01", priority=priority)

@@ -108,7 +108,7 @@ def test_a_lapsed_lease_that_was_superseded_meanwhile_reconciles_nothing(
     assert reconcile(conn, lapsed_leases=[lease.lease_id]) == []
 
 
-def test_only_the_named_queues_are_looked_at(conn: Connection) -> None:
+def test_only_the_named_queues_are_reconciled(conn: Connection) -> None:
     for queue in ("mail", "letters"):
         enqueue(conn, queue=queue)
         expire(conn, claim_batch(conn, queues=[queue])[0])

@@ -166,6 +166,6 @@ def test_the_probe_of_a_new_session_is_accepted(conn: Connection) -> None:
     conn.execute(f"EXPLAIN {session_settings.PROBE}".encode())
 
 
-def test_every_module_of_statements_is_looked_into() -> None:
+def test_every_module_of_statements_is_checked() -> None:
     assert len(MAKERS) >= 90
     assert set(SPECIAL) <= set(MAKERS)

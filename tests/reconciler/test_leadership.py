@@ -38,12 +38,12 @@ STANDING_IN = (
 # ── who is silent ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_leader_whose_pulse_stands_still_is_seen_to_for_as_long_as_that_lasts() -> None:
+def test_a_leaders_silence_is_timed_while_its_pulse_is_unchanged() -> None:
     observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
     assert [observer.still_seconds(sighting, now) for now in (100, 101, 105)] == [0, 1, 5]
 
 
-def test_so_is_one_that_froze_before_its_first_beat() -> None:
+def test_the_silence_of_a_leader_without_a_pulse_is_timed_too() -> None:
     observer, sighting = LeaderObserver(), LeaderSighting(1, None, False)
     assert [observer.still_seconds(sighting, now) for now in (100, 105)] == [0, 5]
 
@@ -53,7 +53,7 @@ def test_so_is_one_that_froze_before_its_first_beat() -> None:
     [LeaderSighting(1, 8, False), LeaderSighting(2, 7, False), LeaderSighting(1, 7, True), None],
     ids=["a beat", "another session", "at work", "nobody leads"],
 )
-def test_after_any_sign_of_life_its_silence_counts_from_anew(
+def test_any_sign_of_life_restarts_the_timer_of_a_leaders_silence(
     sign_of_life: LeaderSighting | None,
 ) -> None:
     observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
@@ -77,7 +77,7 @@ def seen(conn: Connection) -> LeaderSighting | None:
     return run(conn, leadership.leader_sighting())
 
 
-def test_nobody_is_seen_where_nobody_leads(
+def test_without_a_leader_none_is_reported(
     conn: Connection, connect: Callable[[], Connection]
 ) -> None:
     bystander = connect()
@@ -86,7 +86,7 @@ def test_nobody_is_seen_where_nobody_leads(
     assert seen(conn) is None
 
 
-def test_every_beat_can_be_seen_and_leaves_one_lock(
+def test_every_beat_is_visible_and_leaves_one_lock(
     conn: Connection, connect: Callable[[], Connection]
 ) -> None:
     leader = connect()
@@ -104,7 +104,7 @@ def test_every_beat_can_be_seen_and_leaves_one_lock(
     assert value(conn, held, leader.info.backend_pid) == 2  # the lead, and the last beat
 
 
-def test_a_leader_in_the_middle_of_something_is_seen_at_work(
+def test_a_leader_inside_a_transaction_counts_as_at_work(
     conn: Connection, connect: Callable[[], Connection]
 ) -> None:
     leader = connect()
@@ -140,7 +140,7 @@ def state(conn: Connection, job_id: UUID) -> str:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_while_the_leader_shows_no_life_one_of_those_who_wait_does_its_work(
+def test_while_the_leader_is_silent_one_follower_acts_as_leader(
     conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
 ) -> None:
     lead(connect())
@@ -154,7 +154,7 @@ def test_while_the_leader_shows_no_life_one_of_those_who_wait_does_its_work(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_it_needs_no_right_to_the_leaders_session(
+def test_a_follower_needs_no_right_to_the_leaders_session(
     conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
 ) -> None:
     """A superuser leads: other accounts can neither inspect nor end its session."""
@@ -170,7 +170,7 @@ def test_it_needs_no_right_to_the_leaders_session(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_it_steps_back_when_the_leader_shows_life_and_leads_itself_when_that_one_ends(
+def test_a_follower_stops_acting_when_the_leader_is_back_and_leads_when_it_ends(
     conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
 ) -> None:
     leader = connect()
@@ -186,7 +186,7 @@ def test_it_steps_back_when_the_leader_shows_life_and_leads_itself_when_that_one
 
 
 @pytest.mark.usefixtures("impatient")
-def test_when_the_silent_leader_ends_its_stand_in_does_not_stay_one(
+def test_an_acting_leader_becomes_the_leader_when_the_silent_one_ends(
     conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
 ) -> None:
     leader = connect()
@@ -201,7 +201,7 @@ def test_when_the_silent_leader_ends_its_stand_in_does_not_stay_one(
         assert value(conn, STANDING_IN) == 0
 
 
-def test_a_leader_that_seldom_looks_keeps_its_pulse_and_its_session(
+def test_a_leader_with_long_intervals_keeps_its_heartbeat_and_session(
     conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where looking is dear it rests for longer than the server tolerates silence."""
@@ -227,7 +227,7 @@ def test_a_leader_that_seldom_looks_keeps_its_pulse_and_its_session(
 # ── strangers ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_stranger_who_takes_every_lock_of_ours_does_not_stop_reconciliation(
+def test_another_session_that_holds_every_advisory_lock_does_not_stop_reconciliation(
     conn: Connection, database_url: str, events: EventTap
 ) -> None:
     conn.execute("SELECT faultline.enqueue('t')")
@@ -246,7 +246,7 @@ def test_a_stranger_who_takes_every_lock_of_ours_does_not_stop_reconciliation(
             )
 
 
-def test_a_leaders_pulse_goes_on_past_locks_that_a_stranger_holds(
+def test_a_leaders_heartbeat_skips_locks_that_another_session_holds(
     conn: Connection, database_url: str
 ) -> None:
     """Otherwise a busy leader would look silent, and followers would act as leaders."""

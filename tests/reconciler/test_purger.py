@@ -52,7 +52,7 @@ def test_more_than_a_batch_is_removed_in_one_sweep(
     assert said["failed"] == 7
 
 
-def test_the_times_are_the_leaders_own(
+def test_the_leaders_own_retention_settings_apply(
     conn: Connection, database_url: str, events: EventTap
 ) -> None:
     succeeded(conn, "400 days")
@@ -64,7 +64,7 @@ def test_the_times_are_the_leaders_own(
     assert count(conn, "faultline.ledger") == 1
 
 
-def test_a_purge_that_fails_is_said_and_recovery_goes_on(
+def test_a_failed_purge_is_reported_and_recovery_continues(
     conn: Connection, database_url: str, events: EventTap
 ) -> None:
     conn.execute(
@@ -80,7 +80,7 @@ def test_a_purge_that_fails_is_said_and_recovery_goes_on(
         wait_until(lambda: events.of("lease_reaped"))
 
 
-def test_between_sweeps_it_holds_no_session(
+def test_the_purger_holds_no_session_between_sweeps(
     conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("faultline.reconciler.retention.SWEEP_SECONDS", 3600)
@@ -91,6 +91,6 @@ def test_between_sweeps_it_holds_no_session(
 
 
 @pytest.mark.parametrize("days", [-1, 0.01, 40_000, float("nan")])
-def test_a_time_that_makes_no_sense_is_refused(days: float) -> None:
+def test_a_retention_time_out_of_bounds_is_refused(days: float) -> None:
     with pytest.raises(InvalidSettings, match="failed_days"):
         Retention(failed_days=days)

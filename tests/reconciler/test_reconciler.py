@@ -59,7 +59,7 @@ def test_a_lease_that_moves_backwards_has_moved() -> None:
     assert observer.lapsed([sighting(lease, moved=0)], 23) == [lease]
 
 
-def test_a_lease_that_was_out_of_sight_starts_anew() -> None:
+def test_a_lease_that_was_missing_from_a_check_is_timed_from_the_start() -> None:
     observer, lease = LeaseObserver(), uuid4()
     observer.lapsed([sighting(lease)], 0)
     observer.lapsed([], 5)
@@ -93,7 +93,7 @@ def test_workers_that_vanish_are_spared_only_if_the_reconcilers_session_was_lost
     assert not judge.spared
 
 
-def test_who_vanished_with_the_crowd_is_spared_until_seen_again() -> None:
+def test_workers_that_vanished_together_are_spared_until_seen_again() -> None:
     judge = DeadWorkers()
 
     def dead(registered: int, vanished: list[str]) -> list[str]:
@@ -120,7 +120,7 @@ def state(conn: Connection, job_id: UUID) -> str:
     return str(value(conn, "SELECT state FROM faultline.jobs WHERE id = %s", job_id))
 
 
-def test_an_expired_lease_is_given_back_without_any_worker(
+def test_an_expired_lease_is_reconciled_without_any_worker(
     conn: Connection, database_url: str, events: EventTap
 ) -> None:
     job_id = claimed(conn)
@@ -134,7 +134,7 @@ def test_an_expired_lease_is_given_back_without_any_worker(
     assert (said["token"], said["lost_worker"], said["cause"]) == (1, "gone", "expired")
 
 
-def test_the_job_of_a_worker_whose_sessions_ended_is_given_back_before_its_lease_ends(
+def test_the_job_of_a_dead_worker_is_reconciled_before_its_lease_ends(
     conn: Connection, connect: Callable[[], Connection], database_url: str, events: EventTap
 ) -> None:
     mortal = connect()
@@ -153,7 +153,7 @@ def test_the_job_of_a_worker_whose_sessions_ended_is_given_back_before_its_lease
         wait_until(lambda: value(conn, lost), "its burial")
 
 
-def test_a_job_that_takes_its_workers_down_is_declared_poison(
+def test_a_job_that_kills_its_workers_is_declared_poison(
     conn: Connection, database_url: str, events: EventTap
 ) -> None:
     job_id = claimed(conn, max_attempts=1)

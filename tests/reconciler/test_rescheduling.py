@@ -10,7 +10,7 @@ from faultline.reconciler.clock_setback import ClockWatch
 from tests.running import Connection, EventTap, ended, working
 
 
-def test_a_job_of_a_clock_that_was_set_back_since_is_run_at_once(
+def test_a_job_enqueued_before_the_clock_was_set_back_runs_at_once(
     app: Faultline, conn: Connection, events: EventTap, database_url: str
 ) -> None:
     @app.task()

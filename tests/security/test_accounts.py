@@ -99,7 +99,7 @@ def client() -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.slow
-def test_jobs_go_through_with_every_process_under_its_own_account(
+def test_jobs_succeed_with_every_process_under_its_own_account(
     installation: Installation, start: Callable[..., Service], client: httpx2.Client
 ) -> None:
     urls = installation.urls
@@ -204,7 +204,7 @@ def said_by_doctor(url: str) -> dict[str, tuple[str, str]]:
     return {check["name"]: (check["level"], check["says"]) for check in told}
 
 
-def test_doctor_says_who_could_switch_the_fence_off(
+def test_doctor_names_the_accounts_that_could_disable_the_fence(
     installation: Installation, database_url: str
 ) -> None:
     worker, migrator = (said_by_doctor(installation.urls[name]) for name in ("worker", "migrator"))

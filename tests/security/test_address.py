@@ -33,7 +33,7 @@ def test_white_space_around_the_url_is_ignored(
     assert Faultline().database_url == URL
 
 
-def test_a_secret_that_was_renewed_is_found(
+def test_a_changed_secret_file_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an orchestrator does it: a link that comes to lead to another file."""
@@ -51,7 +51,7 @@ def test_a_secret_that_was_renewed_is_found(
     assert app.database_url == "postgresql://new/db"
 
 
-def test_neither_is_no_mistake() -> None:
+def test_neither_variable_is_required() -> None:
     assert url_from_environment() is None
 
 
@@ -61,7 +61,7 @@ def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch, empty
     assert url_from_environment() is None
 
 
-def test_both_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_both_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "url").write_text(URL)
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
     monkeypatch.setenv("DATABASE_URL", URL)
@@ -83,7 +83,7 @@ def test_both_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
     ids=["missing", "empty", "blank", "not text", "endless", "with a null"],
 )
-def test_a_file_that_will_not_do_is_named_and_not_quoted(
+def test_an_unusable_file_is_named_and_not_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, says: str
 ) -> None:
     path = tmp_path / "url"
@@ -97,7 +97,7 @@ def test_a_file_that_will_not_do_is_named_and_not_quoted(
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_url_that_was_given_is_what_the_application_and_children_find(
+def test_a_given_url_is_passed_to_the_application_and_child_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "nowhere"))
@@ -109,7 +109,7 @@ def test_a_url_that_was_given_is_what_the_application_and_children_find(
     assert "DATABASE_URL_FILE" not in os.environ
 
 
-def test_a_url_that_came_from_a_file_stays_there(
+def test_a_url_from_a_file_is_not_copied_into_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "url").write_text(URL)
@@ -121,7 +121,7 @@ def test_a_url_that_came_from_a_file_stays_there(
     assert url_from_environment() == URL
 
 
-def test_a_childs_environment_has_one_of_them(
+def test_a_childs_environment_has_one_of_the_two_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
@@ -132,7 +132,7 @@ def test_a_childs_environment_has_one_of_them(
     assert "DATABASE_URL_FILE" not in told
 
 
-def test_a_test_that_borrows_the_application_gives_the_file_back(
+def test_the_testing_fixture_restores_the_url_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "url").write_text("postgresql://own/db")

@@ -22,7 +22,7 @@ from faultline.cli.doctor.connection import ConnectionSecurity, judge
         (ConnectionSecurity(False, "TLSv1.3", "verify-full"), Level.OK),
     ],
 )
-def test_doctor_warns_of_every_way_to_another_machine_that_is_not_verified(
+def test_doctor_warns_of_every_unverified_remote_connection(
     passage: ConnectionSecurity, level: Level
 ) -> None:
     assert judge(passage).level is level

@@ -45,7 +45,7 @@ CANARY = "c4n4ry-Sw0rdf1sh"
 @pytest.mark.parametrize(
     "words", [("jobs", "list"), ("doctor",), ("migrate",), ("enqueue", "task")], ids=" ".join
 )
-def test_a_url_that_leads_nowhere_is_not_quoted(url: str, words: tuple[str, ...]) -> None:
+def test_the_url_of_an_unreachable_server_is_not_quoted(url: str, words: tuple[str, ...]) -> None:
     done = invoke(url, *words)
 
     assert done.code == 1
@@ -82,7 +82,7 @@ async def _shown(url: str) -> str:
     return " ".join(map(repr, await _things(url)))
 
 
-def test_what_holds_a_url_does_not_show_it(with_password: str) -> None:
+def test_objects_with_a_url_do_not_show_it(with_password: str) -> None:
     canary = str(conninfo.conninfo_to_dict(with_password)["password"])
     assert canary not in asyncio.run(_shown(with_password))
     with psycopg.connect(with_password) as conn:
@@ -104,7 +104,7 @@ def test_a_child_is_started_without_the_url() -> None:
 
 
 @pytest.mark.parametrize("form", ["--database-url {}", "--database-url={}"])
-def test_a_password_that_cannot_be_hidden_is_warned_of_and_not_repeated(
+def test_a_password_that_cannot_be_hidden_causes_a_warning_without_it(
     capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     """This process's own command line does not have it, so there is nothing to hide."""
@@ -130,7 +130,7 @@ def test_a_password_that_cannot_be_hidden_is_warned_of_and_not_repeated(
         f"amqp://guest:{CANARY}/@queue/%2f",
     ],
 )
-def test_passwords_are_taken_out_of_the_errors_of_others(text: str) -> None:
+def test_passwords_are_removed_from_errors_of_libraries(text: str) -> None:
     scrubbed = without_passwords(text)
 
     assert CANARY not in scrubbed
@@ -138,7 +138,7 @@ def test_passwords_are_taken_out_of_the_errors_of_others(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["a.", "a-", "x://a:", "password = ", "a:b@"])
-def test_a_long_text_is_looked_through_in_one_go(piece: str) -> None:
+def test_a_long_text_is_scrubbed_in_linear_time(piece: str) -> None:
     """In quadratic time, each of these would exceed the test's timeout."""
     without_passwords(piece * 100_000)
 
@@ -146,7 +146,7 @@ def test_a_long_text_is_looked_through_in_one_go(piece: str) -> None:
 @pytest.mark.parametrize(
     "text", ["see https://host:8080/path and mail a@b.c", "time 12:30 @ noon", "password missing"]
 )
-def test_what_is_no_password_stays(text: str) -> None:
+def test_text_that_is_no_password_is_kept(text: str) -> None:
     assert without_passwords(text) == text
 
 

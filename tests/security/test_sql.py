@@ -108,7 +108,7 @@ WHOLE = re.compile(
 )
 
 
-def test_every_query_is_made_of_our_own_words() -> None:
+def test_every_query_is_composed_of_constants() -> None:
     found = set(built_in())
 
     suspicious = {
@@ -152,7 +152,7 @@ STATEMENTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
-def test_what_is_sent_is_a_parameter(statement: Any) -> None:
+def test_input_is_sent_as_a_parameter(statement: Any) -> None:
     made = statement()
 
     assert HOSTILE not in made.sql

@@ -102,7 +102,7 @@ def test_a_verified_connection_is_made_and_doctor_says_so(secured: Secured) -> N
     ],
     ids=["another authority", "another host", "no encryption", "no root"],
 )
-def test_what_cannot_be_verified_is_refused(
+def test_a_server_that_cannot_be_verified_is_refused(
     secured: Secured, options: dict[str, str], because: str
 ) -> None:
     if options.get("sslrootcert") == "stranger":
@@ -120,7 +120,7 @@ def test_a_command_that_cannot_verify_the_server_says_so(secured: Secured) -> No
 
 
 @pytest.mark.slow
-def test_every_process_comes_encrypted(secured: Secured) -> None:
+def test_every_process_connects_with_tls(secured: Secured) -> None:
     """By the environment alone: the URL names no mode, and libpq's own variables do."""
     url = secured.url()
     plain = {

@@ -56,7 +56,7 @@ def test_a_file_is_short_enough_to_be_read() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > 500} == {}
 
 
-def test_no_file_has_a_name_that_says_nothing() -> None:
+def test_no_file_has_a_meaningless_name() -> None:
     parts = {part.removesuffix(".py") for path in SOURCES for part in relative(path).split("/")}
     assert parts & VAGUE == set()
 
@@ -66,7 +66,7 @@ def test_every_file_begins_with_what_it_is_for() -> None:
     assert silent == []
 
 
-def test_the_driver_is_not_imported_by_what_has_no_need_of_it() -> None:
+def test_modules_that_do_not_need_the_driver_do_not_import_it() -> None:
     pure = ["model", "config", "payload", "errors", "events"]
     for name in pure:
         tree = ast.parse((PACKAGE / f"{name}.py").read_text())
@@ -83,7 +83,7 @@ def test_the_driver_is_not_imported_by_what_has_no_need_of_it() -> None:
         assert imported.isdisjoint({"psycopg", "psycopg_pool"}), name
 
 
-def test_a_worker_loads_nothing_that_only_draws_for_people() -> None:
+def test_a_worker_imports_no_library_that_it_does_not_need() -> None:
     """Every restart waits for what it imports."""
     program = "import sys, faultline.cli.main, faultline.cli.worker; print(*sys.modules, sep='\\n')"
     ran = subprocess.run(

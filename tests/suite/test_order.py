@@ -23,7 +23,7 @@ def test_each_process_begins_with_its_part_of_the_slow_tests() -> None:
     assert kinds == [True, True, False, False, False, False] * 3
 
 
-def test_what_is_listed_is_there() -> None:
+def test_every_listed_path_exists() -> None:
     tests = Path(__file__).parents[1]
     assert [name for name in FILES if not (tests / name).is_file()] == []
     assert [name for name in FOLDERS if not (tests / name).is_dir()] == []

@@ -59,7 +59,7 @@ def test_a_fork_has_the_environment_directory_streams_session_and_parent_it_was_
     assert forked.returncode == 3
 
 
-def test_what_is_read_when_an_interpreter_starts_is_honoured_by_executing_it(
+def test_variables_that_the_interpreter_reads_at_its_start_cause_an_exec(
     by_fork: None, tmp_path: Path
 ) -> None:
     executed = start(tmp_path, PYTHONFAULTHANDLER="1")

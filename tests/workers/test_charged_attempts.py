@@ -109,7 +109,7 @@ def test_a_handler_that_ends_its_own_session_is_charged_each_time(
     assert outcomes(conn, job_id) == ["failed", "failed"]
 
 
-def test_a_job_that_brings_the_server_down_each_time_comes_to_an_end(
+def test_a_job_that_always_crashes_the_server_fails_in_the_end(
     app: Faultline, conn: Connection
 ) -> None:
     """Five attempts are free, the sixth is charged; an operator's retry starts over."""

@@ -56,11 +56,11 @@ def test_a_worker_that_slows_down_claims_nothing_ahead_at_once() -> None:
 # ── the claim cursor ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_claim_looks_at_everything() -> None:
+def test_the_first_claim_scans_from_the_start() -> None:
     assert ClaimCursor().resume_after(0.0) is None
 
 
-def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -> None:
+def test_the_next_claim_resumes_after_the_last_job_of_each_queue_and_priority() -> None:
     mark = ClaimCursor()
     claims = [
         claim_of("mail", 5, "2026-01-01", "a"),
@@ -73,7 +73,7 @@ def test_the_next_claim_goes_on_from_the_last_job_of_each_queue_and_priority() -
     )
 
 
-def test_now_and_then_a_claim_looks_at_everything_again() -> None:
+def test_full_scans_recur() -> None:
     mark = ClaimCursor()
     mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=0.0)
     assert mark.resume_after(0.2) is not None
@@ -81,7 +81,7 @@ def test_now_and_then_a_claim_looks_at_everything_again() -> None:
     assert mark.resume_after(0.3) is None
 
 
-def test_the_dearer_a_full_look_the_more_seldom() -> None:
+def test_the_more_a_full_scan_costs_the_rarer_it_is() -> None:
     mark = ClaimCursor()
     mark.advance([claim_of("mail", 5, "d")], was_full=True, began=0.0, ended=1.0)
     assert mark.resume_after(20.0) is not None
@@ -91,9 +91,7 @@ def test_the_dearer_a_full_look_the_more_seldom() -> None:
 # ── the worker ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_claimed_ahead_of_a_slow_job_is_handed_back(
-    app: Faultline, conn: Connection
-) -> None:
+def test_jobs_claimed_ahead_of_a_slow_job_are_released(app: Faultline, conn: Connection) -> None:
     """Many short jobs, then one that takes long: those behind it must not wait for it."""
     gate = asyncio.Event()
     slow: list[int] = []  # how many waited behind each
@@ -120,7 +118,7 @@ def test_what_was_claimed_ahead_of_a_slow_job_is_handed_back(
     assert value(conn, "SELECT max(attempts) FROM faultline.jobs") == 1
 
 
-def test_a_worker_that_stops_hands_back_what_it_had_claimed_ahead(
+def test_a_stopping_worker_releases_the_jobs_it_claimed_ahead(
     app: Faultline, conn: Connection
 ) -> None:
     runs = 0

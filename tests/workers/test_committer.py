@@ -83,7 +83,7 @@ def commit_all(
     return answers
 
 
-def test_what_gathers_is_committed_in_one_batch(conn: Connection, database_url: str) -> None:
+def test_commits_that_wait_together_are_one_batch(conn: Connection, database_url: str) -> None:
     answers = commit_all(database_url, claimed(conn, 100), batch=500)
     assert answers.flushes == 1
     assert answers.outcomes() == {CommitOutcome.COMMITTED}
@@ -91,7 +91,7 @@ def test_what_gathers_is_committed_in_one_batch(conn: Connection, database_url: 
     assert count(conn, "faultline.ledger") == 100
 
 
-def test_a_batch_is_no_larger_than_it_may_be(conn: Connection, database_url: str) -> None:
+def test_a_batch_has_at_most_its_maximum_size(conn: Connection, database_url: str) -> None:
     answers = commit_all(database_url, claimed(conn, 25), batch=10)
     assert answers.flushes == 3
     sizes = "SELECT count(*) FROM faultline.ledger GROUP BY xmin::text ORDER BY 1"

@@ -68,7 +68,7 @@ def said(verbose: bool, event: Event, **fields: Any) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_the_names_are_exactly_these() -> None:
+def test_the_events_have_exactly_these_names() -> None:
     assert {event.value for event in Event} == NAMES
 
 
@@ -81,18 +81,18 @@ def test_a_line_is_one_json_object_with_the_event_first() -> None:
 
 
 @pytest.mark.parametrize("text", ["\udc80", "\x00", "é", "x" * 100_000])
-def test_any_text_can_be_said(text: str) -> None:
+def test_any_text_can_be_logged(text: str) -> None:
     [line] = said(True, Event.JOB_DEAD, error=text)
     assert json.loads(line)["event"] == "job_dead"
 
 
-def test_a_value_that_is_not_json_is_said_as_text() -> None:
+def test_a_value_that_is_not_json_is_logged_as_text() -> None:
     job_id = uuid4()
     [line] = said(True, Event.JOB_DEAD, job_id=job_id)
     assert json.loads(line)["job_id"] == str(job_id)
 
 
-def test_nobody_is_hurt_when_nobody_can_listen() -> None:
+def test_a_closed_log_stream_raises_nothing() -> None:
     """A pipe that was closed at the other end must not end an attempt, or a heartbeat."""
     stream, log = StringIO(), EventLog()
     log.open(style="json", stream=stream)
@@ -101,7 +101,7 @@ def test_nobody_is_hurt_when_nobody_can_listen() -> None:
 
 
 @pytest.mark.parametrize("event", Event)
-def test_routine_is_said_on_request_alone(event: Event) -> None:
+def test_routine_events_are_logged_only_on_request(event: Event) -> None:
     assert len(said(False, event)) == (0 if event in ROUTINE else 1)
     assert len(said(True, event)) == 1
 
@@ -117,9 +117,7 @@ def test_a_log_that_was_not_opened_is_silent() -> None:
 # ── the life of a job, as it is told ─────────────────────────────────────────────────────────────
 
 
-def test_a_job_that_succeeds_is_acquired_started_committed_and_left(
-    app: Faultline, events: EventTap
-) -> None:
+def test_a_successful_job_logs_its_four_events(app: Faultline, events: EventTap) -> None:
     @app.task(name="fine")
     async def fine(job: Job) -> None: ...
 
@@ -137,7 +135,7 @@ def test_a_job_that_succeeds_is_acquired_started_committed_and_left(
     assert events.all()[-1]["event"] == "worker_stopped"
 
 
-def test_a_worker_that_starts_says_how_soon_it_recovers(app: Faultline, events: EventTap) -> None:
+def test_a_starting_worker_logs_its_recovery_time(app: Faultline, events: EventTap) -> None:
     with working(app, lease_seconds=4, queues=("red",), concurrency=3):
         [line] = wait_until(lambda: events.of("worker_started"))
     assert (line["queues"], line["concurrency"], line["lease_seconds"]) == (["red"], 3, 4)
@@ -163,7 +161,7 @@ def test_a_job_that_fails_is_scheduled_again_and_then_dead(
     assert [line["reason"] for line in events.of("worker_exit")] == ["failed", "failed"]
 
 
-def test_a_lease_that_is_renewed_is_said_to_be(app: Faultline, events: EventTap) -> None:
+def test_a_renewed_lease_is_logged(app: Faultline, events: EventTap) -> None:
     @app.task()
     def slow(job: Job) -> None:
         wait_until(lambda: events.of("lease_renewed"))
@@ -175,7 +173,7 @@ def test_a_lease_that_is_renewed_is_said_to_be(app: Faultline, events: EventTap)
     assert (line["job_id"], line["token"], line["worker"]) == (str(job_id), 1, "me")
 
 
-def test_a_stale_write_is_said_to_be_blocked(
+def test_a_blocked_stale_write_is_logged(
     app: Faultline, conn: Connection, events: EventTap
 ) -> None:
     @app.task()

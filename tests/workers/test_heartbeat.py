@@ -12,7 +12,7 @@ from tests.running import Connection, value
 from tests.waiting import LIMIT_SECONDS, wait_until
 
 
-def test_a_machine_that_was_suspended_is_not_waited_for_once_more(
+def test_after_a_suspension_the_heartbeat_does_not_wait_again(
     database_url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """During a suspension the leases' clock runs on; the clock of waits stands still."""

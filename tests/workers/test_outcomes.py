@@ -56,7 +56,7 @@ def claimed(app: Faultline, conn: Connection) -> Lease:
     return Lease(claim, sent_at=steady_now(), lease_seconds=60)
 
 
-def test_a_commit_that_came_through_after_its_lease_was_called_expired_is_a_success(
+def test_a_commit_that_succeeded_after_an_expired_reply_is_a_success(
     app: Faultline, conn: Connection, events: EventTap
 ) -> None:
     """The batch was sent twice: the retry was refused, then the first copy committed.
@@ -73,7 +73,7 @@ def test_a_commit_that_came_through_after_its_lease_was_called_expired_is_a_succ
     assert [said["reason"] for said in events.of("worker_exit")] == ["success"]
 
 
-def test_a_lease_that_ran_out_and_that_nobody_took_is_given_up_and_put_on_record(
+def test_an_expired_lease_that_was_not_superseded_is_released_and_recorded(
     app: Faultline, conn: Connection, events: EventTap
 ) -> None:
     lease = claimed(app, conn)

@@ -49,7 +49,7 @@ def test_every_incarnation_of_a_worker_has_an_id_of_its_own() -> None:
     assert WorkerSettings().worker_id != WorkerSettings().worker_id
 
 
-def test_a_task_whose_lease_no_heartbeat_can_keep_is_refused_by_name(app: Faultline) -> None:
+def test_a_task_whose_lease_is_too_short_for_heartbeats_is_refused_by_name(app: Faultline) -> None:
     @app.task(name="too_short", lease_seconds=1)
     async def too_short(job: Job) -> None: ...
 
@@ -93,7 +93,7 @@ def test_a_tasks_own_lease_is_what_the_row_says(
         {"jitter": -0.1},
     ],
 )
-def test_a_retry_policy_that_makes_no_sense_is_refused(policy: dict[str, float]) -> None:
+def test_a_contradictory_retry_policy_is_refused(policy: dict[str, float]) -> None:
     with pytest.raises(InvalidSettings, match="a retry policy needs"):
         RetryPolicy(**policy)
 

@@ -96,7 +96,7 @@ def test_deferrals_of_a_task_are_reported_once_a_minute() -> None:
     assert [unknown.to_say("task", 5, now) for now in (0.0, 1.0, 59.0, 61.0)] == [5, 0, 0, 15]
 
 
-def test_a_task_that_a_child_process_does_not_find_is_not_asked_for_during_a_minute() -> None:
+def test_a_task_that_a_child_process_does_not_know_is_not_claimed_for_a_minute() -> None:
     unknown = UnknownTasks()
     assert unknown.runnable(["one", "two"], 0.0) == "{one,two}"
     unknown.missing("two", 0.0)

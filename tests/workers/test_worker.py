@@ -129,7 +129,7 @@ def test_the_more_urgent_job_runs_first(app: Faultline) -> None:
     assert order == ["first", "soon", "usual", "last"]
 
 
-def test_a_worker_takes_from_its_own_queues_alone(app: Faultline) -> None:
+def test_a_worker_claims_from_its_own_queues_only(app: Faultline) -> None:
     @app.task()
     async def idle(job: Job) -> str:
         return job.queue
@@ -179,7 +179,7 @@ def test_a_notification_wakes_a_worker_that_hardly_polls(app: Faultline) -> None
             ended(app, hello.enqueue().job_id)
 
 
-def test_a_worker_polls_where_nobody_notifies(app: Faultline, database_url: str) -> None:
+def test_a_worker_polls_without_notifications(app: Faultline, database_url: str) -> None:
     @app.task()
     async def hello(job: Job) -> None: ...
 
@@ -203,7 +203,7 @@ def test_a_job_for_later_waits_until_it_is_due(app: Faultline, conn: Connection)
         ended(app, later)
 
 
-def test_a_job_whose_lease_nobody_renews_is_run_by_another_worker(
+def test_a_job_whose_lease_is_not_renewed_is_run_by_another_worker(
     app: Faultline, conn: Connection
 ) -> None:
     @app.task()
@@ -217,7 +217,7 @@ def test_a_job_whose_lease_nobody_renews_is_run_by_another_worker(
     assert (record.state, record.attempts, record.result) == (JobState.SUCCEEDED, 2, 2)
 
 
-def test_a_worker_leaves_after_the_attempts_it_was_allowed(app: Faultline) -> None:
+def test_a_worker_exits_after_its_maximum_of_attempts(app: Faultline) -> None:
     @app.task(retry=QUICK)
     async def hello(job: Job) -> None:
         if job.attempt == 1:

@@ -107,7 +107,7 @@ def test_the_interval_of_a_rate_agrees_with_published_values() -> None:
     assert (round(low, 4), round(high, 4)) == (0.0, 0.1611)
 
 
-def test_no_hits_in_many_runs_still_leave_room_for_doubt() -> None:
+def test_no_hits_in_many_runs_still_have_an_interval_above_zero() -> None:
     low, high = wilson_interval(0, 1000)
     assert math.isclose(low, 0.0, abs_tol=1e-12)
     assert math.isclose(high, 0.00383, abs_tol=0.0001)

@@ -309,14 +309,14 @@ def test_a_commit_whose_answer_was_lost_may_be_there_or_not(recorded: RecordedDr
     assert recorded.rules() == set()
 
 
-def test_a_conflict_over_a_key_that_somebody_else_has_made_is_right(
+def test_a_conflict_over_a_key_of_another_producer_is_correct(
     recorded: RecordedDrill,
 ) -> None:
     recorded.submit(Phase.FAIL, key="order-1")
     assert recorded.rules() == set()
 
 
-def test_a_job_that_is_cancelled_in_the_queue_is_right(recorded: RecordedDrill) -> None:
+def test_cancelling_a_queued_job_is_correct(recorded: RecordedDrill) -> None:
     recorded.rows(
         jobs=[*recorded.state.jobs, JobFact("off", None, "failed", 0, 5, token=0, parts=1)],
         transitions=[
@@ -328,7 +328,7 @@ def test_a_job_that_is_cancelled_in_the_queue_is_right(recorded: RecordedDrill) 
     assert recorded.rules() == set()
 
 
-def test_a_retry_of_which_nobody_knows_what_became_may_have_queued_the_job(
+def test_a_retry_of_unknown_outcome_may_have_queued_the_job(
     recorded: RecordedDrill,
 ) -> None:
     recorded.history = History(
@@ -339,7 +339,7 @@ def test_a_retry_of_which_nobody_knows_what_became_may_have_queued_the_job(
     assert recorded.rules() == set()
 
 
-def test_a_commit_that_takes_its_time_to_be_written_down_is_in_time(
+def test_a_commit_that_is_slow_to_be_flushed_is_in_time(
     recorded: RecordedDrill,
 ) -> None:
     recorded.step(5, lease_expires_at=7.001)
@@ -347,7 +347,7 @@ def test_a_commit_that_takes_its_time_to_be_written_down_is_in_time(
     assert recorded.rules() == set()
 
 
-def test_a_commit_in_whose_middle_the_clock_is_set_back_is_not_judged_by_it(
+def test_a_commit_during_which_the_clock_is_set_back_is_not_judged_by_it(
     recorded: RecordedDrill,
 ) -> None:
     recorded.step(5, lease_expires_at=6.0)
@@ -355,7 +355,7 @@ def test_a_commit_in_whose_middle_the_clock_is_set_back_is_not_judged_by_it(
     assert recorded.rules() == set()
 
 
-def test_a_heartbeat_lets_a_lease_last_longer(recorded: RecordedDrill) -> None:
+def test_a_heartbeat_extends_a_lease(recorded: RecordedDrill) -> None:
     recorded.step(5, lease_expires_at=5.5)
     recorded.steps(
         replace(step(6, PAID, "running", "running", 2, attempts=2, at=5.4), lease_expires_at=15.4)

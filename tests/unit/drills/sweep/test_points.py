@@ -98,5 +98,5 @@ def test_one_broken_rule_outweighs_everything() -> None:
     assert report(*[DrillVerdict.VALID] * 99, DrillVerdict.INVALID).verdict is DrillVerdict.INVALID
 
 
-def test_kills_that_nobody_took_over_from_have_shown_nothing() -> None:
+def test_kills_without_a_takeover_prove_nothing() -> None:
     assert report(*[DrillVerdict.VALID] * 99, tally={}).missing == ["takeovers: none"]
