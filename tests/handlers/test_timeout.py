@@ -147,7 +147,7 @@ def test_time_that_runs_out_after_the_commit_changes_nothing(
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_a_timeout_must_be_positive(app: Faultline, seconds: float) -> None:
-    with pytest.raises(InvalidInput, match="timeout_seconds is more than 0"):
+    with pytest.raises(InvalidInput, match="timeout_seconds must be more than 0"):
         app.task(timeout_seconds=seconds)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from faultline.metrics import database_clock
+from faultline.metrics import meter as database_clock
 from faultline.metrics.meter import DatabaseClock
 
 A_DAY = 86_400
