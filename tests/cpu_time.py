@@ -35,7 +35,7 @@ def used_seconds() -> float:
 
 
 class _Meter:
-    """In each process that runs tests."""
+    """Runs in each process that runs tests."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -50,7 +50,7 @@ class _Meter:
 
 
 class _Report:
-    """In the process that pytest was started as."""
+    """Runs in the main process of pytest."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()

@@ -96,7 +96,7 @@ def test_a_waiter_is_served_after_an_outage_of_the_server(
     ):
         held = pool.getconn()
         waiting = some.submit(pool.getconn, LIMIT_SECONDS)
-        wait_until(lambda: len(pool._line) == 1, "somebody in line")
+        wait_until(lambda: len(pool._line) == 1, "a waiter")
         time.sleep(SEVERAL_TURNS)
         admin.execute(f"{allow} false")
         try:

@@ -188,7 +188,7 @@ def test_a_cancellation_while_the_pool_is_locked_loses_no_connection(database_ur
 
 
 def test_an_interrupt_ends_the_wait_for_a_connection(app: Faultline, database_url: str) -> None:
-    """It is held back, and must not be held back for as long as the pool is empty."""
+    """The pool defers an interrupt, but not for as long as it has no free connection."""
     with (
         contextlib.suppress(PoolClosed),
         make_pool(database_url, max_size=1, application_name="test") as pool,

@@ -50,9 +50,9 @@ def refusing() -> Iterator[Refusing]:
 
 
 def test_a_pool_keeps_retrying_while_a_caller_waits(refusing: Refusing) -> None:
-    with ThreadPoolExecutor(1) as somebody:
+    with ThreadPoolExecutor(1) as executor:
         with make_pool(refusing.url, max_size=2, application_name="test") as pool:
-            asking = somebody.submit(pool.getconn, 2 * LIMIT_SECONDS)
+            asking = executor.submit(pool.getconn, 2 * LIMIT_SECONDS)
             wait_until(lambda: refusing.callers >= CALLS, "that many tries")
         with pytest.raises(PoolClosed):
             asking.result(LIMIT_SECONDS)

@@ -17,7 +17,7 @@ BOUND_SECONDS = 60.0
 
 
 def binaries_of(service: Service) -> Path:
-    """Of the major version of the image, else of whichever is here."""
+    """The binaries of the image's major version, or else of any installed one."""
     major = int(service.spec["image"].partition(":")[2])
     return embedded.all_binaries().get(major) or embedded.find_binaries()
 
@@ -41,7 +41,7 @@ def serving(service: Service) -> Iterator[embedded.Server]:
 
 
 def run_scripts(service: Service, server: embedded.Server, secrets: Path) -> None:
-    """In the order of their names, as the superuser."""
+    """Run the scripts in the order of their names, as the superuser."""
     superuser = urlsplit(server.url)
     environment = {
         "PATH": f"{binaries_of(service)}:/usr/bin:/bin",

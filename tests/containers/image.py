@@ -30,7 +30,7 @@ _PASSED_ON = ("PIP_", "SSL_", "REQUESTS_", "HTTP", "http", "NO_PROXY", "no_proxy
 
 
 def why_not() -> str | None:
-    """What is missing here; None where images can be made."""
+    """The requirement that this machine lacks; None if it can build images."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "it needs root on Linux, for overlays and chroot"
     if roomy_memory() is None:

@@ -72,12 +72,12 @@ def stages() -> list[Stage]:
 
 
 def image() -> Stage:
-    """What is shipped: the last stage."""
+    """The last stage, which is the image."""
     return stages()[-1]
 
 
 def context() -> list[str]:
-    """What .dockerignore lets through, as it lists it."""
+    """The paths that .dockerignore admits to the build context."""
     lines = [line for line in DOCKERIGNORE.read_text().splitlines() if line[:1] not in ("", "#")]
     assert lines[0] == "*", "everything is left out, but for what is listed"
     return [line.removeprefix("!") for line in lines if line.startswith("!")]

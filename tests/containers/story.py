@@ -189,7 +189,7 @@ def _accounts_have_what_they_need_and_no_more(conn: psycopg.Connection[Any]) -> 
 
 
 def _operate_from_the_page(inspector: Site, bearer: dict[str, str]) -> None:
-    """The inspector hands it on to the API, by the address that it was given."""
+    """The inspector forwards the action to the API at its configured address."""
     _, _, headers = inspector.ask("GET", "/")
     (token,) = CSRF_COOKIE.findall(headers["Set-Cookie"])
     status, said, _ = inspector.ask(

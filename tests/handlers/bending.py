@@ -25,7 +25,7 @@ async def do(answer: Any) -> Any:
 
 
 def drive(work: Coroutine[Any, Any, None]) -> None:
-    """Run what never waits for an event loop."""
+    """Run a coroutine that never suspends, without an event loop."""
     try:
         work.send(None)
     except StopIteration:
@@ -45,7 +45,7 @@ async def either(manager: Any, *, is_async: bool) -> AsyncIterator[Any]:
 
 
 class Handler:
-    """A job, and the ways to write for it, in either colour."""
+    """A job and the ways to write for it, sync or async."""
 
     def __init__(self, job: Job, url: str, *, is_async: bool) -> None:
         self.job = job

@@ -130,7 +130,7 @@ def test_any_error_can_be_described_and_inspected(name: str) -> None:
 
 
 class Looks:
-    """How often the attributes and texts of hostile errors were looked at."""
+    """How often the attributes and texts of hostile errors were read."""
 
     count = 0
 
@@ -142,7 +142,7 @@ class SeenText(ValueError):
 
 
 class FreshCauses(ValueError):
-    """Each look at its cause makes another one, and all of them stay alive."""
+    """Each read of its cause creates another error, and all of them stay alive."""
 
     made: ClassVar[list[FreshCauses]] = []
 
@@ -185,7 +185,7 @@ def test_an_endless_error_is_read_only_in_part(make: Callable[[], BaseException]
 
 
 def test_one_worker_survives_every_hostile_error(app: Faultline, events: EventTap) -> None:
-    """None of them is taken for a lost lease, and each is a failure with words."""
+    """None of them counts as a lost lease; each fails its job with an error text."""
 
     @app.task(max_attempts=1)
     def plain(job: Job, name: str) -> None:

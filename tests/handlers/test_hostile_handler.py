@@ -23,7 +23,7 @@ class Unprintable(Exception):
 
 
 class OfNoFamily(BaseException):
-    """As gevent's Timeout and pytest's own outcomes are."""
+    """Derives from BaseException directly, like gevent's Timeout."""
 
 
 ERRORS: dict[str, Callable[[], BaseException]] = {

@@ -25,7 +25,7 @@ class Ended(NamedTuple):
 
 
 def define(app: Faultline, url: str) -> None:
-    """One task for each colour; two attempts, so that an effect of each would be seen."""
+    """An async and a plain task; two attempts, so that the effects of each would show."""
 
     @app.task(name="async", max_attempts=2, retry=AT_ONCE, timeout_seconds=60)
     async def on_loop(job: Job, name: str) -> None:
@@ -38,7 +38,7 @@ def define(app: Faultline, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def endings(new_database: NewDatabase, template: str) -> Iterator[dict[tuple[str, str], Ended]]:
-    """Every behaviour, run by one worker, and what came of it."""
+    """Every behaviour, run by one worker, with its outcome."""
     with new_database(template) as url, psycopg.connect(url, autocommit=True) as conn:
         conn.execute("CREATE TABLE effects (job uuid)")
         app = Faultline(url)

@@ -86,7 +86,7 @@ def is_ours(workload: Object) -> bool:
 
 
 def workloads(source: str) -> list[Object]:
-    """What runs pods of Faultline's."""
+    """The Deployments and Jobs that run Faultline."""
     return [each for each in of_kind(source, "Deployment", "Job") if is_ours(each)]
 
 

@@ -22,7 +22,7 @@ LIBRARIES = {"PGSSLMODE", "PGSSLROOTCERT", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
 
 def parsed(command_line: Sequence[str]) -> tuple[click.Command, click.Context]:
-    """The command that is meant, with its options read, and nothing run."""
+    """Parse a command line without running the command."""
     program, *arguments = command_line
     assert program == "faultline"
     command: click.Command = cli
@@ -72,7 +72,7 @@ def test_a_command_line_with_an_option_that_does_not_exist_is_found() -> None:
 
 
 def variables(command: click.Command) -> set[str]:
-    """What this command can be told by the environment, its groups included."""
+    """The environment variables that this command and its group read."""
     said: set[str] = set()
     for parameter in (*cli.params, *command.params):
         given = parameter.envvar

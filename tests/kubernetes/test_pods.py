@@ -37,7 +37,7 @@ def test_a_pod_is_restricted(source: str) -> None:
 
 
 def instruction(name: str) -> str:
-    """What the image says last."""
+    """The argument of the Dockerfile's last instruction of this name."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     return [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")][-1]
 
@@ -75,7 +75,7 @@ def test_a_pod_runs_under_an_account_that_is_made(source: str) -> None:
 
 
 def test_the_migration_is_a_hook_and_so_is_all_that_it_needs() -> None:
-    """Nothing else of the release is there before it."""
+    """Before the hook runs, no other object of the release exists."""
     for kind in ("Job", "ServiceAccount"):
         made = manifests.named("chart:default", kind, "faultline-migrate")
         assert made["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"

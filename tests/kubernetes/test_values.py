@@ -138,7 +138,7 @@ def test_null_removes_a_worker() -> None:
 
 
 def test_a_worker_accepts_empty_zero_and_false_as_values() -> None:
-    """Which a merge would take for not having said anything."""
+    """A merge of values would treat zero and false as missing."""
     given = {
         "app": "shop.jobs:app",
         "keda": {"serverAddress": "http://p:9090"},

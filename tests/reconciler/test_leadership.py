@@ -66,7 +66,7 @@ def test_any_sign_of_life_restarts_the_timer_of_a_leaders_silence(
 
 
 def lead(conn: Connection, *, beats: int = 1) -> None:
-    """As a leader does whose silence the server's timer does not end."""
+    """Lead on this session, without a server timeout that would end its silence."""
     leads, _ = run(conn, leadership.try_to_lead(silence_limit="0"))
     assert leads
     for number in range(1, beats + 1):
@@ -204,7 +204,7 @@ def test_an_acting_leader_becomes_the_leader_when_the_silent_one_ends(
 def test_a_leader_with_long_intervals_keeps_its_heartbeat_and_session(
     conn: Connection, database_url: str, events: EventTap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where looking is dear it rests for longer than the server tolerates silence."""
+    """Expensive checks run at intervals longer than the server's idle timeout."""
     looks = []
 
     async def look(self: Reconciler) -> float:

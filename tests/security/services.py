@@ -36,7 +36,7 @@ def program(*words: str) -> list[str]:
 
 
 def run(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """One command, to its end."""
+    """Run one command until it exits."""
     return subprocess.run(
         program(*words),
         cwd=ROOT,
@@ -50,7 +50,7 @@ def run(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Comple
 
 
 class Service:
-    """One that runs until it is told to stop."""
+    """A command that runs until it is stopped, with the lines of its output."""
 
     def __init__(self, *words: str, **variables: str) -> None:
         self.lines: list[str] = []

@@ -36,7 +36,7 @@ def test_white_space_around_the_url_is_ignored(
 def test_a_changed_secret_file_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As an orchestrator does it: a link that comes to lead to another file."""
+    """Like an orchestrator, the test points a symbolic link to another file."""
     for name in ("old", "new"):
         (tmp_path / name).write_text(f"postgresql://{name}/db")
     link = tmp_path / "url"

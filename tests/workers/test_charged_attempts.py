@@ -28,7 +28,7 @@ SLEEP = "SELECT pg_sleep(600)"
 
 
 class Wrapped(Exception):
-    """What a handler makes of the driver's error."""
+    """An error in which a handler wraps the driver's error."""
 
 
 @pytest.fixture

@@ -35,12 +35,12 @@ def breaks(rule: str) -> Callable[[Spoil], Spoil]:
 
 
 @breaks("no_acknowledged_submit_is_lost")
-def a_job_that_a_producer_was_told_of_is_not_there(recorded: RecordedDrill) -> None:
+def an_acknowledged_job_does_not_exist(recorded: RecordedDrill) -> None:
     recorded.submit(Phase.OK, job="ghost")
 
 
 @breaks("at_most_one_effect")
-def one_row_of_an_effect_is_there_twice(recorded: RecordedDrill) -> None:
+def one_row_of_an_effect_exists_twice(recorded: RecordedDrill) -> None:
     recorded.rows(effects=[*recorded.state.effects, EffectFact(6, 107, PAID, 2, part=1)])
 
 
@@ -55,7 +55,7 @@ def one_job_is_in_the_ledger_twice(recorded: RecordedDrill) -> None:
 
 
 @breaks("effects_carry_the_current_token")
-def a_row_is_written_under_a_token_that_somebody_else_has_raised(recorded: RecordedDrill) -> None:
+def a_row_is_written_under_a_superseded_token(recorded: RecordedDrill) -> None:
     recorded.rows(effects=[replace(effect, token=1) for effect in recorded.state.effects])
 
 
@@ -77,7 +77,7 @@ def two_workers_were_given_the_same_token(recorded: RecordedDrill) -> None:
 
 
 @breaks("tokens_are_issued_once")
-def a_worker_says_to_have_committed_under_the_token_of_another(recorded: RecordedDrill) -> None:
+def a_worker_reports_a_commit_under_the_token_of_another(recorded: RecordedDrill) -> None:
     recorded.attempt("w1", PAID, 2, Phase.OK)
 
 
@@ -88,20 +88,20 @@ def a_second_claim_did_not_raise_the_token(recorded: RecordedDrill) -> None:
 
 
 @breaks("commit_rights_do_not_overlap")
-def a_token_is_given_out_while_the_last_one_could_still_commit(recorded: RecordedDrill) -> None:
+def a_token_is_issued_while_the_last_one_could_still_commit(recorded: RecordedDrill) -> None:
     recorded.rows(transitions=[each for each in recorded.state.transitions if each.order != 4])
     recorded.step(5, before="running")
 
 
 @breaks("commit_rights_do_not_overlap")
-def a_token_is_given_out_over_a_lease_that_nobody_has_taken_back(recorded: RecordedDrill) -> None:
+def a_token_is_issued_over_a_lease_that_was_not_reconciled(recorded: RecordedDrill) -> None:
     recorded.rows(transitions=[each for each in recorded.state.transitions if each.order != 4])
     recorded.step(2, lease_expires_at=3.0)
     recorded.step(5, before="running")
 
 
 @breaks("commit_rights_do_not_overlap")
-def a_right_that_had_ended_comes_back(recorded: RecordedDrill) -> None:
+def a_lease_that_had_ended_is_held_again(recorded: RecordedDrill) -> None:
     recorded.step(5, token=1, lease=f"{PAID}-1")
     recorded.step(7, token=1, lease=f"{PAID}-1")
 
@@ -117,7 +117,7 @@ def a_commit_is_begun_at_the_very_end_of_its_lease(recorded: RecordedDrill) -> N
 
 
 @breaks("commit_rights_do_not_overlap")
-def a_commit_after_its_lease_is_written_down_after_the_clock_has_jumped_ahead(
+def a_commit_after_its_lease_is_recorded_after_the_clock_was_set_forward(
     recorded: RecordedDrill,
 ) -> None:
     recorded.step(5, lease_expires_at=6.0)
@@ -125,28 +125,28 @@ def a_commit_after_its_lease_is_written_down_after_the_clock_has_jumped_ahead(
 
 
 @breaks("terminal_states_are_final")
-def what_has_succeeded_is_queued_again(recorded: RecordedDrill) -> None:
+def a_succeeded_job_is_queued_again(recorded: RecordedDrill) -> None:
     recorded.steps(step(8, PAID, "succeeded", "queued", 2, attempts=2))
 
 
 @breaks("terminal_states_are_final")
-def what_has_succeeded_has_failed(recorded: RecordedDrill) -> None:
+def a_succeeded_job_fails(recorded: RecordedDrill) -> None:
     recorded.steps(step(8, PAID, "succeeded", "failed", 2, attempts=2))
 
 
 @breaks("terminal_states_are_final")
-def what_has_failed_runs_without_a_retry(recorded: RecordedDrill) -> None:
+def a_failed_job_runs_without_a_retry(recorded: RecordedDrill) -> None:
     recorded.rows(transitions=[each for each in recorded.state.transitions if each.order < 14])
     recorded.steps(step(14, DEAD, "failed", "running", 2))
 
 
 @breaks("terminal_states_are_final")
-def what_has_failed_is_queued_again_with_its_attempts_spent(recorded: RecordedDrill) -> None:
+def a_failed_job_is_queued_again_with_its_attempts_spent(recorded: RecordedDrill) -> None:
     recorded.step(14, attempts=1)
 
 
 @breaks("terminal_states_are_final")
-def what_has_failed_is_queued_again_more_often_than_anybody_asked_for_it(
+def a_failed_job_is_queued_again_without_a_retry(
     recorded: RecordedDrill,
 ) -> None:
     recorded.rows(
@@ -161,7 +161,7 @@ def what_has_failed_is_queued_again_more_often_than_anybody_asked_for_it(
 
 
 @breaks("terminal_states_are_final")
-def what_was_queued_by_one_retry_is_queued_again_without_another(recorded: RecordedDrill) -> None:
+def a_job_is_queued_twice_by_one_retry(recorded: RecordedDrill) -> None:
     recorded.retry(DEAD, Phase.OK, state="running")  # it found the job at work, and moved nothing
     recorded.retry(DEAD, Phase.FAIL)
     recorded.step(16, after="failed")
@@ -169,17 +169,17 @@ def what_was_queued_by_one_retry_is_queued_again_without_another(recorded: Recor
 
 
 @breaks("reported_commits_are_in_the_ledger")
-def a_worker_was_told_of_a_commit_that_is_not_in_the_ledger(recorded: RecordedDrill) -> None:
+def an_acknowledged_commit_is_not_in_the_ledger(recorded: RecordedDrill) -> None:
     recorded.rows(ledger=[LedgerFact(DEAD, 2)])
 
 
 @breaks("reported_commits_are_in_the_ledger")
-def the_ledger_has_what_nobody_has_committed(recorded: RecordedDrill) -> None:
+def the_ledger_has_an_entry_that_no_worker_committed(recorded: RecordedDrill) -> None:
     recorded.rows(ledger=[*recorded.state.ledger, LedgerFact("ghost", 7)])
 
 
 @breaks("reported_commits_are_in_the_ledger")
-def the_ledger_has_entries_and_nobody_has_tried_anything(recorded: RecordedDrill) -> None:
+def the_ledger_has_entries_without_any_attempt(recorded: RecordedDrill) -> None:
     recorded.history = History(
         entry for entry in recorded.history.entries if entry.verb is not Verb.ATTEMPT
     )
