@@ -154,7 +154,7 @@ def test_an_interrupted_bench_leaves_nothing_behind(account: Account) -> None:
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGCONT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
+    assert (process.returncode, out) == (130, ""), err
     assert "Traceback" not in err
     assert not is_alive(worker)
     assert account.databases() == []

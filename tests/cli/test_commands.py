@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from faultline.cli import main as main_module
 from faultline.cli.main import COMMANDS, cli
+from faultline.errors import DatabaseUnavailable
 
 LINE = 80
 Path = tuple[str, ...]
@@ -60,3 +62,22 @@ def test_each_command_and_option_is_described_in_whole_sentences(path: Path) -> 
             assert option.help, f"{option.opts[-1]} has no help"
             assert option.help[0].isupper(), option.opts[-1]
             assert re.search(r"[.)\]]$", option.help), option.opts[-1]
+
+
+def test_an_error_while_an_interrupt_is_handled_counts_as_the_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver asks the server to cancel a query that was interrupted, and that can fail."""
+
+    def interrupted(**options: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise DatabaseUnavailable("the cancel request got no answer")  # noqa: B904
+
+    monkeypatch.setattr(main_module, "cli", interrupted)
+    monkeypatch.setattr("sys.argv", ["faultline", "bench"])
+    with pytest.raises(SystemExit) as end:
+        main_module.main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "aborted\n"

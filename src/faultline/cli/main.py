@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import NoReturn
 
 import click
 
@@ -110,9 +111,10 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
-        click.echo("aborted", err=True)
-        sys.exit(130)
+        _abort()
     except FaultlineError as error:
+        if _was_interrupted(error):
+            _abort()
         _print_error(error)
         sys.exit(1)
     except Exception as error:
@@ -121,8 +123,30 @@ def main() -> None:
 
         if not isinstance(error, DriverError):
             raise
+        if _was_interrupted(error):
+            _abort()
         _print_error(explain_error(error))
         sys.exit(1)
+
+
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether the error came up while a KeyboardInterrupt was handled.
+
+    The driver answers an interrupt by asking the server to cancel the query, which can fail too.
+    """
+    seen: set[int] = set()
+    before: BaseException | None = error
+    while before is not None and id(before) not in seen:
+        if isinstance(before, KeyboardInterrupt):
+            return True
+        seen.add(id(before))
+        before = before.__context__
+    return False
+
+
+def _abort() -> NoReturn:
+    click.echo("aborted", err=True)
+    sys.exit(130)
 
 
 def _print_error(error: FaultlineError) -> None:
