@@ -84,7 +84,7 @@ class Background:
 def background(
     service: Callable[[], Coroutine[Any, Any, Any]], *, stop: Callable[[], object] | None = None
 ) -> Iterator[Background]:
-    """Run it until the block ends; then it must stop by itself, without a complaint."""
+    """Run it until the block ends; then it must stop by itself, without an error."""
     running = Background(service)
     running.start()
     alarms.append(running.check)
@@ -114,7 +114,7 @@ def _end(running: Background, stop: Callable[[], object] | None, *, hurry: bool)
 def working(
     app: Faultline, *, companions: Sequence[Any] = (), **settings: Any
 ) -> Iterator[Background]:
-    """A worker for the length of the block."""
+    """Runs a worker until the block ends."""
     given = {"poll_seconds": 0.2, "drain_seconds": 10.0, **settings}
     worker = Worker(app, WorkerSettings(**given), companions=companions)
     with background(worker.run, stop=worker.stop) as running:
@@ -137,7 +137,7 @@ def ended(app: Faultline, job_id: UUID) -> JobRecord:
 
 
 class EventTap:
-    """Every event that was said since the tap was opened."""
+    """Every event that was logged since the tap was opened."""
 
     def __init__(self, stream: StringIO) -> None:
         self._stream = stream
@@ -167,7 +167,7 @@ def count(conn: Connection, table: str) -> int:
 
 
 def expire(conn: Connection, job_id: UUID) -> None:
-    """Let the lease run out, as far as the database's clock can tell."""
+    """Let the lease expire by the database's clock."""
     conn.execute(
         "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
         " WHERE id = %s",
@@ -176,7 +176,7 @@ def expire(conn: Connection, job_id: UUID) -> None:
 
 
 def wait_for_the_first_heartbeat(conn: Connection) -> None:
-    """From here on the next one is a quarter of the lease away."""
+    """After it, the next heartbeat is a quarter of the lease away."""
     beaten = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND application_name = 'faultline heartbeat'"

@@ -89,7 +89,7 @@ def test_every_form_of_a_url_reaches_the_same_database(database_url: str) -> Non
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://host/db", "postgresql://[::1/db", "host"])
-def test_what_is_not_a_url_is_refused(url: str) -> None:
+def test_text_that_is_not_a_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="not a database URL"):
         connect_options(url, application_name="test")
 

@@ -25,7 +25,7 @@ from tests.containers.composition import (
     scraped,
     services,
 )
-from tests.kubernetes.test_leaving import after_the_drain_seconds
+from tests.kubernetes.test_grace_periods import after_the_drain_seconds
 
 SERVICES = services()
 LOUD = "development-only-"

@@ -58,7 +58,7 @@ def test_the_image_runs_as_an_account_that_is_a_number_and_not_root() -> None:
     assert f"--uid {uid}" in made
 
 
-def test_nothing_is_installed_but_by_its_hash() -> None:
+def test_every_package_is_installed_by_its_hash() -> None:
     commands = [
         command.strip()
         for stage in recipe.stages()

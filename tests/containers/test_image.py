@@ -15,7 +15,7 @@ import pytest
 
 from faultline import __version__
 from tests.conftest import roomy_memory
-from tests.containers import database, story
+from tests.containers import database, stack_check
 from tests.containers.composition import services
 from tests.containers.engine import Engine
 from tests.containers.image import Image, why_not
@@ -109,6 +109,6 @@ def test_the_stack_works_inside_the_image(image: Image, tmp_path: Path) -> None:
     with database.serving(services()["postgres"]) as server:
         engine = Engine(tmp_path, server, image)
         try:
-            story.tell(engine, server)
+            stack_check.run(engine, server)
         finally:
             engine.down()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import database, story
+from tests.containers import database, stack_check
 from tests.containers.composition import services
 from tests.containers.engine import Engine
 
@@ -16,6 +16,6 @@ def test_the_stack_starts_works_is_scraped_and_stops_in_order(tmp_path: Path) ->
     with database.serving(services()["postgres"]) as server:
         engine = Engine(tmp_path, server)
         try:
-            story.tell(engine, server)
+            stack_check.run(engine, server)
         finally:
             engine.down()

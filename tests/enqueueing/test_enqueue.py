@@ -190,7 +190,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_a_job_is_refused_at_once(
+def test_invalid_jobs_are_refused_at_once(
     app: Faultline, charge: Task[..., Any], conn: Connection, name: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:

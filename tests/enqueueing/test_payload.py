@@ -54,7 +54,7 @@ def test_a_payload_is_an_object(value: Any) -> None:
         ({"a": {None: 2}}, "payload.a has the key None; JSON keys are strings"),
     ],
 )
-def test_what_json_or_postgresql_cannot_hold_is_refused_by_its_place(
+def test_a_value_that_json_or_postgresql_cannot_store_is_refused_with_its_path(
     value: dict[str, Any], message: str
 ) -> None:
     assert refusal(value).startswith(message)

@@ -188,7 +188,7 @@ def test_the_inspector_finds_the_api_by_its_service() -> None:
 
 
 def test_a_service_s_own_variables_would_be_read_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why every pod says enableServiceLinks: false."""
+    """This is why every pod sets enableServiceLinks to false."""
     monkeypatch.setenv("FAULTLINE_API_PORT", "tcp://10.0.0.1:80")
     with pytest.raises(click.BadParameter, match="is not a valid integer"):
         parsed(["faultline", "api"])

@@ -190,7 +190,7 @@ def test_every_selector_finds_its_own_pods_and_no_others(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", manifests.ALL)
-def test_everything_that_stays_has_a_budget_and_resources(source: str) -> None:
+def test_every_deployment_has_a_disruption_budget_and_resources(source: str) -> None:
     budgets = {
         each["metadata"]["name"] for each in manifests.of_kind(source, "PodDisruptionBudget")
     }

@@ -51,7 +51,7 @@ def test_a_lease_that_is_renewed_is_never_over() -> None:
 
 
 def test_a_lease_that_moves_backwards_has_moved() -> None:
-    """The database's clock was set back: that is what the observer is there for."""
+    """The observer recovers such leases after the database's clock was set back."""
     observer, lease = LeaseObserver(), uuid4()
     assert observer.lapsed([sighting(lease, moved=3600)], 0) == []
     assert observer.lapsed([sighting(lease, moved=0)], 11.5) == []

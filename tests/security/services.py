@@ -22,7 +22,7 @@ _BOUND = re.compile(r" on (http://\S+?)(?:,|\s|$)")
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Ours, without any idea of a database but the one that is given."""
+    """This process's environment, with no database but the given one."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -129,7 +129,7 @@ class Service:
 
 @contextlib.contextmanager
 def services() -> Iterator[Callable[..., Service]]:
-    """Starts them; all are told to stop together, and have ended after the block."""
+    """Starts services; stops all of them together at the end of the block."""
     started: list[Service] = []
 
     def start(*words: str, **variables: str) -> Service:

@@ -191,5 +191,5 @@ def test_libpqs_own_ways_to_keep_a_password_work(
 
 
 def test_no_password_of_ours_is_in_our_own_environment() -> None:
-    """Else the tests above could not tell."""
+    """Otherwise the tests above would prove nothing."""
     assert not any(CANARY in value for value in os.environ.values())

@@ -80,7 +80,7 @@ def _name(function: ast.expr) -> str:
 
 
 def _put_in(query: ast.expr) -> Iterator[str]:
-    """The expressions that a query is put together from, but for its own words."""
+    """The expressions that a query is composed of, without its literals."""
     match query:
         case ast.Constant():
             return

@@ -67,5 +67,5 @@ def test_transaction_control_is_found(sql: str) -> None:
 
 
 @pytest.mark.parametrize("sql", HARMLESS)
-def test_what_leaves_the_transaction_alone_is_not_taken_for_it(sql: str) -> None:
+def test_other_statements_are_not_taken_for_transaction_control(sql: str) -> None:
     assert find_transaction_control(sql) is None

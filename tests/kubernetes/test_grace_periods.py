@@ -75,7 +75,7 @@ def test_the_api_and_the_inspector_have_time_to_answer_what_was_asked(source: st
 
 @pytest.mark.parametrize("source", manifests.ALL)
 def test_no_hook_sends_a_signal(source: str) -> None:
-    """The second SIGTERM hands running jobs back at once."""
+    """A second SIGTERM would make the worker release its running jobs at once."""
     for each in manifests.workloads(source):
         hook = manifests.container(each).get("lifecycle", {}).get("preStop", {})
         assert set(hook) <= {"sleep"}

@@ -63,7 +63,7 @@ class Site:
         return said[0]
 
 
-def tell(engine: Engine, server: Server) -> None:
+def run(engine: Engine, server: Server) -> None:
     running = [name for name, service in engine.services.items() if not service.runs_once]
     running.remove("grafana")  # not installed where tests run
     missing = [program for program in ("prometheus", "wget") if shutil.which(program) is None]
