@@ -67,7 +67,7 @@ def test_each_command_and_option_is_described_in_whole_sentences(path: Path) -> 
 def test_an_error_while_an_interrupt_is_handled_counts_as_the_interrupt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The driver asks the server to cancel a query that was interrupted, and that can fail."""
+    """The driver asks the server to cancel an interrupted query, which can fail."""
 
     def interrupted(**options: object) -> None:
         try:
