@@ -11,19 +11,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.stateful.world import World
+from tests.stateful.system import SystemUnderTest
 
 MUTANT_VARIABLE = "FAULTLINE_MUTANT_SQL"
 
 
 @pytest.fixture
-def world(
+def system(
     conn: psycopg.Connection[Any], database_url: str, caplog: pytest.LogCaptureFixture
-) -> Iterator[World]:
+) -> Iterator[SystemUnderTest]:
     # Each refusal cuts its session, and the driver says so: a thousand lines around one failure.
     caplog.set_level(logging.ERROR, logger="psycopg")
     if mutant := os.environ.get(MUTANT_VARIABLE):
         conn.execute(Path(mutant).read_bytes())
-    world = World(conn, database_url)
-    yield world
-    world.close()
+    system = SystemUnderTest(conn, database_url)
+    yield system
+    system.close()

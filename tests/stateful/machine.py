@@ -25,7 +25,7 @@ from faultline import IdempotencyConflict, StaleLease
 from faultline.errors import IllegalTransition, TokenViolation
 from faultline.statements import protocol
 from tests.stateful.reference import Job, Reference
-from tests.stateful.world import LEASE_SECONDS, TAMPERING, WAYS_TO_COMMIT, Handle, World
+from tests.stateful.system import LEASE_SECONDS, TAMPERING, WAYS_TO_COMMIT, Handle, SystemUnderTest
 
 TOMORROW = 1
 MANY = 100  # more jobs than there ever are
@@ -41,17 +41,17 @@ class Machine(RuleBasedStateMachine):
 
     handles = Bundle("handles")
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, system: SystemUnderTest) -> None:
         super().__init__()
-        self.world = world
+        self.system = system
         self.model = Reference()
         self.leases_seen: set[UUID] = set()
         self.holders: dict[UUID, Handle] = {}  # the last claim of each job
-        world.reset()
-        world.tally["examples"] += 1
+        system.reset()
+        system.tally["examples"] += 1
 
     def _count(self, what: str, times: int = 1) -> None:
-        self.world.tally[what] += times
+        self.system.tally[what] += times
 
     def _pick(self, which: int, *states: str) -> tuple[UUID, Job]:
         found = [each for each in self.model.jobs.items() if each[1].state in states or not states]
@@ -86,14 +86,14 @@ class Machine(RuleBasedStateMachine):
         else:
             assert not sent.existing
             assert sent.job_id not in self.model.jobs
-            max_attempts = self.world.tasks[task].options.max_attempts
+            max_attempts = self.system.tasks[task].options.max_attempts
             self.model.jobs[sent.job_id] = Job(max_attempts, priority, self.model.moment(day))
             if key:
                 self.model.keys[key] = (sent.job_id, work)
 
     def _send(self, task: str, amount: int, priority: int, day: int, key: str | None) -> Any:
         run_at = datetime.now(UTC) + timedelta(days=day) if day else None
-        return self.world.tasks[task].enqueue(
+        return self.system.tasks[task].enqueue(
             amount=amount, priority=priority, run_at=run_at, idempotency_key=key
         )
 
@@ -112,7 +112,7 @@ class Machine(RuleBasedStateMachine):
     def _claim(self, worker: str, wanted: int) -> MultipleResults[Handle]:
         queue = ["default"]
         statement = protocol.claim(worker, queue, batch_size=wanted, lease_seconds=LEASE_SECONDS)
-        claims = {claim.job_id: claim for claim in self.world.run(statement)}
+        claims = {claim.job_id: claim for claim in self.system.run(statement)}
         expected = self.model.claim(worker, wanted)
 
         assert claims.keys() == expected.keys()
@@ -126,7 +126,7 @@ class Machine(RuleBasedStateMachine):
             job.lease_id, job.lease_seconds = claim.lease_id, LEASE_SECONDS
             self._count("takeovers", claim.fencing_token > 1)
         self._count("claims", len(claims))
-        taken = {job_id: self.world.handle(claim) for job_id, claim in claims.items()}
+        taken = {job_id: self.system.handle(claim) for job_id, claim in claims.items()}
         self.holders |= taken
         return multiple(*taken.values())
 
@@ -138,39 +138,41 @@ class Machine(RuleBasedStateMachine):
         """
         claim = handle.claim
         if shift == 0:
-            return self.world.handle(claim._replace(lease=str(uuid4())))
-        return self.world.handle(claim._replace(fencing_token=claim.fencing_token + shift))
+            return self.system.handle(claim._replace(lease=str(uuid4())))
+        return self.system.handle(claim._replace(fencing_token=claim.fencing_token + shift))
 
     @rule(handle=handles, way=st.sampled_from(WAYS_TO_COMMIT))
-    def commit(self, handle: Handle, way: Callable[[World, Handle], None]) -> None:
+    def commit(self, handle: Handle, way: Callable[[SystemUnderTest, Handle], None]) -> None:
         self._commit(handle, way)
 
-    def _commit(self, handle: Handle, way: Callable[[World, Handle], None]) -> None:
-        by_hand = way is World.commit_by_posing_as_a_batch
-        if self._is_let_through(lambda: way(self.world, handle), handle, any_reason=by_hand):
+    def _commit(self, handle: Handle, way: Callable[[SystemUnderTest, Handle], None]) -> None:
+        by_hand = way is SystemUnderTest.commit_by_posing_as_a_batch
+        if self._is_let_through(lambda: way(self.system, handle), handle, any_reason=by_hand):
             self.model.commit(handle.lease)
             self._count("commits")
 
     @precondition(_has_running)
     @rule(which=choices, way=st.sampled_from(WAYS_TO_COMMIT))
-    def commit_by_the_holder(self, which: int, way: Callable[[World, Handle], None]) -> None:
+    def commit_by_the_holder(
+        self, which: int, way: Callable[[SystemUnderTest, Handle], None]
+    ) -> None:
         job_id, _ = self._pick(which, "running")
         self._commit(self.holders[job_id], way)
 
     @rule(handle=handles)
     def write_and_go_on(self, handle: Handle) -> None:
-        if self._is_let_through(lambda: self.world.write_and_go_on(handle), handle):
+        if self._is_let_through(lambda: self.system.write_and_go_on(handle), handle):
             self.model.jobs[handle.claim.job_id].effects.append(handle.claim.fencing_token)
             self._count("fenced_writes")
 
     @rule(handle=handles)
     def write_and_turn_back(self, handle: Handle) -> None:
-        self._is_let_through(lambda: self.world.write_and_turn_back(handle), handle)
+        self._is_let_through(lambda: self.system.write_and_turn_back(handle), handle)
 
     @rule(chosen=st.lists(handles, min_size=1, max_size=4))
     def commit_many(self, chosen: list[Handle]) -> None:
         statement = protocol.commit_many([each.claim for each in chosen], [None] * len(chosen))
-        verdicts = self.world.run(statement)
+        verdicts = self.system.run(statement)
         violations = [self.model.violation(each.lease) for each in chosen]
         words: dict[str | None, str] = {None: "committed", "already_committed": "already_yours"}
         expected = [
@@ -190,14 +192,14 @@ class Machine(RuleBasedStateMachine):
         statement = protocol.fail(
             handle.claim, error="no", retry_seconds=delay_seconds, reason=reason
         )
-        if self._is_let_through(lambda: self.world.run(statement), handle, is_giving_up=True):
+        if self._is_let_through(lambda: self.system.run(statement), handle, is_giving_up=True):
             self.model.fail(handle.lease, day=day, reason=reason)
             self._count("failures")
 
     @rule(handle=handles)
     def release(self, handle: Handle) -> None:
         statement = protocol.release(handle.claim)
-        if self._is_let_through(lambda: self.world.run(statement), handle, is_giving_up=True):
+        if self._is_let_through(lambda: self.system.run(statement), handle, is_giving_up=True):
             self.model.release(handle.lease)
             self._count("releases")
 
@@ -209,7 +211,7 @@ class Machine(RuleBasedStateMachine):
     def heartbeat(self, worker: str, chosen: list[Handle], lease_seconds: float) -> None:
         claims = [each.claim for each in chosen]
         statement = protocol.heartbeat(worker, claims, lease_seconds=lease_seconds)
-        renewals = self.world.run(statement).renewals
+        renewals = self.system.run(statement).renewals
         held = {each.lease[0]: self.model.may_give_up(each.lease) for each in chosen}
         assert renewals == {str(job): "renewed" if kept else "lost" for job, kept in held.items()}
         for job_id in (job_id for job_id, kept in held.items() if kept):
@@ -243,7 +245,7 @@ class Machine(RuleBasedStateMachine):
     @rule(which=choices)
     def expire(self, which: int) -> None:
         job_id, job = self._pick(which, "running")
-        self.world.expire(job_id)
+        self.system.expire(job_id)
         job.expired_at = self.model.moment()[1]
         self._count("expiries")
 
@@ -257,7 +259,7 @@ class Machine(RuleBasedStateMachine):
     def come_due(self, which: int) -> None:
         job_id, job = self._pick(which)
         if job.due[0] == TOMORROW:
-            self.world.bring_forward(job_id)
+            self.system.bring_forward(job_id)
             job.due = self.model.moment()
 
     @rule(max_jobs=st.integers(1, 3))
@@ -270,30 +272,30 @@ class Machine(RuleBasedStateMachine):
 
     def _reconcile(self, max_jobs: int, dead: frozenset[str]) -> None:
         statement = protocol.reconcile(max_jobs=max_jobs, dead_workers=list(dead))
-        reaped = {each.job_id for each in self.world.run(statement)}
-        assert reaped == self.model.reconcile(max_jobs, dead)
-        self._count("reaped", len(reaped))
+        reconciled = {each.job_id for each in self.system.run(statement)}
+        assert reconciled == self.model.reconcile(max_jobs, dead)
+        self._count("reconciled", len(reconciled))
 
     @rule(which=choices)
     def cancel(self, which: int) -> None:
         job_id, _ = self._pick(which)
-        assert self.world.app.cancel(job_id) == self.model.cancel(job_id)
+        assert self.system.app.cancel(job_id) == self.model.cancel(job_id)
 
     @rule(which=choices)
     def retry(self, which: int) -> None:
         job_id, job = self._pick(which)
         if job.state == "succeeded":
             with pytest.raises(IllegalTransition):
-                self.world.app.retry(job_id)
+                self.system.app.retry(job_id)
         else:
-            assert self.world.app.retry(job_id) == self.model.retry(job_id)
+            assert self.system.app.retry(job_id) == self.model.retry(job_id)
 
     @rule(which=choices)
     def tamper(self, which: int) -> None:
         job_id, _ = self._pick(which)
         for statement in TAMPERING:
             try:
-                changed = self.world.tamper(statement, job_id)
+                changed = self.system.tamper(statement, job_id)
             except (IllegalTransition, TokenViolation):
                 self._count("tampering_refused")
             else:
@@ -304,12 +306,12 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def database_and_model_agree(self) -> None:
         expected = {job_id: _as_seen(job) for job_id, job in self.model.jobs.items()}
-        assert self.world.seen() == expected
+        assert self.system.seen() == expected
         self._count("comparisons")
 
     @invariant()
     def the_audit_finds_nothing(self) -> None:
-        assert self.world.findings() == []
+        assert self.system.findings() == []
 
 
 def _as_seen(job: Job) -> tuple[Any, ...]:

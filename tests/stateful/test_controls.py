@@ -14,8 +14,8 @@ from hypothesis import Phase
 from faultline.errors import FaultlineError
 from tests.slow import slow_unless
 from tests.stateful.mutants import MUTANTS, ProtocolMutant
+from tests.stateful.system import SystemUnderTest
 from tests.stateful.test_stateful import EXAMPLES, play
-from tests.stateful.world import World
 
 # An answer that the model did not give, or a refusal by another guard that the model did not expect.
 # A broken patch is neither: it would raise a syntax error, or one of many others.
@@ -31,8 +31,10 @@ CHOSEN = [each for each in MUTANTS if each.is_quick or "FAULTLINE_ALL_MUTANTS" i
 
 
 @pytest.mark.parametrize("mutant", slow_unless(CHOSEN, *CHOSEN[:3]), ids=lambda mutant: mutant.name)
-def test_the_machine_notices_that_a_guard_is_missing(world: World, mutant: ProtocolMutant) -> None:
-    world.conn.execute(mutant.sql().encode())
+def test_the_machine_notices_that_a_guard_is_missing(
+    system: SystemUnderTest, mutant: ProtocolMutant
+) -> None:
+    system.conn.execute(mutant.sql().encode())
     with pytest.raises(NOTICED):
-        play(world, examples=EXAMPLES, phases=[Phase.generate])
-    assert world.tally["examples"] > 0
+        play(system, examples=EXAMPLES, phases=[Phase.generate])
+    assert system.tally["examples"] > 0

@@ -13,7 +13,7 @@ from tests.proof import Tally
 from tests.slow import slow_unless
 from tests.stateful.conftest import MUTANT_VARIABLE
 from tests.stateful.machine import Machine
-from tests.stateful.world import World
+from tests.stateful.system import SystemUnderTest
 
 FEW_EXAMPLES, EXAMPLES = 60, 200
 STEPS = 20
@@ -23,13 +23,13 @@ PHASES = [Phase.generate] if MUTANT_VARIABLE in os.environ else [Phase.generate,
 # Events that a run must have had, or it has shown nothing.
 NEEDED = (
     *("commits", "stale_refusals", "takeovers", "conflicts", "repeated_submissions", "expiries"),
-    *("reaped", "failures", "releases", "renewals", "fenced_writes", "tampering_refused"),
+    *("reconciled", "failures", "releases", "renewals", "fenced_writes", "tampering_refused"),
 )
 
 
-def play(world: World, *, examples: int, phases: list[Phase]) -> None:
+def play(system: SystemUnderTest, *, examples: int, phases: list[Phase]) -> None:
     def machine() -> Machine:
-        return Machine(world)
+        return Machine(system)
 
     if SEED is not None:
         seed(int(SEED))(machine)
@@ -49,17 +49,19 @@ def play(world: World, *, examples: int, phases: list[Phase]) -> None:
 
 @pytest.mark.timeout(600)  # shrinking a failure takes a while
 @pytest.mark.parametrize("examples", slow_unless([FEW_EXAMPLES, EXAMPLES], FEW_EXAMPLES))
-def test_faultline_does_what_its_model_does(world: World, tally: Tally, examples: int) -> None:
-    play(world, examples=examples, phases=PHASES)
+def test_faultline_does_what_its_model_does(
+    system: SystemUnderTest, tally: Tally, examples: int
+) -> None:
+    play(system, examples=examples, phases=PHASES)
 
     tally(
         "stateful example",
-        scenarios=world.tally["examples"],
-        commits=world.tally["commits"],
-        takeovers=world.tally["takeovers"],
-        stale_rejections=world.tally["stale_refusals"],
+        scenarios=system.tally["examples"],
+        commits=system.tally["commits"],
+        takeovers=system.tally["takeovers"],
+        stale_rejections=system.tally["stale_refusals"],
     )
-    print(dict(sorted(world.tally.items())))  # shown by pytest -rP
-    assert world.tally["examples"] >= examples
-    missing = [what for what in NEEDED if not world.tally[what]]
+    print(dict(sorted(system.tally.items())))  # shown by pytest -rP
+    assert system.tally["examples"] >= examples
+    missing = [what for what in NEEDED if not system.tally[what]]
     assert not missing, f"this run has shown nothing about {missing}"

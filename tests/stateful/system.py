@@ -93,7 +93,7 @@ class TurnedBack(Exception):
     """The user rolls back what was already fenced."""
 
 
-class World:
+class SystemUnderTest:
     def __init__(self, conn: psycopg.Connection[Any], url: str) -> None:
         self.conn = conn
         self.app = Faultline(url)
@@ -201,11 +201,11 @@ class World:
             return
 
 
-WAYS_TO_COMMIT: tuple[Callable[[World, Handle], None], ...] = (
-    World.commit_by_posing_as_a_batch,
-    World.commit_by_quiet_insert,
-    World.commit_by_insert,
-    World.commit_own_transaction,
-    World.commit_serializable,
-    World.commit_in_transaction,
+WAYS_TO_COMMIT: tuple[Callable[[SystemUnderTest, Handle], None], ...] = (
+    SystemUnderTest.commit_by_posing_as_a_batch,
+    SystemUnderTest.commit_by_quiet_insert,
+    SystemUnderTest.commit_by_insert,
+    SystemUnderTest.commit_own_transaction,
+    SystemUnderTest.commit_serializable,
+    SystemUnderTest.commit_in_transaction,
 )
