@@ -113,7 +113,8 @@ def _failed(situation: Situation) -> Answer:
     job = situation.job
     meaning = {
         "attempts_spent": f"all {count(job.attempts, 'attempt')} failed",
-        "poison": f"its worker died or went silent in each of {count(job.attempts, 'attempt')}",
+        "poison": f"its worker died or went silent in attempt {job.attempts} of {job.max_attempts}",
+        "rejected": "its handler rejected it",
         "cancelled": "it was cancelled",
         "token_spent": "its fencing token has reached the end of its range",
         "unreadable": "its payload is too long to be sent to a worker",

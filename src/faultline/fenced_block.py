@@ -84,7 +84,7 @@ class FencedBlock:
         self._sent_at = 0.0
 
     def __enter__(self) -> Connection:
-        # A copy, so that there is no reference cycle: a block that an interrupt leaves is closed at once.
+        # A copy: without a reference cycle, Python closes an interrupted block at once.
         own = copy.copy(self)
         self._open = own._pooled() if self._conn is None else own._borrowed(self._conn)
         try:

@@ -2,7 +2,7 @@
 
 A handler's exception is user code: its `str()` may raise SystemExit, its `__class__` may be wrong, its
 `__cause__` may be a property that returns a new exception each time. The worker reads many attributes of
-an exception. `tame` reads them once, catches everything, and replaces an exception that is not safe.
+an exception. `make_safe` reads them once, catches everything, and replaces an exception that is not safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _context = BaseException.__dict__["__context__"].__get__
 _trace = BaseException.__dict__["__traceback__"].__get__
 
 
-def tame(error: BaseException) -> Exception:
+def make_safe(error: BaseException) -> Exception:
     """The error itself if it is safe, else a HandlerError or HandlerExit."""
     if not issubclass(type(error), Exception):
         return HandlerExit.of(error).with_traceback(_trace(error))

@@ -14,7 +14,7 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements.statement import Statement
 from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import LeaseBook
+from faultline.workers.leases import HeldLeases
 from faultline.workers.listener import Listener
 from tests.running import Connection, EventTap, background, value
 from tests.waiting import wait_until
@@ -97,7 +97,7 @@ def test_a_listener_that_was_refused_is_back_once_it_listens(
         return ReconnectingSession(database_url, purpose=purpose, **options)  # type: ignore[arg-type]
 
     async def listen() -> None:
-        heartbeat = Heartbeat(database_url, WorkerSettings(), LeaseBook())
+        heartbeat = Heartbeat(database_url, WorkerSettings(), HeldLeases())
         listener = Listener(make_session, ["default"], "me", wakeup=Wakeup(), heartbeat=heartbeat)
         try:
             await listener.run()

@@ -28,7 +28,7 @@ from faultline.task import Task
 from faultline.workers import listener as listener_module
 from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.listener import Listener
 from faultline_drills.cluster import multi_host_url
 from faultline_drills.proxy import Proxy, proxy_to
@@ -278,7 +278,7 @@ class _CountingHeartbeat(Heartbeat):
     """Sets an event instead of renewing leases."""
 
     def __init__(self, calls: threading.Event) -> None:
-        super().__init__("", WorkerSettings(), LeaseBook())
+        super().__init__("", WorkerSettings(), HeldLeases())
         self._called = calls
 
     def beat_now(self) -> None:

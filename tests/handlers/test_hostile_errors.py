@@ -9,7 +9,7 @@ import pytest
 
 from faultline import Faultline, Job, JobState, StaleLease
 from faultline.errors import FaultlineError
-from faultline.handler_errors import describe, summary, tame
+from faultline.handler_errors import describe, make_safe, summary
 from tests.running import EventTap, ended, working
 
 
@@ -123,7 +123,7 @@ def test_any_error_can_be_described_and_inspected(name: str) -> None:
     error = ERRORS[name]()
     assert 0 < len(describe(error)) <= 10_000
     assert 0 < len(summary(error)) <= 500
-    tamed = tame(error)
+    tamed = make_safe(error)
     assert isinstance(tamed, FAMILY)
     assert isinstance(str(tamed), str)
     assert describe(tamed)
@@ -178,7 +178,7 @@ def seen_notes() -> Exception:
 def test_an_endless_error_is_read_only_in_part(make: Callable[[], BaseException]) -> None:
     error = make()
     Looks.count = 0
-    describe(tame(error))
+    describe(make_safe(error))
     describe(error)
     assert Looks.count < 2_000
     FreshCauses.made.clear()

@@ -16,6 +16,7 @@ from .steps import (
     job,
     logged,
     one,
+    refused,
     value,
 )
 
@@ -52,6 +53,13 @@ def test_a_deferral_does_not_count_as_an_attempt_and_makes_the_job_due_later(
     )
     assert logged(conn, job_id) == [(1, 1, "first", "released", "unknown here")]
     assert claim_batch(conn) == []
+
+
+def test_a_deferral_by_more_than_a_century_is_refused(conn: Connection) -> None:
+    enqueue(conn, "theirs")
+    (lease,) = claim_batch(conn)
+    with refused("FL005"):
+        defer(conn, lease, retry_in="200 years")
 
 
 def test_a_claim_that_names_its_task_gets_a_deferred_job_at_once(conn: Connection) -> None:

@@ -19,7 +19,7 @@ from faultline.statements import protocol
 from faultline.workers import Worker
 from faultline.workers.background import Wakeup
 from faultline.workers.committer import Committer
-from faultline.workers.leases import LeaseBook
+from faultline.workers.leases import HeldLeases
 from tests.running import Connection, EventTap, background, ended, working
 from tests.waiting import LIMIT_SECONDS, wait_until
 from tests.workers.test_outcomes import claimed, make_outcomes
@@ -150,7 +150,7 @@ def test_a_commit_in_a_batch_gives_up_on_a_session_that_outlasts_its_lease(
         link = ReconnectingSession(database_url, purpose="committer")
         committer = Committer(link, batch_size=10, wakeup=Wakeup())
         service = asyncio.create_task(committer.run())
-        book = LeaseBook()
+        book = HeldLeases()
         book.add(lease)
         outcomes = make_outcomes(database_url, book, committer)
         await outcomes.commit(lease, None)

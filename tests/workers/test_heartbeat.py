@@ -7,7 +7,7 @@ import pytest
 from faultline.config import WorkerSettings
 from faultline.steady import steady_now
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import LeaseBook
+from faultline.workers.leases import HeldLeases
 from tests.running import Connection, value
 from tests.waiting import LIMIT_SECONDS, wait_until
 
@@ -23,7 +23,7 @@ def test_after_a_suspension_the_heartbeat_does_not_wait_again(
     register = "SELECT faultline.register_worker('me', 'host', 1, '{default}', false)"
     lock_key = value(conn, register)
     settings = WorkerSettings(worker_id="me", lease_seconds=3600)
-    heartbeat = Heartbeat(database_url, settings, LeaseBook())
+    heartbeat = Heartbeat(database_url, settings, HeldLeases())
     heartbeat.start(lock_key=lock_key)
     try:
         due_at = wait_until(lambda: heartbeat.due_at, "the first beat")

@@ -13,12 +13,12 @@ from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.committer import Committer
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.outcomes import Outcomes
 from tests.running import Connection, EventTap, count
 
 
-def make_outcomes(url: str, book: LeaseBook, committer: Committer | None = None) -> Outcomes:
+def make_outcomes(url: str, book: HeldLeases, committer: Committer | None = None) -> Outcomes:
     def make_session(purpose: str, *, on_connect: Any = None) -> ReconnectingSession:
         return ReconnectingSession(url, purpose=purpose, on_connect=on_connect)
 
@@ -35,7 +35,7 @@ def make_outcomes(url: str, book: LeaseBook, committer: Committer | None = None)
 
 def settle(url: str, lease: Lease, act: Callable[[Outcomes], Coroutine[Any, Any, None]]) -> None:
     async def run_it() -> None:
-        book = LeaseBook()
+        book = HeldLeases()
         book.add(lease)
         outcomes = make_outcomes(url, book)
         try:

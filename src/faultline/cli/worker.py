@@ -189,7 +189,7 @@ def _work(
     require_schema(url, require_fence)
 
     def end_process() -> None:
-        _end_process(health, is_drained=service.was_asked and supervised_by is not None)
+        _end_process(health, is_drained=service.drain_was_requested and supervised_by is not None)
 
     service = Worker(app, settings, companions=companions, end_process=end_process)
     with exporting("worker"):
@@ -229,7 +229,7 @@ async def _run_worker(
                 raise
             emit(Event.DEGRADED, reason=f"an error ends the worker: {' '.join(str(error).split())}")
             is_clean = False
-        is_drained = worker.was_asked and supervised_by is not None
+        is_drained = worker.drain_was_requested and supervised_by is not None
         if not is_clean:
             _end_process(health, is_drained=is_drained)
         _bound_closing(health, is_drained=is_drained)
@@ -292,13 +292,13 @@ def _supervise(
     health_file: Path | None = None,
 ) -> int:
     """Run `count` processes and serve their metrics; returns the exit code."""
-    roster = None if health_file is None else SupervisorHealth(health_file)
+    health = None if health_file is None else SupervisorHealth(health_file)
 
     def health_of(slot: int) -> Sequence[str]:
-        return () if roster is None else ("--health-file", str(roster.file_of(slot)))
+        return () if health is None else ("--health-file", str(health.file_of(slot)))
 
     if not options.port:
-        return Supervisor(command, count=count, options=health_of, roster=roster).run()
+        return Supervisor(command, count=count, options=health_of, health=health).run()
     from faultline.metrics.endpoint import Endpoint, read_token
     from faultline.metrics.process_files import ProcessFiles
 
@@ -315,5 +315,5 @@ def _supervise(
                     str(slots.files_of(slot)),
                 ),
                 on_end=slots.free,
-                roster=roster,
+                health=health,
             ).run()

@@ -40,11 +40,8 @@ def document(
         for queue in worker.queues
     }
     oldest = [{**_due(count), "paused": count.queue in paused} for count in due]
-    # A worker of "*" serves every queue.
     unserved = [
-        _due(count)
-        for count in due
-        if not {count.queue, "*"} & served and count.queue not in paused
+        _due(count) for count in due if count.queue not in served and count.queue not in paused
     ]
     return {
         "unserved_queues": unserved[:SHOWN],

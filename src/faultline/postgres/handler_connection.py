@@ -66,7 +66,9 @@ class _Lent:
         if self.lost is None and conn.pgconn.transaction_status == TransactionStatus.IDLE:
             self.lose(conn, "was committed or rolled back before its block had ended")
 
-    def look_at_the_end(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    def require_committable(
+        self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+    ) -> None:
         """Raise NotCommitted unless the transaction can be committed now. Needs the lock."""
         pgconn = conn.pgconn
         self.look(conn)
@@ -190,7 +192,7 @@ def end(lent: HandlerConnection) -> None:
     if not lent.lock.acquire(timeout=_UNDER_WAY_SECONDS):
         raise _busy(lent)
     try:
-        lent._lent.look_at_the_end(lent)
+        lent._lent.require_committable(lent)
         lent._lent.has_ended = True
     finally:
         lent.lock.release()
@@ -205,7 +207,7 @@ async def end_async(lent: AsyncHandlerConnection) -> None:
     except TimeoutError:
         raise _busy(lent) from None
     try:
-        lent._lent.look_at_the_end(lent)
+        lent._lent.require_committable(lent)
         lent._lent.has_ended = True
     finally:
         lent.lock.release()

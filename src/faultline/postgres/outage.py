@@ -48,7 +48,7 @@ class Outage:
             if self._began_at is not None:
                 return
             if is_known and now < self._ended_at + _AFTERMATH_SECONDS:
-                return  # it had no chance yet to notice the end
+                return  # it has not tried again since the outage ended
             if opened_at is not None and opened_at < self._ended_at:
                 return
             self._began_at = now

@@ -97,7 +97,7 @@ class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
             raise
 
     async def _ask(self, seconds: float) -> psycopg.AsyncConnection[Any]:
-        if self._pool and not self._lock.locked():  # no wait, so no cancellation can come
+        if self._pool and not self._lock.locked():  # does not await, so it cannot be cancelled
             return await super().getconn(seconds)
         asking = self._apart(super().getconn(seconds))
         try:
@@ -113,7 +113,7 @@ class RetryingAsyncPool(AsyncConnectionPool[psycopg.AsyncConnection[Any]]):
     async def putconn(self, conn: psycopg.AsyncConnection[Any]) -> None:
         try:
             is_idle = conn.info.transaction_status is TransactionStatus.IDLE
-            # no wait, so no cancellation can come
+            # does not await, so it cannot be cancelled
             if is_idle and not self._waiting and not self._lock.locked():
                 await super().putconn(conn)
             else:

@@ -52,7 +52,7 @@ def raise_if_cancelled(error: BaseException) -> None:
     try:
         task = asyncio.current_task()
     except RuntimeError:
-        return  # no event loop: the explorer steps through coroutines without one
+        return  # no event loop runs
     if task is not None and task.cancelling():
         raise asyncio.CancelledError from error
 

@@ -1,4 +1,4 @@
-"""Recovery: requeues jobs of dead workers, purges old rows, checks invariants."""
+"""Recovery: requeues jobs of dead workers and purges old rows."""
 
 from faultline.reconciler.reconciler import Reconciler
 

@@ -19,7 +19,7 @@ _TOLERANCE_SECONDS = 1.0  # a job may wait this much longer
 # Transactions that enqueued before the clock was set back may commit after it.
 _REPEAT_FOR_SECONDS = 60.0
 _REPEAT_SECONDS = 2.0
-_COST_SHARE = 20  # rescheduling takes at most one part in so many of the time
+_COST_SHARE = 20  # rescheduling takes at most 1/20 of the time
 _MAX_PAGES = 10_000
 
 

@@ -16,7 +16,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancel
 from faultline.statements import losses, queues, workers
 
 COUNT_SECONDS = 5.0
-_COUNTING_SHARE = 20  # counting takes at most one part in so many of the time
+_COUNTING_SHARE = 20  # counting takes at most 1/20 of the time
 _ANSWER_SECONDS = 30.0
 _PAGES = 10  # pages of the log in one count; the rest waits for the next one
 

@@ -47,15 +47,15 @@ class Leadership:
     async def take(self) -> tuple[bool, int]:
         """Try to lead. Returns whether it does, and how many workers are registered."""
         statement = try_to_lead(silence_limit=_SILENCE_LIMIT)
-        leads, rivals = await self._session.run(statement)
+        leads, worker_count = await self._session.run(statement)
         self.stands_in = self.is_contested = False
         if leads:
             self._beats = 0
         elif time.monotonic() >= self._due_at:
-            await self._watch_leader(rivals)
+            await self._watch_leader(worker_count)
         if leads or self.stands_in:
             self._due_at = 0.0
-        return leads or self.stands_in, rivals
+        return leads or self.stands_in, worker_count
 
     async def keep(self) -> bool:
         """Change the pulse when due. False when a stand-in must stop leading."""

@@ -110,7 +110,7 @@ BEGIN
         moved AS (
             UPDATE faultline.jobs AS j
             SET state = 'queued', attempts = j.attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
-                next_run_at = clock_timestamp() + retry_in * (1 + random() / 10)
+                next_run_at = clock_timestamp() + faultline.checked_delay(retry_in) * (1 + random() / 10)
             FROM own AS o WHERE j.id = o.id
             RETURNING j.id),
         woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT o.queue FROM own AS o) AS q)

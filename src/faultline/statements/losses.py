@@ -25,7 +25,7 @@ class Takeover:
 
 
 def takeovers(claims: Sequence[Claim]) -> Statement[list[Takeover]]:
-    """The takeovers among these claims. Call it soon, while the log is fresh."""
+    """The takeovers among these claims. Call it soon, before the log changes."""
     return Statement(
         """
         SELECT a.outcome, greatest(0, extract(epoch FROM

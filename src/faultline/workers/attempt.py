@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import HandlerExit
-from faultline.handler_errors import tame
+from faultline.handler_errors import make_safe
 from faultline.interrupts import AttemptAborted, Interrupts
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
@@ -72,7 +72,7 @@ class Attempt:
     __slots__ = (
         "_abort_cause",
         "_call",
-        "_commits_moment",
+        "_commit_grace_timer",
         "_loop",
         "_on_abandoned",
         "_task",
@@ -106,7 +106,7 @@ class Attempt:
         self._loop = loop
         self._on_abandoned = on_abandoned
         self._abort_cause: AbortCause | None = None
-        self._commits_moment: asyncio.TimerHandle | None = None
+        self._commit_grace_timer: asyncio.TimerHandle | None = None
         # the handler's timeout, or the grace after an abort
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Any] | None = None  # while the handler runs in it
@@ -159,7 +159,7 @@ class Attempt:
             and cause is AbortCause.LEASE_LOST
         ):
             return
-        if self.transactions.phase is CommitPhase.FENCED and self._commits_moment is None:
+        if self.transactions.phase is CommitPhase.FENCED and self._commit_grace_timer is None:
             self._loop.call_soon_threadsafe(self._wait_for_commit, cause)
             return
         self._abort_cause = cause
@@ -169,8 +169,8 @@ class Attempt:
         self._loop.call_soon_threadsafe(self._abort_on_loop, cause)
 
     def _wait_for_commit(self, cause: AbortCause) -> None:
-        if self._commits_moment is None:
-            self._commits_moment = self._loop.call_later(_GRACE_SECONDS / 2, self.abort, cause)
+        if self._commit_grace_timer is None:
+            self._commit_grace_timer = self._loop.call_later(_GRACE_SECONDS / 2, self.abort, cause)
 
     def _abort_on_loop(self, cause: AbortCause) -> None:
         if self._task is None:
@@ -201,9 +201,9 @@ class Attempt:
 
     async def run(self, resources: HandlerResources) -> Ending:
         """Run the handler. Returns how it ended, and never raises its exception."""
-        if self._commits_moment is not None:  # set for the previous run of this attempt
-            self._commits_moment.cancel()
-            self._commits_moment = None
+        if self._commit_grace_timer is not None:  # set for the previous run of this attempt
+            self._commit_grace_timer.cancel()
+            self._commit_grace_timer = None
         if self._abort_cause is not None:
             return Aborted(self._abort_cause)  # between two runs of the same attempt
         task, options = self.task, self.task.options
@@ -224,7 +224,7 @@ class Attempt:
                 raise  # the worker itself is shutting down
             return self._ended_by(HandlerExit("the handler cancelled itself"))
         except BaseException as error:  # SystemExit and the like would end the whole process
-            return self._ended_by(tame(error))
+            return self._ended_by(make_safe(error))
         finally:
             self._task = self._call = self._timeout_at = None
             if self._timer is not None:
@@ -257,7 +257,7 @@ class Attempt:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
             if not thread.done():
-                thread.add_done_callback(_see)  # its result is not needed any more
+                thread.add_done_callback(_retrieve_exception)  # its result is not needed any more
             raise
 
     def _call_without_loop(self, call: Interruptible) -> Any:
@@ -278,7 +278,7 @@ class Attempt:
             self._set_timer(limit, self.abort, AbortCause.TIMEOUT)
 
 
-def _see(thread: asyncio.Future[Any]) -> None:
+def _retrieve_exception(thread: asyncio.Future[Any]) -> None:
     if not thread.cancelled():
         thread.exception()
 
@@ -303,7 +303,7 @@ class InterruptibleCall:
                 raise HandlerExit("the handler raised StopIteration") from error
             # SystemExit and the like would be raised again on the event loop and end the process. So would
             # the errors that the methods of a broken exception class raise there.
-            tamed = tame(error)
+            tamed = make_safe(error)
             if tamed is error:
                 raise
             raise tamed from None

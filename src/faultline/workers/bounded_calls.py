@@ -1,7 +1,7 @@
 """Bounds how long a stopping worker waits for a database call.
 
 A frozen or unreachable server answers nothing for minutes, and does not answer the driver's cancel request
-either. So a call without an answer is cancelled, and the worker does not wait for the end of that.
+either. So a call without an answer is cancelled, and the worker does not wait until that has ended.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class BoundedCalls:
         self._stopped: asyncio.Task[bool] | None = None
         self._left: set[asyncio.Task[Any]] = set()
 
-    async def unless_stopped(self, talk: Coroutine[Any, Any, T], *, grace_seconds: float) -> T:
+    async def unless_stopped(self, call: Coroutine[Any, Any, T], *, grace_seconds: float) -> T:
         """Return the result of a call; once the worker stops, wait `grace_seconds` for it."""
         if self._stopped is None:  # one task for all calls: there are hundreds of claims a second
             self._stopped = asyncio.create_task(self._stop.wait())
-        task = asyncio.create_task(talk)
+        task = asyncio.create_task(call)
         try:
             if not self._stopped.done():
                 await asyncio.wait({task, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -42,9 +42,9 @@ class BoundedCalls:
             raise NoReply
         return task.result()
 
-    async def within(self, seconds: float, talk: Coroutine[Any, Any, None]) -> None:
+    async def within(self, seconds: float, call: Coroutine[Any, Any, None]) -> None:
         """Wait for a call for at most so many seconds."""
-        task = asyncio.create_task(talk)
+        task = asyncio.create_task(call)
         try:
             await asyncio.wait({task}, timeout=seconds)
         finally:

@@ -25,7 +25,7 @@ from faultline.errors import (
     Reject,
     StaleLease,
 )
-from faultline.handler_errors import name_of, tame, text_of, traceback_of
+from faultline.handler_errors import make_safe, name_of, text_of, traceback_of
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
@@ -247,7 +247,7 @@ def _answer(request: Request, resources: ChildResources) -> Success | Failure:
             return Failure("missing", f"a new process finds no task {name}")
         value = resources.run(request, task)
     except BaseException as error:
-        return _failure(error, tame(error), resources.refusal)
+        return _failure(error, make_safe(error), resources.refusal)
     if (refusal := resources.refusal) is not None:  # the handler swallowed it
         return Failure(
             "stale", str(refusal), reason=refusal.reason, current_token=refusal.current_token

@@ -15,7 +15,7 @@ import orjson
 from faultline.model import Claim
 
 _FULL_LOOK_SECONDS = 0.25
-_FULL_LOOK_SHARE = 20  # full claims take at most one part in so many of the time
+_FULL_LOOK_SHARE = 20  # full claims take at most 1/20 of the time
 _MAX_LANES = 100  # the lanes used last: every claim sends them all
 
 

@@ -23,7 +23,7 @@ from faultline.workers.bounded_calls import NoReply
 from faultline.workers.claim_cursor import ClaimCursor
 from faultline.workers.control_session import ControlSession
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.readiness import Readiness
 from faultline.workers.slots import Slots
@@ -42,7 +42,7 @@ class Claiming:
         control: ControlSession,
         slots: Slots,
         outcomes: Outcomes,
-        book: LeaseBook,
+        book: HeldLeases,
         heartbeat: Heartbeat,
         background: BackgroundTasks,
         wakeup: Wakeup,

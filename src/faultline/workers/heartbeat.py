@@ -30,7 +30,7 @@ from faultline.statements import protocol, workers
 from faultline.statements.clock import database_time
 from faultline.statements.protocol import Beat
 from faultline.steady import steady_now
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 
 _BATCH = 1_000
 _PURPOSE = "heartbeat"
@@ -46,7 +46,7 @@ class Heartbeat:
         self,
         url: str,
         settings: WorkerSettings,
-        book: LeaseBook,
+        book: HeldLeases,
         *,
         on_drain: Callable[[], None] = lambda: None,
         may_renew: Callable[[Lease], bool] = lambda lease: True,
@@ -154,7 +154,9 @@ class Heartbeat:
         held = [lease for lease in self._book if self._may_renew(lease)]
         leases = sorted(held, key=attrgetter("lease_seconds"))
         if not leases:
-            self._heed(run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1)))
+            self._act_on_answer(
+                run(conn, protocol.heartbeat(self._settings.worker_id, [], lease_seconds=1))
+            )
         for lease_seconds, group in itertools.groupby(leases, key=attrgetter("lease_seconds")):
             same = list(group)
             for start in range(0, len(same), _BATCH):
@@ -206,10 +208,10 @@ class Heartbeat:
                     )
             elif outcome is Renewal.LOST and lease.claim in self._book:
                 lease.lose("taken_over")
-        self._heed(beat)
+        self._act_on_answer(beat)
         return renewed
 
-    def _heed(self, beat: Beat) -> None:
+    def _act_on_answer(self, beat: Beat) -> None:
         if beat.is_drain_requested and not self._is_drain_heard:
             self._is_drain_heard = True
             self._on_drain()

@@ -84,7 +84,7 @@ class Lease:
                 self.on_lost(cause)
 
 
-class LeaseBook:
+class HeldLeases:
     """All leases of one worker.
 
     The event loop writes; the heartbeat and self-fencing threads read. Each operation is one step on a

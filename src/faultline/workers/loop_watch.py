@@ -31,7 +31,7 @@ from faultline.steady import steady_now
 from faultline.workers import stacks
 from faultline.workers.attempt import AbortCause, Attempt
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.stacks import Stack
 
 _LONGEST_LOOK_SECONDS = 0.5
@@ -53,7 +53,7 @@ class LoopWatch:
     def __init__(
         self,
         settings: WorkerSettings,
-        book: LeaseBook,
+        book: HeldLeases,
         attempts: Collection[Attempt],
         retry_seconds: Callable[[Claim], float],
         end_process: Callable[[], object] | None = None,

@@ -23,7 +23,7 @@ from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.committer import Committer, Entry
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.unknown_tasks import UnknownTasks
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Outcomes:
         self,
         worker_id: str,
         *,
-        book: LeaseBook,
+        book: HeldLeases,
         committer: Committer,
         make_session: Callable[..., ReconnectingSession],
         background: BackgroundTasks,

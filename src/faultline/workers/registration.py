@@ -20,7 +20,7 @@ from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.workers.bounded_calls import BoundedCalls
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import LeaseBook
+from faultline.workers.leases import HeldLeases
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 _GOODBYE_SECONDS = 2.0
@@ -30,7 +30,7 @@ class Registration:
     """Renewed by every new connection of the control session."""
 
     def __init__(
-        self, settings: WorkerSettings, book: LeaseBook, heartbeat: Heartbeat, calls: BoundedCalls
+        self, settings: WorkerSettings, book: HeldLeases, heartbeat: Heartbeat, calls: BoundedCalls
     ) -> None:
         self._settings = settings
         self._book = book

@@ -10,17 +10,19 @@ from __future__ import annotations
 import threading
 
 from faultline.steady import steady_now
-from faultline.workers.leases import LeaseBook
+from faultline.workers.leases import HeldLeases
 
 
 class SelfFencing:
-    def __init__(self, book: LeaseBook, *, margin_seconds: float, shortest_lease: float) -> None:
+    def __init__(self, book: HeldLeases, *, margin_seconds: float, shortest_lease: float) -> None:
         self._book = book
         self._margin = margin_seconds
         # No lease can be due sooner than this after its claim, so none is missed between two looks.
         self._look_seconds = shortest_lease / 20
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="faultline-sentinel", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="faultline-self-fencing", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()

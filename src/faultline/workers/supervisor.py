@@ -64,17 +64,17 @@ class Supervisor:
         count: int,
         options: Callable[[int], Sequence[str]] = lambda slot: (),
         on_end: Callable[[int], None] = lambda slot: None,
-        roster: SupervisorHealth | None = None,
+        health: SupervisorHealth | None = None,
     ) -> None:
         self._command = list(command)
         self._options = options
         self._on_end = on_end
-        self._roster = roster
+        self._health = health
         self._slots = [Slot(number) for number in range(count)]
         self._exit_code = 0
         # a plain flag: a signal may arrive while the lock of an Event is held
         self._stopping = False
-        self._leash, self._grip = os.pipe()
+        self._read_end, self._write_end = os.pipe()
 
     def run(self) -> int:
         for number in _SIGNALS:
@@ -89,10 +89,10 @@ class Supervisor:
                 self._report()
                 time.sleep(_LOOK_SECONDS)
         finally:
-            if self._roster is not None:
-                self._roster.close()
-            os.close(self._leash)
-            os.close(self._grip)
+            if self._health is not None:
+                self._health.close()
+            os.close(self._read_end)
+            os.close(self._write_end)
             for number in _SIGNALS:  # no process is left to pass a signal on to
                 signal.signal(number, signal.SIG_IGN)
         codes = [slot.child.returncode for slot in self._slots if slot.child is not None]
@@ -108,9 +108,9 @@ class Supervisor:
         return self._stopping
 
     def _report(self) -> None:
-        if self._roster is not None:
-            files = [self._roster.file_of(slot.number).name for slot in self._slots]
-            self._roster.note(
+        if self._health is not None:
+            files = [self._health.file_of(slot.number).name for slot in self._slots]
+            self._health.note(
                 [slot.described(file) for slot, file in zip(self._slots, files, strict=True)]
             )
 
@@ -128,8 +128,8 @@ class Supervisor:
     def _ended(self, slot: Slot, child: subprocess.Popen[bytes]) -> None:
         slot.child, slot.since = None, steady_now()
         self._on_end(slot.number)
-        if self._roster is not None:
-            self._roster.forget(slot.number)
+        if self._health is not None:
+            self._health.forget(slot.number)
         if child.returncode in (DRAINED, DRAINED_STUCK):
             slot.is_drained = True
             self._exit_code = max(self._exit_code, _exit_code(child.returncode))
@@ -145,10 +145,15 @@ class Supervisor:
         )
 
     def _start(self, slot: Slot) -> None:
-        command = [*self._command, *self._options(slot.number), "--supervised-by", str(self._leash)]
+        command = [
+            *self._command,
+            *self._options(slot.number),
+            "--supervised-by",
+            str(self._read_end),
+        ]
         # A process group of its own: Ctrl-C in the terminal reaches only the supervisor, which passes it on
         # once.
-        slot.child = subprocess.Popen(command, start_new_session=True, pass_fds=(self._leash,))
+        slot.child = subprocess.Popen(command, start_new_session=True, pass_fds=(self._read_end,))
         slot.since = steady_now()
         if self._is_stopping():  # the signal arrived while the process was starting
             with contextlib.suppress(ProcessLookupError):

@@ -32,7 +32,7 @@ from faultline.workers.control_session import ControlSession
 from faultline.workers.execution import Execution
 from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import LeaseBook
+from faultline.workers.leases import HeldLeases
 from faultline.workers.listener import Listener
 from faultline.workers.loop_watch import LoopWatch
 from faultline.workers.outcomes import Outcomes
@@ -50,7 +50,7 @@ _CLOSE_SECONDS = 1.0  # for the heartbeat and the services, which may wait for t
 class Worker:
     """Runs until `stop`: once to finish running jobs, twice to release them at once.
 
-    An operator's drain request ends it like the first call of `stop`; `was_asked` is True afterwards.
+    An operator's drain request ends it like the first call of `stop`, and sets `drain_was_requested`.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Worker:
         retry_seconds = functools.partial(_retry_seconds, app)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping, self._hurrying = asyncio.Event(), asyncio.Event()
+        self._stopping, self._release_now = asyncio.Event(), asyncio.Event()
         self._is_signalled = self._has_failed = False
-        self.was_asked = False  # by an operator
+        self.drain_was_requested = False  # by an operator
         self.is_stuck = False  # it ended by an error, and a handler could not be ended
-        book, wakeup, calls = LeaseBook(), Wakeup(), BoundedCalls(self._stopping)
+        book, wakeup, calls = HeldLeases(), Wakeup(), BoundedCalls(self._stopping)
         self._wakeup, self._calls = wakeup, calls
         self._attempts: set[Attempt] = set()
         self._background = background = BackgroundTasks(wakeup)
@@ -143,7 +143,7 @@ class Worker:
 
     def stop(self) -> None:
         if self._is_signalled:
-            self._hurrying.set()
+            self._release_now.set()
         self._is_signalled = True
         self._stop_claiming()
 
@@ -153,7 +153,7 @@ class Worker:
 
     def _drain_requested(self) -> None:
         """Called by the heartbeat's thread."""
-        self.was_asked = True
+        self.drain_was_requested = True
         self._watch.stop_requested(by_signal=False)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_claiming)
@@ -243,7 +243,7 @@ class Worker:
             self._slots.running or self._control.has_unanswered_calls
         ):
             self._background.spawn(self._control.mark_draining())
-        await self._slots.wait_idle(self._settings.drain_seconds, unless=self._hurrying)
+        await self._slots.wait_idle(self._settings.drain_seconds, unless=self._release_now)
         for attempt in tuple(self._attempts):
             attempt.abort(AbortCause.DRAIN)
         await self._slots.wait_idle(_ABORT_GRACE_SECONDS)
@@ -273,7 +273,7 @@ class Worker:
     def _stop_cause(self) -> str:
         if self._has_failed:
             return "error"
-        return "signal" if self._is_signalled else "request" if self.was_asked else "done"
+        return "signal" if self._is_signalled else "request" if self.drain_was_requested else "done"
 
     # ── closing ──────────────────────────────────────────────────────────────────────────────────
 
@@ -324,7 +324,11 @@ def _shortest_lease(app: Faultline, settings: WorkerSettings) -> float:
 
 
 async def _end(services: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel the services twice: after the first time the driver asks the server."""
+    """Cancel the services, twice.
+
+    The driver answers the first cancellation by a request to the server, which may not answer. The second
+    one ends that wait.
+    """
     for _ in range(2):
         for service in services:
             service.cancel()

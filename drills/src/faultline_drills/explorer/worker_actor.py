@@ -31,7 +31,7 @@ from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.committer import Committer
 from faultline.workers.execution import Execution
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import Lease, LeaseBook
+from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.server_failure import ServerFailure
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
@@ -127,7 +127,7 @@ class WorkerActor:
     ) -> None:
         self.name = name
         self.execution = execution
-        self.book = LeaseBook()
+        self.book = HeldLeases()
         self._held: dict[Job, _Held] = {}
         self._permit = execution.add(name, lambda: actions(self))
         self._session = execution.session(name)

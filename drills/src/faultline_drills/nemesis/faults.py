@@ -1,4 +1,4 @@
-"""The faults of a nemesis; each is recorded, and undone before it returns."""
+"""The faults of a nemesis; each is recorded, and undone where it can be."""
 
 from __future__ import annotations
 
