@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from faultline.errors import HandlerError, HandlerExit
-from faultline.redaction import without_passwords
+from faultline.wording import without_passwords
 
 _MAX_ERROR_LENGTH = 10_000
 _SUMMARY_LENGTH = 500

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from faultline.serving.limits import ServerLimits
-from faultline.serving.protocol import Connections
+from faultline.serving.server import Connections
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, served
 from tests.inspector.conftest import Served as Inspector
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faultline import embedded
-from faultline.embedded import account
+from faultline.embedded import process
 from faultline.embedded.process import command_line
 from faultline.errors import EmbeddedServerError
 
@@ -44,7 +44,7 @@ def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> No
         sys.stdin.readline()
         server.stop()
     """
-    binaries = account.reachable_binaries(embedded.find_binaries())
+    binaries = process.reachable_binaries(embedded.find_binaries())
     arguments = (str(binaries), str(nobody.pw_uid), str(nobody.pw_gid))
     with python(program, str(home / "data"), *arguments) as user:
         assert user.stdout is not None
@@ -60,7 +60,7 @@ def test_an_ordinary_user_gets_a_server_that_runs_as_that_user(home: Path) -> No
 def test_root_can_use_binaries_that_only_root_can_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account, "_SHARED_CACHE", home / "cache")
+    monkeypatch.setattr(process, "_SHARED_CACHE", home / "cache")
     binaries = embedded.find_binaries()
     install, package = binaries.parent, binaries.parent.parent
     closed = home / "closed"
@@ -71,7 +71,7 @@ def test_root_can_use_binaries_that_only_root_can_read(
         shutil.copytree(libraries, closed / libraries.name)
 
     with ThreadPoolExecutor(2) as pool:  # at the same time, like two processes
-        copies = set(pool.map(lambda _: account.reachable_binaries(private / "bin"), range(2)))
+        copies = set(pool.map(lambda _: process.reachable_binaries(private / "bin"), range(2)))
     with embedded.temporary_server(binaries=private / "bin") as server:
         assert query_value(server.url, "SELECT 1") == "1"
         program = command_line(server.pid or 0)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector import csrf
+from faultline.inspector import security_middleware
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.serving.client import KEY_HEADER
@@ -53,7 +53,7 @@ def page(database_url: str) -> Iterator[TestClient]:
 
 def load_page(client: TestClient) -> None:
     client.get("/").raise_for_status()
-    client.headers[csrf.HEADER] = client.cookies[csrf.COOKIE]
+    client.headers[security_middleware.HEADER] = client.cookies[security_middleware.COOKIE]
     client.headers["origin"] = ORIGIN
     client.headers["sec-fetch-site"] = "same-origin"
 
@@ -132,8 +132,8 @@ def test_a_key_is_checked_when_it_is_entered(operator: TestClient, database_url:
         ({"origin": None}, (403, "foreign_origin")),
         ({"sec-fetch-site": "cross-site"}, (403, "foreign_origin")),
         ({"sec-fetch-site": "same-site"}, (403, "foreign_origin")),
-        ({csrf.HEADER: None}, (403, "csrf_token")),
-        ({csrf.HEADER: "made.up"}, (403, "csrf_token")),
+        ({security_middleware.HEADER: None}, (403, "csrf_token")),
+        ({security_middleware.HEADER: "made.up"}, (403, "csrf_token")),
         ({"origin": "http://["}, (403, "foreign_origin")),
         ({KEY_HEADER: None}, (401, "key_required")),
         ({KEY_HEADER: None, "authorization": "Basic YTpi"}, (401, "key_required")),
@@ -157,8 +157,8 @@ def test_a_cookie_planted_from_elsewhere_is_worth_nothing_although_it_is_echoed(
     page: TestClient,
 ) -> None:
     page.cookies.clear()
-    page.cookies.set(csrf.COOKIE, "planted.token")
-    page.headers[csrf.HEADER] = "planted.token"
+    page.cookies.set(security_middleware.COOKIE, "planted.token")
+    page.headers[security_middleware.HEADER] = "planted.token"
 
     assert code_of(act(page, "resume", queue="mail")) == (403, "csrf_token")
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from faultline.inspector import csrf, security_middleware
+from faultline.inspector import security_middleware
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import WEB, InspectorSettings
 
@@ -77,14 +77,14 @@ def test_no_other_file_is_served(client: TestClient, path: str) -> None:
 
 def test_the_page_sets_a_csrf_token_unless_it_has_a_valid_one(client: TestClient) -> None:
     first = client.get("/").headers["set-cookie"]
-    token = client.cookies[csrf.COOKIE]
+    token = client.cookies[security_middleware.COOKIE]
 
-    assert first.startswith(f"{csrf.COOKIE}={token}")
+    assert first.startswith(f"{security_middleware.COOKIE}={token}")
     assert "samesite=strict" in first.lower()
     assert "secure" not in first.lower()
     assert "set-cookie" not in client.get("/").headers
     client.cookies.clear()
-    client.cookies.set(csrf.COOKIE, "planted")
+    client.cookies.set(security_middleware.COOKIE, "planted")
     assert "set-cookie" in client.get("/").headers
 
 

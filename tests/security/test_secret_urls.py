@@ -19,9 +19,9 @@ from faultline.embedded import ServerStatus
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler import Reconciler
-from faultline.redaction import without_passwords
 from faultline.statements import keys
 from faultline.statements.keys import Scope
+from faultline.wording import without_passwords
 from tests.cli.conftest import invoke
 from tests.security.services import APP
 

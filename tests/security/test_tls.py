@@ -14,8 +14,9 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from faultline.embedded import Server, all_binaries, data_directory
-from faultline.embedded.account import chown_to_server_account, reachable_binaries
+from faultline.embedded import Server, all_binaries
+from faultline.embedded.process import chown_to_server_account, reachable_binaries
+from faultline.embedded.server import create_data_directory
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
 from tests.api.served import make_key
@@ -63,7 +64,7 @@ def secured() -> Iterator[Secured]:
         authority, stranger = Authority(home, "authority"), Authority(home, "stranger")
         authority.root.chmod(0o644)
         data = home / "data"
-        data_directory.create(data, reachable_binaries(binaries), 30)
+        create_data_directory(data, reachable_binaries(binaries), 30)
         for made, name in zip(authority.certify(HOST), ("server.crt", "server.key"), strict=True):
             shutil.copy(made, data / name)
             (data / name).chmod(0o600)

@@ -8,8 +8,7 @@ from faultline import Faultline, Job
 from faultline.config import WorkerSettings
 from faultline.model import Claim
 from faultline.workers import Worker
-from faultline.workers.claim_cursor import ClaimCursor
-from faultline.workers.claiming import ClaimAhead
+from faultline.workers.claiming import ClaimAhead, ClaimCursor
 from tests.running import Connection, background, count, value
 from tests.waiting import LIMIT_SECONDS, wait_until
 

@@ -16,8 +16,8 @@ from faultline.api.api_settings import ApiSettings
 from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
 from faultline.metrics import record_request
-from faultline.redaction import without_passwords
-from faultline.serving.protocol import has_two_lengths
+from faultline.serving.server import has_two_lengths
+from faultline.wording import without_passwords
 
 # Probes bypass the concurrency limit: a busy server must not look dead.
 PROBES = frozenset({"/health", "/ready"})

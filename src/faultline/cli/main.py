@@ -7,14 +7,15 @@ probe every few seconds and needs none of them.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from faultline import __version__
 from faultline.cli.lazy_group import LazyGroup
-from faultline.cli.standard_streams import open_closed_streams
 from faultline.errors import FaultlineError
 from faultline.wording import plain
 
@@ -156,3 +157,24 @@ def _print_error(error: FaultlineError) -> None:
     )
     if error.hint:
         click.echo(f"  try: {plain(error.hint)}", err=True)
+
+
+_NAMES = ("stdin", "stdout", "stderr")
+
+
+def open_closed_streams() -> None:
+    """Open standard streams that were closed at the start (`2>&-`) on /dev/null.
+
+    Otherwise the next socket gets the number 0, 1 or 2, and output of a library or a child process to
+    "stderr" goes to the database. Python itself has no `sys.stderr` then. It must run before the process
+    opens any other file.
+    """
+    for number, name in enumerate(_NAMES):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - kept open

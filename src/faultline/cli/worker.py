@@ -300,7 +300,7 @@ def _supervise(
     if not options.port:
         return Supervisor(command, count=count, options=health_of, health=health).run()
     from faultline.metrics.endpoint import Endpoint, read_token
-    from faultline.metrics.process_files import ProcessFiles
+    from faultline.metrics.series import ProcessFiles
 
     with ProcessFiles(count) as slots:
         registry = slots.registry(*parts)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faultline.embedded.account import make_directory, server_account
-from faultline.embedded.process import POLL_SECONDS
+from faultline.embedded.process import POLL_SECONDS, make_directory, server_account
 from faultline.embedded.server import Server
 from faultline.errors import EmbeddedServerError
 

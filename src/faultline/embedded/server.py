@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
+import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from faultline.embedded import data_directory
-from faultline.embedded.account import can_enter, reachable_binaries
 from faultline.embedded.binaries import find_binaries
 from faultline.embedded.process import (
     POLL_SECONDS,
     PidFile,
+    can_enter,
+    child_options,
+    chown_to_server_account,
     is_postmaster,
+    make_directory,
+    reachable_binaries,
     replace_reused_pid,
     spawn,
 )
@@ -70,7 +76,7 @@ class Server:
         """The server's URL; it stays the same after a crash or a restart."""
         seen = PidFile.read(self.data_dir)
         port = seen.port if seen else self._last_port()
-        password = _read(self.data_dir / data_directory.PASSWORD_FILE)
+        password = _read(self.data_dir / PASSWORD_FILE)
         if port is None or password is None:
             raise EmbeddedServerError(
                 f"no embedded server has run in {self.data_dir}: start one first"
@@ -89,7 +95,7 @@ class Server:
         deadline = time.monotonic() + timeout_seconds
         binaries = reachable_binaries(self._binaries or find_binaries(self.version))
         if self.version is None:
-            data_directory.create(self.data_dir, binaries, timeout_seconds)
+            create_data_directory(self.data_dir, binaries, timeout_seconds)
         replace_reused_pid(self.data_dir)
         port = self._port or self._last_port() or _free_port()
         while (log := self._launch(binaries, port, deadline)) is not None:
@@ -108,7 +114,7 @@ class Server:
         """Stop the server; delete its data if it is ephemeral."""
         self.shut_down(timeout_seconds, mode)
         if self.ephemeral:
-            data_directory.remove(self.data_dir, timeout_seconds)
+            remove_data_directory(self.data_dir, timeout_seconds)
             self.log_path.unlink(missing_ok=True)
 
     def shut_down(
@@ -218,3 +224,61 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+PASSWORD_FILE = "faultline.password"  # noqa: S105 - a name, not a password
+
+
+def create_data_directory(data_dir: Path, binaries: Path, timeout_seconds: float) -> None:
+    """Create the data directory under another name and rename it when it is complete."""
+    parent = data_dir.parent
+    make_directory(parent)
+    if data_dir.exists() and any(data_dir.iterdir()):
+        raise EmbeddedServerError(
+            f"{data_dir} is neither empty nor a PostgreSQL data directory",
+            hint="set FAULTLINE_DATA_DIR to a directory that Faultline may fill",
+        )
+    if not can_enter(parent):
+        raise EmbeddedServerError(
+            f"PostgreSQL does not run as root, and the account nobody cannot enter {parent}",
+            hint="set FAULTLINE_DATA_DIR to a directory that all users can enter, or do not run as root",
+        )
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".faultline-initdb-") as scratch:
+        staging, password = Path(scratch) / "data", Path(scratch) / "password"
+        staging.mkdir(mode=0o700)
+        password.touch(mode=0o600)
+        password.write_text(secrets.token_urlsafe(24))
+        chown_to_server_account(Path(scratch), staging, password)
+        command = [
+            *(f"{binaries}/initdb", "--no-sync", "--locale=C", "-E", "UTF8", "-U", "postgres"),
+            *("--auth=scram-sha-256", f"--pwfile={password}", "-D", str(staging)),
+        ]
+        try:
+            subprocess.run(
+                command,
+                **child_options(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_seconds,
+                check=True,
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
+            output = (problem.output or b"").decode(errors="replace").strip()
+            raise EmbeddedServerError(
+                f"{data_dir} could not be created: {problem}\n{output}\n",
+                hint="set DATABASE_URL to use another PostgreSQL",
+            ) from None
+        password.rename(staging / PASSWORD_FILE)
+        staging.rename(data_dir)
+
+
+def remove_data_directory(data_dir: Path, timeout_seconds: float) -> None:
+    """Delete the directory; retry while backends of a killed server still write to it."""
+    deadline = time.monotonic() + timeout_seconds
+    while data_dir.exists():
+        try:
+            shutil.rmtree(data_dir)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)

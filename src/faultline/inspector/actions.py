@@ -21,7 +21,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from faultline.inspector import csrf
+from faultline.inspector import security_middleware
 from faultline.inspector.responses import InspectorError
 from faultline.inspector.services import InspectorServices, Shared
 from faultline.payload import DuplicateKey, parse_json
@@ -111,7 +111,10 @@ def _require_own_page(request: Request, shared: InspectorServices) -> None:
         raise InspectorError(
             403, "foreign_origin", "the inspector accepts actions from its own page only"
         )
-    token, echo = request.cookies.get(csrf.COOKIE, ""), request.headers.get(csrf.HEADER, "")
+    token, echo = (
+        request.cookies.get(security_middleware.COOKIE, ""),
+        request.headers.get(security_middleware.HEADER, ""),
+    )
     if not shared.tokens.agree(token, echo):
         raise InspectorError(
             403, "csrf_token", "the page's token is missing or out of date", "reload the page"

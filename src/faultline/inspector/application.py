@@ -12,7 +12,13 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from faultline.errors import FaultlineError
-from faultline.inspector import actions, csrf, read_endpoints, responses, stream
+from faultline.inspector import (
+    actions,
+    read_endpoints,
+    responses,
+    security_middleware,
+    stream,
+)
 from faultline.inspector.inspector_settings import WEB, InspectorSettings
 from faultline.inspector.security_middleware import SecurityMiddleware
 from faultline.inspector.services import InspectorServices, Shared, make_services
@@ -28,10 +34,10 @@ async def dashboard(request: Request, shared: Shared) -> Response:
             404, "no_dashboard", "this installation has no dashboard", "see /api/overview"
         )
     response = FileResponse(WEB / "index.html")
-    if not shared.tokens.is_ours(request.cookies.get(csrf.COOKIE, "")):
+    if not shared.tokens.is_ours(request.cookies.get(security_middleware.COOKIE, "")):
         # Not HttpOnly: the page reads the cookie to send it as a header.
         response.set_cookie(
-            csrf.COOKIE,
+            security_middleware.COOKIE,
             shared.tokens.issue(),
             samesite="strict",
             secure=is_secure(request.scope, behind_proxy=shared.settings.behind_proxy),

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from faultline import errors
 from faultline.events import Event, emit
-from faultline.redaction import without_passwords
+from faultline.wording import without_passwords
 
 LOG_AGAIN_SECONDS = 60.0
 _MAX_REMEMBERED = 100

@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from faultline.inspector.broadcast import Broadcast
-from faultline.inspector.csrf import CsrfTokens
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.inspector.reader import Reader
 from faultline.inspector.responses import ErrorRedaction
+from faultline.inspector.security_middleware import CsrfTokens
 from faultline.inspector.snapshots import Snapshots
 
 CONCURRENT_SEARCHES = 2

@@ -109,7 +109,7 @@ current: Meter = _OFF
 def switch_on(*parts: Part, files: Path | None = None) -> Meter:
     """Count in this process from now on. Further calls do nothing.
 
-    A supervised worker keeps its numbers in `files` (see `metrics.process_files`), others in memory. Only
+    A supervised worker keeps its numbers in `files` (see `metrics.series`), others in memory. Only
     this function imports prometheus_client.
     """
     global current
@@ -178,7 +178,12 @@ _FORGET_SECONDS = 60.0
 
 
 class DatabaseClock:
-    """Its error is at most half the round trip of the best reading in the last minute."""
+    """Estimates the database's clock from the monotonic clock and some readings.
+
+    A job's due time is in database time. Comparing it with the worker's clock would measure the
+    difference of the clocks. The error is at most half the round trip of the best reading in the last
+    minute.
+    """
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()  # a guess until the first reading

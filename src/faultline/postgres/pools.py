@@ -144,6 +144,8 @@ _LOOK_SECONDS = 0.5
 
 
 class FifoSemaphore:
+    """A semaphore for threads; a caller keeps its position for as long as it waits."""
+
     def __init__(self, places: int) -> None:
         self._free = places
         self._lock = threading.Lock()
@@ -193,6 +195,8 @@ class FifoSemaphore:
 
 
 class AsyncFifoSemaphore:
+    """The same for an event loop."""
+
     def __init__(self, places: int) -> None:
         self._free = places
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -137,7 +137,7 @@ def claim(
 ) -> Statement[list[Claim]]:
     """Claim jobs.
 
-    `resume_after` is JSON text: where earlier claims of this caller ended (`workers.claim_cursor`).
+    `resume_after` is JSON text: where earlier claims of this caller ended (`workers.claiming`).
     `tasks` is an array literal: what the caller can run (`workers.unknown_tasks`).
     """
     return Statement(

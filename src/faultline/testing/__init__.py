@@ -1,11 +1,13 @@
 """Tools for testing handlers: databases, an inline worker, time, fault injection."""
 
 from faultline.testing.application import using
-from faultline.testing.attempts import Attempted, HandlerFailed, Outcome
 from faultline.testing.clock import advance
 from faultline.testing.databases import Databases, temporary_database, temporary_databases
 from faultline.testing.inline_worker import (
+    Attempted,
+    HandlerFailed,
     NotIdle,
+    Outcome,
     run_one,
     run_one_async,
     run_until_idle,

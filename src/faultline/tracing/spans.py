@@ -20,8 +20,8 @@ from opentelemetry.trace import Link, Span, SpanKind, Tracer, TracerProvider
 from faultline.events import Event
 from faultline.model import Claim, Enqueued
 from faultline.tracing.activation import Enqueueing, suppress_errors, version
-from faultline.tracing.attempt import AttemptTrace
-from faultline.tracing.span_context import (
+from faultline.tracing.attempt import (
+    AttemptTrace,
     context_of,
     mark_failed,
     messaging,

@@ -284,6 +284,11 @@ def _retrieve_exception(thread: asyncio.Future[Any]) -> None:
 
 
 class InterruptibleCall:
+    """A handler's call in a thread that another thread can interrupt.
+
+    A thread inside a C call cannot be interrupted. The fence protects the data, not this.
+    """
+
     def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._interrupts = Interrupts()

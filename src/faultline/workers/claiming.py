@@ -7,6 +7,8 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+import orjson
+
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
@@ -20,7 +22,6 @@ from faultline.steady import steady_now
 from faultline.tracing import tracing
 from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.bounded_calls import NoReply
-from faultline.workers.claim_cursor import ClaimCursor
 from faultline.workers.control_session import ControlSession
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases, Lease
@@ -199,7 +200,11 @@ _SAMPLE_SECONDS = 0.002
 
 
 class ClaimAhead:
-    """Estimates how many attempts will start soon, from the rate of ended ones."""
+    """Estimates how many attempts will start soon, from the rate of ended ones.
+
+    Short jobs are claimed ahead of the slots, many in one round trip. Long ones are not: a job must not
+    wait in this worker's buffer while another worker is idle.
+    """
 
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
@@ -239,3 +244,49 @@ class TakeoverMetrics:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+_FULL_LOOK_SECONDS = 0.25
+
+
+_FULL_LOOK_SHARE = 20  # full claims take at most 1/20 of the time
+
+
+_MAX_LANES = 100  # the lanes used last: every claim sends them all
+
+
+class ClaimCursor:
+    """The position of the last claim, from which the next claim continues.
+
+    Finished jobs leave entries in the index that claims read until vacuum removes them, and an old
+    snapshot anywhere keeps vacuum from it. A claim that continues from the last claimed job does not read
+    them again. A job that was queued again may lie before that position, so now and then a claim starts
+    at the beginning: less often, the longer such a claim takes.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], Claim] = {}
+        self._full_look_at = 0.0
+
+    def resume_after(self, now: float) -> str | None:
+        """The argument of `protocol.claim`; None when a full claim is due."""
+        if not self._last or now >= self._full_look_at:
+            return None
+        lanes: dict[str, dict[str, list[str]]] = {}
+        for (queue, priority), claim in self._last.items():
+            lanes.setdefault(queue, {})[str(priority)] = [claim.due_at, claim.id]
+        return orjson.dumps(lanes).decode()
+
+    def advance(
+        self, claims: Sequence[Claim], *, was_full: bool, began: float, ended: float
+    ) -> None:
+        """Record a claim; `claims` are in the order in which PostgreSQL returned them."""
+        for claim in claims:
+            lane = (claim.queue, claim.priority)
+            self._last.pop(lane, None)  # keep the most recently used lane last
+            self._last[lane] = claim
+        while len(self._last) > _MAX_LANES:
+            del self._last[next(iter(self._last))]
+        if was_full:
+            cost = _FULL_LOOK_SHARE * (ended - began)
+            self._full_look_at = ended + max(_FULL_LOOK_SECONDS, cost)

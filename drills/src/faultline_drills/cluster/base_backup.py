@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faultline.embedded.account import chown_to_server_account
+from faultline.embedded.process import chown_to_server_account
 from faultline.embedded.server import Server
 from faultline_drills.cluster.programs import run_program
 

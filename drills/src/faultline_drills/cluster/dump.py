@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from faultline.embedded.account import chown_to_server_account
-from faultline.embedded.data_directory import PASSWORD_FILE
-from faultline.embedded.server import Server
+from faultline.embedded.process import chown_to_server_account
+from faultline.embedded.server import PASSWORD_FILE, Server
 from faultline.postgres.sessions import connect
 from faultline_drills.cluster.member import ClusterMember
 from faultline_drills.cluster.programs import run_program

@@ -7,8 +7,7 @@ import subprocess
 from psycopg import conninfo
 
 from faultline.embedded import find_binaries
-from faultline.embedded.account import reachable_binaries
-from faultline.embedded.process import child_options
+from faultline.embedded.process import child_options, reachable_binaries
 from faultline.errors import EmbeddedServerError
 
 _LONGEST_SECONDS = 60.0

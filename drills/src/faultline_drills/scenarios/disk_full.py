@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from faultline.embedded.account import chown_to_server_account
+from faultline.embedded.process import chown_to_server_account
 from faultline.postgres.sessions import connect
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess

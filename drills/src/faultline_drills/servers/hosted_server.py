@@ -9,7 +9,7 @@ from pathlib import Path
 
 from psycopg import conninfo
 
-from faultline.embedded.account import chown_to_server_account
+from faultline.embedded.process import chown_to_server_account
 from faultline.embedded.server import Server
 from faultline_drills.servers.hosts import PREFIX, Host, HostNetwork, host_network
 

@@ -17,8 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
-from faultline.embedded.account import chown_to_server_account
-from faultline.embedded.process import POLL_SECONDS, spawn
+from faultline.embedded.process import POLL_SECONDS, chown_to_server_account, spawn
 from faultline.errors import FaultlineError
 
 TRANSACTION, SESSION = "transaction", "session"

@@ -1,8 +1,7 @@
 """Fault injection for handlers: crashes, pauses, takeovers, lost connections."""
 
-from faultline.testing.zombies.faults import ALL_FAULTS, Fault
 from faultline.testing.zombies.outside import Outside, TokenRefused
-from faultline.testing.zombies.points import Point, PointKind
+from faultline.testing.zombies.points import ALL_FAULTS, Fault, Point, PointKind
 from faultline.testing.zombies.report import NotExercised, Run, Verdict, ZombieEffect, ZombieReport
 from faultline.testing.zombies.runner import zombies
 

@@ -13,8 +13,8 @@ from typing import Any
 from faultline.job import Job
 from faultline.postgres.driver import OperationalError, TransactionStatus
 from faultline.postgres.sessions import AsyncConnection, Connection
-from faultline.testing.zombies.faults import Fault
 from faultline.testing.zombies.points import (
+    Fault,
     Point,
     PointKind,
     Suspension,

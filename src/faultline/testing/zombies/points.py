@@ -201,3 +201,23 @@ def _shortened(query: Any) -> str:
     if match := _FUNCTION.search(line):
         return f"faultline.{match[1]}()"
     return line if len(line) <= _MAX_LABEL_LENGTH else f"{line[: _MAX_LABEL_LENGTH - 1]}…"
+
+
+class Fault(StrEnum):
+    CRASH = "crash"
+    """The worker dies: nothing after the point runs, its sessions end, and another takes over."""
+
+    PAUSE = "pause"
+    """The worker stops. Its lease expires, another takes over and finishes; then it resumes."""
+
+    SUPERSEDE = "supersede"
+    """Another worker takes the job over and has not finished; this one continues, unaware."""
+
+    PARTITION = "partition"
+    """The worker loses its database connections and continues until it ends or fences itself."""
+
+    LOST_ANSWER = "lost_answer"
+    """PostgreSQL has ended the transaction, but its reply is lost."""
+
+
+ALL_FAULTS = tuple(Fault)

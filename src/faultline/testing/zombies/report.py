@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from faultline.errors import FaultlineError
-from faultline.testing.zombies.faults import Fault
-from faultline.testing.zombies.points import Point
+from faultline.testing.zombies.points import Fault, Point
 
 
 class Verdict(StrEnum):
@@ -120,6 +119,8 @@ class StoryLine:
 
 
 class Story:
+    """The log of one run: what the two workers did, in order."""
+
     def __init__(self) -> None:
         self._lines: list[StoryLine] = []
         self._lock = threading.Lock()
