@@ -61,6 +61,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 def test_a_stalled_peer_is_reported_and_ended_with_its_child_processes(
     tmp_path: Path, server_url: str

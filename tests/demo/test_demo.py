@@ -19,6 +19,7 @@ from faultline_drills.cli.demo import compare_subjects
 JOBS_WITHOUT_A_FAULT = 4  # under seed 1
 
 
+@pytest.mark.slow
 def test_the_race_alone_leaves_no_files(server_url: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "faultline", "demo", "--no-campaign"],

@@ -24,8 +24,8 @@ JUDGED_BY_EXPECTATION = (
 REPRESENTATIVES = (
     *("worker_crash", "stale_takeover", "retry_storm", "timeout_burst", "duplicate_submission"),
     *("partial_write", "mismatched_token_or_lease", "one_guard_disabled", "commit_at_lease_expiry"),
-    *("lease_expiry_burst", "lost_commit_acknowledgement", "concurrent_reconcilers"),
-    *("transaction_pooler", "synchronous_failover", "partition_blackhole", "rolling_restart"),
+    *("lease_expiry_burst", "lost_commit_acknowledgement", "synchronous_failover"),
+    *("partition_blackhole", "rolling_restart"),
     *("database_restart_immediate", "handler_ends_its_transaction"),
 )
 CONTROLLED = ("stale_takeover", "mismatched_token_or_lease", "partition_blackhole")

@@ -246,7 +246,10 @@ def test_a_rollback_on_a_frozen_server_is_abandoned_and_the_handlers_error_raise
         freezing.clear_faults()
 
 
-@pytest.mark.parametrize("task", [jobs.sleep_in_a_thread, jobs.sleep_in_a_statement])
+@pytest.mark.parametrize(
+    "task",
+    [jobs.sleep_in_a_thread, pytest.param(jobs.sleep_in_a_statement, marks=pytest.mark.slow)],
+)
 def test_a_handlers_statement_ends_when_its_worker_has_left_the_frozen_server(
     freezing: Proxy,
     both: str,

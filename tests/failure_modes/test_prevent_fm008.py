@@ -39,7 +39,13 @@ def test_only_expired_leases_are_reconciled_whatever_the_reconcilers_clock_says(
     )
 
 
-@pytest.mark.parametrize("days", [1, -1], ids=["a day ahead", "a day behind"])
+@pytest.mark.parametrize(
+    "days",
+    [
+        pytest.param(1, id="a day ahead"),
+        pytest.param(-1, id="a day behind", marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_with_a_wrong_clock_keeps_its_lease_and_commits(
     fleet: FailureModeFleet, database: ObservedDatabase, clock: MovableClock, days: int
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_database_that_is_away_is_no_reason_for_a_restart(
     assert probe(*probes["api"], "--live").code == 1
 
 
+@pytest.mark.slow
 def test_of_several_processes_the_stuck_one_is_named(
     fleet: Fleet, database: ObservedDatabase, health_file: Path, worker_probe: Probe
 ) -> None:

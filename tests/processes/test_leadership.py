@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import psycopg
+import pytest
 
 from faultline.postgres.sessions import run
 from faultline.statements import leadership
@@ -60,6 +61,7 @@ def test_a_killed_leader_is_replaced_and_its_own_job_is_recovered(
     assert database.payments(job_id) == 1
 
 
+@pytest.mark.slow
 def test_followers_in_a_large_fleet_keep_their_sessions(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_reconciler_exports_its_reconcile_span(
     assert collector.resources()[0]["service.name"] == "faultline-reconciler"
 
 
+@pytest.mark.slow
 def test_an_unreachable_collector_costs_no_job_and_is_logged(
     fleet: Fleet, database: ObservedDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
