@@ -56,13 +56,13 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(
         database.conn.execute(EXPIRE, [contested])  # again: a heartbeat may have been on its way
         return database.job(contested).state == "succeeded"
 
-    database.wait_until(is_taken_over, "nobody takes it over")
+    database.wait_until(is_taken_over, "no worker takes the job over")
     assert database.job(contested).attempts == 2
     retried = database.enqueue(jobs.succeed_at_last, failures=1)
     dead = database.enqueue(jobs.give_up)
     database.enqueue(jobs.enqueue_twice, into="default")
     database.conn.execute("SELECT faultline.enqueue('unheard_of')")
-    database.enqueue(jobs.answer, queue="nobody-listens")
+    database.enqueue(jobs.answer, queue="without-worker")
     database.wait_for_state(retried)
     database.wait_for_state(dead, "failed")
     left = (
