@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.reconciler.invariants import INVARIANTS
+from faultline.statements.invariants import INVARIANTS
 from faultline.statements import protocol
 
 from .conftest import Connection, Faultline, claim, enqueue

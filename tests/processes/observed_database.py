@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from faultline.postgres.sessions import run
-from faultline.reconciler.invariants import INVARIANTS, check
+from faultline.statements.invariants import INVARIANTS, check
 from faultline.task import Task
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.reconciler.invariants import INVARIANTS, check
+from faultline.statements.invariants import INVARIANTS, check
 
 from .ageing import failed, made, succeeded
 from .steps import (

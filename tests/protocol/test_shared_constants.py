@@ -29,7 +29,7 @@ from faultline.model import (
 )
 from faultline.postgres import errors as driver_errors
 from faultline.postgres.migrate import OWNER, TRIGGERS, functions_sql
-from faultline.reconciler.invariants import INVARIANTS
+from faultline.statements.invariants import INVARIANTS
 from faultline.statements import (
     audit,
     epochs,

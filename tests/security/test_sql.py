@@ -56,7 +56,7 @@ REVIEWED = {
         "statements/transactions.py",
         "level",
     ): "the name of one of the driver's IsolationLevel, in fenced_block.py",
-    ("reconciler/invariants.py", "invariant.query"): "of INVARIANTS in that file",
+    ("statements/invariants.py", "invariant.query"): "of INVARIANTS in that file",
 }
 # Dynamic SQL inside the database: identifiers by %I or quote_ident, values by %L.
 DYNAMIC_SQL = {"handler_transactions.sql": 1, "roles.sql": 4, "counts.sql": 1}

@@ -16,7 +16,7 @@ from faultline import Faultline, Job, StaleLease
 from faultline.model import Claim
 from faultline.postgres.errors import translated_errors
 from faultline.postgres.sessions import Pool, make_pool, run
-from faultline.reconciler.invariants import INVARIANTS
+from faultline.statements.invariants import INVARIANTS
 from faultline.statements.statement import Statement
 from faultline.task import Task
 

@@ -14,7 +14,7 @@ from faultline.cli.context import Context
 from faultline.cli.output import json_option, print_json, print_table
 from faultline.cli.session import session
 from faultline.postgres.sessions import run
-from faultline.reconciler.invariants import INVARIANTS, Finding, Invariant, check
+from faultline.statements.invariants import INVARIANTS, Finding, Invariant, check
 
 _SHOWN_EVIDENCE = 3
 

@@ -10,7 +10,7 @@ from typing import LiteralString
 from uuid import UUID
 
 from faultline.postgres.sessions import run
-from faultline.reconciler.invariants import INVARIANTS, check
+from faultline.statements.invariants import INVARIANTS, check
 from faultline_drills.context import DrillContext, DrillNotRun
 from faultline_drills.judging.checker import DrillVerdict, judge
 from faultline_drills.processes.observed_process import ObservedProcess
