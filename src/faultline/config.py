@@ -8,9 +8,11 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 
-from faultline.bounds import LONGEST_LEASE_SECONDS
 from faultline.errors import InvalidSettings
 
+# The database enforces these two as well; a test compares them.
+LONGEST_LEASE_SECONDS = 7 * 86_400  # faultline.checked_lease
+LONGEST_RETRY_SECONDS = 100 * 366 * 86_400  # faultline.checked_delay
 # How often the leading reconciler looks for workers whose sessions have ended, and how often the others
 # try to become leader.
 LIVENESS_SECONDS = 0.1

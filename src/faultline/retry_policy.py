@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from faultline.bounds import LONGEST_RETRY_SECONDS
+from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.errors import InvalidSettings
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
+from faultline.config import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
 from faultline.errors import InvalidInput
 from faultline.fenced_block import PrepareTransaction
 from faultline.hooks import Hooks

@@ -159,7 +159,7 @@ def test_cancel_reports_that_a_succeeded_job_was_not_cancelled(
 def test_cancel_does_not_wait_for_ever_behind_an_open_transaction(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultline.cli.session.LOCK_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("faultline.cli.context.LOCK_TIMEOUT_SECONDS", 0.01)
     job_id = enqueue(conn)
     with conn.transaction():
         conn.execute("SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE", [job_id])

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.statements.invariants import INVARIANTS
 from faultline.statements import protocol
+from faultline.statements.invariants import INVARIANTS
 
 from .conftest import Connection, Faultline, claim, enqueue
 

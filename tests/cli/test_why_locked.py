@@ -123,7 +123,7 @@ def test_why_changes_nothing(
 def test_a_locked_table_is_reported_rather_than_waited_for(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultline.cli.session.LOCK_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("faultline.cli.context.LOCK_TIMEOUT_SECONDS", 0.01)
     job_id = enqueue(conn)
     with conn.transaction():
         conn.execute("LOCK TABLE faultline.jobs IN ACCESS EXCLUSIVE MODE")

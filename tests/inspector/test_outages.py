@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from faultline.errors import DatabaseUnavailable
-from faultline.inspector import reader, snapshots
+from faultline.inspector import overview, reader
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline_drills.proxy import Proxy, proxy_to
@@ -29,7 +29,7 @@ def proxy(database_url: str) -> Iterator[Proxy]:
 @pytest.fixture
 def distant(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """An inspector whose way to the database can be disturbed."""
-    monkeypatch.setattr(snapshots, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(overview, "FRESH_SECONDS", 0.0)
     app = make_app(InspectorSettings(database_url=proxy.url))
     with TestClient(app, base_url="http://localhost") as client:
         yield client
@@ -76,7 +76,7 @@ def test_concurrent_requests_share_a_failed_reading(proxy: Proxy) -> None:
 
     async def ask_together() -> list[BaseException | object]:
         reader_of_all = reader.Reader(proxy.url)
-        shared = snapshots.Snapshots(reader_of_all)
+        shared = overview.Snapshots(reader_of_all)
         try:
             return await asyncio.gather(
                 *(shared.latest() for _ in range(10)), return_exceptions=True

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector import snapshots
+from faultline.inspector import overview
 from faultline.model import JobState
 from faultline.postgres.sessions import run
 from faultline.statements import job_pages
@@ -88,7 +88,7 @@ def test_the_overview_counts_jobs_workers_and_refusals(
 def test_risk_equals_the_risk_in_the_overview(
     client: TestClient, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "FRESH_SECONDS", 600.0)  # one look is enough for both
+    monkeypatch.setattr(overview, "FRESH_SECONDS", 600.0)  # one look is enough for both
     held = steps.claim_new(conn)
     steps.set_job(conn, held.job_id, "lease_expires_at = clock_timestamp() - interval '1 minute'")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from faultline.inspector.overview import Throughput
-from faultline.inspector.snapshots import LedgerSamples
+from faultline.inspector.overview import LedgerSamples, Throughput
 from faultline.statements.statistics import LedgerSample
 
 

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 
 from faultline import RetryPolicy, payload
-from faultline.bounds import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
-from faultline.config import SHORTEST_RETENTION_DAYS, WorkerSettings
+from faultline.config import (
+    LONGEST_LEASE_SECONDS,
+    LONGEST_RETRY_SECONDS,
+    SHORTEST_RETENTION_DAYS,
+    WorkerSettings,
+)
 from faultline.handler_errors import _MAX_ERROR_LENGTH
 from faultline.metrics.catalogue import FAILED_REASONS, LOSS_CAUSES, OTHER
 from faultline.model import (
@@ -29,7 +33,6 @@ from faultline.model import (
 )
 from faultline.postgres import errors as driver_errors
 from faultline.postgres.migrate import OWNER, TRIGGERS, functions_sql
-from faultline.statements.invariants import INVARIANTS
 from faultline.statements import (
     audit,
     epochs,
@@ -40,6 +43,7 @@ from faultline.statements import (
     server,
     workers,
 )
+from faultline.statements.invariants import INVARIANTS
 from faultline.task import MAX_BATCH
 from faultline.tracing import trace_context
 from faultline.workers import claiming, heartbeat, stacks, unknown_tasks

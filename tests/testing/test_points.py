@@ -15,8 +15,7 @@ from psycopg_pool import ConnectionPool
 from faultline.job import Job
 from faultline.model import Claim
 from faultline.testing import PointKind
-from faultline.testing.zombies.driver_hooks import patched_driver
-from faultline.testing.zombies.instrumentation import InstrumentedCoroutine
+from faultline.testing.zombies.instrumentation import InstrumentedCoroutine, patched_driver
 from faultline.testing.zombies.monitor import AttemptMonitor, current_monitor
 from faultline.testing.zombies.points import handler_code
 from faultline.testing.zombies.report import Story

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from faultline.api import ApiSettings
-from faultline.cli.context import Context
-from faultline.cli.session import require_schema
+from faultline.cli.context import Context, require_schema
 from faultline.errors import InvalidSettings
 from faultline.postgres.migrate import require_current_schema
 from faultline.termination import Termination

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, session
 from faultline.cli.output import json_option, one_line, print_json, print_table
-from faultline.cli.session import session
 from faultline.postgres.sessions import run
 from faultline.statements.audit import AuditFilter
 from faultline.statements.audit import page as audit_page

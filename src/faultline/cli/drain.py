@@ -15,9 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, audited, session
 from faultline.cli.output import console, count, duration, one_line
-from faultline.cli.session import audited, session
 from faultline.errors import InvalidInput
 from faultline.postgres.sessions import Connection, run
 from faultline.statements.workers import WorkerSighting, WorkerStatus, registry, request_drain

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, session, with_lock_timeout
 from faultline.cli.output import json_option, print_json
-from faultline.cli.session import session, with_lock_timeout
 from faultline.errors import InvalidInput, UnknownTask
 from faultline.payload import (
     check_idempotency_key,

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from faultline import __version__
-from faultline.cli.context import Context
-from faultline.cli.session import require_schema
+from faultline.cli.context import Context, require_schema
 from faultline.errors import InvalidSettings
 from faultline.inspector.inspector_settings import (
     DEFAULT_HOST,

@@ -13,9 +13,8 @@ import click
 import orjson
 
 from faultline import timeline
-from faultline.cli.context import Context
+from faultline.cli.context import Context, audited, session
 from faultline.cli.output import duration, json_option, one_line, print_json, print_table
-from faultline.cli.session import audited, session
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.model import JobRecord, JobState
 from faultline.postgres.errors import driver_errors

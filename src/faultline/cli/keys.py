@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, audited, session
 from faultline.cli.output import json_option, print_json, print_table
-from faultline.cli.session import audited, session
 from faultline.errors import InvalidInput
 from faultline.payload import encode_json
 from faultline.postgres.sessions import run

@@ -6,10 +6,9 @@ import time
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, audited, session
 from faultline.cli.output import count, json_option, print_json
-from faultline.cli.retention_options import retention_options
-from faultline.cli.session import audited, session
+from faultline.cli.service_options import retention_options
 from faultline.config import Retention
 from faultline.postgres.sessions import run
 from faultline.statements.retention import REST_FACTOR, Sweep

@@ -6,9 +6,8 @@ from itertools import groupby
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, audited, session
 from faultline.cli.output import duration, json_option, print_json, print_table
-from faultline.cli.session import audited, session
 from faultline.postgres.sessions import run
 from faultline.statements import queues as statements
 from faultline.statements.queues import EXACT_UP_TO, QueueCount

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import click
 
-from faultline.cli.context import Context
-from faultline.cli.retention_options import retention_options
+from faultline.cli.context import Context, require_schema
 from faultline.cli.service_options import (
     MetricsOptions,
     health_file_option,
     measuring,
     metrics_options,
+    retention_options,
 )
-from faultline.cli.session import require_schema
 from faultline.config import Retention
 from faultline.health.writer import HealthFileWriter, health_file_writer
 from faultline.metrics import Part

@@ -1,4 +1,4 @@
-"""The options --metrics-… and --health-file of `worker` and `reconciler`."""
+"""The options --metrics-…, --health-file and --keep-…-days that commands share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from faultline.config import Retention
 from faultline.metrics import Part, switch_on
 
 Command = Callable[..., None]
@@ -87,3 +88,43 @@ def measuring(options: MetricsOptions, *parts: Part) -> Iterator[None]:
             yield
         return
     yield
+
+
+_RETENTION = Retention()
+
+
+def retention_options(command: Command) -> Command:
+    """Add the options for retention; the command gets their values as `retention`."""
+
+    @functools.wraps(command)
+    def with_retention(
+        *args: Any,
+        keep_succeeded_days: float,
+        keep_failed_days: float,
+        keep_ledger_days: float,
+        keep_audit_days: float,
+        **rest: Any,
+    ) -> None:
+        retention = Retention(
+            succeeded_days=keep_succeeded_days,
+            failed_days=keep_failed_days,
+            ledger_days=keep_ledger_days,
+            audit_days=keep_audit_days,
+        )
+        command(*args, retention=retention, **rest)
+
+    for name, days, records in (
+        ("audit", _RETENTION.audit_days, "entries of the audit log"),
+        ("ledger", _RETENTION.ledger_days, "entries of the ledger"),
+        ("failed", _RETENTION.failed_days, "failed jobs"),
+        ("succeeded", _RETENTION.succeeded_days, "succeeded jobs"),
+    ):
+        add = click.option(
+            f"--keep-{name}-days",
+            default=days,
+            show_default=True,
+            envvar=f"FAULTLINE_KEEP_{name.upper()}_DAYS",
+            help=f"How long to keep {records}; 0 keeps them for ever.",
+        )
+        with_retention = add(with_retention)
+    return with_retention

@@ -19,10 +19,9 @@ from faultline.cli.context import Context
 from faultline.cli.output import console, count, duration, one_line
 from faultline.errors import FaultlineError, InvalidSettings
 from faultline.inspector import overview, risk
-from faultline.inspector.overview import OverviewData, Throughput
+from faultline.inspector.overview import LedgerSamples, OverviewData, Throughput
 from faultline.inspector.reader import Reader
 from faultline.inspector.risk import RiskLevel
-from faultline.inspector.snapshots import LedgerSamples
 from faultline.inspector.worker_view import GONE
 from faultline.statements import leases
 from faultline.statements.leases import LeaseRow

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.text import Text
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, session
 from faultline.cli.output import json_option, print_json, print_table
-from faultline.cli.session import session
 from faultline.postgres.sessions import run
 from faultline.statements.invariants import INVARIANTS, Finding, Invariant, check
 

@@ -6,9 +6,8 @@ from uuid import UUID
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, session, with_lock_timeout
 from faultline.cli.output import duration, json_option, one_line, print_json
-from faultline.cli.session import session, with_lock_timeout
 from faultline.errors import UnknownJob
 from faultline.explanation import Answer, Situation, explain
 from faultline.postgres.driver import DriverError

@@ -14,16 +14,15 @@ from typing import NoReturn
 
 import click
 
-from faultline.cli.context import Context
+from faultline.cli.context import Context, require_schema
 from faultline.cli.database_url_option import without_url
-from faultline.cli.retention_options import retention_options
 from faultline.cli.service_options import (
     MetricsOptions,
     health_file_option,
     measuring,
     metrics_options,
+    retention_options,
 )
-from faultline.cli.session import require_schema
 from faultline.config import Retention, WorkerSettings
 from faultline.errors import InvalidSettings
 from faultline.events import Event, emit

@@ -1,6 +1,5 @@
 """Embedded PostgreSQL: finds the server's programs, and starts and stops servers."""
 
-from faultline.embedded.binaries import all_binaries, find_binaries
 from faultline.embedded.development import (
     ServerStatus,
     default_data_dir,
@@ -8,6 +7,7 @@ from faultline.embedded.development import (
     status,
     stop_running,
 )
+from faultline.embedded.process import all_binaries, find_binaries
 from faultline.embedded.server import Server, temporary_server
 
 __all__ = [

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from faultline.embedded.binaries import find_binaries
 from faultline.embedded.process import (
     POLL_SECONDS,
     PidFile,
     can_enter,
     child_options,
     chown_to_server_account,
+    find_binaries,
     is_postmaster,
     make_directory,
     reachable_binaries,

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from faultline.errors import FaultlineError
+from faultline.inspector.overview import Snapshot, Snapshots
 from faultline.inspector.responses import ErrorRedaction, PublicError, to_json
-from faultline.inspector.snapshots import Snapshot, Snapshots
 
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0

@@ -1,16 +1,23 @@
-"""The state of the whole queue at one moment, read in one transaction."""
+"""The state of the whole queue at one moment, and snapshots that requests share.
+
+Reading the ledger to count it would cost too much. PostgreSQL counts the rows that were ever inserted into
+each table, and the difference between two readings is the number of new entries. Sessions report their
+counts about once a second, idle ones later, and rolled back inserts count too: the rate is approximate.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from faultline.errors import FaultlineError
 from faultline.inspector import attention, risk
-from faultline.inspector.reader import ReadTransaction
+from faultline.inspector.reader import Reader, ReadTransaction
 from faultline.inspector.risk import Risk
 from faultline.inspector.worker_view import WorkerView, read_workers
 from faultline.statements import clock, leases, queues, rejections, statistics
@@ -20,6 +27,9 @@ from faultline.statements.statistics import FailedJob, Latency, LedgerSample
 from faultline.statements.workers import WorkerStatus
 
 NEWEST_REJECTIONS = 100
+FRESH_SECONDS = 0.9
+WINDOW_SECONDS = 10.0
+LONGEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +102,73 @@ def totals(counts: Sequence[QueueCount]) -> dict[str, Any]:
             sums[count.standing.value] += max(count.at_least, count.estimate or 0)
     exact = all(count.is_exact for count in counts if count.standing in shown)
     return {**sums, "is_exact": exact}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    data: OverviewData
+    document: dict[str, Any]
+    cost_seconds: float
+
+
+class Snapshots:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._samples = LedgerSamples()
+        self._latest: Snapshot | FaultlineError | None = None
+        self._taken_at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def latest(self) -> Snapshot:
+        """At most FRESH_SECONDS old.
+
+        Callers that arrive while a reading is in progress wait for it and share it. They also share its
+        error; otherwise each of them would wait in turn for a database that does not answer.
+        """
+        async with self._lock:
+            if self._latest is None or time.monotonic() - self._taken_at >= FRESH_SECONDS:
+                self._latest = None
+                try:
+                    self._latest = await self._read()
+                except FaultlineError as error:
+                    self._latest = error
+                self._taken_at = time.monotonic()
+            if isinstance(self._latest, FaultlineError):
+                raise self._latest
+            return self._latest
+
+    async def _read(self) -> Snapshot:
+        began = time.monotonic()
+        async with self._reader.transaction() as tx:
+            data = await read(tx)
+        shown = document(data, self._samples.add(data.sample))
+        return Snapshot(data, shown, time.monotonic() - began)
+
+
+class LedgerSamples:
+    """Computes the throughput from the samples of the last seconds.
+
+    The rate is over WINDOW_SECONDS, or since the previous sample if that is older. A sample older than
+    LONGEST_SECONDS is not used.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[LedgerSample] = deque()
+
+    def add(self, newest: LedgerSample) -> Throughput:
+        last = self._samples[-1] if self._samples else None
+        if last and (newest.entries < last.entries or newest.at_seconds <= last.at_seconds):
+            self._samples.clear()  # the statistics were reset, or the clock was set back
+        self._samples.append(newest)
+        while len(self._samples) > 1 and not self._is_usable(self._samples[0], newest):
+            self._samples.popleft()
+        oldest = self._samples[0]
+        seconds = newest.at_seconds - oldest.at_seconds
+        if not seconds:
+            return Throughput(None, 0.0)
+        return Throughput((newest.entries - oldest.entries) / seconds, seconds)
+
+    def _is_usable(self, oldest: LedgerSample, newest: LedgerSample) -> bool:
+        age = newest.at_seconds - oldest.at_seconds
+        is_only_other = len(self._samples) == 2
+        return age <= (LONGEST_SECONDS if is_only_other else WINDOW_SECONDS)

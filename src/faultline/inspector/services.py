@@ -10,10 +10,10 @@ from fastapi import Depends, Request
 
 from faultline.inspector.broadcast import Broadcast
 from faultline.inspector.inspector_settings import InspectorSettings
+from faultline.inspector.overview import Snapshots
 from faultline.inspector.reader import Reader
 from faultline.inspector.responses import ErrorRedaction
 from faultline.inspector.security_middleware import CsrfTokens
-from faultline.inspector.snapshots import Snapshots
 
 CONCURRENT_SEARCHES = 2
 

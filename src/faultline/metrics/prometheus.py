@@ -25,9 +25,8 @@ from faultline.metrics.catalogue import (
     WORKER_STATUSES,
     Part,
 )
-from faultline.metrics.exposition import expose, registry_of
 from faultline.metrics.meter import DatabaseClock, Meter
-from faultline.metrics.series import BoundedNames, Series
+from faultline.metrics.series import BoundedNames, Series, expose, registry_of
 from faultline.model import Claim
 from faultline.statements.queues import QueueCount, Standing
 

@@ -1,4 +1,4 @@
-"""The catalogue as prometheus_client objects, with values in memory or in files.
+"""The catalogue as prometheus_client objects: their values, and the page of them.
 
 The application's own use of prometheus_client is not affected: neither its default registry, nor where its
 metrics keep their values, which the library sets for the whole process.
@@ -13,20 +13,33 @@ import shutil
 import tempfile
 import threading
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.core import Metric as Family
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from faultline.metrics.catalogue import CATALOGUE, MAX_NAMES, OTHER, Across, Kind, Metric, Part
-from faultline.metrics.exposition import registry_of
+from faultline.metrics.catalogue import (
+    CATALOGUE,
+    MAX_NAMES,
+    OTHER,
+    Across,
+    Kind,
+    Metric,
+    Part,
+    of_parts,
+)
 
 _DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-# The gauges of several processes stay separate; `exposition` merges them.
+# The gauges of several processes stay separate; `Exposed` merges them.
 _PER_PROCESS: Literal["liveall"] = "liveall"
 FILE_OF_GAUGES = f"gauge_{_PER_PROCESS}"
+LEADING = "faultline_reconciler_leading"
+_PROCESS = "pid"  # prometheus_client's label for the process of a gauge
 
 
 class BatchHistogram(Histogram):
@@ -208,3 +221,73 @@ class ProcessFiles:
     def registry(self, *parts: Part) -> CollectorRegistry:
         collector = MultiProcessCollector(None, str(self._directory))  # type: ignore[no-untyped-call]
         return registry_of(collector.collect, frozenset(parts))
+
+
+class Shown(NamedTuple):
+    """One value of a gauge and its process."""
+
+    process: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Exposed(Collector):
+    """The catalogue's metrics of these parts, among those that `collect` returns.
+
+    Merges the gauges of several processes. Leaves out leader metrics where no process leads: a former leader
+    would go on exporting its last values.
+    """
+
+    def __init__(self, collect: Callable[[], Iterable[Family]], parts: frozenset[Part]) -> None:
+        self._collect = collect
+        names = of_parts(parts)
+        self._metrics = [metric for metric in CATALOGUE if metric.name in names]
+
+    def describe(self) -> Iterator[Family]:
+        for metric in self._metrics:
+            yield _family(metric)
+
+    def collect(self) -> Iterator[Family]:
+        found = {family.name: family.samples for family in self._collect()}
+        leaders = {shown.process for shown in _shown(found.get(LEADING, ())) if shown.value == 1}
+        for metric in self._metrics:
+            family = _family(metric)
+            samples = found.get(family.name, ())
+            if metric.kind is Kind.GAUGE:
+                samples = _merged(metric, samples, leaders)
+            family.samples = [each for each in samples if not each.name.endswith("_created")]
+            yield family
+
+
+def registry_of(
+    collect: Callable[[], Iterable[Family]], parts: frozenset[Part]
+) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(Exposed(collect, parts))
+    return registry
+
+
+def expose(registry: CollectorRegistry) -> bytes:
+    return generate_latest(registry)
+
+
+def _family(metric: Metric) -> Family:
+    name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
+    return Family(name, metric.help, metric.kind.value)
+
+
+def _shown(samples: Iterable[Sample]) -> Iterator[Shown]:
+    for sample in samples:
+        labels = {**sample.labels}
+        process = labels.pop(_PROCESS, "")
+        yield Shown(process, tuple(labels.items()), sample.value)
+
+
+def _merged(metric: Metric, samples: Iterable[Sample], leaders: set[str]) -> list[Sample]:
+    merged: dict[tuple[tuple[str, str], ...], float] = {}
+    for process, labels, value in _shown(samples):
+        if metric.across is Across.SUM:
+            merged[labels] = merged.get(labels, 0.0) + value
+        elif metric.across is Across.MAX or process in leaders:
+            merged[labels] = max(merged.get(labels, value), value)
+    return [Sample(metric.name, dict(labels), value) for labels, value in merged.items()]

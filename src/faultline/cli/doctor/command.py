@@ -10,7 +10,6 @@ from faultline.cli.context import Context
 from faultline.cli.doctor.check import Check, CheckFunction, Level, problem, warning
 from faultline.cli.doctor.connection import connection_checks, encryption
 from faultline.cli.doctor.queue import epoch, leases, prepared_transactions, stored_sizes, workers
-from faultline.cli.doctor.replication import replication
 from faultline.cli.doctor.schema import roles, schema, search_path
 from faultline.cli.doctor.server import (
     clock,
@@ -18,6 +17,7 @@ from faultline.cli.doctor.server import (
     durability,
     isolation,
     long_transactions,
+    replication,
     role_of_the_server,
     text_forms,
     timeouts,

@@ -23,8 +23,8 @@ from faultline.testing.databases import (
 )
 from faultline.testing.zombies import database_control
 from faultline.testing.zombies.database_control import end_other_sessions
-from faultline.testing.zombies.driver_hooks import patched_driver
 from faultline.testing.zombies.experiment import Experiment
+from faultline.testing.zombies.instrumentation import patched_driver
 from faultline.testing.zombies.monitor import PlannedFault
 from faultline.testing.zombies.points import ALL_FAULTS, Fault, Point
 from faultline.testing.zombies.report import (
