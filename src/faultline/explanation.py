@@ -1,4 +1,7 @@
-"""Explains why a job is not running, from data that the caller has read."""
+"""Explains why a job is not running: which facts to read, and what they mean.
+
+It does no I/O. `faultline why` and the inspector send the statements that `situation_of` yields.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from faultline.model import JobRecord, JobState
-from faultline.statements.jobs import COUNT_LIMIT, Deferral
+from faultline.model import JobState
+from faultline.statements import clock, epochs, jobs, leadership, locks, queues, workers
+from faultline.statements.jobs import COUNT_LIMIT, Deferral, JobStatus
 from faultline.statements.locks import LockHolder
 from faultline.statements.queues import PausedQueue
+from faultline.statements.statement import Reads, result_of
 from faultline.statements.workers import WorkerSighting, WorkerStatus
 from faultline.wording import count, duration, one_line
 
@@ -18,7 +24,7 @@ from faultline.wording import count, duration, one_line
 @dataclass(frozen=True, slots=True)
 class Situation:
     now: datetime
-    job: JobRecord
+    job: JobStatus
     workers: Sequence[WorkerSighting]
     is_led: bool  # a reconciler leads
     ahead: int  # due jobs of its queue that are claimed before it
@@ -52,6 +58,37 @@ class Situation:
     @property
     def owner(self) -> WorkerSighting | None:
         return next((seen for seen in self.workers if seen.id == self.job.lease_owner), None)
+
+
+def situation_of(job_id: UUID) -> Reads[Situation | None]:
+    """Read the facts about a job; None if there is no such job."""
+    job = yield from result_of(jobs.status_of(job_id))
+    if job is None:
+        return None
+    registered = yield from result_of(workers.registry())
+    shared = {
+        name
+        for worker in registered
+        if worker.status is WorkerStatus.ALIVE and job.queue in worker.queues
+        for name in worker.queues
+    }
+    ahead, ahead_elsewhere = 0, 0
+    if job.state is JobState.QUEUED:
+        counted = jobs.jobs_ahead(job_id, sorted(shared))
+        ahead, ahead_elsewhere = yield from result_of(counted)
+    paused = yield from result_of(queues.paused())
+    return Situation(
+        now=(yield from result_of(clock.database_time())),
+        job=job,
+        workers=registered,
+        is_led=(yield from result_of(leadership.is_led())),
+        ahead=ahead,
+        ahead_elsewhere=ahead_elsewhere,
+        pause=next((pause for pause in paused if pause.queue == job.queue), None),
+        deferral=(yield from result_of(jobs.deferral_of(job_id))),
+        was_restored=(yield from result_of(epochs.status())).is_refused,
+        holders=(yield from locks.holders_of(job_id)),  # the last: it may lock the row
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""A job's timeline, rebuilt from the rows that the protocol leaves behind. Pure.
+"""A job's timeline, rebuilt from the rows that the protocol leaves behind. No I/O.
 
-`faultline jobs show` and the inspector print the same events.
+`faultline jobs show` and the inspector print the same events, from the same statements.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import UUID
 
 from faultline.model import JobState
+from faultline.statements import jobs
 from faultline.statements.jobs import JobProgress, LedgerEntry, LoggedAttempt, Rejection
+from faultline.statements.statement import Reads, result_of
 
 LONGEST = 1_000  # attempts, and rejections, of one job that the inspector reads
 
@@ -23,6 +26,29 @@ _ENDINGS = {
     "cancelled": "cancelled",
     "retried": "retried by an operator, with all its attempts",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """The rows about one job that its timeline is made of."""
+
+    job: JobProgress
+    logged: list[LoggedAttempt]
+    entry: LedgerEntry | None
+    rejections: list[Rejection]
+
+
+def history_of(job_id: UUID, *, limit: int | None = None) -> Reads[JobHistory | None]:
+    """Read a job's history; None if there is no such job. `limit` bounds each list."""
+    job = yield from result_of(jobs.progress_of(job_id))
+    if job is None:
+        return None
+    return JobHistory(
+        job=job,
+        logged=(yield from result_of(jobs.attempts_of(job_id, limit=limit))),
+        entry=(yield from result_of(jobs.ledger_entry_of(job_id))),
+        rejections=(yield from result_of(jobs.rejections_of(job_id, limit=limit))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +73,18 @@ class TimelineEvent:
     text: str
 
 
-def attempts(
-    job: JobProgress, logged: Sequence[LoggedAttempt], entry: LedgerEntry | None
-) -> list[AttemptSpan]:
+def attempts(history: JobHistory) -> list[AttemptSpan]:
     """Every claim of the job.
 
     A claim that runs or has succeeded is in the job's row, not in the log.
     """
+    job, entry = history.job, history.entry
     spans = [
         AttemptSpan(
             *(each.attempt, each.fencing_token, each.worker, each.claimed_at, each.ended_at),
             *(each.outcome, each.error),
         )
-        for each in logged
+        for each in history.logged
         if each.claimed_at is not None
     ]
     is_logged = any(span.token == job.token for span in spans)
@@ -74,18 +99,13 @@ def attempts(
     return [*spans, last] if job.state is JobState.RUNNING else spans
 
 
-def events(
-    job: JobProgress,
-    spans: Sequence[AttemptSpan],
-    logged: Sequence[LoggedAttempt],
-    rejections: Sequence[Rejection],
-    entry: LedgerEntry | None,
-) -> list[TimelineEvent]:
+def events(history: JobHistory) -> list[TimelineEvent]:
     """What has happened to the job, oldest first."""
-    found = [TimelineEvent(job.created_at, "enqueued", None, None, "enqueued")]
-    found += _claims(spans)
-    found += [_ending(each) for each in logged]
-    found += [_refusal(each) for each in rejections]
+    entry = history.entry
+    found = [TimelineEvent(history.job.created_at, "enqueued", None, None, "enqueued")]
+    found += _claims(attempts(history))
+    found += [_ending(each) for each in history.logged]
+    found += [_refusal(each) for each in history.rejections]
     if entry is not None:
         found.append(
             TimelineEvent(

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.statements import protocol
+from faultline.statements import locks, protocol
 
 from .conftest import Connection, Explained, Faultline, claim, enqueue, expire, register
 
@@ -67,6 +67,11 @@ def test_a_released_lock_is_not_the_answer(
     with sharing(job_id, conn, worker_session):
         pass
     assert Explained(faultline, job_id).code == "no_worker"
+
+
+@pytest.mark.parametrize("number", ["2000000000", "4000000000"])
+def test_a_number_that_is_no_multixact_has_no_lockers(conn: Connection, number: str) -> None:
+    assert run(conn, locks.lockers_behind(number)) == []
 
 
 def test_a_prepared_transaction_that_locks_the_row_is_named(

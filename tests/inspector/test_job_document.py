@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from starlette.testclient import TestClient
 
-from faultline.inspector import job_views
+from faultline.inspector import documents
 from faultline.inspector.application import make_app
+from faultline.inspector.documents import SearchPage
 from faultline.inspector.inspector_settings import InspectorSettings
-from faultline.inspector.job_views import SearchPage
 from faultline.inspector.reader import Reader
 from faultline.statements import job_pages
 from faultline.statements.job_pages import JobFilter
@@ -61,6 +61,19 @@ def test_the_document_says_why_the_job_is_not_running(client: TestClient, conn: 
     assert why["advice"] == ["start one: faultline --app MODULE:NAME worker --queues biling"]
 
 
+def test_the_document_names_every_session_that_shares_the_lock(
+    client: TestClient, conn: Connection, database_url: str
+) -> None:
+    job_id, _ = steps.enqueue(conn)
+    with psycopg.connect(database_url) as one, psycopg.connect(database_url) as other:
+        for holder in (one, other):
+            holder.execute("SELECT FROM faultline.jobs WHERE id = %s FOR KEY SHARE", [job_id])
+        why = client.get(f"/api/jobs/{job_id}").raise_for_status().json()["why"]
+
+    assert why["code"] == "locked"
+    assert len(why["facts"]["locked_by"]) == 2
+
+
 @pytest.mark.parametrize("expose", [False, True])
 def test_a_locked_job_names_the_account_only_at_home(
     database_url: str, conn: Connection, expose: bool
@@ -85,7 +98,7 @@ def searched(url: str, wanted: JobFilter, **options: Any) -> SearchPage:
         reader = Reader(url)
         try:
             async with reader.transaction() as tx:
-                return await job_views.search(tx, wanted, **options)
+                return await documents.search(tx, wanted, **options)
         finally:
             await reader.close()
 
@@ -96,7 +109,7 @@ def searched(url: str, wanted: JobFilter, **options: Any) -> SearchPage:
 def rare(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> str:
     """The oldest of 40 jobs; one statement examines four."""
     monkeypatch.setattr(job_pages.page, "__kwdefaults__", {"after": None, "max_examined": 4})
-    monkeypatch.setattr(job_views, "SEARCH_STEP_JOBS", 4)
+    monkeypatch.setattr(documents, "SEARCH_STEP_JOBS", 4)
     job_id, _ = steps.enqueue(conn, "rare")
     steps.enqueue_many(conn, [{}] * 39)
     return str(job_id)

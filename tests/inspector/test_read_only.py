@@ -16,7 +16,7 @@ from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 from starlette.testclient import TestClient
 
 from faultline import inspector
-from faultline.inspector import job_views, overview, queue_views
+from faultline.inspector import documents, overview
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.inspector.reader import ROLE, Reader, ReadTransaction
@@ -97,10 +97,10 @@ def test_the_role_reads_everything_that_is_shown(database_url: str, conn: Connec
         who = await tx.read(Statement("SELECT current_user", (), lambda rows: rows[0][0]))
         assert who == ROLE
         assert (await overview.read(tx)).counts
-        assert (await queue_views.queue_counts(tx))["queues"]
-        assert (await job_views.job(tx, row[0], hides_details=True))["state"] == "queued"
-        assert (await job_views.job_timeline(tx, row[0]))["events"]
-        assert (await queue_views.lease_page(tx, limit=1, after=None))["leases"] == []
+        assert (await documents.queue_counts(tx))["queues"]
+        assert (await documents.job(tx, row[0], hides_details=True))["state"] == "queued"
+        assert (await documents.job_timeline(tx, row[0]))["events"]
+        assert (await documents.lease_page(tx, limit=1, after=None))["leases"] == []
 
     looking(database_url, act)
 

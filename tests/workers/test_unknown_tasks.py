@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from faultline import Faultline, Job, JobState
-from faultline.cli.why import read_situation
-from faultline.explanation import explain
+from faultline.explanation import explain, situation_of
 from faultline.metrics import Part, meter
+from faultline.postgres.sessions import run_reads
 from faultline.workers.unknown_tasks import UnknownTasks
 from tests.running import Connection, EventTap, ended, value, work_off, working
 from tests.waiting import wait_until
@@ -60,7 +60,9 @@ def test_a_job_of_an_unknown_task_is_deferred_once_and_uses_no_attempt(
     assert re.search(
         r'^faultline_jobs_deferred_total\{queue="default"\} 1\.0$', counted, re.MULTILINE
     )
-    why = explain(read_situation(conn, job_id))
+    situation = run_reads(conn, situation_of(job_id))
+    assert situation is not None
+    why = explain(situation)
     assert why.code == "unknown_task"
     assert "knows task unheard_of" in why.answer
 

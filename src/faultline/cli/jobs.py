@@ -18,7 +18,7 @@ from faultline.cli.output import duration, json_option, one_line, print_json, pr
 from faultline.errors import FaultlineError, UnknownJob
 from faultline.model import JobRecord, JobState
 from faultline.postgres.errors import driver_errors
-from faultline.postgres.sessions import Connection, run
+from faultline.postgres.sessions import Connection, run, run_reads
 from faultline.statements import clock, protocol
 from faultline.statements import jobs as statements
 from faultline.statements.jobs import JobText
@@ -147,14 +147,10 @@ def _with_stored_text(job: JobRecord, text: JobText | None) -> dict[str, Any]:
 
 
 def _events(conn: Connection, job_id: UUID) -> list[TimelineEvent]:
-    job = run(conn, statements.progress_of(job_id))
-    if job is None:  # purged since its row was read
+    history = run_reads(conn, timeline.history_of(job_id))
+    if history is None:  # purged since its row was read
         return []
-    logged = run(conn, statements.attempts_of(job_id))
-    entry = run(conn, statements.ledger_entry_of(job_id))
-    rejections = run(conn, statements.rejections_of(job_id))
-    spans = timeline.attempts(job, logged, entry)
-    return timeline.events(job, spans, logged, rejections, entry) + timeline.upcoming(job)
+    return timeline.events(history) + timeline.upcoming(history.job)
 
 
 def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:

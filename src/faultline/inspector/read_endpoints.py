@@ -12,8 +12,8 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Query
 
-from faultline.inspector import job_views, queue_views
-from faultline.inspector.job_views import SearchPage
+from faultline.inspector import documents
+from faultline.inspector.documents import SearchPage
 from faultline.inspector.responses import Json
 from faultline.inspector.services import Shared
 from faultline.model import JobState
@@ -59,7 +59,7 @@ async def risk(shared: Shared) -> Json:
 @router.get("/leases")
 async def leases(shared: Shared, limit: Limit = 100, after: Cursor = None) -> Json:
     async with shared.reader.transaction() as tx:
-        page = await queue_views.lease_page(tx, limit=limit, after=after)
+        page = await documents.lease_page(tx, limit=limit, after=after)
     return Json(page)
 
 
@@ -71,7 +71,7 @@ async def workers(shared: Shared) -> Json:
 @router.get("/queues")
 async def queues(shared: Shared) -> Json:
     async with shared.reader.transaction() as tx:
-        found = await queue_views.queue_counts(tx)
+        found = await documents.queue_counts(tx)
     return Json(found)
 
 
@@ -123,21 +123,21 @@ async def jobs(
         return Json(SearchPage(told, next=None, searched=1, searched_until=None))
     slow = shared.searching if job_pages.is_search(wanted) else contextlib.nullcontext()
     async with slow, shared.reader.transaction() as tx:
-        page = await job_views.search(tx, wanted, limit=limit, after=after)
+        page = await documents.search(tx, wanted, limit=limit, after=after)
     return Json(page)
 
 
 @router.get("/jobs/{job_id}")
 async def job(shared: Shared, job_id: UUID) -> Json:
     async with shared.reader.transaction() as tx:
-        found = await job_views.job(tx, job_id, hides_details=shared.settings.hides_details)
+        found = await documents.job(tx, job_id, hides_details=shared.settings.hides_details)
     return Json(found)
 
 
 @router.get("/jobs/{job_id}/timeline")
 async def timeline(shared: Shared, job_id: UUID) -> Json:
     async with shared.reader.transaction() as tx:
-        told = await job_views.job_timeline(tx, job_id)
+        told = await documents.job_timeline(tx, job_id)
     return Json(told)
 
 

@@ -41,7 +41,7 @@ from faultline.statements.session_settings import (
     describe,
     too_short,
 )
-from faultline.statements.statement import Statement
+from faultline.statements.statement import Reads, Statement
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
@@ -79,6 +79,16 @@ async def run_async(conn: AsyncConnection, statement: Statement[T]) -> T:
         async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.sql, statement.params)
             return statement.read(await cursor.fetchall())
+
+
+def run_reads(conn: Connection, reads: Reads[T]) -> T:
+    """Run the statements that a generator yields, and return what it returns."""
+    try:
+        statement = next(reads)
+        while True:
+            statement = reads.send(run(conn, statement))
+    except StopIteration as end:
+        return cast("T", end.value)
 
 
 def run_together(conn: Connection, *statements: Statement[Any]) -> None:

@@ -154,6 +154,69 @@ def jobs_ahead(job_id: UUID, other_queues: Sequence[str]) -> Statement[tuple[int
     )
 
 
+# ── why it is not running ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """The columns of a job that explain why it is not running."""
+
+    id: UUID
+    task: str
+    queue: str
+    priority: int
+    state: JobState
+    failed_reason: str | None
+    attempts: int
+    max_attempts: int
+    fencing_token: int
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    next_run_at: datetime
+    created_at: datetime
+    finished_at: datetime | None
+    last_error: str | None
+
+
+def status_of(job_id: UUID) -> Statement[JobStatus | None]:
+    def read(rows: list[Row]) -> JobStatus | None:
+        if not rows:
+            return None
+        row = rows[0]
+        return JobStatus(*(*row[:4], JobState(row[4]), *row[5:]))
+
+    return Statement(
+        """
+        SELECT id, task, queue, priority, state, failed_reason, attempts, max_attempts, fencing_token,
+            lease_owner, lease_expires_at, next_run_at, created_at, finished_at, last_error
+        FROM faultline.jobs WHERE id = %s
+        """,
+        (job_id,),
+        read,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """Why a queued job is not claimed by some workers: they do not know its task."""
+
+    worker: str
+    deferred_at: datetime
+
+
+def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
+    """The deferral of a queued job that waits for its time."""
+    return Statement(
+        """
+        SELECT d.worker, d.deferred_at FROM faultline.deferred_jobs AS d
+        JOIN faultline.jobs AS j ON j.id = d.job_id
+        WHERE d.job_id = %s AND j.state = 'queued' AND j.next_run_at > clock_timestamp()
+        """,
+        (job_id,),
+        lambda rows: Deferral(*rows[0]) if rows else None,
+    )
+
+
 # ── one job, and lists of jobs ───────────────────────────────────────────────────────────────────
 
 # The columns that every reader of a job selects, from `faultline.jobs AS j`.
@@ -202,27 +265,6 @@ def list_jobs(
         """,  # noqa: S608
         (state, state, queue, queue, task, task, before, before, limit),
         lambda rows: [_record(row) for row in rows],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Deferral:
-    """Why a queued job is not claimed by some workers: they do not know its task."""
-
-    worker: str
-    deferred_at: datetime
-
-
-def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
-    """The deferral of a queued job that waits for its time."""
-    return Statement(
-        """
-        SELECT d.worker, d.deferred_at FROM faultline.deferred_jobs AS d
-        JOIN faultline.jobs AS j ON j.id = d.job_id
-        WHERE d.job_id = %s AND j.state = 'queued' AND j.next_run_at > clock_timestamp()
-        """,
-        (job_id,),
-        lambda rows: Deferral(*rows[0]) if rows else None,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from faultline.statements.statement import Statement
+from faultline.statements.statement import Reads, Statement, result_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,10 @@ def may_probe() -> Statement[bool]:
 
 
 def probe_lock(job_id: UUID) -> Statement[bool]:
-    """Whether a claim would skip this row. It may take the lock: roll back at once."""
+    """Whether a claim would skip this row.
+
+    It locks the row if it can: send it last, and end the transaction at once.
+    """
     return Statement(
         "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE SKIP LOCKED",
         (job_id,),
@@ -141,13 +144,38 @@ def last_locker(job_id: UUID) -> Statement[str | None]:
     )
 
 
-def lockers_behind(multixact: str) -> Statement[list[str]]:
-    """The transactions of a multixact. Raises if it has none."""
+def lockers_behind(number: str) -> Statement[list[str]]:
+    """The transactions of a multixact; none if the number is not in use as one.
+
+    PostgreSQL raises an error for a number outside the range in use, so that range is checked first.
+    """
     return Statement(
-        "SELECT xid::text FROM pg_get_multixact_members(%s::xid)",
-        (multixact,),
+        """
+        SELECT m.xid::text FROM (VALUES (%s::xid)) AS last (locker)
+        CROSS JOIN LATERAL pg_get_multixact_members(CASE WHEN mxid_age(last.locker) BETWEEN 1 AND (
+            SELECT mxid_age(datminmxid) FROM pg_database WHERE datname = current_database())
+            THEN last.locker END) AS m
+        """,
+        (number,),
         lambda rows: [row[0] for row in rows],
     )
+
+
+def holders_of(job_id: UUID) -> Reads[list[LockHolder]]:
+    """Read which transactions lock a job's row, so that it cannot be claimed.
+
+    A session that may write tries the lock first. A read-only session has only the row's xmax, which
+    may be the number of a transaction that ended. The lock is held until the caller's transaction ends,
+    so these are its last statements.
+    """
+    if (yield from result_of(may_probe())) and not (yield from result_of(probe_lock(job_id))):
+        return []
+    locker = yield from result_of(last_locker(job_id))
+    if locker is None:
+        return []
+    if found := (yield from result_of(holders([locker]))):
+        return found
+    return (yield from result_of(holders((yield from result_of(lockers_behind(locker))))))
 
 
 def holders(transactions: Sequence[str]) -> Statement[list[LockHolder]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, LiteralString, TypeVar
 
@@ -20,6 +20,17 @@ class Statement(Generic[T]):
     sql: LiteralString
     params: tuple[Any, ...]
     read: Callable[[list[Row]], T]
+
+
+# Several statements that need each other's results. A generator yields them, is sent each result and
+# returns what it has read; a thread (`run_reads`) or an event loop sends them.
+Reads = Generator[Statement[Any], Any, T]
+
+
+def result_of(statement: Statement[T]) -> Reads[T]:
+    """Yield one statement, for `yield from`: its result keeps its type."""
+    result: T = yield statement
+    return result
 
 
 def no_result(rows: list[Row]) -> None:
