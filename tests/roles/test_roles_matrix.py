@@ -82,7 +82,7 @@ INTERNAL = {
         "lock_own",
         "lock_job",
     ),
-    *("lanes_of", "recall_deferred", "sift"),
+    *("lanes_of", "recall_deferred", "select_claimable"),
     *("uuid7", "wake", "limit_idling", "first_id_at", "removed_before"),
     *("seconds_from_now", "checked_lease", "checked_delay"),
     *("transaction_mark", "refuse_half_way", "refuse_in_savepoint", "refuse_unfinished"),

@@ -10,19 +10,19 @@ CREATE OR REPLACE FUNCTION faultline.write_audit(
 RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    said text := nullif(current_setting('faultline.actor', true), '');
-    who  jsonb := '{}';
+    actor_setting text := nullif(current_setting('faultline.actor', true), '');
+    actor         jsonb := '{}';
 BEGIN
-    IF said IS NOT NULL THEN
+    IF actor_setting IS NOT NULL THEN
         BEGIN
-            who := said::jsonb;
+            actor := actor_setting::jsonb;
         EXCEPTION WHEN invalid_text_representation OR untranslatable_character OR invalid_parameter_value THEN
-            who := jsonb_build_object('kind', 'unknown', 'name', said);
+            actor := jsonb_build_object('kind', 'unknown', 'name', actor_setting);
         END;
     END IF;
     INSERT INTO faultline.audit_log (actor_kind, actor, role, address, action, object, result, code, detail, times)
-    VALUES (left(coalesce(who ->> 'kind', 'role'), 50), left(coalesce(who ->> 'name', session_user), 200), session_user,
-            left(coalesce(who ->> 'address', host(inet_client_addr())), 100), left(action, 100), left(object, 300), result,
+    VALUES (left(coalesce(actor ->> 'kind', 'role'), 50), left(coalesce(actor ->> 'name', session_user), 200), session_user,
+            left(coalesce(actor ->> 'address', host(inet_client_addr())), 100), left(action, 100), left(object, 300), result,
             left(code, 100), left(detail, 1000), times);
 END $$;
 

@@ -1,11 +1,11 @@
--- Parts of a claim: the lanes that it reads, the jobs that it takes of those found, and jobs deferred for other workers.
+-- Parts of a claim: which lanes it searches, which of the found jobs it claims, and jobs that were deferred for other workers.
 -- Of these functions only defer_many ends a lease, and it is fenced like release.
 
 -- ── Lanes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- The lanes (a queue and a priority) of these queues that hold queued jobs, for claims over many queues. It jumps from one lane
--- to the next in the index, so its cost is that of the non-empty lanes. If other queues have so many lanes that looking into each
--- lane of these queues is cheaper, it returns all of those.
+-- The lanes of these queues that hold queued jobs, for claims over many queues. A lane is a queue and a priority. The function
+-- reads one index entry for each non-empty lane of all queues. If there are so many that searching every lane of these queues
+-- costs less, it stops and returns all lanes of these queues.
 CREATE OR REPLACE FUNCTION faultline.lanes_of(queues text[], OUT lane_queues text[], OUT lane_priorities integer[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -36,22 +36,22 @@ BEGIN
     END IF;
 END $$;
 
--- ── Jobs that no claim can take ────────────────────────────────────────────────────────────────────────────────────
+-- ── Jobs that can never be claimed ─────────────────────────────────────────────────────────────────────────────────
 
--- Which of the jobs that a claim has locked it takes: as many, in their order, as the limit on the payloads' text allows, and
--- always the first. A job that no claim can ever take is failed, and the others are not: its token has reached the end of its
--- epoch's range (epoch.sql), or its payload's text is too long to send. The setting `faultline.sifted` tells the claim that
--- this function left some out.
-CREATE OR REPLACE FUNCTION faultline.sift(candidates uuid[], epoch bigint, max_bytes bigint) RETURNS uuid[]
+-- Returns those of the locked candidates that the claim takes: in their order, as many as the limit on the text of all payloads
+-- allows, and at least the first. Fails a candidate that can never be claimed: its token has reached the end of its epoch's
+-- range (epoch.sql), or the text of its payload is too long to send. If it returns fewer jobs than it got, it sets
+-- faultline.claim_reduced, which claim reads.
+CREATE OR REPLACE FUNCTION faultline.select_claimable(candidates uuid[], epoch bigint, max_bytes bigint) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    chosen   uuid[];
-    hopeless uuid[];
-    reasons  text[];
+    chosen      uuid[];
+    unclaimable uuid[];
+    reasons     text[];
 BEGIN
     SELECT array_agg(f.id) FILTER (WHERE f.reason IS NULL AND f.before < max_bytes),
            array_agg(f.id) FILTER (WHERE f.reason IS NOT NULL), array_agg(f.reason) FILTER (WHERE f.reason IS NOT NULL)
-    INTO chosen, hopeless, reasons
+    INTO chosen, unclaimable, reasons
     FROM (SELECT r.id, r.bytes, r.reason,
                  sum(CASE WHEN r.reason IS NULL THEN r.bytes ELSE 0 END) OVER (ORDER BY r.ordinal) - r.bytes AS before
           FROM (SELECT t.id, t.bytes, t.ordinal,
@@ -60,29 +60,30 @@ BEGIN
                 FROM (SELECT j.id, j.fencing_token, faultline.json_text_bound(j.payload) AS bytes, g.ordinal
                       FROM unnest(candidates) WITH ORDINALITY AS g (id, ordinal)
                       JOIN faultline.jobs AS j ON j.id = g.id) AS t) AS r) AS f;
-    IF hopeless IS NOT NULL THEN
-        WITH bad AS MATERIALIZED (
+    IF unclaimable IS NOT NULL THEN
+        WITH explained AS MATERIALIZED (
             SELECT b.id, b.reason, CASE b.reason
                        WHEN 'token_spent' THEN 'its fencing token has reached the end of its range: enqueue a new job'
                        ELSE 'the text of its payload is too long to be sent to a worker: enqueue a smaller payload' END AS error
-            FROM unnest(hopeless, reasons) AS b (id, reason)),
+            FROM unnest(unclaimable, reasons) AS b (id, reason)),
         logged AS (
             INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome, error)
             SELECT j.id, j.attempts, j.fencing_token, 'failed', b.error
-            FROM bad AS b JOIN faultline.jobs AS j ON j.id = b.id)
+            FROM explained AS b JOIN faultline.jobs AS j ON j.id = b.id)
         UPDATE faultline.jobs AS j
         SET state = 'failed', failed_reason = b.reason, last_error = b.error, finished_at = clock_timestamp()
-        FROM bad AS b WHERE j.id = b.id;
+        FROM explained AS b WHERE j.id = b.id;
     END IF;
-    PERFORM set_config('faultline.sifted', CASE WHEN cardinality(chosen) = cardinality(candidates) THEN '' ELSE 'on' END, true);
+    PERFORM set_config('faultline.claim_reduced',
+                       CASE WHEN cardinality(chosen) = cardinality(candidates) THEN '' ELSE 'on' END, true);
     RETURN chosen;
 END $$;
 
 -- ── Deferred jobs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- Defers jobs that the caller has claimed and cannot run, because it does not know their task. The attempt does not count. The
--- job is due again after retry_in for any worker, and at once for a worker that names the task in its claim. Delays are spread
--- by a tenth, so that a million jobs do not come due together. Safe because each row is locked before it is checked.
+-- job is due again after retry_in for any worker, and at once for a worker that names the task in its claim. Each delay is
+-- lengthened by up to a tenth, so that a million jobs are not due together. Safe because each row is locked, then checked.
 CREATE OR REPLACE FUNCTION faultline.defer_many(
     job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], retry_in interval DEFAULT '1 minute', reason text DEFAULT NULL)
 RETURNS TABLE (job_id uuid) -- of the deferred jobs; the caller no longer holds the others
@@ -117,8 +118,8 @@ BEGIN
         SELECT m.id FROM moved AS m, (SELECT count(*) FROM woken) AS all_woken;
 END $$;
 
--- Makes deferred jobs due again, at their former time, if their queue and task are among these. A claim calls it for at most as
--- many jobs as it wants. It jumps from one pair of task and queue to the next, like lanes_of.
+-- Makes deferred jobs of these queues and tasks due again, at their former time. A claim calls it for at most as many jobs as it
+-- asks for. Like lanes_of, it reads one index entry for each pair of task and queue.
 CREATE OR REPLACE FUNCTION faultline.recall_deferred(queues text[], tasks text[], max_jobs integer) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -131,7 +132,7 @@ BEGIN
             SELECT d.task, d.queue FROM faultline.deferred_jobs AS d
             WHERE (d.task, d.queue) > (k.task, k.queue)
             ORDER BY d.task, d.queue, d.due_at, d.job_id LIMIT 1) AS n),
-    gone AS (
+    removed AS (
         DELETE FROM faultline.deferred_jobs AS d WHERE d.job_id = ANY (ARRAY(
             SELECT e.job_id
             FROM (SELECT * FROM kind LIMIT 1000) AS k
@@ -142,6 +143,6 @@ BEGIN
             LIMIT max_jobs))
         RETURNING d.job_id, d.due_at)
     UPDATE faultline.jobs AS j SET next_run_at = g.due_at
-    FROM gone AS g
+    FROM removed AS g
     WHERE j.id = g.job_id AND j.state = 'queued' AND j.next_run_at > g.due_at;
 END $$;

@@ -1,6 +1,6 @@
 -- Counts of jobs per queue: exact up to a bound, estimated beyond it, and never by reading a large table.
 
--- An estimate of how many jobs a queue has in this standing, from the planner: the last ANALYZE, scaled to the table's size. The
+-- An estimate of how many jobs a queue has in this state, from the planner: the last ANALYZE, scaled to the table's size. The
 -- planner assumes that columns are independent; the statistics on (queue, state) correct that, and scheduled jobs are always
 -- queued, so their share is taken of the queued ones. Null if the table was never analyzed.
 CREATE OR REPLACE FUNCTION faultline.estimated_jobs(queue text, standing text, at_least bigint DEFAULT 0)
@@ -107,11 +107,11 @@ BEGIN
                    (SELECT count(*) <= 10 * exact_up_to::bigint FROM held), r.since
             FROM known AS k LEFT JOIN running AS r ON r.queue = k.queue
             UNION ALL
-            SELECT k.queue, 4, 'failed', least(dead.jobs, exact_up_to), dead.jobs <= exact_up_to,
+            SELECT k.queue, 4, 'failed', least(failed.jobs, exact_up_to), failed.jobs <= exact_up_to,
                    (SELECT min(j.finished_at) FROM faultline.jobs AS j WHERE j.state = 'failed' AND j.queue = k.queue)
             FROM known AS k CROSS JOIN LATERAL (
                 SELECT count(*) AS jobs FROM (SELECT FROM faultline.jobs AS j WHERE j.state = 'failed' AND j.queue = k.queue
-                                              LIMIT exact_up_to + 1) AS found) AS dead
+                                              LIMIT exact_up_to + 1) AS found) AS failed
             UNION ALL
             SELECT k.queue, 5, 'succeeded', coalesce(d.jobs, 0), is_small, NULL
             FROM known AS k LEFT JOIN done AS d ON d.queue = k.queue)

@@ -45,20 +45,20 @@ CREATE OR REPLACE FUNCTION faultline.open_transaction(
     job_id uuid, fencing_token bigint, lease_id uuid, completes boolean DEFAULT true, idle_limit interval DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    place  tid;
-    writer xid;
-    mark   text;
+    row_tid tid;
+    writer  xid;
+    mark    text;
 BEGIN
     PERFORM faultline.assert_fence(
         open_transaction.job_id, open_transaction.fencing_token, open_transaction.lease_id, idle_limit);
     INSERT INTO faultline.open_transactions (job_id, fencing_token, lease_id, completes)
     VALUES (open_transaction.job_id, open_transaction.fencing_token, open_transaction.lease_id, open_transaction.completes)
-    RETURNING ctid, xmin INTO place, writer;
+    RETURNING ctid, xmin INTO row_tid, writer;
     IF writer <> pg_current_xact_id()::xid THEN
         PERFORM faultline.refuse_half_way('was opened inside a savepoint', open_transaction.job_id,
             'Open it before the first savepoint, and outside of nested transactions.');
     END IF;
-    DELETE FROM faultline.open_transactions WHERE ctid = place;
+    DELETE FROM faultline.open_transactions WHERE ctid = row_tid;
     mark := set_config('faultline.opened', faultline.transaction_mark(open_transaction.lease_id, completes), true);
 END $$;
 
@@ -87,7 +87,7 @@ END $$;
 -- begins with one. It runs with the caller's rights and search_path, so names of pg_catalog are qualified.
 CREATE OR REPLACE FUNCTION faultline.reset_session(names text[], settings text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    ignored text; -- assigned, because PL/pgSQL runs a PERFORM as a whole query
+    ignored text; -- an assignment calls a function faster than PERFORM, which runs a whole query
 BEGIN
     RESET ALL;
     FOR i IN 1 .. pg_catalog.cardinality(names) LOOP

@@ -98,17 +98,17 @@ END $$;
 CREATE OR REPLACE FUNCTION faultline.create_api_key(name text, prefix text, key_hash bytea, scopes text[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    made    bigint;
-    lacking text := CASE
+    made          bigint;
+    missing_scope text := CASE
         WHEN 'enqueue' = ANY (scopes) AND NOT has_function_privilege(session_user,
             'faultline.enqueue(text, jsonb, text, integer, timestamptz, text, integer, text)', 'EXECUTE') THEN 'enqueue'
         WHEN 'read' = ANY (scopes) AND NOT has_table_privilege(session_user, 'faultline.jobs', 'SELECT') THEN 'read'
         WHEN 'operate' = ANY (scopes) AND NOT has_function_privilege(session_user, 'faultline.cancel(uuid, text)', 'EXECUTE')
             THEN 'operate' END;
 BEGIN
-    IF lacking IS NOT NULL THEN
+    IF missing_scope IS NOT NULL THEN
         RAISE EXCEPTION 'account % may not make a key with the scope %, which it does not have itself',
-            quote_ident(session_user), lacking USING ERRCODE = 'insufficient_privilege',
+            quote_ident(session_user), missing_scope USING ERRCODE = 'insufficient_privilege',
             HINT = 'Use an account that has this right too; for the scope enqueue, a member of faultline_producer.';
     END IF;
     INSERT INTO faultline.api_keys (name, prefix, key_hash, scopes)

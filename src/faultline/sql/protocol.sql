@@ -20,19 +20,19 @@
 --   3. A job has at most one ledger entry, and is succeeded if and only if it has one: the ledger's primary key, its
 --      triggers, and the guard on updates of jobs.
 --   4. Every function that ends a lease locks the job's row FOR UPDATE first, and reads it afterwards.
--- (After ROLLBACK TO SAVEPOINT PostgreSQL forgets a refusal. handler_transactions.sql makes the COMMIT fail then.)
--- Everything is correct at READ COMMITTED, reads only the database's clock, and can be typed into psql. Roles have no rights
--- on the tables: they call these functions, which run as their owner. Parameters are written as function.parameter where a
--- column has the same name. Used throughout:
---   faultline.verb   a setting. The guards refuse to end or restart a job by a plain UPDATE, unless faultline.verb says that
---                    the function that may do so is doing it ('commit', 'retry', 'retention'), for that one statement.
---   wake(queue)      sends a NOTIFY so that idle workers claim at once. Losing it costs one poll (workers.sql).
+-- (ROLLBACK TO SAVEPOINT undoes a refusal. handler_transactions.sql then makes the COMMIT fail.)
+-- All functions are correct at READ COMMITTED, use only the database's clock, and can be called from psql. Roles have no rights
+-- on the tables: they call these functions, which run as their owner. Where a parameter and a column have the same name, the
+-- parameter is written as function.parameter. Used in many places:
+--   faultline.verb   a setting that names the operation in progress: 'commit', 'retry' or 'retention'. The guards refuse an
+--                    UPDATE that ends or restarts a job, unless the function for it has set faultline.verb before.
+--   wake(queue)      sends a NOTIFY so that idle workers claim at once. If it is lost, they claim at their next poll (workers.sql).
 -- enqueue.sql has enqueue, which inserts the row; operating.sql has cancel and retry, which follow the same rules.
 
 -- ── The fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- Why this token and lease may not write for this job; null if they may. The caller has locked the row. Every check of a
--- lease calls this, and PostgreSQL inlines it. now() would stand still, and let a slow transaction outlive its lease.
+-- lease calls this, and PostgreSQL inlines it. now() is the start of the transaction: a slow one would outlive its lease.
 CREATE OR REPLACE FUNCTION faultline.fence_violation(job faultline.jobs, token bigint, lease uuid) RETURNS text
 LANGUAGE sql VOLATILE AS $$
     SELECT CASE
@@ -44,8 +44,8 @@ LANGUAGE sql VOLATILE AS $$
     END
 $$;
 
--- Whether this token and lease may renew or release the job. They still may after the lease has expired, until the job is
--- claimed or reconciled: its token is the newest, so no other worker has it.
+-- Whether this token and lease may renew or release the job. They may even after the lease has expired, until the job is
+-- claimed again or reconciled: while the token is the newest one, no other worker has the job.
 CREATE OR REPLACE FUNCTION faultline.is_holder(job faultline.jobs, token bigint, lease uuid) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(faultline.fence_violation(job, token, lease), 'lease_expired') = 'lease_expired'
@@ -62,19 +62,19 @@ END $$;
 
 -- ── Claim and renew ────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Takes due jobs for a worker. Safe because rows are locked before they change and locked rows are skipped, so that no two
--- claims take one job, and because the token is higher than any before (invariant 1).
+-- Claims due jobs for a worker. Safe because a claim locks each row before it changes it and skips rows that are locked, so
+-- that no two claims get the same job, and because each token is higher than all before it (invariant 1).
 --   · The attempt is counted here and not at its end, so that a job that kills its worker runs out of attempts.
---   · A claim that finds too little reconciles its queues and looks once more: a client of this function needs no reconciler.
---   · Each priority is its own index range. As one range, every claim would walk past a million jobs for later at a better
---     priority. Queues of one priority are read in random order, so that none starves. Paused queues are not read.
---   · `past` is a cursor, {"queue": {"priority": [next_run_at, job_id]}} of the caller's last job. It skips index entries of
---     jobs that were claimed before, which VACUUM cannot remove while an old snapshot exists. Jobs that are queued again may
---     lie before it, so leave it out a few times a second; a look that finds too little is repeated without it.
---   · `tasks` names what the caller can run. Jobs that another worker deferred because it did not know their task are due at
---     once for this caller (recall_deferred in claiming.sql).
---   · `max_bytes` limits the text of the payloads. The claim ends with the job that reaches the limit, and has at least one.
---     sift (claiming.sql) applies it, and fails jobs that no claim can take: payload too long to send, no token left.
+--   · A claim that finds too few jobs reconciles its queues and searches once more, so that jobs recover without a reconciler.
+--   · Each priority is searched as its own index range. In a single range, a claim would first read all scheduled jobs of the
+--     higher priorities. Queues of one priority are searched in random order, so that none starves; paused queues are skipped.
+--   · `past` is a cursor, {"queue": {"priority": [next_run_at, job_id]}} of the caller's last job. The search starts after it
+--     and skips the index entries of claimed jobs, which VACUUM cannot remove while an old snapshot exists. A job that is
+--     queued again may lie before it, so omit it a few times a second. A search that finds too few jobs is repeated without it.
+--   · `tasks` names the tasks that the caller can run. If another worker deferred a job because it did not know the task, and
+--     the task is named here, the job is due at once (recall_deferred in claiming.sql).
+--   · `max_bytes` limits the text of all payloads together. The job that reaches the limit is the last, and one always fits.
+--     select_claimable (claiming.sql) applies it, and fails jobs that can never be claimed: payload too long, no token left.
 --   · json_text_bound (schema.sql) is the length of a payload as text. checked_lease (intervals.sql) refuses a lease that is
 --     not between 0 and 7 days. current_epoch (epoch.sql) raises FL008 in a copy of the database.
 CREATE OR REPLACE FUNCTION faultline.claim(
@@ -110,7 +110,7 @@ BEGIN
         IF tasks IS NOT NULL AND past IS NULL THEN
             PERFORM FROM faultline.deferred_jobs LIMIT 1;
             IF FOUND THEN
-                PERFORM faultline.recall_deferred(queues, tasks, wanted); -- makes them due
+                PERFORM faultline.recall_deferred(queues, tasks, wanted);
             END IF;
         END IF;
         IF cardinality(queues) > 4 THEN
@@ -124,7 +124,7 @@ BEGIN
                     lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
                 WHERE j.id = ANY ((
                     SELECT CASE WHEN sum(d.bytes) > least((max_bytes + 1) / 2, 268435456) OR max(d.fencing_token & 4194303) = 4194303
-                                THEN faultline.sift(array_agg(d.id), epoch, (max_bytes + 1) / 2) ELSE array_agg(d.id) END
+                                THEN faultline.select_claimable(array_agg(d.id), epoch, (max_bytes + 1) / 2) ELSE array_agg(d.id) END
                     FROM (SELECT due.id, due.fencing_token, due.bytes
                           FROM (SELECT l.priority, l.queue, past #>> ARRAY[l.queue, l.priority::text, '0'] AS past_time,
                                        past #>> ARRAY[l.queue, l.priority::text, '1'] AS past_id
@@ -148,8 +148,8 @@ BEGIN
         GET DIAGNOSTICS claimed = ROW_COUNT;
         wanted := wanted - claimed;
         EXIT WHEN wanted = 0;
-        IF current_setting('faultline.sifted', true) = 'on' THEN -- sift left some out, or failed them
-            PERFORM set_config('faultline.sifted', '', true);
+        IF current_setting('faultline.claim_reduced', true) = 'on' THEN -- by select_claimable
+            PERFORM set_config('faultline.claim_reduced', '', true);
             EXIT WHEN claimed > 0 OR is_last;
             CONTINUE;
         END IF;
@@ -161,9 +161,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Renews the caller's leases. Safe because it changes only rows whose token and lease are the caller's, and never waits: a
--- row that another session has locked is reported as locked, which does not mean lost. A heartbeat that waited would lose
--- every other lease behind one open transaction. An expired lease is renewed if no other worker has claimed the job since.
+-- Renews the caller's leases. Safe because it changes only rows that have the caller's token and lease. It never waits: if it
+-- waited for one locked row, all other leases of the worker would expire meanwhile. A row that another session has locked is
+-- reported as locked, which does not mean lost. An expired lease is renewed if no other worker has claimed the job since.
 -- After request_drain (workers.sql) every heartbeat returns one more row, without a job and with the outcome drain.
 CREATE OR REPLACE FUNCTION faultline.heartbeat(
     worker text, job_ids uuid[] DEFAULT '{}', fencing_tokens bigint[] DEFAULT '{}', lease_ids uuid[] DEFAULT '{}',
@@ -178,13 +178,13 @@ BEGIN
     lease := faultline.checked_lease(lease);
     UPDATE faultline.workers SET last_heartbeat_at = clock_timestamp(), server_started_at = pg_postmaster_start_time(), lost_at = NULL
     WHERE id = (SELECT w.id FROM faultline.workers AS w WHERE w.id = worker FOR NO KEY UPDATE SKIP LOCKED);
-    WITH free AS MATERIALIZED (
+    WITH locked_here AS MATERIALIZED (
         SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED),
     held AS (
         UPDATE faultline.jobs AS j
         SET lease_expires_at = clock_timestamp() + lease, lease_seconds = extract(epoch FROM lease)
         FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
-        WHERE j.id = mine.job_id AND j.id = ANY (ARRAY(SELECT f.id FROM free AS f))
+        WHERE j.id = mine.job_id AND j.id = ANY (ARRAY(SELECT l.id FROM locked_here AS l))
           AND faultline.is_holder(j, mine.token, mine.lease_id)
         RETURNING j.lease_id)
     SELECT array_agg(h.lease_id) INTO renewed FROM held AS h;
@@ -200,10 +200,10 @@ END $$;
 
 -- ── Commit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Checks the fence in the middle of a job and keeps it true until the caller's transaction ends: the row stays locked. The lock
--- lets heartbeats pass, but claims and reconcilers skip the job. Above READ COMMITTED it must keep heartbeats out too, because
--- one of them would fail the commit; such a transaction has to be shorter than its lease. faultline.held_jobs lists the jobs
--- locked in that way. limit_idling (intervals.sql) makes PostgreSQL end a client that freezes inside its transaction.
+-- Checks the fence in the middle of a job. The result stays true until the caller's transaction ends, because the row stays
+-- locked: claims and reconcilers skip the job, and heartbeats still renew its lease. Above READ COMMITTED a renewal would make
+-- the commit fail, so the lock excludes heartbeats too; such a transaction must be shorter than its lease. faultline.held_jobs
+-- lists the jobs locked in that way. limit_idling (intervals.sql) ends the session of a client that freezes in a transaction.
 CREATE OR REPLACE FUNCTION faultline.assert_fence(
     job_id uuid, fencing_token bigint, lease_id uuid, idle_limit interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -226,32 +226,32 @@ BEGIN
     idling := faultline.limit_idling(idle_limit);
 END $$;
 
--- Commits a job. Safe because it is the insert, and enter_ledger decides. It also raises for a job that has an entry already,
--- even the caller's own: answering "done" would let a transaction that is sent twice apply its other writes twice.
+-- Commits a job. Safe because the insert is the commit, and its trigger enter_ledger checks the fence. If the job has an entry
+-- already, even the caller's own, it raises too: otherwise a transaction that is sent twice would apply its other writes twice.
 CREATE OR REPLACE FUNCTION faultline.commit(
     job_id uuid, fencing_token bigint, lease_id uuid, result jsonb DEFAULT NULL, idle_limit interval DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     idling text := faultline.limit_idling(idle_limit);
 BEGIN
-    IF current_setting('faultline.batch', true) = 'on' THEN -- set by hand: a single entry goes through enter_ledger
+    IF current_setting('faultline.batch', true) = 'on' THEN -- set by the client: it would skip enter_ledger
         idling := set_config('faultline.batch', '', true);
     END IF;
     INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, result)
     VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);
 END $$;
 
--- Runs before each row that is inserted into the ledger, by any client. Safe because the row of the job stays locked until the
--- transaction ends: if the lease expires before COMMIT, no other worker gets the job.
+-- Runs before any client inserts a row into the ledger. Safe because the job's row stays locked until the transaction ends: if
+-- the lease expires before COMMIT, no other worker gets the job.
 CREATE OR REPLACE FUNCTION faultline.enter_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     job       faultline.jobs;
     violation text;
-    verb      text; -- set_config is assigned, because PL/pgSQL runs a PERFORM as a whole query
+    ignored   text; -- an assignment calls set_config faster than PERFORM, which runs a whole query
     writer    xid;
 BEGIN
-    -- Above READ COMMITTED, one heartbeat since the snapshot would fail a live lease with 40001; assert_fence prevents it.
+    -- Above READ COMMITTED, a renewal after the snapshot makes the commit of a valid lease fail (40001). assert_fence prevents it.
     IF current_setting('transaction_isolation') <> 'read committed'
        AND NOT NEW.job_id::text = ANY (string_to_array(coalesce(current_setting('faultline.held_jobs', true), ''), ' ')) THEN
         PERFORM faultline.refuse_in_savepoint(NEW.job_id); -- FL009 inside a savepoint, which could roll FL007 back
@@ -264,13 +264,13 @@ BEGIN
     IF violation IS NOT NULL THEN
         PERFORM faultline.refuse_stale(violation, NEW.job_id, NEW.fencing_token, job.fencing_token);
     END IF;
-    verb := set_config('faultline.verb', 'commit', true);
+    ignored := set_config('faultline.verb', 'commit', true);
     UPDATE faultline.jobs SET state = 'succeeded', finished_at = clock_timestamp() WHERE id = NEW.job_id
     RETURNING xmin INTO writer;
-    verb := set_config('faultline.verb', '', true);
-    -- Inside a savepoint the row is written by a subtransaction. Rolling back to the savepoint would remove the entry and keep
-    -- the caller's other writes, unless open_transaction has queued a check for the COMMIT: then faultline.opened is the mark of
-    -- this transaction and lease. refuse_half_way raises FL009. (All of these are in handler_transactions.sql.)
+    ignored := set_config('faultline.verb', '', true);
+    -- Inside a savepoint a subtransaction writes the row. ROLLBACK TO SAVEPOINT would then remove the entry and keep the caller's
+    -- other writes, so refuse_half_way raises FL009. It is allowed if open_transaction has queued a check for the COMMIT:
+    -- faultline.opened is then the mark of this transaction and lease. (All of these are in handler_transactions.sql.)
     IF writer <> pg_current_xact_id()::xid
        AND current_setting('faultline.opened', true) IS DISTINCT FROM faultline.transaction_mark(NEW.lease_id, true) THEN
         PERFORM faultline.refuse_half_way('enters the ledger inside a savepoint', NEW.job_id,
@@ -279,7 +279,7 @@ BEGIN
     END IF;
     NEW.worker := job.lease_owner;
     NEW.committed_at := clock_timestamp();
-    verb := set_config('faultline.offered', -- for seal_ledger: the rows of this statement so far
+    ignored := set_config('faultline.offered', -- for seal_ledger: the rows of this statement so far
         (coalesce(nullif(current_setting('faultline.offered', true), ''), '0')::bigint + 1)::text, true);
     RETURN NEW;
 END $$;
@@ -288,9 +288,9 @@ CREATE OR REPLACE TRIGGER enter_ledger BEFORE INSERT ON faultline.ledger FOR EAC
 WHEN (current_setting('faultline.batch', true) IS DISTINCT FROM 'on')
 EXECUTE FUNCTION faultline.enter_ledger();
 
--- Commits many jobs in one round trip. Safe because every row is locked, in one order and without waiting, then judged on its
--- own, and only the entries that hold are inserted; seal_ledger checks them again. It carries no writes of the caller, so a
--- job that is in the ledger under the same token and lease is reported as already_yours: sending a batch twice is harmless.
+-- Commits many jobs in one round trip. Safe because it locks all rows, in one order and without waiting, checks the fence of
+-- each, and inserts only the entries that pass; seal_ledger checks them again. The caller has no other writes here, so a batch
+-- may be sent twice: a job that is in the ledger under the same token and lease is reported as already_yours.
 CREATE OR REPLACE FUNCTION faultline.commit_many(
     job_ids uuid[], fencing_tokens bigint[], lease_ids uuid[], results jsonb[] DEFAULT NULL)
 RETURNS TABLE (job_id uuid, outcome text, reason text, current_token bigint) -- committed | already_yours | locked | stale
@@ -298,22 +298,22 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    free     uuid[] := ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)
-                             ORDER BY j.id FOR UPDATE SKIP LOCKED);
-    verdicts text[];
-    tokens   bigint[];
-    owners   text[];
+    locked_here uuid[] := ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)
+                                ORDER BY j.id FOR UPDATE SKIP LOCKED);
+    verdicts    text[];
+    tokens      bigint[];
+    owners      text[];
 BEGIN
-    SELECT array_agg(CASE WHEN judged.violation <> 'lease_expired' OR (judged.is_free AND judged.violation IS NOT NULL)
-                              THEN judged.violation -- a row that looks expired may be locked by its renewal
-                          WHEN judged.is_free THEN 'committed' ELSE 'locked' END ORDER BY judged.ordinal),
+    SELECT array_agg(CASE WHEN judged.violation <> 'lease_expired' OR (judged.is_locked_here AND judged.violation IS NOT NULL)
+                              THEN judged.violation -- if another session locks the row, it may be renewing the lease
+                          WHEN judged.is_locked_here THEN 'committed' ELSE 'locked' END ORDER BY judged.ordinal),
            array_agg(judged.fencing_token ORDER BY judged.ordinal), array_agg(judged.lease_owner ORDER BY judged.ordinal)
     INTO verdicts, tokens, owners
-    FROM (SELECT mine.ordinal, j.fencing_token, j.lease_owner, f.id IS NOT NULL AS is_free,
+    FROM (SELECT mine.ordinal, j.fencing_token, j.lease_owner, l.id IS NOT NULL AS is_locked_here,
                  faultline.fence_violation(j, mine.token, mine.lease_id) AS violation
           FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY AS mine (job_id, token, lease_id, ordinal)
           LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id
-          LEFT JOIN unnest(free) AS f (id) ON f.id = mine.job_id) AS judged;
+          LEFT JOIN unnest(locked_here) AS l (id) ON l.id = mine.job_id) AS judged;
 
     IF 'committed' = ANY (verdicts) THEN
         PERFORM set_config('faultline.batch', 'on', true);
@@ -333,10 +333,10 @@ BEGIN
         FROM unnest(job_ids, verdicts, tokens) AS mine (job_id, verdict, token);
 END $$;
 
--- Runs after every INSERT or MERGE into the ledger, whatever it did. If nothing was entered (ON CONFLICT DO NOTHING, WHERE NOT
--- EXISTS), the caller believes that it has committed and has not, so its other writes are refused too. For commit_many, which
--- sets faultline.batch to skip enter_ledger's row-by-row work, it is the fence itself; a client that sets faultline.batch by
--- hand gets here as well. The array of ids keeps the plan on the primary key, and nested loops are off because a plan that was
+-- Runs after every INSERT or MERGE into the ledger, even if it added no row. Without a row (ON CONFLICT DO NOTHING, WHERE NOT
+-- EXISTS) nothing is committed, but the caller believes it is, so the caller's other writes are refused too. commit_many sets
+-- faultline.batch to skip the row-by-row work of enter_ledger: then this trigger is the fence, also for a client that sets
+-- faultline.batch itself. The array of ids makes the plan use the primary key. Nested loops are off, because a plan that was
 -- made for one entry took 1.7 times the CPU for 500.
 CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -350,7 +350,7 @@ BEGIN
         PERFORM faultline.refuse_stale('nothing_entered', NULL, NULL, NULL);
     END IF;
     IF offered IS NOT NULL THEN
-        IF offered::bigint <> entered THEN -- a user's trigger, or a conflict, dropped some
+        IF offered::bigint <> entered THEN -- a user's trigger or a conflict removed some
             PERFORM faultline.refuse_stale('not_all_entered', NULL, NULL, NULL);
         END IF;
         offered := set_config('faultline.offered', '', true);
@@ -367,7 +367,7 @@ BEGIN
             FROM (SELECT e.job_id, e.fencing_token AS stale_token, j.fencing_token,
                          faultline.fence_violation(j, e.fencing_token, e.lease_id) AS violation
                   FROM entries AS e LEFT JOIN faultline.jobs AS j ON j.id = e.job_id) AS judged
-            WHERE judged.violation IS DISTINCT FROM 'already_committed'; -- the jobs that were just ended
+            WHERE judged.violation IS DISTINCT FROM 'already_committed'; -- the jobs that this statement has just ended
             PERFORM faultline.refuse_stale('already_committed', NULL, NULL, NULL);
         END IF;
         PERFORM faultline.refuse_half_way('enters the ledger inside a savepoint', j.id,
@@ -399,7 +399,7 @@ BEGIN
 END $$;
 
 -- Ends an attempt that failed: the job is queued again after retry_in, or failed if no attempts are left or a reason is given.
--- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, one is refused.
+-- Safe because it is fenced like a commit, under the same lock: of a late commit and a failure, the second is refused.
 CREATE OR REPLACE FUNCTION faultline.fail(
     job_id uuid, fencing_token bigint, lease_id uuid, error text DEFAULT NULL,
     retry_in interval DEFAULT '10 seconds', reason text DEFAULT NULL)
@@ -407,10 +407,10 @@ RETURNS TABLE (state text, next_run_at timestamptz, failed_reason text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    job  faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);
-    dead text := coalesce(fail.reason, CASE WHEN job.attempts >= job.max_attempts THEN 'attempts_spent' END);
+    job          faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);
+    final_reason text := coalesce(fail.reason, CASE WHEN job.attempts >= job.max_attempts THEN 'attempts_spent' END);
 BEGIN
-    IF dead IS NULL THEN
+    IF final_reason IS NULL THEN
         retry_in := faultline.checked_delay(retry_in);
     END IF;
     IF length(fail.reason) NOT BETWEEN 1 AND 100 OR fail.reason IN ('cancelled', 'attempts_spent') THEN
@@ -420,20 +420,20 @@ BEGIN
     END IF;
     INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
     VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'failed', left(fail.error, 10000), job.claimed_at);
-    PERFORM faultline.wake(job.queue) WHERE dead IS NULL AND retry_in <= '0';
+    PERFORM faultline.wake(job.queue) WHERE final_reason IS NULL AND retry_in <= '0';
     RETURN QUERY
         UPDATE faultline.jobs AS j
-        SET state = CASE WHEN dead IS NULL THEN 'queued' ELSE 'failed' END,
-            failed_reason = dead,
-            finished_at = CASE WHEN dead IS NOT NULL THEN clock_timestamp() END,
-            next_run_at = CASE WHEN dead IS NULL THEN clock_timestamp() + retry_in ELSE j.next_run_at END,
+        SET state = CASE WHEN final_reason IS NULL THEN 'queued' ELSE 'failed' END,
+            failed_reason = final_reason,
+            finished_at = CASE WHEN final_reason IS NOT NULL THEN clock_timestamp() END,
+            next_run_at = CASE WHEN final_reason IS NULL THEN clock_timestamp() + retry_in ELSE j.next_run_at END,
             last_error = left(fail.error, 10000), lease_owner = NULL, lease_expires_at = NULL
         WHERE j.id = job.id
         RETURNING j.state, j.next_run_at, j.failed_reason;
 END $$;
 
--- Returns a job that the worker will not finish, and its attempt too: a deployment must not use up a job's attempts. Safe for
--- the same reason as fail.
+-- Queues a job again that the worker will not finish. The attempt does not count: a deployment must not use up a job's
+-- attempts. Safe for the same reason as fail.
 CREATE OR REPLACE FUNCTION faultline.release(job_id uuid, fencing_token bigint, lease_id uuid) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -448,10 +448,10 @@ BEGIN
     PERFORM faultline.wake(job.queue);
 END $$;
 
--- Queues the jobs of dead workers again: those whose lease has expired, those of `dead_workers`, and those of `lapsed_leases`,
--- which an observer saw unchanged for longer than they last by its own steady clock. A job without attempts left is failed as
--- poison. Safe because a wrong suspicion wastes work and corrupts nothing: the live worker's commit is refused. Locked rows
--- are skipped, so a commit in flight wins. Any number of reconcilers may run at once.
+-- Queues the jobs of dead workers again: jobs whose lease has expired, jobs of `dead_workers`, and jobs with a lease in
+-- `lapsed_leases`, which the reconciler saw without renewal for longer than its length, by the reconciler's steady clock. A job
+-- without attempts left is failed as poison. Safe because a mistake only wastes work: a worker that is alive after all cannot
+-- commit. Locked rows are skipped, so a commit in progress wins. Any number of reconcilers may run at once.
 CREATE OR REPLACE FUNCTION faultline.reconcile(
     max_jobs integer DEFAULT 100, dead_workers text[] DEFAULT '{}', lapsed_leases uuid[] DEFAULT '{}',
     queues text[] DEFAULT NULL)

@@ -2,25 +2,28 @@
 
 -- ── After an outage ────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Releases a job whose attempt ended because the server failed. The attempt does not count, at most five times per job (until
--- an operator retries it): a statement of the job itself may be what crashes the server, and such a job must end.
+-- Releases a job whose attempt ended because the server failed. The attempt does not count, but only five times per job (or
+-- since an operator retried it): a statement of the job itself may crash the server, and such a job must fail in the end. The
+-- beginning of the logged error tells these releases from others. A column for it would need a migration, and no other
+-- function reads it.
 CREATE OR REPLACE FUNCTION faultline.release_after_outage(job_id uuid, fencing_token bigint, lease_id uuid, error text)
 RETURNS boolean -- false: released too often, and the caller still holds it
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
+    log_prefix CONSTANT text := 'the server failed: ';
     job faultline.jobs := faultline.lock_own(
         release_after_outage.job_id, release_after_outage.fencing_token, release_after_outage.lease_id);
 BEGIN
     IF 5 <= (SELECT count(*) FROM faultline.attempts_log AS a
-             WHERE a.job_id = job.id AND a.outcome = 'released' AND a.error LIKE 'the server failed: %'
+             WHERE a.job_id = job.id AND a.outcome = 'released' AND starts_with(a.error, log_prefix)
                AND a.id > coalesce((SELECT max(r.id) FROM faultline.attempts_log AS r
                                     WHERE r.job_id = job.id AND r.outcome = 'retried'), 0)) THEN
         RETURN false;
     END IF;
     INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
     VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released',
-            left('the server failed: ' || coalesce(release_after_outage.error, ''), 10000), job.claimed_at);
+            left(log_prefix || coalesce(release_after_outage.error, ''), 10000), job.claimed_at);
     UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
                               next_run_at = least(next_run_at, clock_timestamp())
     WHERE id = job.id;
@@ -138,10 +141,10 @@ BEGIN
     IF (page_size BETWEEN 1 AND 100000) IS NOT TRUE THEN
         RAISE EXCEPTION 'cannot read pages of % jobs', page_size USING ERRCODE = 'FL005', HINT = 'page_size is 1 to 100000.';
     END IF;
-    SELECT count(*), array_agg(p.id) FILTER (WHERE p.is_stranded), (array_agg(p.place ORDER BY p.ordinal DESC))[1]
+    SELECT count(*), array_agg(p.id) FILTER (WHERE p.is_stranded), (array_agg(p.index_position ORDER BY p.ordinal DESC))[1]
     INTO seen, stranded, next
     FROM (SELECT j.id, row_number() OVER () AS ordinal,
-                 jsonb_build_array(j.queue, j.priority, j.next_run_at, j.id) AS place,
+                 jsonb_build_array(j.queue, j.priority, j.next_run_at, j.id) AS index_position,
                  j.next_run_at > moment
                  AND (j.claimed_at > moment OR (j.claimed_at IS NULL AND j.created_at > moment AND j.next_run_at <= j.created_at))
                  AS is_stranded

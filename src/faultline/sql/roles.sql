@@ -55,11 +55,11 @@ END $$;
 -- Gives faultline_owner everything that it does not own yet. Indexes, row types and columns' sequences follow their table.
 DO $$
 DECLARE
-    tables    text[];
-    theirs    name[];
-    statement text;
-    patience  text := current_setting('lock_timeout');
-    deadline  timestamptz := clock_timestamp() + coalesce(nullif(patience, '0'), '10s')::interval;
+    tables     text[];
+    theirs     name[];
+    statement  text;
+    lock_limit text := current_setting('lock_timeout');
+    deadline   timestamptz := clock_timestamp() + coalesce(nullif(lock_limit, '0'), '10s')::interval;
 BEGIN
     SELECT array_agg(format('faultline.%I', relname) ORDER BY relname <> 'workers', relname) INTO tables -- workers first, as heartbeats do
     FROM pg_class WHERE relnamespace = to_regnamespace('faultline') AND relkind = 'r' AND relowner <> 'faultline_owner'::regrole;
@@ -89,7 +89,7 @@ BEGIN
             PERFORM pg_sleep(0.02 + 0.08 * random()); -- lets waiting sessions continue
         END;
     END LOOP;
-    PERFORM set_config('lock_timeout', patience, true);
+    PERFORM set_config('lock_timeout', lock_limit, true);
 
     FOR statement IN
         SELECT format('ALTER %s %s OWNER TO faultline_owner', o.kind, o.name) FROM (

@@ -16,13 +16,13 @@ END $$;
 
 -- ── The registry ───────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Registers a worker. The session takes the worker's shared advisory lock before its row can be seen, so a registered worker
--- without the lock is one whose sessions have ended. Behind a pooler a worker has no sessions of its own: holds_locks is then
--- false, and only its leases show that it died. A worker calls this again after every reconnect, and when its heartbeat finds
--- that its row was purged, with the lock_key that its sessions hold. A worker that is cut off must stop by its own clock before
--- other workers get its jobs. Therefore tcp_user_timeout keeps its lock for longer than its leases last.
--- The lock is tried, not waited for: any account may take advisory locks. If the key is taken, the worker draws another one,
--- and no session can hold them all.
+-- Registers a worker. The session takes the worker's shared advisory lock before the row becomes visible. So if a worker is
+-- registered and its lock is free, its sessions have ended. Behind a pooler a worker has no sessions of its own: holds_locks is
+-- false, and only an expired lease shows that the worker died. A worker calls this again after every reconnect, and when its
+-- heartbeat finds that the row was purged; it then gives the lock_key that its sessions hold. tcp_user_timeout keeps the lock of
+-- an unreachable worker for longer than its leases, so that the worker stops by its own clock before others get its jobs.
+-- The function does not wait for the lock, because any account can hold an advisory lock. If the key is taken, it tries
+-- another random one; no session can hold them all.
 CREATE OR REPLACE FUNCTION faultline.register_worker(
     worker text, host text, pid integer, queues text[], holds_locks boolean, lock_key integer DEFAULT NULL)
 RETURNS integer -- its lock_key
@@ -102,21 +102,21 @@ $$;
 -- ── Drain ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- Asks these workers to drain: to release the jobs that they cannot finish, and to stop. NULL asks all workers that are not
--- lost. Each receives it with its next heartbeat, also behind a pooler; the notification makes that heartbeat come sooner. A
--- lost worker is asked if it is named, in case that it returns. Asking twice changes nothing. A restarted worker is a new one.
+-- lost. Each worker gets the request with its next heartbeat, also behind a pooler; the notification makes it send one at once. A
+-- lost worker is asked only if it is named, in case it returns. A second request changes nothing. A restarted worker is a new one.
 CREATE OR REPLACE FUNCTION faultline.request_drain(workers text[] DEFAULT NULL)
 RETURNS TABLE (worker text, requested_at timestamptz, is_lost boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-        WITH meant AS MATERIALIZED ( -- in one order: two operators may call it at once
+        WITH chosen AS MATERIALIZED ( -- in one order, so that two calls at once do not deadlock
             SELECT w.id FROM faultline.workers AS w
             WHERE CASE WHEN request_drain.workers IS NULL THEN w.lost_at IS NULL ELSE w.id = ANY (request_drain.workers) END
             ORDER BY w.id FOR NO KEY UPDATE),
         asked AS (
             UPDATE faultline.workers AS w SET drain_requested_at = coalesce(w.drain_requested_at, clock_timestamp())
-            FROM meant AS m WHERE w.id = m.id
+            FROM chosen AS c WHERE w.id = c.id
             RETURNING w.id, w.drain_requested_at, w.lost_at IS NOT NULL AS is_lost),
         woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue has such a name
         SELECT a.id, a.drain_requested_at, a.is_lost FROM asked AS a, (SELECT count(*) FROM woken) AS all_woken ORDER BY a.id;

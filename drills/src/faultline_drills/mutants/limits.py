@@ -51,7 +51,7 @@ LIMIT_MUTANTS = (
         "key_scopes_not_limited",
         "an account grants a key a scope that it does not have itself",
         _LIMITS,
-        ("    IF lacking IS NOT NULL THEN\n", "    IF false THEN\n"),
+        ("    IF missing_scope IS NOT NULL THEN\n", "    IF false THEN\n"),
         path=OPERATING,
     ),
 )

@@ -50,8 +50,8 @@ TRANSACTION_MUTANTS = (
         "rolling back to a savepoint removes the check at COMMIT",
         _OWN_COMMIT,
         (
-            "INTO place, writer;\n    IF writer <> pg_current_xact_id()::xid THEN",
-            "INTO place, writer;\n    IF false THEN",
+            "INTO row_tid, writer;\n    IF writer <> pg_current_xact_id()::xid THEN",
+            "INTO row_tid, writer;\n    IF false THEN",
         ),
         path=HANDLER_TRANSACTIONS,
     ),

@@ -158,8 +158,8 @@ VERB_MUTANTS = (
         "a stale failure report requeues a job that another worker runs",
         EXPLORER,
         (
-            "job  faultline.jobs := faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);",
-            "job  faultline.jobs := faultline.lock_job(fail.job_id);",
+            "faultline.lock_own(fail.job_id, fail.fencing_token, fail.lease_id);",
+            "faultline.lock_job(fail.job_id);",
         ),
     ),
 )
