@@ -13,29 +13,29 @@ from faultline.errors import InvalidSettings
 # The database enforces these two as well; a test compares them.
 LONGEST_LEASE_SECONDS = 7 * 86_400  # faultline.checked_lease
 LONGEST_RETRY_SECONDS = 100 * 366 * 86_400  # faultline.checked_delay
-# How often the leading reconciler looks for workers whose sessions have ended, and how often the others
-# try to become leader.
+# How often the leading reconciler checks for workers whose sessions have ended.
 LIVENESS_SECONDS = 0.1
+# How often each other reconciler tries to become leader. With more than ten workers it tries less often.
 LEADERSHIP_SECONDS = 0.2
-LONGEST_LEADERSHIP_SECONDS = 5.0  # with more than ten workers each tries less often
-# A reconciler that lost its own session gives missing workers this long to reconnect. It is longer than
-# the longest pause between two attempts of a worker to connect.
+LONGEST_LEADERSHIP_SECONDS = 5.0
+# After a reconciler lost its own session, missing workers get this long to reconnect before it treats them
+# as dead. A worker never waits that long between two attempts to connect.
 RECONNECT_SECONDS = 6.0
-# A frozen leader keeps its session, and so the leadership, until the server ends the session after this
-# much silence. A working leader sends a statement ten times a second.
+# PostgreSQL ends the leader's session, and with it the leadership, after this long without a statement. A
+# working leader sends ten statements a second, so only a frozen leader loses its session.
 LEADER_SILENCE_SECONDS = 2.0
-# The server's timer uses its wall clock, so a clock set back can delay it. A leader therefore has a
-# heartbeat too: when it stops for STAND_IN_SECONDS, another reconciler acts as leader.
-LEADER_PULSE_SECONDS = 0.5
-STAND_IN_SECONDS = 2 * LEADER_SILENCE_SECONDS
-# A shorter limit would close sessions of a server that is only busy.
+# That timeout uses the server's wall clock, so a clock that is set back delays it. The leader therefore
+# also sends heartbeats. After ACTING_LEADER_AFTER_SECONDS without one, another reconciler acts as leader.
+LEADER_HEARTBEAT_SECONDS = 0.5
+ACTING_LEADER_AFTER_SECONDS = 2 * LEADER_SILENCE_SECONDS
+# The shortest limit on an answer: a shorter one would close sessions of a server that is only busy.
 SHORTEST_ANSWER_SECONDS = 2.0
-# The reconciler ends a session that waits for its client and still locks a job this long after the job's
-# lease ran out.
+# The reconciler ends a session that still locks a job this long after the job's lease expired, if the
+# session waits for its client.
 HOLDER_GRACE_SECONDS = 5.0
-SHORTEST_STALL_SECONDS = 1.0  # a busy machine may delay a thread
+SHORTEST_STALL_SECONDS = 1.0  # a shorter stall may only mean that the machine is busy
 MAX_CONCURRENCY = 10_000
-SHORTEST_RETENTION_DAYS = 1 / 24  # a worker that got no answer to a commit looks it up
+SHORTEST_RETENTION_DAYS = 1 / 24  # a worker whose COMMIT got no answer still finds the ledger entry
 LONGEST_RETENTION_DAYS = 36_500
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from faultline.config import LEADER_PULSE_SECONDS, LEADER_SILENCE_SECONDS
+from faultline.config import LEADER_HEARTBEAT_SECONDS, LEADER_SILENCE_SECONDS
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.migrate import MIGRATION_LOCK, migrate
 from faultline.postgres.reconnecting import ReconnectingSession
@@ -28,9 +28,9 @@ from tests.running import Connection, EventTap, background, value
 from tests.security.accounts import account
 from tests.waiting import wait_until
 
-STANDING_IN = (
+ACTING_LEADERS = (
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-    f" AND classid = {LOCK_CLASS} AND objid::int8 = {2**32 + leadership.STAND_IN_KEY}"
+    f" AND classid = {LOCK_CLASS} AND objid::int8 = {2**32 + leadership.ACTING_LEADER_KEY}"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 
@@ -40,12 +40,12 @@ STANDING_IN = (
 
 def test_a_leaders_silence_is_timed_while_its_pulse_is_unchanged() -> None:
     observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
-    assert [observer.still_seconds(sighting, now) for now in (100, 101, 105)] == [0, 1, 5]
+    assert [observer.unchanged_seconds(sighting, now) for now in (100, 101, 105)] == [0, 1, 5]
 
 
 def test_the_silence_of_a_leader_without_a_pulse_is_timed_too() -> None:
     observer, sighting = LeaderObserver(), LeaderSighting(1, None, False)
-    assert [observer.still_seconds(sighting, now) for now in (100, 105)] == [0, 5]
+    assert [observer.unchanged_seconds(sighting, now) for now in (100, 105)] == [0, 5]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_any_sign_of_life_restarts_the_timer_of_a_leaders_silence(
     sign_of_life: LeaderSighting | None,
 ) -> None:
     observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
-    assert observer.still_seconds(sighting, 100) == 0
-    assert observer.still_seconds(sign_of_life, 105) is None
-    assert [observer.still_seconds(sighting, now) for now in (106, 108)] == [0, 2]
+    assert observer.unchanged_seconds(sighting, 100) == 0
+    assert observer.unchanged_seconds(sign_of_life, 105) is None
+    assert [observer.unchanged_seconds(sighting, now) for now in (106, 108)] == [0, 2]
 
 
 # ── what can be seen of a leader ─────────────────────────────────────────────────────────────────
@@ -82,7 +82,7 @@ def test_without_a_leader_none_is_reported(
 ) -> None:
     bystander = connect()
     run(bystander, workers.hold_worker_lock(1))
-    assert run(bystander, leadership.stand_in(silence_limit="0"))
+    assert run(bystander, leadership.try_to_act_as_leader(silence_limit="0"))
     assert seen(conn) is None
 
 
@@ -92,14 +92,14 @@ def test_every_beat_is_visible_and_leaves_one_lock(
     leader = connect()
     lead(leader, beats=0)
     assert seen(conn) == (leader.info.backend_pid, None, False, False)
-    pulses = []
+    heartbeat_keys = []
     for number in range(1, 4):
         run(leader, leadership.beat(number, after=number - 1))
         sighting = seen(conn)
         assert sighting is not None
-        pulses.append(sighting.pulse)
-    assert None not in pulses
-    assert len(set(pulses)) == 3
+        heartbeat_keys.append(sighting.heartbeat_key)
+    assert None not in heartbeat_keys
+    assert len(set(heartbeat_keys)) == 3
     held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = %s"
     assert value(conn, held, leader.info.backend_pid) == 2  # the lead, and the last beat
 
@@ -123,7 +123,7 @@ def test_a_leader_inside_a_transaction_counts_as_at_work(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "STAND_IN_SECONDS", 0.5)
+    monkeypatch.setattr(election, "ACTING_LEADER_AFTER_SECONDS", 0.5)
     monkeypatch.setattr(election, "_WATCH_SECONDS", 0.1)
 
 
@@ -149,7 +149,7 @@ def test_while_the_leader_is_silent_one_follower_acts_as_leader(
         wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
         [reaped] = wait_until(lambda: events.of("lease_reaped"), "its being said, after the deed")
     assert reaped["job_id"] == str(job_id)
-    assert {said["stands_in"] for said in events.of("reconciler_leading")} == {True}
+    assert {said["is_acting_leader"] for said in events.of("reconciler_leading")} == {True}
     assert len(events.of("degraded")) == len(events.of("reconciler_leading"))
 
 
@@ -166,7 +166,7 @@ def test_a_follower_needs_no_right_to_the_leaders_session(
         background(Reconciler(url).run),
     ):
         wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
-    assert {said["stands_in"] for said in events.of("reconciler_leading")} == {True}
+    assert {said["is_acting_leader"] for said in events.of("reconciler_leading")} == {True}
 
 
 @pytest.mark.usefixtures("impatient")
@@ -176,12 +176,12 @@ def test_a_follower_stops_acting_when_the_leader_is_back_and_leads_when_it_ends(
     leader = connect()
     lead(leader)
     with background(Reconciler(database_url).run):
-        wait_until(lambda: value(conn, STANDING_IN) == 1, "a stand-in")
+        wait_until(lambda: value(conn, ACTING_LEADERS) == 1, "an acting leader")
         run(leader, leadership.beat(2, after=1))
-        wait_until(lambda: value(conn, STANDING_IN) == 0, "its stepping back")
+        wait_until(lambda: value(conn, ACTING_LEADERS) == 0, "its stepping back")
         leader.close()
-        wait_until(lambda: not events.of("reconciler_leading")[-1]["stands_in"], "a leader")
-        assert value(conn, STANDING_IN) == 0
+        wait_until(lambda: not events.of("reconciler_leading")[-1]["is_acting_leader"], "a leader")
+        assert value(conn, ACTING_LEADERS) == 0
     assert events.of("database_unavailable") == []
 
 
@@ -192,13 +192,16 @@ def test_an_acting_leader_becomes_the_leader_when_the_silent_one_ends(
     leader = connect()
     lead(leader)
     with background(Reconciler(database_url).run):
-        wait_until(lambda: value(conn, STANDING_IN) == 1, "a stand-in")
+        wait_until(lambda: value(conn, ACTING_LEADERS) == 1, "an acting leader")
         leader.close()
         wait_until(
-            lambda: [said["stands_in"] for said in events.of("reconciler_leading")][-1:] == [False],
+            lambda: (
+                [said["is_acting_leader"] for said in events.of("reconciler_leading")][-1:]
+                == [False]
+            ),
             "a leader",
         )
-        assert value(conn, STANDING_IN) == 0
+        assert value(conn, ACTING_LEADERS) == 0
 
 
 def test_a_leader_with_long_intervals_keeps_its_heartbeat_and_session(
@@ -212,12 +215,15 @@ def test_a_leader_with_long_intervals_keeps_its_heartbeat_and_session(
         return 3600
 
     monkeypatch.setattr(Reconciler, "_look", look)
-    beats = 2 * int(LEADER_SILENCE_SECONDS / LEADER_PULSE_SECONDS)
-    enough = 2**32 + leadership.STAND_IN_KEY - beats
+    beats = 2 * int(LEADER_SILENCE_SECONDS / LEADER_HEARTBEAT_SECONDS)
+    enough = 2**32 + leadership.ACTING_LEADER_KEY - beats
     with background(Reconciler(database_url).run):
         first = wait_until(lambda: seen(conn), "a leader")
         last = wait_until(
-            lambda: (now := seen(conn)) and now.pulse and now.pulse <= enough and now, "its pulse"
+            lambda: (
+                (now := seen(conn)) and now.heartbeat_key and now.heartbeat_key <= enough and now
+            ),
+            "its heartbeat",
         )
     assert last.pid == first.pid
     assert len(looks) == 1
@@ -242,7 +248,9 @@ def test_another_session_that_holds_every_advisory_lock_does_not_stop_reconcilia
             assert "no rights on the schema" in said["reason"]
             stranger.close()
             wait_until(
-                lambda: [line for line in events.of("reconciler_leading") if not line["stands_in"]]
+                lambda: [
+                    line for line in events.of("reconciler_leading") if not line["is_acting_leader"]
+                ]
             )
 
 
@@ -251,7 +259,7 @@ def test_a_leaders_heartbeat_skips_locks_that_another_session_holds(
 ) -> None:
     """Otherwise a busy leader would look silent, and followers would act as leaders."""
 
-    async def pulses() -> set[int]:
+    async def heartbeat_keys() -> set[int]:
         link = ReconnectingSession(database_url, purpose="reconciler")
         found: set[int] = set()
         try:
@@ -260,8 +268,8 @@ def test_a_leaders_heartbeat_skips_locks_that_another_session_holds(
             for _ in range(20):  # a jump may land on another lock of the stranger's
                 leader._due_at = 0.0
                 assert await leader.keep()
-                if (sighting := seen(conn)) and sighting.pulse is not None:
-                    found.add(sighting.pulse)
+                if (sighting := seen(conn)) and sighting.heartbeat_key is not None:
+                    found.add(sighting.heartbeat_key)
             return found
         finally:
             await link.close()
@@ -269,7 +277,7 @@ def test_a_leaders_heartbeat_skips_locks_that_another_session_holds(
     next_beats = "SELECT pg_advisory_lock(%s, key) FROM generate_series(-300, -2) AS key"
     with account(database_url) as url, psycopg.connect(url, autocommit=True) as stranger:
         stranger.execute(next_beats, [LOCK_CLASS])
-        assert len(asyncio.run(pulses())) >= 2
+        assert len(asyncio.run(heartbeat_keys())) >= 2
 
 
 def test_a_migration_names_the_session_that_holds_its_lock(

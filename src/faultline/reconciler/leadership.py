@@ -1,14 +1,14 @@
-"""Leader election for reconcilers: a session lock, and a pulse of the leader.
+"""Leader election for reconcilers: an advisory lock and the leader's heartbeat.
 
-The leader holds an advisory lock. PostgreSQL releases it when the session of a dead leader ends, but its
-timers follow the wall clock: a clock that is set back at that moment delays the end by as much. The
-leader therefore changes the key of a second advisory lock every few seconds. A waiting reconciler that
-sees this key unchanged for STAND_IN_SECONDS of its own steady clock leads in its place, until the key
-changes again or the session ends.
+The leader holds an advisory lock. PostgreSQL releases it when the session of a dead leader ends. But the
+server's timers use the wall clock, so a clock that is set back delays that end. The leader therefore has a
+heartbeat: it changes the key of a second advisory lock every LEADER_HEARTBEAT_SECONDS. A reconciler that
+sees this key unchanged for ACTING_LEADER_AFTER_SECONDS of its own steady clock acts as leader, until the
+key changes again or the leader's session ends.
 
 Any account of the database can take these locks. While an account without rights on the schema holds the
 leader's lock, every reconciler acts, as behind a pooler, and logs it. Several reconcilers at once are
-safe, because every verb locks the job's row.
+safe, because every function that changes a job locks its row.
 """
 
 from __future__ import annotations
@@ -17,55 +17,55 @@ import random
 import time
 
 from faultline.config import (
-    LEADER_PULSE_SECONDS,
+    ACTING_LEADER_AFTER_SECONDS,
+    LEADER_HEARTBEAT_SECONDS,
     LEADER_SILENCE_SECONDS,
-    STAND_IN_SECONDS,
 )
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler.liveness import LeaderObserver
-from faultline.statements.leadership import beat, leader_sighting, stand_in, try_to_lead
+from faultline.statements.leadership import beat, leader_sighting, try_to_act_as_leader, try_to_lead
 
 _SILENCE_LIMIT = f"{LEADER_SILENCE_SECONDS:g}s"
 _WATCH_SECONDS = 1.0
 _MAX_KEY_STEP = 1_000_000
-# After a beat was seen, a reconciler waits before it looks again. The wait grows with the number of workers,
-# so that all of them together look a few times a second.
+# How long a reconciler waits between two checks of the leader, for each registered worker: all reconcilers
+# together then check a few times a second.
 _WAIT_SECONDS_PER_WORKER = 0.5
 
 
 class Leadership:
-    """The state of one reconciler: it leads, replaces a silent leader, or waits."""
+    """The state of one reconciler: leader, acting leader or follower."""
 
     def __init__(self, session: ReconnectingSession) -> None:
         self._session = session
         self._observer = LeaderObserver()
         self._beats = 0
-        self._due_at = 0.0  # the next beat, or the next look at the leader's pulse
-        self.stands_in = False
+        self._due_at = 0.0  # the next own heartbeat, or the next check of the leader's
+        self.is_acting_leader = False
         self.is_contested = False  # an account without rights holds the lock: every reconciler acts
 
     async def take(self) -> tuple[bool, int]:
         """Try to lead. Returns whether it does, and how many workers are registered."""
         statement = try_to_lead(silence_limit=_SILENCE_LIMIT)
         leads, worker_count = await self._session.run(statement)
-        self.stands_in = self.is_contested = False
+        self.is_acting_leader = self.is_contested = False
         if leads:
             self._beats = 0
         elif time.monotonic() >= self._due_at:
             await self._watch_leader(worker_count)
-        if leads or self.stands_in:
+        if leads or self.is_acting_leader:
             self._due_at = 0.0
-        return leads or self.stands_in, worker_count
+        return leads or self.is_acting_leader, worker_count
 
     async def keep(self) -> bool:
-        """Change the pulse when due. False when a stand-in must stop leading."""
+        """Send the heartbeat when due. False when an acting leader must stop."""
         now = time.monotonic()
         if now < self._due_at:
             return True
-        if self.stands_in:
+        if self.is_acting_leader:
             self._due_at = now + _WATCH_SECONDS
-            return await self._still_seconds() is not None
-        self._due_at = now + LEADER_PULSE_SECONDS
+            return await self._unchanged_seconds() is not None
+        self._due_at = now + LEADER_HEARTBEAT_SECONDS
         number = self._beats + 1
         if await self._session.run(beat(number, after=self._beats)):
             self._beats = number
@@ -76,19 +76,19 @@ class Leadership:
         return True
 
     async def _watch_leader(self, workers: int) -> None:
-        still_seconds = await self._still_seconds()
-        if still_seconds == float("inf"):  # that account may hold the lock of stand-ins as well
-            self.stands_in = self.is_contested = True
+        unchanged_seconds = await self._unchanged_seconds()
+        if unchanged_seconds == float("inf"):  # that account may hold the acting leader's lock too
+            self.is_acting_leader = self.is_contested = True
             return
         wait = max(_WATCH_SECONDS, workers * _WAIT_SECONDS_PER_WORKER)
-        if still_seconds is not None and still_seconds > STAND_IN_SECONDS:
-            self.stands_in = await self._session.run(
-                stand_in(silence_limit=_SILENCE_LIMIT)
-            )  # unless another reconciler does
-        elif still_seconds is not None:
+        if unchanged_seconds is not None and unchanged_seconds > ACTING_LEADER_AFTER_SECONDS:
+            # False if another reconciler acts as leader.
+            statement = try_to_act_as_leader(silence_limit=_SILENCE_LIMIT)
+            self.is_acting_leader = await self._session.run(statement)
+        elif unchanged_seconds is not None:
             wait = _WATCH_SECONDS
         self._due_at = time.monotonic() + wait * random.uniform(0.5, 1.0)  # noqa: S311 - spread
 
-    async def _still_seconds(self) -> float | None:
+    async def _unchanged_seconds(self) -> float | None:
         sighting = await self._session.run(leader_sighting())
-        return self._observer.still_seconds(sighting, time.monotonic())
+        return self._observer.unchanged_seconds(sighting, time.monotonic())

@@ -74,19 +74,19 @@ class LeaseObserver:
 
 
 class LeaderObserver:
-    """Measures how long the leader's pulse has not changed, by its own steady clock."""
+    """Measures by a steady clock how long the leader has sent no heartbeat."""
 
     def __init__(self) -> None:
         self._seen: LeaderSighting | None = None
         self._since = 0.0
 
-    def still_seconds(self, sighting: LeaderSighting | None, now: float) -> float | None:
-        """How long the pulse has not changed; None if it changed or nothing leads.
+    def unchanged_seconds(self, sighting: LeaderSighting | None, now: float) -> float | None:
+        """How long the heartbeat key is unchanged; None if it changed or nothing leads.
 
         Infinite if an account without rights holds the lock: it does not lead. After a change the next
         sighting counts as the first one again.
         """
-        if sighting is not None and sighting.is_stranger:
+        if sighting is not None and sighting.is_foreign_account:
             return float("inf")
         is_first = self._seen is None
         if sighting is None or sighting.is_at_work or not (is_first or sighting == self._seen):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from faultline.config import (
-    LEADER_PULSE_SECONDS,
+    LEADER_HEARTBEAT_SECONDS,
     LEADERSHIP_SECONDS,
     LIVENESS_SECONDS,
     LONGEST_LEADERSHIP_SECONDS,
@@ -50,9 +50,9 @@ _OBSERVE_SECONDS = 1.0
 _LOOKING_SHARE = 4
 _LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
 _WORKERS_PER_WAIT = 10
-_STANDS_IN = (
-    "the leading reconciler does not change its pulse, and the server has not ended its session, probably"
-    " because its clock was set back: this reconciler leads until the pulse changes"
+_ACTING_LEADER = (
+    "the leading reconciler sends no heartbeat, and the server has not ended its session, probably because"
+    " its clock was set back: this reconciler acts as leader until the heartbeat returns"
 )
 _CONTESTED = (
     "a session whose account has no rights on the schema faultline holds the advisory lock of the leading"
@@ -96,9 +96,8 @@ class Reconciler:
                 try:
                     await self._wait_to_lead()
                     await self._lead()
-                    await (
-                        self._session.close()
-                    )  # it stood in: closing the session releases its locks
+                    # It was an acting leader. Closing the session releases its locks.
+                    await self._session.close()
                 except (FaultlineError, DriverError) as error:
                     raise_if_cancelled(error)
                     if not is_transient(error):
@@ -123,18 +122,17 @@ class Reconciler:
         A blocked session holds back vacuum and does not notice that its own client has died.
         """
         await self._session.connection()
-        while (
-            not self._is_pooled
-        ):  # behind a pooler session locks do not work: every reconciler acts
+        # Behind a pooler session locks do not work, and every reconciler acts.
+        while not self._is_pooled:
             leads, workers = await self._leadership.take()
             self._answered_at = steady_now()
             if leads:
-                stands_in = self._leadership.stands_in
+                is_acting_leader = self._leadership.is_acting_leader
                 if self._leadership.is_contested:
                     emit(Event.DEGRADED, reason=_CONTESTED)
-                elif stands_in:
-                    emit(Event.DEGRADED, reason=_STANDS_IN)
-                emit(Event.RECONCILER_LEADING, stands_in=stands_in)
+                elif is_acting_leader:
+                    emit(Event.DEGRADED, reason=_ACTING_LEADER)
+                emit(Event.RECONCILER_LEADING, is_acting_leader=is_acting_leader)
                 return
             # The more reconcilers wait, the less often each of them asks.
             share = max(1.0, workers / _WORKERS_PER_WAIT)
@@ -142,7 +140,7 @@ class Reconciler:
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
 
     async def _lead(self) -> None:
-        """Lead until cancelled; a stand-in leads until the leader is back or gone."""
+        """Lead until cancelled; an acting leader, until the leader is back or gone."""
         await self._session.run(workers.remove_dead_workers([]))
         await self._clock_setback.begin()
         beside = [asyncio.create_task(self._retention.run())]
@@ -164,13 +162,13 @@ class Reconciler:
             await asyncio.gather(*beside, return_exceptions=True)
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait and keep the pulse changing. False when it must stop leading."""
+        """Wait, and send heartbeats meanwhile. False when it must stop leading."""
         wake_at = time.monotonic() + seconds
         while await self._keeps_leading():
             left = wake_at - time.monotonic()
             if left <= 0:
                 return True
-            await asyncio.sleep(min(left, LEADER_PULSE_SECONDS))
+            await asyncio.sleep(min(left, LEADER_HEARTBEAT_SECONDS))
         return False
 
     async def _keeps_leading(self) -> bool:

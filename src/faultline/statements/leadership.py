@@ -8,18 +8,17 @@ from faultline.statements.statement import Statement
 from faultline.statements.workers import LOCK_CLASS
 
 LEADER_KEY = 0  # the lock keys of workers start at 1
-STAND_IN_KEY = -1
+ACTING_LEADER_KEY = -1
 
 
 class LeaderSighting(NamedTuple):
     """The session that leads, as any account can see it."""
 
     pid: int
-    pulse: int | None  # None before the first beat
+    heartbeat_key: int | None  # None before the first heartbeat
     is_at_work: bool  # in the middle of a statement, however long that takes
-    is_stranger: bool = (
-        False  # its account may not use Faultline, but any account can take the lock
-    )
+    # Its account may not use Faultline: any account of the database can take the lock.
+    is_foreign_account: bool = False
 
 
 def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
@@ -38,24 +37,24 @@ def try_to_lead(*, silence_limit: str) -> Statement[tuple[bool, int]]:
     )
 
 
-def stand_in(*, silence_limit: str) -> Statement[bool]:
-    """Lead in place of a silent leader. False if another session does."""
+def try_to_act_as_leader(*, silence_limit: str) -> Statement[bool]:
+    """Act as leader in place of a silent one. False if another session does."""
     return Statement(
         """
         SELECT CASE WHEN pg_try_advisory_lock(%s, %s)
             THEN set_config('idle_session_timeout', %s, false) IS NOT NULL ELSE false END
         """,
-        (LOCK_CLASS, STAND_IN_KEY, silence_limit),
+        (LOCK_CLASS, ACTING_LEADER_KEY, silence_limit),
         lambda rows: bool(rows[0][0]),
     )
 
 
 def beat(number: int, *, after: int) -> Statement[bool]:
-    """Replace the lock of the last beat by that of this one; 0 is before the first.
+    """Send a heartbeat: replace the lock of the last one (0: none) by the next.
 
     The keys lie below those of workers and of the leader. False if another session holds the lock.
     """
-    key, last = STAND_IN_KEY - number, STAND_IN_KEY - after
+    key, last = ACTING_LEADER_KEY - number, ACTING_LEADER_KEY - after
     return Statement(
         """
         SELECT CASE WHEN NOT pg_try_advisory_lock(%s, %s) THEN false

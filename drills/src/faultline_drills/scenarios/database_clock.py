@@ -78,7 +78,7 @@ def database_clock_behind(drill: DrillContext) -> None:
 
 
 @scenario(
-    shows=("clock_jumps", "stops", "stand_ins", "takeovers", "stale_rejections", "commits"),
+    shows=("clock_jumps", "stops", "acting_leaders", "takeovers", "stale_rejections", "commits"),
     breaks_naive=True,
     server_settings=_NO_CRASH,
     lacking=lacking,
@@ -99,8 +99,9 @@ def database_clock_behind_frozen_leader(drill: DrillContext) -> None:
         for number in range(drill.settings.jobs):
             drill.submit(pay, number=number, plan=_FREEZE)
     _set_back(drill, clock, late)
-    drill.measured["stand_ins"] = sum(
-        len(worker.events_named("reconciler_leading", stands_in=True)) for worker in drill.workers
+    drill.measured["acting_leaders"] = sum(
+        len(worker.events_named("reconciler_leading", is_acting_leader=True))
+        for worker in drill.workers
     )
 
 
