@@ -13,9 +13,8 @@ import orjson
 from faultline.errors import InvalidInput, PayloadTooLarge
 
 MAX_BYTES = 1024 * 1024
-MAX_TEXT_BYTES = (
-    8 * 1024 * 1024
-)  # of the text that PostgreSQL writes: it writes 1e308 with 309 digits
+# The limit of the payload as PostgreSQL writes it: 1e308 becomes 309 digits.
+MAX_TEXT_BYTES = 8 * 1024 * 1024
 _LONGEST_FLOAT = 330  # characters of a float as PostgreSQL writes it; JSON has at least 2
 MAX_DEPTH = 64
 MAX_KEY_LENGTH = 255

@@ -65,9 +65,8 @@ def is_interrupted_after_the_first_sample(command: list[str]) -> bool:
     assert running.stdout is not None
     with running:
         try:
-            assert any(
-                "jobs/s" in line for line in running.stdout
-            )  # each sample is printed as a line
+            # Each sample is printed as a line.
+            assert any("jobs/s" in line for line in running.stdout)
             running.send_signal(signal.SIGTERM)
             rest = running.stdout.read()
             code = running.wait(timeout=100)

@@ -29,9 +29,8 @@ def test_each_queue_is_a_line_with_the_age_of_its_oldest_job(
 def test_counts_beyond_the_limit_are_printed_as_at_least(
     faultline: Faultline, conn: Connection
 ) -> None:
-    conn.execute(
-        "ALTER TABLE faultline.jobs SET (autovacuum_enabled = off)"
-    )  # so no vacuum analyzes the table
+    # Without autovacuum the table is not analyzed.
+    conn.execute("ALTER TABLE faultline.jobs SET (autovacuum_enabled = off)")
     conn.execute("SELECT faultline.enqueue_many('t', array_fill('{}'::jsonb, ARRAY[1000]))")
     assert "≥ 20, oldest" in faultline("queues", "--exact-up-to", "20").out
     conn.execute("ANALYZE faultline.jobs")

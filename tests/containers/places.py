@@ -54,9 +54,8 @@ class Places:
         folders = {inside: own / inside.strip("/") for inside in ("/run/secrets", "/tmp", "/app")}
         for mount in service.mounts:
             folders[mount.target] = mount.path or own / mount.target.strip("/")
-        if (
-            service.name == "prometheus"
-        ):  # a file in it names other services: a changed copy is used
+        # Its configuration names other services, so a changed copy is used.
+        if service.name == "prometheus":
             folders = {"/prometheus": own / "data", "/etc/prometheus": own / "etc"}
         return folders
 

@@ -28,9 +28,8 @@ def test_a_database_outage_and_its_end_are_shown(
     tab.go("queues")
     tab.wait_for_data()
     expect(tab.find("td[data-label=Due]")).to_have_text("1")
-    expect(tab.find("body")).to_contain_text(
-        "PostgreSQL: "
-    )  # an event of the stream has arrived, too
+    # An event of the stream has arrived too.
+    expect(tab.find("body")).to_contain_text("PostgreSQL: ")
     tab.expects_failed_requests = True
 
     proxy.refuse_connections()

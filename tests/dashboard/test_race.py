@@ -120,9 +120,8 @@ def test_an_attempt_appears_on_an_open_job_page_without_a_reload(
             "SELECT faultline.record_rejection(%s, %s, 'first', 'token_mismatch')", first[:2]
         )
         expect(tab.find("[data-token='1'] [data-part=refused]")).to_have_count(1)
-        expect(tab.find("[data-part=overlap]")).to_have_count(
-            1
-        )  # the second attempt is still running
+        # The second attempt is still running.
+        expect(tab.find("[data-part=overlap]")).to_have_count(1)
         expect(tab.find("[data-part=committed]")).to_have_count(0)
 
         commit(conn, second)

@@ -56,9 +56,8 @@ def test_unfinished_jobs_are_released_with_or_without_a_notification(
     worker = fleet.started(*lease, *SHORT_DRAIN)
     database.wait_for_mark(job_id)
     beats = "FROM faultline.workers WHERE last_heartbeat_at > started_at"
-    database.wait_until(
-        lambda: database.count(beats) == 1, "no heartbeat"
-    )  # the next one is minutes away
+    # The next heartbeat is minutes away.
+    database.wait_until(lambda: database.count(beats) == 1, "no heartbeat")
     if not is_notified:
         database.conn.execute("SET faultline.notify = 'off'")
 
@@ -118,9 +117,8 @@ def test_a_supervisor_does_not_restart_a_worker_that_was_asked_to_drain(
     ask(database, first)
     supervisor.wait_for_event("process_drained", exit_code=0)
     assert database.registered() == 1
-    assert (
-        database.wait_for_state(database.enqueue(apps.pay)).attempts == 1
-    )  # the other worker continues
+    # The other worker continues.
+    assert database.wait_for_state(database.enqueue(apps.pay)).attempts == 1
     ask(database, second)
 
     assert supervisor.wait() == 0, supervisor.recent_output()

@@ -30,9 +30,8 @@ def test_sigterm_during_a_finalizer_is_not_lost(
         timeout=BOUND_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        "Exception ignored" in done.stderr
-    )  # Python dropped the exception that the signal handler raised
+    # Python dropped the exception that the signal handler raised.
+    assert "Exception ignored" in done.stderr
     assert database.registered() == 0
 
 

@@ -29,9 +29,8 @@ def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path)
     try:
         assert len(answers) == 1
         url, pid = answers.pop().split()
-        found = embedded.status(
-            data_dir
-        )  # though both processes that could have started it have ended
+        # It runs although both processes that could have started it have ended.
+        found = embedded.status(data_dir)
         version = (data_dir / "PG_VERSION").read_text().strip()
         assert found == embedded.ServerStatus(True, int(pid), url, version, data_dir.resolve())
         assert query_value(url, "SELECT 1") == "1"

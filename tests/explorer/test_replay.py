@@ -100,9 +100,8 @@ def test_the_picture_has_every_actor_and_every_step(found: Counterexample) -> No
 
 @pytest.fixture
 def context(server_url: str, monkeypatch: pytest.MonkeyPatch) -> Context:
-    monkeypatch.setattr(
-        log, "_logger", None
-    )  # the commands redirect it for the rest of the process
+    # Restored after the test: the commands redirect the log for the rest of the process.
+    monkeypatch.setattr(log, "_logger", None)
     return Context(app_path=None, given_url=server_url, log_format="auto", verbose=False)
 
 

@@ -12,10 +12,11 @@ from tests.kubernetes import manifests
 from tests.kubernetes.manifests import CUSTOM, K8S
 from tests.kubernetes.reading import read
 
+# The first version that the chart allows, and the newest that the validator knows.
 FIRST, NEWEST = (
     "1.30",
     kubernetes_validate.latest_version(),
-)  # that the chart allows, that is known here
+)
 
 
 def validated(document: dict[str, Any], version: str) -> None:

@@ -93,7 +93,6 @@ def test_every_expression_is_valid_promql(tmp_path: Path) -> None:
         for number, expression in zip(itertools.count(), dashboard_expressions(), strict=False)
     ]
     path = tmp_path / "expressions.yml"
-    path.write_text(
-        json.dumps({"groups": [{"name": "expressions", "rules": rules}]})
-    )  # JSON is valid YAML
+    # JSON is valid YAML.
+    path.write_text(json.dumps({"groups": [{"name": "expressions", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool("check", "rules", str(path))

@@ -24,13 +24,14 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 # Names in the documentation with the same prefix that are not metrics.
 OTHER_NAMES = {
+    # roles
     *(
         "faultline_producer",
         "faultline_worker",
         "faultline_inspector",
         "faultline_operator",
         "faultline_owner",
-    ),  # roles
+    ),
     *("faultline_app", "faultline_database"),  # fixtures
     "faultline_csrf",  # a cookie
     "faultline_drills",  # a module

@@ -63,9 +63,8 @@ class Fleet:
         return self._start(name, url, ["reconciler", *options])
 
     def end(self) -> None:
-        with (
-            contextlib.ExitStack() as stack
-        ):  # an error at one process does not keep the others running
+        # An error at one process must not keep the others running.
+        with contextlib.ExitStack() as stack:
             for process in self._processes:
                 stack.callback(process.end)
 

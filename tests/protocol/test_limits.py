@@ -99,9 +99,8 @@ def test_the_bound_computed_from_the_numbers_is_never_below_the_length_of_the_te
         assert text_bound(conn, text) == value(conn, "SELECT octet_length(%s::jsonb::text)", text)
 
 
-@pytest.mark.parametrize(
-    "numbers", [100, 9000]
-)  # 13 MB of text, and more than PostgreSQL can build
+# 100 numbers are 13 MB of text; 9000 are more than PostgreSQL can build.
+@pytest.mark.parametrize("numbers", [100, 9000])
 @pytest.mark.parametrize(
     "call",
     [

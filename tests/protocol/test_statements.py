@@ -142,9 +142,8 @@ def test_postgresql_accepts_the_statement(conn: Connection, name: str) -> None:
 
     sql = statement.sql.strip()
     if sql.startswith(EXPLAINED):
-        conn.execute(
-            f"EXPLAIN {sql}".encode(), statement.params
-        )  # parses and plans, as PREPARE does
+        # EXPLAIN parses and plans, as PREPARE does.
+        conn.execute(f"EXPLAIN {sql}".encode(), statement.params)
     else:
         conn.execute(sql.encode(), statement.params)
 

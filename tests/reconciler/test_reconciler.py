@@ -177,9 +177,8 @@ def test_of_two_reconcilers_one_leads_and_the_other_takes_over(
         job_id = claimed(conn)
         expire(conn, job_id)
         wait_until(lambda: state(conn, job_id) == "queued")
-        wait_until(
-            lambda: events.of("lease_reaped")
-        )  # said once the answer is there, and after the deed
+        # Logged after the job was reconciled and PostgreSQL has answered.
+        wait_until(lambda: events.of("lease_reaped"))
     assert len(events.of("lease_reaped")) == 1
 
 

@@ -66,9 +66,8 @@ def test_no_process_shows_its_password_whatever_happens(
             *(f"{inspector.address()}/api/{path}" for path in ("overview", "jobs", "workers")),
             f"http://{metrics}:{METRICS_PORT}/metrics",
         ]
-        wait_while_running(
-            lambda: "***" in client.get(pages[0]).text, *everyone
-        )  # the handler's error
+        # Until the page shows the handler's error.
+        wait_while_running(lambda: "***" in client.get(pages[0]).text, *everyone)
         worker.wait_for_word("job_dead")
         wait_while_running(lambda: len(collector.spans()) >= 2, *everyone)
         heard += [client.get(page).text for page in pages]

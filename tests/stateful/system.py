@@ -153,9 +153,8 @@ class SystemUnderTest:
     @contextmanager
     def _own_transaction(self, handle: Handle) -> Iterator[psycopg.Connection[Any]]:
         with self.pool.connection() as conn, translated_errors(), conn.transaction():
-            conn.execute(
-                "SET TRANSACTION READ WRITE"
-            )  # the pool's sessions only read outside of blocks
+            # Outside of blocks the pool's sessions are read-only.
+            conn.execute("SET TRANSACTION READ WRITE")
             conn.execute(INSERT_EFFECT, handle.lease[:2])
             yield conn
 

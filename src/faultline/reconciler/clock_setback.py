@@ -27,9 +27,8 @@ class ClockWatch:
     """Compares the database's clock with a steady one. Pure."""
 
     def __init__(self) -> None:
-        self._ahead: float | None = (
-            None  # of the steady clock, at least by so much, when it was last read
-        )
+        # By how many seconds at least the clock was ahead of the steady one when it was last read.
+        self._ahead: float | None = None
 
     def set_back_seconds(self, shown: float, *, sent_at: float, answered_at: float) -> float:
         """By how much at least the clock was set back since it was last read, or 0.

@@ -51,10 +51,11 @@ TOOL: Settings = {
     "row_security": "on",
 }
 
+# This search_path keeps other schemas from shadowing a built-in name.
 CONTROL: Settings = {
     **TOOL,
     "search_path": "pg_catalog, pg_temp",
-}  # nothing shadows a built-in name
+}
 
 # A backend inside a query does not check its socket, and would not notice its client's death. Nor would it
 # notice for two hours that the client's host is gone. These settings exist on Linux.
@@ -89,9 +90,8 @@ class Session:
     is_standby: bool
     is_pooled: bool  # a pooler is in between: no LISTEN, no session locks, no named statements
     settings: LiteralString | None  # the SET statements that were sent; None behind a pooler
-    has_limits: bool = (
-        False  # the account limits statements or lock waits, and the session keeps that
-    )
+    # The account limits statements or lock waits, and the session keeps that.
+    has_limits: bool = False
     values: Values = ()  # the values of `settings`, to set them again
 
 

@@ -25,10 +25,11 @@ from faultline_drills.servers.scratch_database import scratch_database
 
 DEFAULTS = BenchSettings()
 _PIPE_WIDTH = 200
+# The title of each section, by its first row.
 _SECTIONS = {
     "round_trip": "the server",
     "bulk_enqueue": "Faultline on it",
-}  # by the first row of each
+}
 
 
 @click.command()

@@ -49,9 +49,8 @@ def _children(pid: int) -> list[int]:
 
 def _parent(process: Path) -> int | None:
     try:
-        _, _, rest = (
-            (process / "stat").read_text().rpartition(")")
-        )  # the name may contain parentheses
+        # Split at the last parenthesis: the program's name may contain some.
+        _, _, rest = (process / "stat").read_text().rpartition(")")
         return int(rest.split()[1])
     except OSError:
         return None  # it has ended

@@ -54,9 +54,8 @@ class ExplorerDatabase:
         self.url = url
         self._sessions: dict[tuple[str, str], SteppedSession] = {}
         self._resets = 0
-        self.setup = connect(
-            url, application_name="setup drill"
-        )  # for setup and for finishing jobs
+        # For setup and for finishing jobs.
+        self.setup = connect(url, application_name="setup drill")
         self._observer = connect(url, application_name="observer drill")
         self.setup.execute("SET synchronous_commit = off")
         found = self.setup.execute("SELECT to_regclass('drill.transitions') IS NULL").fetchone()

@@ -108,9 +108,8 @@ class StepScheduler:
             if not runnable:
                 if not self._in_flight():
                     break
-                self._record.is_deadlocked = (
-                    True  # one that was resolved before we looked is noticed below
-                )
+                # A deadlock that PostgreSQL resolved before this check is noticed below.
+                self._record.is_deadlocked = True
                 self._settle(despite_waits=True)  # PostgreSQL resolves the deadlock
                 continue
             current = last if last in runnable else None

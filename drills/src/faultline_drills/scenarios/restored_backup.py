@@ -101,9 +101,8 @@ def _base_backup(drill: DrillContext, cluster: Cluster, *, in_recovery: bool = F
     server = _server(drill)
     base_backup(cluster.primary.server, server.data_dir)
     if in_recovery:
-        start_as(
-            RECOVERY, server.data_dir, restore_command="false"
-        )  # the archive has no further WAL
+        # The archive has no further WAL.
+        start_as(RECOVERY, server.data_dir, restore_command="false")
 
     def start_backup() -> ClusterMember:
         server.start()

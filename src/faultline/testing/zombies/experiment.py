@@ -303,9 +303,8 @@ class LoopThread:
         with ignore_unclosed_connections():
             while not self.has_ended and time.monotonic() < deadline:
                 if self.loop is not None:
-                    with contextlib.suppress(
-                        RuntimeError
-                    ):  # the loop is closed: the thread has ended
+                    # RuntimeError: the loop is closed, so the thread has ended.
+                    with contextlib.suppress(RuntimeError):
                         self.loop.call_soon_threadsafe(self._cancel_all)
                 self._thread.join(_CANCEL_SECONDS)
         return self.has_ended

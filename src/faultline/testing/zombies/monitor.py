@@ -28,9 +28,8 @@ from faultline.testing.zombies.report import Story
 current_monitor: ContextVar[AttemptMonitor | None] = ContextVar(
     "faultline_attempt_monitor", default=None
 )
-_MAX_SUSPENDED_SECONDS = (
-    120.0  # longer than any run: the experiment always resumes or kills the attempt
-)
+# Longer than any run: the experiment always resumes or kills the attempt.
+_MAX_SUSPENDED_SECONDS = 120.0
 
 
 class AttemptKilled(BaseException):
