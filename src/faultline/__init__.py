@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from faultline.job import Job
     from faultline.model import Enqueued, JobRecord, JobState, StaleReason
     from faultline.retry_policy import RetryPolicy
-    from faultline.statements.queues import QueueCount, Standing
+    from faultline.statements.queues import CountedState, QueueCount
     from faultline.task import Task
 
 __version__ = "0.1.0"
@@ -54,7 +54,7 @@ _HOMES = {
     "SchemaMismatch": "faultline.errors",
     "StaleLease": "faultline.errors",
     "StaleReason": "faultline.model",
-    "Standing": "faultline.statements.queues",
+    "CountedState": "faultline.statements.queues",
     "Task": "faultline.task",
     "UnknownJob": "faultline.errors",
     "UnknownTask": "faultline.errors",
@@ -62,6 +62,7 @@ _HOMES = {
 
 __all__ = [
     "AttemptTimeout",
+    "CountedState",
     "DatabaseUnavailable",
     "Enqueued",
     "Faultline",
@@ -82,7 +83,6 @@ __all__ = [
     "SchemaMismatch",
     "StaleLease",
     "StaleReason",
-    "Standing",
     "Task",
     "UnknownJob",
     "UnknownTask",

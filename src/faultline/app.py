@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from faultline import interrupts
+from faultline import handler_interrupts
 from faultline.embedded import ensure_running
 from faultline.errors import (
     DatabaseUnavailable,
@@ -32,7 +32,7 @@ from faultline.model import (
     JobState,
 )
 from faultline.postgres import driver
-from faultline.postgres.bounded import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
+from faultline.postgres.answer_limit import LONGEST_ANSWER_SECONDS, answered_within, was_unanswered
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import driver_errors, is_read_only_refusal, pool_errors
 from faultline.postgres.migrate import migrate
@@ -261,7 +261,7 @@ class Faultline:
             return run(conn, statement)
         deadline = time.monotonic() + self._timeout_seconds
         url = self.database_url
-        with driver_errors(), interrupts.held() as hold:
+        with driver_errors(), handler_interrupts.held() as hold:
             pool = self._open_pool(url, deadline)
             with pool_errors(url):
                 pooled = pool.getconn(_left(deadline))

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
 from faultline.model import Claim, CommitPhase
-from faultline.postgres.bounded import answered_within, half_of
+from faultline.postgres.answer_limit import answer_seconds_for, answered_within
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import driver_errors
-from faultline.postgres.sessions import AsyncConnection, Connection, Place, place_of, sever
+from faultline.postgres.sessions import (
+    AsyncConnection,
+    Connection,
+    ServerAddress,
+    server_address_of,
+    sever,
+)
 from faultline.statements import transactions
 from faultline.statements.statement import Statement
 
@@ -69,7 +75,7 @@ class AttemptTransactions:
     @property
     def limit_seconds(self) -> float:
         """How long one of Faultline's own statements may take in a block."""
-        return half_of(self.lease.lease_seconds)
+        return answer_seconds_for(self.lease.lease_seconds)
 
     def open_statement(self, *, completes: bool) -> Statement[None]:
         idle_seconds = self.lease.lease_seconds
@@ -117,9 +123,8 @@ class AttemptTransactions:
             self.phase = CommitPhase.UNCOMMITTED
             sever(conn)
             raise
-        except (
-            FenceNotHeld
-        ):  # raised outside of savepoints only: the transaction can only roll back
+        # Raised outside of savepoints only, so the transaction can only be rolled back.
+        except FenceNotHeld:
             raise
         except (FaultlineError, DriverError):
             if on_any_error:
@@ -170,10 +175,10 @@ class AttemptTransactions:
     def untrack(self, conn: Connection | AsyncConnection) -> None:
         self._connections.discard(conn)
 
-    def sever_from(self, place: Place) -> None:
+    def sever_from(self, server: ServerAddress) -> None:
         """Close the attempt's connections to a server that the worker has left."""
         for conn in tuple(self._connections):
-            if place_of(conn) == place:
+            if server_address_of(conn) == server:
                 sever(conn)
 
     def sever_all(self) -> None:

@@ -138,12 +138,12 @@ def _seconds(earlier: datetime, later: datetime) -> float:
 
 def _succeeded(situation: Situation) -> Answer:
     finished = situation.job.finished_at or situation.now
-    said = (
+    answer = (
         f"it succeeded {duration(_seconds(finished, situation.now))} ago"
         f" ({finished.isoformat(timespec='seconds')})"
     )
     advice = [f"faultline jobs show {situation.job.id}"]
-    return Answer(said, "succeeded", _facts(situation, finished_at=finished.isoformat()), advice)
+    return Answer(answer, "succeeded", _facts(situation, finished_at=finished.isoformat()), advice)
 
 
 def _failed(situation: Situation) -> Answer:
@@ -191,15 +191,15 @@ def _running(situation: Situation) -> Answer:
         return _blocked(situation, owner, owner.blocked_seconds, facts)
     held = f"token {job.fencing_token}, lease valid for {duration(left)}"
     if owner and owner.status is WorkerStatus.LOST:
-        said = f"it is running for worker {owner.id}, which is gone ({held})"
+        answer = f"it is running for worker {owner.id}, which is gone ({held})"
         soon = "nothing to do: a reconciler leads, and requeues it at once"
         late = (
             f"nothing to do: a worker of queue {job.queue} reconciles it when its lease has run out"
         )
-        return Answer(said, "worker_lost", facts, [soon if situation.is_led else late])
+        return Answer(answer, "worker_lost", facts, [soon if situation.is_led else late])
     beat = f", last heartbeat {duration(owner.silent_seconds)} ago" if owner else ""
-    said = f"it is running on worker {job.lease_owner} ({held}{beat})"
-    return Answer(said, "running", facts, [f"to cancel it: faultline jobs cancel {job.id}"])
+    answer = f"it is running on worker {job.lease_owner} ({held}{beat})"
+    return Answer(answer, "running", facts, [f"to cancel it: faultline jobs cancel {job.id}"])
 
 
 def _blocked(
@@ -211,32 +211,32 @@ def _blocked(
     since = f"has been blocked for {duration(seconds)} at {frame}"
     cure = "define the blocking handler as a plain def or with process=True, or let it await"
     if owner.blocked_job == job.id:
-        said = f"its handler blocks the event loop of worker {owner.id}, which {since}"
-        return Answer(said, "loop_blocked", facts, [cure])
+        answer = f"its handler blocks the event loop of worker {owner.id}, which {since}"
+        return Answer(answer, "loop_blocked", facts, [cure])
     by = f" by job {owner.blocked_job}" if owner.blocked_job else ""
-    said = f"it waits for the event loop of worker {owner.id}, which {since}{by}"
+    answer = f"it waits for the event loop of worker {owner.id}, which {since}{by}"
     later = "its lease is no longer renewed: another worker claims it when the lease has run out"
-    return Answer(said, "loop_blocked", facts, [later, cure])
+    return Answer(answer, "loop_blocked", facts, [later, cure])
 
 
 def _overdue(situation: Situation, overdue: float, facts: dict[str, Any]) -> Answer:
     job = situation.job
     late = f"it is running, but its lease ran out {duration(overdue)} ago"
     if situation.holders:
-        said = f"{late}, and its row is locked by {_describe(situation.holders[0])}"
+        answer = f"{late}, and its row is locked by {_describe(situation.holders[0])}"
         advice = _ways_to_unlock(situation.holders)
         if any(holder.prepared_as is None for holder in situation.holders):
             advice.append(
                 "to let reconcilers end sessions of frozen clients: GRANT pg_signal_backend,"
                 " pg_read_all_stats TO the schema's owner"
             )
-        return Answer(said, "locked", facts, advice)
+        return Answer(answer, "locked", facts, advice)
     if situation.can_be_reconciled:
         who = "a reconciler" if situation.is_led else f"a worker of queue {job.queue}"
         advice = ["if this lasts for more than seconds, read the workers' logs"]
         return Answer(f"{late}; {who} is about to reconcile it", "lease_expired", facts, advice)
-    said = f"{late}, and no reconciler or worker of queue {job.queue} is alive to reconcile it"
-    return Answer(said, "unattended", facts, [_start_a_worker(job.queue)])
+    answer = f"{late}, and no reconciler or worker of queue {job.queue} is alive to reconcile it"
+    return Answer(answer, "unattended", facts, [_start_a_worker(job.queue)])
 
 
 # ── it waits ─────────────────────────────────────────────────────────────────────────────────────
@@ -250,20 +250,20 @@ def _queued(situation: Situation) -> Answer:
         after = f", after attempt {job.attempts} of {job.max_attempts}" if job.attempts else ""
         if situation.deferral is not None:
             return _deferred(situation, situation.deferral, wait, facts)
-        said = f"it is scheduled: due in {duration(wait)}{after}"
-        return Answer(said, "scheduled", facts, ["nothing to do"])
+        answer = f"it is scheduled: due in {duration(wait)}{after}"
+        return Answer(answer, "scheduled", facts, ["nothing to do"])
     facts = _facts(situation, due_for_seconds=-wait, workers=_worker_lines(situation.workers))
     if situation.was_restored:
-        said = (
+        answer = (
             "it is due, but this database was restored and refuses claims until a new epoch begins"
         )
         advice = ["if the original is gone for good: faultline epoch bump"]
-        return Answer(said, "server_changed", facts, advice)
+        return Answer(answer, "server_changed", facts, advice)
     if situation.pause is not None:
         return _paused(situation, situation.pause, facts)
     if situation.holders:
-        said = f"it is due, but its row is locked by {_describe(situation.holders[0])}"
-        return Answer(said, "locked", facts, _ways_to_unlock(situation.holders))
+        answer = f"it is due, but its row is locked by {_describe(situation.holders[0])}"
+        return Answer(answer, "locked", facts, _ways_to_unlock(situation.holders))
     if not situation.listeners:
         return _without_workers(situation, facts)
     return _waiting_for_a_slot(situation, facts)
@@ -275,7 +275,7 @@ def _deferred(
     job = situation.job
     ago = duration(max(0.0, _seconds(deferral.deferred_at, situation.now)))
     facts |= {"deferred_at": deferral.deferred_at.isoformat(), "deferred_by": deferral.worker}
-    said = (
+    answer = (
         f"it waits for a worker that knows task {job.task}: worker {deferral.worker} did not, {ago} ago;"
         f" a worker that knows it claims the job at once, others try again in {duration(wait)}"
     )
@@ -283,15 +283,15 @@ def _deferred(
         f"start a worker of queue {job.queue} whose application has task {job.task}",
         f"if the task was renamed or removed, cancel the job: faultline jobs cancel {job.id}",
     ]
-    return Answer(said, "unknown_task", facts, advice)
+    return Answer(answer, "unknown_task", facts, advice)
 
 
 def _paused(situation: Situation, pause: PausedQueue, facts: dict[str, Any]) -> Answer:
     since = duration(_seconds(pause.paused_at, situation.now))
     because = f": {one_line(pause.reason)}" if pause.reason else ""
     facts |= {"paused_at": pause.paused_at.isoformat(), "paused_because": pause.reason}
-    said = f"it is due, but queue {pause.queue} has been paused for {since}{because}"
-    return Answer(said, "queue_paused", facts, [f"faultline queues resume {pause.queue}"])
+    answer = f"it is due, but queue {pause.queue} has been paused for {since}{because}"
+    return Answer(answer, "queue_paused", facts, [f"faultline queues resume {pause.queue}"])
 
 
 def _without_workers(situation: Situation, facts: dict[str, Any]) -> Answer:
@@ -299,13 +299,13 @@ def _without_workers(situation: Situation, facts: dict[str, Any]) -> Answer:
     alive = [worker for worker in situation.workers if worker.status is WorkerStatus.ALIVE]
     others = sorted({name for worker in alive for name in worker.queues})
     where = f"live workers claim from {', '.join(others)}" if others else "no worker is alive"
-    said = f"it is due, but no live worker claims from queue {queue} ({where})"
+    answer = f"it is due, but no live worker claims from queue {queue} ({where})"
     advice = [_start_a_worker(queue)]
     unable = [worker for worker in situation.workers if queue in worker.queues]
     advice += [
         f"worker {worker.id} has this queue, but is {worker.status.value}" for worker in unable
     ]
-    return Answer(said, "no_worker", facts, advice)
+    return Answer(answer, "no_worker", facts, advice)
 
 
 def _waiting_for_a_slot(situation: Situation, facts: dict[str, Any]) -> Answer:
@@ -316,18 +316,18 @@ def _waiting_for_a_slot(situation: Situation, facts: dict[str, Any]) -> Answer:
     facts |= {"jobs_ahead": situation.ahead, "jobs_ahead_elsewhere": situation.ahead_elsewhere}
     ahead = situation.ahead + situation.ahead_elsewhere
     if not ahead:
-        said = f"it is due and next in line: {workers} of queue {situation.job.queue}, {work}"
+        answer = f"it is due and next in line: {workers} of queue {situation.job.queue}, {work}"
         advice = ["nothing to do: a worker claims it as soon as one of its slots is free"]
         if not running:
             advice = ["a worker claims it at its next poll; if not, read the worker's log"]
-        return Answer(said, "next_in_line", facts, advice)
+        return Answer(answer, "next_in_line", facts, advice)
     many = f"more than {COUNT_LIMIT:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
-    said = (
+    answer = (
         f"it is due, but {many} due {'job is' if ahead == 1 else 'jobs are'} ahead of it"
         f" (higher priority, or due earlier); {workers}, {work}"
     )
     advice = ["wait, or add workers: faultline --app MODULE:NAME worker --concurrency N"]
-    return Answer(said, "behind_others", facts, advice)
+    return Answer(answer, "behind_others", facts, advice)
 
 
 def _worker_lines(workers: Sequence[WorkerSighting]) -> list[str]:

@@ -8,14 +8,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from faultline import interrupts
+from faultline import handler_interrupts
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
 from faultline.model import CommitPhase
 from faultline.payload import encode_json
 from faultline.postgres import driver
-from faultline.postgres.bounded import answered_within, was_unanswered
+from faultline.postgres.answer_limit import answered_within, was_unanswered
 from faultline.postgres.driver import DriverError, IsolationLevel, Rollback, TransactionStatus
 from faultline.postgres.errors import driver_errors, is_read_only_refusal
 from faultline.postgres.handler_connection import (
@@ -115,7 +115,7 @@ class FencedBlock:
         attempt = self._transactions
         if self._async_pool is not None:
             raise InvalidInput("this handler is async: use `async with`")
-        with interrupts.held() as hold, attempt.block(completes=self._completes_job):
+        with handler_interrupts.held() as hold, attempt.block(completes=self._completes_job):
             pool = self._pool()
             with driver_errors():
                 conn = pool.getconn()

@@ -94,8 +94,8 @@ def text_of(error: BaseException) -> str:
 def summary(error: BaseException) -> str:
     """One line about the error, even if its own methods fail."""
     # Read ten times what is kept, so that a password is not cut in half before it is recognised.
-    said = f"{name_of(error)}: {text_of(error)[: 10 * _SUMMARY_LENGTH]}"
-    return without_passwords(said)[:_SUMMARY_LENGTH]
+    text = f"{name_of(error)}: {text_of(error)[: 10 * _SUMMARY_LENGTH]}"
+    return without_passwords(text)[:_SUMMARY_LENGTH]
 
 
 def describe(error: BaseException) -> str:

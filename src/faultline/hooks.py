@@ -11,7 +11,7 @@ from typing import TypeVar
 from faultline.errors import InvalidInput
 from faultline.events import Event, emit
 from faultline.handler_errors import summary
-from faultline.interrupts import AttemptAborted
+from faultline.handler_interrupts import AttemptAborted
 from faultline.job import Job
 
 Hook = Callable[[Job], Awaitable[object] | object]

@@ -16,7 +16,7 @@ from psycopg_pool import PoolClosed
 import faultline.fenced_block
 import faultline.postgres.pools
 from faultline import Faultline, Job
-from faultline.interrupts import AttemptAborted
+from faultline.handler_interrupts import AttemptAborted
 from faultline.postgres.sessions import AsyncPool, Pool, make_async_pool, make_pool
 from faultline.statements import protocol
 from faultline.steady import steady_now

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from faultline.statements import protocol
+from faultline.workers import unanswered_commit
 from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
 from faultline_drills.explorer import ExploreReport, explore
@@ -71,20 +72,20 @@ def test_an_inserted_bug_is_found(database_url: str, tally: Tally, mutant: SqlMu
 
 
 async def treats_a_missing_entry_as_failure(
-    self: Outcomes, lease: Lease, error: Exception | None, **_: Any
+    outcomes: Outcomes, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
     """Wrong: the commit may still arrive."""
-    if await self._slow_path.run(protocol.in_ledger(lease.claim)):
-        self.committed(lease)
+    if await outcomes.session.run(protocol.in_ledger(lease.claim)):
+        outcomes.committed(lease)
     else:
-        self.finish(lease, exit_reason="failed")
+        outcomes.finish(lease, exit_reason="failed")
 
 
 async def treats_a_sent_commit_as_done(
-    self: Outcomes, lease: Lease, error: Exception | None, **_: Any
+    outcomes: Outcomes, lease: Lease, error: Exception | None, **_: Any
 ) -> None:
     """Wrong: the commit may never arrive."""
-    self.committed(lease)
+    outcomes.committed(lease)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_worker_that_guesses_the_outcome_of_its_commit_is_found(
     database_url: str, monkeypatch: pytest.MonkeyPatch, tally: Tally, resolve: Any
 ) -> None:
     """The explorer runs the library's own code, so it finds bugs of the worker too."""
-    monkeypatch.setattr(Outcomes, "resolve", resolve)
+    monkeypatch.setattr(unanswered_commit, "resolve", resolve)
     report = explore(
         database_url,
         ["late-commit"],

@@ -17,7 +17,7 @@ from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
 from faultline.config import WorkerSettings
-from faultline.postgres.bounded import Patience, ReplyTimeout, was_unanswered
+from faultline.postgres.answer_limit import AnswerLimit, ReplyTimeout, was_unanswered
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import make_pool, open_session, run
 from faultline.statements.protocol import CHANNEL, claim
@@ -108,16 +108,16 @@ def freezing_port(proxy: Proxy) -> int:
 
 
 def test_the_reply_timeout_grows_without_replies_and_is_reset_by_one() -> None:
-    patience = Patience(100.0)
-    patience.note(psycopg.OperationalError("something else"))
-    assert patience.seconds == 100.0
+    limit = AnswerLimit(100.0)
+    limit.note(psycopg.OperationalError("something else"))
+    assert limit.seconds == 100.0
     limits = []
     for _ in range(3):
-        patience.note(ReplyTimeout("no answer"))
-        limits.append(patience.seconds)
+        limit.note(ReplyTimeout("no answer"))
+        limits.append(limit.seconds)
     assert limits == [200.0, 300.0, 300.0]
-    patience.reset()
-    assert patience.seconds == 100.0
+    limit.reset()
+    assert limit.seconds == 100.0
 
 
 def producing(url: str, seconds: float = 1.0) -> Faultline:
@@ -216,9 +216,8 @@ def test_a_session_that_was_idle_in_an_outage_does_not_log_another_one(
         await idle.pause(late.value)
         await idle.run(ANSWER)
         assert len(events.all()) == 2
-        await idle.pause(
-            psycopg.OperationalError("away again")
-        )  # opened since: an outage of its own
+        # The session was opened since, so this is another outage.
+        await idle.pause(psycopg.OperationalError("away again"))
         await idle.run(ANSWER)
         await idle.close()
         await busy.close()

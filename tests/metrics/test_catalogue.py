@@ -17,7 +17,7 @@ from faultline.metrics.catalogue import (
     Across,
 )
 from faultline.model import StaleReason
-from faultline.statements.queues import Standing
+from faultline.statements.queues import CountedState
 from faultline.statements.workers import WorkerStatus
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -89,7 +89,7 @@ def test_leader_metrics_are_gauges_of_the_reconciler() -> None:
 def test_the_values_of_labels_are_those_that_faultline_uses() -> None:
     assert set(STALE_REASONS) == {*StaleReason, "other"}
     assert set(WORKER_STATUSES) == set(WorkerStatus)
-    assert set(QUEUE_STATES) == set(Standing) - {Standing.SUCCEEDED}
+    assert set(QUEUE_STATES) == set(CountedState) - {CountedState.SUCCEEDED}
     assert set(LOSS_CAUSES) <= set(outcomes("attempts_log", "outcome_is_known"))
     assert {"attempts_spent", "poison", "cancelled"} <= set(FAILED_REASONS)
 

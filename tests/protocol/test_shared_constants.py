@@ -276,7 +276,7 @@ def test_reasons_of_failed_jobs_have_a_metric_label() -> None:
 def test_standings_are_the_same(conn: Connection) -> None:
     conn.execute("SELECT faultline.enqueue('t')")
     found = [standing for (standing,) in rows(conn, "SELECT standing FROM faultline.queues()")]
-    assert found == [standing.value for standing in queues.Standing]
+    assert found == [standing.value for standing in queues.CountedState]
 
 
 def test_scopes_and_roles_are_the_same(conn: Connection) -> None:

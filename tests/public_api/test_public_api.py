@@ -14,6 +14,7 @@ from faultline import Faultline, Job, RetryPolicy, Task
 
 NAMES = [
     "AttemptTimeout",
+    "CountedState",
     "DatabaseUnavailable",
     "Enqueued",
     "Faultline",
@@ -34,7 +35,6 @@ NAMES = [
     "SchemaMismatch",
     "StaleLease",
     "StaleReason",
-    "Standing",
     "Task",
     "UnknownJob",
     "UnknownTask",

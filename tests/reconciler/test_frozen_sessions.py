@@ -150,12 +150,12 @@ def test_a_commit_in_a_batch_gives_up_on_a_session_that_outlasts_its_lease(
         link = ReconnectingSession(database_url, purpose="committer")
         committer = Committer(link, batch_size=10, wakeup=Wakeup())
         service = asyncio.create_task(committer.run())
-        book = HeldLeases()
-        book.add(lease)
-        outcomes = make_outcomes(database_url, book, committer)
+        held_leases = HeldLeases()
+        held_leases.add(lease)
+        outcomes = make_outcomes(database_url, held_leases, committer)
         await outcomes.commit(lease, None)
         await asyncio.wait_for(committer.drained(), LIMIT_SECONDS)
-        assert len(book) == 0
+        assert len(held_leases) == 0
         service.cancel()
         await asyncio.gather(service, return_exceptions=True)
         await outcomes.close()

@@ -19,7 +19,7 @@ from faultline.statements import (
     job_pages,
     jobs,
     keys,
-    losses,
+    lost_attempts,
     protocol,
     queues,
     server,
@@ -147,7 +147,7 @@ STATEMENTS: dict[str, Any] = {
     "found key": lambda: keys.find(HOSTILE),
     "key by name": lambda: keys.id_of(HOSTILE),
     "settings": lambda: server.settings([HOSTILE]),
-    "losses": lambda: losses.losses(1),
+    "lost attempts": lambda: lost_attempts.lost_since(1),
 }
 
 

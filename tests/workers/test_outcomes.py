@@ -18,13 +18,15 @@ from faultline.workers.outcomes import Outcomes
 from tests.running import Connection, EventTap, count
 
 
-def make_outcomes(url: str, book: HeldLeases, committer: Committer | None = None) -> Outcomes:
+def make_outcomes(
+    url: str, held_leases: HeldLeases, committer: Committer | None = None
+) -> Outcomes:
     def make_session(purpose: str, *, on_connect: Any = None) -> ReconnectingSession:
         return ReconnectingSession(url, purpose=purpose, on_connect=on_connect)
 
     return Outcomes(
         "worker",
-        book=book,
+        held_leases=held_leases,
         committer=committer,  # type: ignore[arg-type]
         make_session=make_session,
         background=BackgroundTasks(Wakeup()),
@@ -35,14 +37,14 @@ def make_outcomes(url: str, book: HeldLeases, committer: Committer | None = None
 
 def settle(url: str, lease: Lease, act: Callable[[Outcomes], Coroutine[Any, Any, None]]) -> None:
     async def run_it() -> None:
-        book = HeldLeases()
-        book.add(lease)
-        outcomes = make_outcomes(url, book)
+        held_leases = HeldLeases()
+        held_leases.add(lease)
+        outcomes = make_outcomes(url, held_leases)
         try:
             await act(outcomes)
         finally:
             await outcomes.close()
-        assert len(book) == 0
+        assert len(held_leases) == 0
 
     asyncio.run(run_it())
 
@@ -66,7 +68,11 @@ def test_a_commit_that_succeeded_after_an_expired_reply_is_a_success(
     lease = claimed(app, conn)
     run(conn, protocol.commit(lease.claim))
 
-    settle(app.database_url, lease, lambda each: each.stale(lease, StaleLease("lease_expired")))
+    settle(
+        app.database_url,
+        lease,
+        lambda each: each.record_refusal(lease, StaleLease("lease_expired")),
+    )
 
     assert count(conn, "faultline.rejections") == 0
     assert events.of("stale_write_blocked") == []
@@ -78,7 +84,11 @@ def test_an_expired_lease_that_was_not_superseded_is_released_and_recorded(
 ) -> None:
     lease = claimed(app, conn)
 
-    settle(app.database_url, lease, lambda each: each.stale(lease, StaleLease("lease_expired")))
+    settle(
+        app.database_url,
+        lease,
+        lambda each: each.record_refusal(lease, StaleLease("lease_expired")),
+    )
 
     assert app.get(lease.claim.job_id).state is JobState.QUEUED
     assert count(conn, "faultline.rejections") == 1

@@ -95,7 +95,12 @@ def test_the_longer_a_task_is_unknown_the_longer_its_jobs_are_deferred() -> None
 
 def test_deferrals_of_a_task_are_reported_once_a_minute() -> None:
     unknown = UnknownTasks()
-    assert [unknown.to_say("task", 5, now) for now in (0.0, 1.0, 59.0, 61.0)] == [5, 0, 0, 15]
+    assert [unknown.jobs_to_report("task", 5, now) for now in (0.0, 1.0, 59.0, 61.0)] == [
+        5,
+        0,
+        0,
+        15,
+    ]
 
 
 def test_a_task_that_a_child_process_does_not_know_is_not_claimed_for_a_minute() -> None:

@@ -13,7 +13,7 @@ from faultline.api.request_context import Access, CurrentContext
 from faultline.api.routing import AuthorizedRoute, needs
 from faultline.api.schemas import PauseAnswer, QueueName, QueuesAnswer, ReasonRequest
 from faultline.statements import queues
-from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.queues import CountedState, QueueCount
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["queues"])
 Queue = Annotated[QueueName, Path(description="A queue's name.")]
@@ -45,7 +45,7 @@ async def list_queues(context: CurrentContext) -> Response:
                     "paused_reason": paused.get(queue),
                     **{
                         standing.value: by_queue.get(queue, {}).get(standing, _NONE)
-                        for standing in Standing
+                        for standing in CountedState
                     },
                 }
                 for queue in sorted(by_queue.keys() | paused.keys())

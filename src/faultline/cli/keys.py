@@ -41,8 +41,8 @@ def create(context: Context, name: str, scopes: tuple[str, ...], as_json: bool) 
     with session(context) as conn, audited(conn, "create key", f"key flk_{key.prefix}"):
         key_id = run(conn, key_values.create(name, key, map(Scope, scopes)))
     if as_json:
-        told = {"id": key_id, "name": name, "prefix": key.prefix, "scopes": sorted(set(scopes))}
-        print_json({**told, "key": key.text})
+        fields = {"id": key_id, "name": name, "prefix": key.prefix, "scopes": sorted(set(scopes))}
+        print_json({**fields, "key": key.text})
         return
     click.echo(key.text)
     click.echo(

@@ -40,7 +40,7 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
         click.echo("no queues")
     else:
         print_table(
-            ["queue", *(standing.value for standing in statements.Standing)],
+            ["queue", *(state.value for state in statements.CountedState)],
             [
                 [queue, *(_format_count(counted) for counted in counts)]
                 for queue, counts in groupby(found, key=lambda counted: counted.queue)
@@ -78,14 +78,14 @@ def resume(context: Context, queue: str) -> None:
 def _format_count(counted: QueueCount) -> str:
     """12, the oldest 3 min · ≥ 10,000 (about 52,100) · about 1,250,000"""
     if counted.is_exact:
-        said = f"{counted.at_least:,}"
+        number = f"{counted.at_least:,}"
     elif not counted.at_least:
         return "?" if counted.estimate is None else f"about {counted.estimate:,}"
     else:
-        said = f"≥ {counted.at_least:,}"
-        said += f" (about {counted.estimate:,})" if counted.estimate is not None else ""
+        number = f"≥ {counted.at_least:,}"
+        number += f" (about {counted.estimate:,})" if counted.estimate is not None else ""
     if counted.oldest_seconds is None:
-        return said
+        return number
     if counted.oldest_seconds < 0:
-        return f"{said}, next in {duration(-counted.oldest_seconds)}"
-    return f"{said}, oldest {duration(counted.oldest_seconds)}"
+        return f"{number}, next in {duration(-counted.oldest_seconds)}"
+    return f"{number}, oldest {duration(counted.oldest_seconds)}"

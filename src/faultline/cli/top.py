@@ -25,7 +25,7 @@ from faultline.inspector.risk import RiskLevel
 from faultline.inspector.worker_view import GONE
 from faultline.statements import leases
 from faultline.statements.leases import LeaseRow
-from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.queues import CountedState, QueueCount
 from faultline.statements.workers import WorkerStatus
 from faultline.wording import plain
 
@@ -134,9 +134,11 @@ def _numbers(data: FrameData) -> Text:
 
 def _workers(found: OverviewData) -> Text:
     statuses = Counter(worker.status for worker in found.workers)
-    said = ", ".join(f"{statuses[status]} {status}" for status in WorkerStatus if statuses[status])
+    by_status = ", ".join(
+        f"{statuses[status]} {status}" for status in WorkerStatus if statuses[status]
+    )
     running = sum(worker.running for worker in found.workers)
-    return Text(f"workers: {said or 'none'}; {count(running, 'job')} running")
+    return Text(f"workers: {by_status or 'none'}; {count(running, 'job')} running")
 
 
 def _queues(found: OverviewData) -> Table:
@@ -145,13 +147,18 @@ def _queues(found: OverviewData) -> Table:
         queue: {each.standing: each for each in group}
         for queue, group in groupby(found.counts, key=lambda each: each.queue)
     }
-    fullest = sorted(rows, key=lambda queue: (-rows[queue][Standing.DUE].at_least, queue))
+    fullest = sorted(rows, key=lambda queue: (-rows[queue][CountedState.DUE].at_least, queue))
     for queue in fullest[:SHOWN_ROWS]:
-        standings = rows[queue]
-        shown = (Standing.DUE, Standing.SCHEDULED, Standing.RUNNING, Standing.FAILED)
-        oldest = standings[Standing.DUE].oldest_seconds
+        counts = rows[queue]
+        shown = (
+            CountedState.DUE,
+            CountedState.SCHEDULED,
+            CountedState.RUNNING,
+            CountedState.FAILED,
+        )
+        oldest = counts[CountedState.DUE].oldest_seconds
         age = "" if oldest is None else duration(max(0.0, oldest))
-        table.add_row(Text(plain(queue)), *(_number(standings[each]) for each in shown), age)
+        table.add_row(Text(plain(queue)), *(_number(counts[each]) for each in shown), age)
     _add_rest(table, len(rows), "queue")
     return table
 

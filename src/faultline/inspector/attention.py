@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from faultline.inspector.worker_view import GONE, WorkerView
-from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.queues import CountedState, QueueCount
 from faultline.statements.statistics import (
     FAILURES_OF_EACH_QUEUE,
     FAILURES_READ,
@@ -31,7 +31,7 @@ def document(
 
     Without problems, all lists are empty.
     """
-    due = [count for count in counts if count.standing is Standing.DUE and count.at_least]
+    due = [count for count in counts if count.standing is CountedState.DUE and count.at_least]
     due.sort(key=lambda count: count.oldest_seconds or 0.0, reverse=True)
     served = {
         queue

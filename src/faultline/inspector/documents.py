@@ -22,7 +22,7 @@ from faultline.statements import job_pages, jobs, leases, queues, workers
 from faultline.statements.job_pages import JobFilter
 from faultline.statements.jobs import JobRow, LedgerEntry, Rejection
 from faultline.statements.leases import LeaseRow
-from faultline.statements.queues import PausedQueue, QueueCount, Standing
+from faultline.statements.queues import CountedState, PausedQueue, QueueCount
 from faultline.statements.statement import Reads
 
 T = TypeVar("T")
@@ -188,16 +188,16 @@ async def queue_counts(tx: ReadTransaction) -> dict[str, Any]:
 
 def _queue(queue: str, counts: Sequence[QueueCount], paused: PausedQueue | None) -> dict[str, Any]:
     by_standing = {count.standing: count for count in counts}
-    due = by_standing.get(Standing.DUE)
-    counted = [count for count in counts if count.standing is not Standing.SUCCEEDED]
+    due = by_standing.get(CountedState.DUE)
+    counted = [count for count in counts if count.standing is not CountedState.SUCCEEDED]
     return {
         "queue": queue,
         "paused": paused is not None,
         "paused_reason": paused.reason if paused else None,
         "paused_at": paused.paused_at if paused else None,
-        **{standing.value: _number(by_standing.get(standing)) for standing in Standing},
+        **{standing.value: _number(by_standing.get(standing)) for standing in CountedState},
         "is_exact": all(count.is_exact for count in counted),
-        "succeeded_is_exact": by_standing[Standing.SUCCEEDED].is_exact if counts else True,
+        "succeeded_is_exact": by_standing[CountedState.SUCCEEDED].is_exact if counts else True,
         "oldest_due_seconds": due.oldest_seconds if due else None,
     }
 

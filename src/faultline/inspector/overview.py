@@ -21,7 +21,7 @@ from faultline.inspector.reader import Reader, ReadTransaction
 from faultline.inspector.risk import Risk
 from faultline.inspector.worker_view import WorkerView, read_workers
 from faultline.statements import clock, leases, queues, rejections, statistics
-from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.queues import CountedState, QueueCount
 from faultline.statements.rejections import RejectedWrite, RejectionCount
 from faultline.statements.statistics import FailedJob, Latency, LedgerSample
 from faultline.statements.workers import WorkerStatus
@@ -77,7 +77,7 @@ async def read(tx: ReadTransaction) -> OverviewData:
 
 def document(data: OverviewData, throughput: Throughput) -> dict[str, Any]:
     statuses = Counter(worker.status for worker in data.workers)
-    due = [count.oldest_seconds for count in data.counts if count.standing is Standing.DUE]
+    due = [count.oldest_seconds for count in data.counts if count.standing is CountedState.DUE]
     return {
         "now": data.now,
         "attention": attention.document(data.counts, data.workers, data.paused, data.failures),
@@ -95,7 +95,7 @@ def document(data: OverviewData, throughput: Throughput) -> dict[str, Any]:
 
 def totals(counts: Sequence[QueueCount]) -> dict[str, Any]:
     """Over all queues; where counting stopped at its bound, the estimate is used."""
-    shown = (Standing.DUE, Standing.SCHEDULED, Standing.RUNNING, Standing.FAILED)
+    shown = (CountedState.DUE, CountedState.SCHEDULED, CountedState.RUNNING, CountedState.FAILED)
     sums: dict[str, Any] = dict.fromkeys((standing.value for standing in shown), 0)
     for count in counts:
         if count.standing in shown:

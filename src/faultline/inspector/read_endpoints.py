@@ -119,8 +119,8 @@ async def jobs(
     if key is not None:
         async with shared.reader.transaction() as tx:
             found = await tx.read(job_statements.job_by_key(key))
-        told = [] if found is None else [found]
-        return Json(SearchPage(told, next=None, searched=1, searched_until=None))
+        results = [] if found is None else [found]
+        return Json(SearchPage(results, next=None, searched=1, searched_until=None))
     slow = shared.searching if job_pages.is_search(wanted) else contextlib.nullcontext()
     async with slow, shared.reader.transaction() as tx:
         page = await documents.search(tx, wanted, limit=limit, after=after)
@@ -137,8 +137,8 @@ async def job(shared: Shared, job_id: UUID) -> Json:
 @router.get("/jobs/{job_id}/timeline")
 async def timeline(shared: Shared, job_id: UUID) -> Json:
     async with shared.reader.transaction() as tx:
-        told = await documents.job_timeline(tx, job_id)
-    return Json(told)
+        found = await documents.job_timeline(tx, job_id)
+    return Json(found)
 
 
 @router.get("/reports")

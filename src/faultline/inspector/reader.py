@@ -25,15 +25,16 @@ T = TypeVar("T")
 
 ROLE = "faultline_inspector"
 CONNECT_SECONDS = 5.0  # also the longest wait for a free session
-STATEMENT_SECONDS = 4  # shorter than ours: the server's error says why
+# Shorter than TRANSACTION_SECONDS, so that PostgreSQL cancels the statement first: its error says why.
+STATEMENT_SECONDS = 4
 TRANSACTION_SECONDS = 6.0
 
 _IS_MEMBER: LiteralString = """
     SELECT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = %s AND pg_has_role(r.oid, 'MEMBER')
         AND has_schema_privilege(r.oid, to_regnamespace('faultline'), 'USAGE'))
     """
-# Repeatable read: all statements see one moment. Sequential scans are off because every read here has an
-# index, and PostgreSQL might scan a table that was never analyzed.
+# Repeatable read: all statements of a transaction see the same snapshot. Sequential scans are off because
+# every query here has an index, but PostgreSQL may prefer a scan if the table was never analyzed.
 _BEGIN: LiteralString = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
     f" SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; SET LOCAL lock_timeout = '1s';"
@@ -55,9 +56,9 @@ class ReadTransaction:
 
 class Reader:
     def __init__(self, url: str, *, sessions: int = DATABASE_SESSIONS) -> None:
-        self._links: asyncio.LifoQueue[ReconnectingSession] = asyncio.LifoQueue()
+        self._idle_sessions: asyncio.LifoQueue[ReconnectingSession] = asyncio.LifoQueue()
         for _ in range(sessions):
-            self._links.put_nowait(
+            self._idle_sessions.put_nowait(
                 ReconnectingSession(
                     url, purpose="inspector", on_connect=self._confine, needs_primary=False
                 )
@@ -74,9 +75,9 @@ class Reader:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[ReadTransaction]:
         try:
-            async with self._link() as link:
+            async with self._borrow_session() as session:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    conn = await link.connection()
+                    conn = await session.connection()
                 with _severed_when_timed_out(conn):
                     begin = _BEGIN_AS_ROLE if self._acts_as_role else _BEGIN
                     await run_together_async(conn, Statement(begin, (), lambda rows: None))
@@ -104,18 +105,18 @@ class Reader:
             emit(Event.DATABASE_BACK, purpose="inspector")
 
     @contextlib.asynccontextmanager
-    async def _link(self) -> AsyncIterator[ReconnectingSession]:
+    async def _borrow_session(self) -> AsyncIterator[ReconnectingSession]:
         async with asyncio.timeout(CONNECT_SECONDS):
-            link = await self._links.get()
+            session = await self._idle_sessions.get()
         try:
-            yield link
+            yield session
         except BaseException as error:
             # The next transaction starts on a new connection.
             if not isinstance(error, FaultlineError) or isinstance(error, DatabaseUnavailable):
-                await link.drop()
+                await session.drop()
             raise
         finally:
-            self._links.put_nowait(link)
+            self._idle_sessions.put_nowait(session)
 
     def _logged(self, error: FaultlineError) -> FaultlineError:
         """Log the start of an outage, once."""
@@ -135,7 +136,7 @@ class Reader:
 
     async def close(self) -> None:
         for _ in range(self._sessions):
-            await (await self._links.get()).close()
+            await (await self._idle_sessions.get()).close()
 
 
 async def _may_act_as_role(conn: AsyncConnection) -> bool:

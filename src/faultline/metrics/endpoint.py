@@ -65,10 +65,10 @@ class Endpoint:
 
     def _page(self, request: MetricsRequest) -> MetricsResponse:
         """Rendered by prometheus_client, which handles formats and filters."""
-        told: dict[str, Any] = {}
+        response: dict[str, Any] = {}
 
         def start_response(status: str, headers: Iterable[tuple[str, str]], *rest: Any) -> None:
-            told.update(status=int(status.split()[0]), headers=tuple(headers))
+            response.update(status=int(status.split()[0]), headers=tuple(headers))
 
         environ = {
             "REQUEST_METHOD": "GET",
@@ -78,7 +78,7 @@ class Endpoint:
             "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
         }
         body = b"".join(self._app(environ, start_response))
-        return MetricsResponse(told["status"], body, told["headers"])
+        return MetricsResponse(response["status"], body, response["headers"])
 
 
 def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:

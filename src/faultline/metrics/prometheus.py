@@ -28,7 +28,7 @@ from faultline.metrics.catalogue import (
 from faultline.metrics.meter import DatabaseClock, Meter
 from faultline.metrics.series import BoundedNames, Series, expose, registry_of
 from faultline.model import Claim
-from faultline.statements.queues import QueueCount, Standing
+from faultline.statements.queues import CountedState, QueueCount
 
 _queue_of = attrgetter("queue")
 # Purposes whose calls count as coordination. Heartbeats run in a thread of their own.
@@ -189,12 +189,12 @@ class PrometheusMeter(Meter):
         jobs: dict[tuple[str, str], float] = {}
         oldest: dict[str, float] = {}
         for count in counts:
-            if count.standing is Standing.SUCCEEDED:  # always an estimate
+            if count.standing is CountedState.SUCCEEDED:  # always an estimate
                 continue
             queue, state = self._queues(count.queue), count.standing.value
             about = count.at_least if count.estimate is None else count.estimate
             jobs[queue, state] = jobs.get((queue, state), 0) + about
-            if count.standing is Standing.DUE:
+            if count.standing is CountedState.DUE:
                 oldest[queue] = max(oldest.get(queue, 0.0), count.oldest_seconds or 0.0)
         for queue, state in self._shown - jobs.keys():  # of queues that have no jobs any more
             jobs[queue, state] = oldest[queue] = 0.0

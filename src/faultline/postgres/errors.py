@@ -10,7 +10,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from faultline import errors
-from faultline.postgres.bounded import ReplyTimeout
+from faultline.postgres.answer_limit import ReplyTimeout
 from faultline.postgres.url import redact
 
 
@@ -114,14 +114,14 @@ def is_serialization_conflict(error: BaseException) -> bool:
 
 
 def unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
-    said = " ".join(str(error).split())
-    if "hot standby mode" in said:
+    message = " ".join(str(error).split())
+    if "hot standby mode" in message:
         return errors.DatabaseUnavailable(
-            f"{redact(url)} is a standby, and only reads: waiting until it is promoted ({said})",
+            f"{redact(url)} is a standby, and only reads: waiting until it is promoted ({message})",
             hint="name the primary; with several hosts in the URL it is found by itself",
         )
     return errors.DatabaseUnavailable(
-        f"cannot reach PostgreSQL at {redact(url)}: {said}",
+        f"cannot reach PostgreSQL at {redact(url)}: {message}",
         hint="check DATABASE_URL and that the server is running: faultline doctor",
     )
 
@@ -160,30 +160,30 @@ def explain_error(error: psycopg.Error) -> errors.FaultlineError:
     """Translate any error of the driver, for callers without a better message."""
     if known := translate(error):
         return known
-    said = error.diag.message_primary or " ".join(str(error).split())
+    message = error.diag.message_primary or " ".join(str(error).split())
     if isinstance(error, PoolTimeout):
-        return errors.DatabaseUnavailable(f"no connection to PostgreSQL: {said}", hint=_LOOK)
+        return errors.DatabaseUnavailable(f"no connection to PostgreSQL: {message}", hint=_LOOK)
     if error.sqlstate == "57014":
         return errors.DatabaseRefused(
-            f"PostgreSQL ended the statement (57014): {said}",
+            f"PostgreSQL ended the statement (57014): {message}",
             hint="nothing of it was done; raise statement_timeout for this account, or try again",
         )
     if isinstance(error, ReplyTimeout):
-        return errors.DatabaseUnavailable(said, hint=_MAY_HAVE_HAPPENED)
+        return errors.DatabaseUnavailable(message, hint=_MAY_HAVE_HAPPENED)
     if is_connection_lost(error):
         return errors.DatabaseUnavailable(
-            f"PostgreSQL ended the session: {said}", hint=_MAY_HAVE_HAPPENED
+            f"PostgreSQL ended the session: {message}", hint=_MAY_HAVE_HAPPENED
         )
     match error.sqlstate:
         case "42501":
-            hint = error.diag.message_hint or _grant_for(said)
+            hint = error.diag.message_hint or _grant_for(message)
         case "25006":
             hint = "this is a standby, or a session that only reads: connect to the primary"
         case "55P03":
             hint = "a transaction holds the lock: faultline why JOB names it; then try again"
         case _:
             hint = "see faultline doctor, and the server's log"
-    return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {said}", hint=hint)
+    return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {message}", hint=hint)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from faultline.errors import InvalidInput, NotCommitted
-from faultline.postgres.bounded import AsyncBoundedConnection, BoundedConnection
+from faultline.postgres.answer_limit import AsyncBoundedConnection, BoundedConnection
 from faultline.postgres.transaction_control import find_transaction_control
 
 # A statement of another thread, a stream or a COPY may be unfinished when a block ends.

@@ -180,12 +180,13 @@ def _lock_out_other_migrators(conn: Connection, lock_timeout_seconds: float) -> 
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
     except psycopg.errors.LockNotAvailable as error:
         holder = conn.execute(_MIGRATION_LOCK_HOLDER, [MIGRATION_LOCK, MIGRATION_LOCK]).fetchone()
-        said = "another session" if holder is None else f"the session of {holder[0]}"
+        holder_name = "another session" if holder is None else f"the session of {holder[0]}"
         hint = "if it is a migration, wait for its end and try again"
         if holder is not None:
             hint += f"; if it is not, end it: SELECT pg_terminate_backend({holder[1]})"
         raise DatabaseUnavailable(
-            f"{said} has held the lock of migrations for {lock_timeout_seconds:g} s; nothing was changed",
+            f"{holder_name} has held the lock of migrations for {lock_timeout_seconds:g} s;"
+            " nothing was changed",
             hint=hint,
         ) from error
 

@@ -17,7 +17,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from faultline import interrupts
+from faultline import handler_interrupts
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class RetryingPool(ConnectionPool[psycopg.Connection[Any]]):
         """Take a connection. Callers hold interrupts back until their `finally: putconn`."""
         conn = None
         try:
-            with interrupts.held():
+            with handler_interrupts.held():
                 conn = self._getconn(timeout)
             return conn  # noqa: RET504 - assigned inside, so that it can be returned to the pool
         except BaseException:
@@ -55,7 +55,7 @@ class RetryingPool(ConnectionPool[psycopg.Connection[Any]]):
                 try:
                     return super().getconn(min(left, _TURN_SECONDS))
                 except PoolTimeout:
-                    interrupts.deliver()
+                    handler_interrupts.deliver()
                     if left <= _TURN_SECONDS:
                         raise
         except BaseException:
@@ -67,7 +67,7 @@ class RetryingPool(ConnectionPool[psycopg.Connection[Any]]):
         self.drain()
 
     def putconn(self, conn: psycopg.Connection[Any]) -> None:
-        with interrupts.held():
+        with handler_interrupts.held():
             try:
                 super().putconn(conn)
             finally:
@@ -157,8 +157,8 @@ class FifoSemaphore:
     def enter(self, timeout_seconds: float) -> bool:
         """Wait for a place; False after the timeout. A caller that got one must `leave`.
 
-        The caller holds interrupts back (`interrupts.held`): an interrupt between two lines here would
-        lose a place. An interrupt that arrives while the thread waits is delivered here.
+        The caller holds interrupts back (`handler_interrupts.held`): one between two lines here would lose a
+        place. An interrupt that arrives while the thread waits is delivered here.
         """
         with self._lock:
             if self._free > 0:
@@ -171,7 +171,7 @@ class FifoSemaphore:
             while (left := deadline - time.monotonic()) > 0:
                 if turn.wait(min(left, _LOOK_SECONDS)):
                     return True
-                interrupts.deliver()
+                handler_interrupts.deliver()
         except BaseException:
             if not self._withdraw(turn):
                 self.leave()  # it got a place at the last moment and does not need it

@@ -12,7 +12,7 @@ import psycopg
 
 from faultline.errors import DatabaseUnavailable, FaultlineError, ServerChanged
 from faultline.metrics import meter
-from faultline.postgres.bounded import ANSWER_SECONDS, Patience
+from faultline.postgres.answer_limit import ANSWER_SECONDS, AnswerLimit
 from faultline.postgres.errors import is_connection_lost
 from faultline.postgres.outage import outage_of
 from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, open_session_async, run_async
@@ -91,7 +91,7 @@ class ReconnectingSession:
         self.purpose = purpose
         self._on_connect = on_connect
         self._needs_primary = needs_primary
-        self._patience = Patience(answer_seconds)
+        self._answer_limit = AnswerLimit(answer_seconds)
         self._conn: AsyncConnection | None = None
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
@@ -109,7 +109,7 @@ class ReconnectingSession:
                     self._conn = await self._open()
                 except Exception as error:
                     self._opened_at = None
-                    self._patience.note(error)
+                    self._answer_limit.note(error)
                     meter.current.database_error(error)
                     raise
                 self._opened_at = steady_now()
@@ -126,7 +126,7 @@ class ReconnectingSession:
         conn, session = await open_session_async(
             self._url,
             application_name=f"faultline {self.purpose}",
-            answer_seconds=self._patience.seconds,
+            answer_seconds=self._answer_limit.seconds,
             needs_primary=self._needs_primary,
         )
         try:
@@ -149,7 +149,7 @@ class ReconnectingSession:
             try:
                 answer = await run_async(conn, statement)
             except Exception as error:
-                self._patience.note(error)
+                self._answer_limit.note(error)
                 meter.current.database_error(error)
                 if is_transient(error) and not isinstance(error, ServerChanged):
                     await self.drop()
@@ -166,7 +166,7 @@ class ReconnectingSession:
         )
         loop = asyncio.get_running_loop()
         is_over: asyncio.Future[None] = loop.create_future()
-        told = None if stop is None else asyncio.create_task(stop.wait())
+        stopped = None if stop is None else asyncio.create_task(stop.wait())
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
@@ -176,15 +176,15 @@ class ReconnectingSession:
         self._outage.add_waiting(wake)
         try:
             self._outage.fail(self.purpose, error, opened_at=self._opened_at)
-            waits: set[asyncio.Future[Any]] = {is_over} if told is None else {is_over, told}
+            waits: set[asyncio.Future[Any]] = {is_over} if stopped is None else {is_over, stopped}
             pause = self._backoff.next_pause()
             await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if is_over.done():
                 self._backoff.reset()
         finally:
             self._outage.remove_waiting(wake)
-            if told is not None:
-                told.cancel()
+            if stopped is not None:
+                stopped.cancel()
 
     async def was_lost_since(self, moment: float) -> bool:
         """Whether this session was lost since `moment` (steady clock); asks the server."""
@@ -200,7 +200,7 @@ class ReconnectingSession:
     def answered(self) -> None:
         """Record an answer, for callers that use the connection itself."""
         self._backoff.reset()
-        self._patience.reset()
+        self._answer_limit.reset()
         self._was_refused = False
         self._outage.recover(self.purpose)
 

@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from faultline import errors
 from faultline.payload import decode_stored
-from faultline.postgres.bounded import (
+from faultline.postgres.answer_limit import (
     ANSWER_SECONDS,
     AsyncBoundedConnection,
     BoundedConnection,
@@ -387,18 +387,18 @@ def has_pending_input(conn: Connection | AsyncConnection) -> bool:
     return bool(looker.poll(0))
 
 
-class Place(NamedTuple):
-    """Where a session leads: one of the hosts that the URL names."""
+class ServerAddress(NamedTuple):
+    """The host that a session is connected to, one of those that the URL names."""
 
     host: str
     address: str
     port: int
 
 
-def place_of(conn: Connection | AsyncConnection) -> Place | None:
+def server_address_of(conn: Connection | AsyncConnection) -> ServerAddress | None:
     """The host of a connection; None if it is closed or failed."""
     try:
-        return Place(conn.info.host, conn.info.hostaddr, conn.info.port)
+        return ServerAddress(conn.info.host, conn.info.hostaddr, conn.info.port)
     except psycopg.Error:
         return None
 

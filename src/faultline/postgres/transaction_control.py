@@ -41,14 +41,14 @@ def find_transaction_control(sql: str) -> str | None:
 
 
 def _control(words: list[str]) -> str | None:
-    said = " ".join(word for word in words if word.isidentifier()).upper()
+    command = " ".join(word for word in words if word.isidentifier()).upper()
     match words:
         case ["rollback", "to", *_] | ["rollback", "work" | "transaction", "to", *_]:
             return None
         case ["commit" | "end" | "abort" | "begin" | "rollback", *_]:
-            return said
+            return command
         case ["start" | "prepare", "transaction", *_]:
-            return said
+            return command
     return None
 
 

@@ -1,4 +1,4 @@
-"""Counts that only the leading reconciler exports: queues, workers, losses.
+"""Counts that only the leading reconciler exports: queues, workers, lost attempts.
 
 It runs beside the reconciler with its own session, so that recovery never waits for a count.
 """
@@ -13,7 +13,7 @@ from faultline.errors import FaultlineError
 from faultline.metrics import meter
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancelled
-from faultline.statements import losses, queues, workers
+from faultline.statements import lost_attempts, queues, workers
 
 COUNT_SECONDS = 5.0
 _COUNTING_SHARE = 20  # counting takes at most 1/20 of the time
@@ -29,7 +29,9 @@ class LeaderMetrics:
     async def run(self) -> None:
         """Count until cancelled. A failed count leaves the old figures."""
         try:
-            self._read_up_to = None  # another reconciler led until now, and counted the losses
+            self._read_up_to = (
+                None  # another reconciler led until now, and counted the lost attempts
+            )
             while True:
                 began = time.monotonic()
                 try:
@@ -42,20 +44,20 @@ class LeaderMetrics:
             await self._session.close()
 
     async def _count(self) -> None:
-        await self._count_losses()
+        await self._count_lost_attempts()
         sightings = await self._session.run(workers.registry())
         meter.current.workers(Counter(sighting.status.value for sighting in sightings))
         counts = await self._session.run(queues.queues())
         meter.current.queues(counts)
 
-    async def _count_losses(self) -> None:
+    async def _count_lost_attempts(self) -> None:
         if self._read_up_to is None:
-            self._read_up_to = await self._session.run(losses.log_end())
+            self._read_up_to = await self._session.run(lost_attempts.log_end())
         for _ in range(_PAGES):
-            lost = await self._session.run(losses.losses(self._read_up_to))
+            lost = await self._session.run(lost_attempts.lost_since(self._read_up_to))
             if lost.last_id == self._read_up_to:
                 return
             self._read_up_to = lost.last_id
             meter.current.expired(lost.expired)
-            for (queue, reason), number in lost.buried.items():
+            for (queue, reason), number in lost.dead_jobs.items():
                 meter.current.failed(queue, reason, number)

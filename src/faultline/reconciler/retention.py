@@ -39,8 +39,8 @@ class RetentionTask:
                 await self._sweep()
             except (FaultlineError, DriverError) as error:
                 raise_if_cancelled(error)
-                said = " ".join(str(error).split())
-                emit(Event.DEGRADED, reason=f"retention did not finish its sweep: {said}")
+                message = " ".join(str(error).split())
+                emit(Event.DEGRADED, reason=f"retention did not finish its sweep: {message}")
             finally:
                 await self._session.close()
 

@@ -39,8 +39,8 @@ def is_secure(scope: Any, *, behind_proxy: bool) -> bool:
     """Whether the browser uses TLS, to this server or to the trusted proxy."""
     if scope.get("scheme") == "https":
         return True
-    said: Iterable[str] = Headers(scope=scope).getlist("x-forwarded-proto")
-    return behind_proxy and any(each.strip().lower() == "https" for each in said)
+    forwarded_protocols: Iterable[str] = Headers(scope=scope).getlist("x-forwarded-proto")
+    return behind_proxy and any(each.strip().lower() == "https" for each in forwarded_protocols)
 
 
 def presented_key(headers: Headers) -> str | None:

@@ -28,10 +28,10 @@ class Actor:
     @property
     def setting(self) -> str:
         """The value of the transaction's setting."""
-        said = {"kind": self.kind, "name": self.name.replace("\0", "")}
+        fields = {"kind": self.kind, "name": self.name.replace("\0", "")}
         if self.address is not None:
-            said["address"] = self.address
-        return orjson.dumps(said).decode()
+            fields["address"] = self.address
+        return orjson.dumps(fields).decode()
 
 
 def acting_for(actor: Actor) -> Statement[None]:
@@ -43,12 +43,12 @@ def acting_for(actor: Actor) -> Statement[None]:
 
 def by(actor: Actor, statement: Statement[T]) -> Statement[T]:
     """Run a statement for this actor, in one statement and so in one transaction."""
-    said: LiteralString = (
-        "WITH said AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true)) "
+    with_actor: LiteralString = (
+        "WITH actor AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true)) "
     )
     return replace(
         statement,
-        sql=f"{said}{statement.sql} FROM said",
+        sql=f"{with_actor}{statement.sql} FROM actor",
         params=(actor.setting, *statement.params),
     )
 

@@ -15,7 +15,7 @@ from faultline.statements.statement import Statement
 EXACT_UP_TO = 10_000
 
 
-class Standing(StrEnum):
+class CountedState(StrEnum):
     """The state of a job in the counts. Due and scheduled jobs are both queued."""
 
     DUE = "due"
@@ -35,7 +35,7 @@ class QueueCount:
     """
 
     queue: str
-    standing: Standing
+    standing: CountedState
     at_least: int
     is_exact: bool
     estimate: int | None
@@ -50,7 +50,7 @@ def queues(*, exact_up_to: int = EXACT_UP_TO) -> Statement[list[QueueCount]]:
             extract(epoch FROM clock_timestamp() - since)::float8 FROM faultline.queues(%s)
         """,
         (exact_up_to,),
-        lambda rows: [QueueCount(row[0], Standing(row[1]), *row[2:]) for row in rows],
+        lambda rows: [QueueCount(row[0], CountedState(row[1]), *row[2:]) for row in rows],
     )
 
 

@@ -115,12 +115,12 @@ def purge_audit(
 
 def _automatic(statement: Statement[Purged]) -> Statement[Purged]:
     """The same purge, marked as retention's by a setting of its transaction."""
-    said: LiteralString = (
-        "WITH said AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true) AS word) "
+    with_actor: LiteralString = (
+        "WITH actor AS MATERIALIZED (SELECT set_config('faultline.actor', %s, true) AS name) "
     )
-    call = statement.sql.replace(" FROM ", " FROM said CROSS JOIN LATERAL ", 1)
-    call = call.replace("%s)", "%s AND said.word IS NOT NULL)", 1)
-    return replace(statement, sql=said + call, params=(RETENTION, *statement.params))
+    call = statement.sql.replace(" FROM ", " FROM actor CROSS JOIN LATERAL ", 1)
+    call = call.replace("%s)", "%s AND actor.name IS NOT NULL)", 1)
+    return replace(statement, sql=with_actor + call, params=(RETENTION, *statement.params))
 
 
 def _keep(days: float) -> timedelta | None:

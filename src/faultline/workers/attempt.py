@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import HandlerExit
 from faultline.handler_errors import make_safe
-from faultline.interrupts import AttemptAborted, Interrupts
+from faultline.handler_interrupts import AttemptAborted, Interrupts
 from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.steady import steady_now
@@ -26,8 +26,8 @@ from faultline.workers.leases import Lease
 from faultline.workers.stacks import Stack
 
 _GRACE_SECONDS = 1.0
-_CUT_SECONDS = 0.02
-# How long an attempt may wait for a thread or a process. Then its timeout counts anyway.
+_CANCEL_DELAY_SECONDS = 0.02
+# How long an attempt may wait for a thread or a process before its timeout starts anyway.
 _START_SECONDS = 300.0
 
 
@@ -65,8 +65,8 @@ class Interruptible(Protocol):
 class Attempt:
     """Runs one handler in an asyncio task of its own.
 
-    A handler that does not end when it is aborted is abandoned: `on_abandoned` is called once, and the
-    attempt is over, though `run` returns only when the handler does.
+    A handler that does not end when it is aborted is abandoned: `on_abandoned` is called once and writes the
+    outcome. `run` still returns only when the handler ends.
     """
 
     __slots__ = (
@@ -148,9 +148,9 @@ class Attempt:
     def abort(self, cause: AbortCause) -> None:
         """End the handler. May be called from any thread, and more than once.
 
-        An attempt that has sent its commit is not ended when its lease is lost: its row is locked, and the
-        database will say how it ended. But the transaction may have been rolled back, and a handler must
-        not run for ever. So for any other cause the commit gets some time before the attempt is ended.
+        An attempt that has sent its commit is not ended when its lease is lost: its transaction has locked
+        the job's row, and PostgreSQL decides how the commit ends. For any other cause the commit gets some
+        time first. Then the attempt is ended, because a handler that rolled back must not run for ever.
         """
         if self._abort_cause is not None:
             return
@@ -176,12 +176,11 @@ class Attempt:
         if self._task is None:
             return  # the handler has ended, or has not begun: `run` checks the cause
         if self._call is None:
-            # A handler that waits for its own connection first sees that it was severed. If it were
-            # cancelled there, the driver would ask the server to cancel too, and a server out of reach does
-            # not answer.
-            self._loop.call_later(
-                _CUT_SECONDS if self.transactions.has_connections else 0, self._cancel
-            )
+            # The handler may be waiting on a connection that was just severed. It gets a moment to fail by
+            # itself. If it is cancelled while it waits, the driver sends a cancel request to the server, and
+            # an unreachable server never answers.
+            delay = _CANCEL_DELAY_SECONDS if self.transactions.has_connections else 0
+            self._loop.call_later(delay, self._cancel)
         self._set_timer(_GRACE_SECONDS, self._abandon, cause)
 
     def _cancel(self) -> None:
@@ -201,7 +200,7 @@ class Attempt:
 
     async def run(self, resources: HandlerResources) -> Ending:
         """Run the handler. Returns how it ended, and never raises its exception."""
-        if self._commit_grace_timer is not None:  # set for the previous run of this attempt
+        if self._commit_grace_timer is not None:  # set in the previous run of this attempt
             self._commit_grace_timer.cancel()
             self._commit_grace_timer = None
         if self._abort_cause is not None:
@@ -286,7 +285,7 @@ def _retrieve_exception(thread: asyncio.Future[Any]) -> None:
 class InterruptibleCall:
     """A handler's call in a thread that another thread can interrupt.
 
-    A thread inside a C call cannot be interrupted. The fence protects the data, not this.
+    A thread inside a C call cannot be interrupted. Correctness does not depend on it, but on the fence.
     """
 
     def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -306,12 +305,12 @@ class InterruptibleCall:
         except BaseException as error:
             if issubclass(type(error), StopIteration):  # a future cannot carry StopIteration
                 raise HandlerExit("the handler raised StopIteration") from error
-            # SystemExit and the like would be raised again on the event loop and end the process. So would
-            # the errors that the methods of a broken exception class raise there.
-            tamed = make_safe(error)
-            if tamed is error:
+            # The event loop would raise SystemExit and the like again, and end the process. The same holds
+            # for errors that the methods of a broken exception class raise.
+            safe_error = make_safe(error)
+            if safe_error is error:
                 raise
-            raise tamed from None
+            raise safe_error from None
         finally:
             self._interrupts.end()
 

@@ -27,7 +27,7 @@ class BackgroundTasks:
 
 
 def report_error(task: asyncio.Task[None]) -> None:
-    """Give an error that no code expects to the loop's exception handler."""
+    """Pass an unexpected error to the exception handler of the event loop."""
     if not task.cancelled() and (error := task.exception()) is not None:
         asyncio.get_running_loop().call_exception_handler(
             {"message": "an attempt ended in an error of the worker's own", "exception": error}

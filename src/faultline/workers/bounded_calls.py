@@ -1,7 +1,7 @@
 """Bounds how long a stopping worker waits for a database call.
 
-A frozen or unreachable server answers nothing for minutes, and does not answer the driver's cancel request
-either. So a call without an answer is cancelled, and the worker does not wait until that has ended.
+A frozen or unreachable server may not answer for minutes, and does not answer the driver's cancel request
+either. So a call without an answer is cancelled, and the worker does not wait for the cancellation to end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BoundedCalls:
         return task.result()
 
     async def within(self, seconds: float, call: Coroutine[Any, Any, None]) -> None:
-        """Wait for a call for at most so many seconds."""
+        """Wait at most `seconds` for a call, then cancel it."""
         task = asyncio.create_task(call)
         try:
             await asyncio.wait({task}, timeout=seconds)

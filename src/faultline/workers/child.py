@@ -1,7 +1,7 @@
 """The code of a child process: runs handlers and reports how each ended.
 
-A child has its own connection. The right to commit is in the token, not in the process, so a child that
-outlives its worker is refused like any stale worker.
+A child has its own connection. It commits under the token of the claim, so PostgreSQL refuses a child that
+outlives its worker's lease like any stale worker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from faultline.job import Job
 from faultline.model import Claim, CommitPhase
 from faultline.payload import encode_json
 from faultline.postgres.errors import is_server_loss
-from faultline.postgres.sessions import AsyncPool, Place, Pool, make_async_pool, make_pool
+from faultline.postgres.sessions import AsyncPool, Pool, ServerAddress, make_async_pool, make_pool
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.tracing import tracing
@@ -82,7 +82,7 @@ class Failure:
     is_server_loss: bool = False
 
 
-class MirroredLease:
+class SharedMemoryLease:
     """The deadline of the worker's lease, in shared memory; 0 when the lease is lost."""
 
     def __init__(self, deadline: Any, lease_seconds: float) -> None:
@@ -104,7 +104,7 @@ class ReportingTransactions(AttemptTransactions):
     """
 
     def __init__(
-        self, claim: Claim, lease: MirroredLease, trace: AttemptTrace | None, pipe: Pipe
+        self, claim: Claim, lease: SharedMemoryLease, trace: AttemptTrace | None, pipe: Pipe
     ) -> None:
         super().__init__(claim, lease, trace)
         self._pipe = pipe
@@ -148,18 +148,18 @@ class ChildResources:
 
     @property
     def not_committed(self) -> NotCommitted | None:
-        """The error of a last job whose transaction should have committed it and did not."""
+        """The error of the last job, if its transaction ended without committing it."""
         last = self._transactions
         if last is None or last.phase is not CommitPhase.UNCOMMITTED:
             return None
         return last.not_committed
 
-    def leave(self, place: Place) -> None:
+    def leave(self, server: ServerAddress) -> None:
         """Close the connections to a server that the worker has left. From any thread."""
         if self._pool is not None:
             self._pool.distrust()
         if self._transactions is not None:
-            self._transactions.sever_from(place)
+            self._transactions.sever_from(server)
 
     def trace(self, request: Request) -> None:
         """Continue the trace of the attempt, before the handler begins."""
@@ -174,7 +174,7 @@ class ChildResources:
         return self._pool
 
     def job(self, request: Request, task: Task[Any, Any], async_pool: AsyncPool | None) -> Job:
-        claim, lease = request.claim, MirroredLease(self._deadline, request.lease_seconds)
+        claim, lease = request.claim, SharedMemoryLease(self._deadline, request.lease_seconds)
         self._transactions = ReportingTransactions(claim, lease, self._trace, self._pipe)
         return Job(
             claim,
@@ -262,9 +262,8 @@ def _answer(request: Request, resources: ChildResources) -> Success | Failure:
 
 def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None) -> Failure:
     """Describe an exception. `error` equals `raised` if that can be inspected safely."""
-    if (
-        isinstance(error, StaleLease) and refusal is not None
-    ):  # raised by the database, not by the handler's own code
+    # Without a refusal of the database the handler's own code raised the StaleLease.
+    if isinstance(error, StaleLease) and refusal is not None:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
     kind = "reject" if isinstance(error, Reject) else "error"
     if isinstance(error, DatabaseUnavailable):
@@ -286,7 +285,7 @@ def find_task(module: str, qualname: str) -> Task[Any, Any] | None:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # it is another module that is missing
+            raise  # another module is missing, one that the task's module imports
         return None
     for name in qualname.split("."):
         found = getattr(found, name, None)

@@ -15,7 +15,7 @@ import orjson
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
 from faultline.model import CommitPhase
-from faultline.postgres.sessions import Place
+from faultline.postgres.sessions import ServerAddress
 from faultline.task import Task
 from faultline.tracing import tracing
 from faultline.workers.child import Begun, Failure, Pipe, Request, ServerFailed, Success, main
@@ -23,7 +23,7 @@ from faultline.workers.leases import Lease
 
 # Not fork: a forked child would keep the worker's own connections open after its death.
 _context = multiprocessing.get_context("spawn")
-_FAREWELL_SECONDS = 4.0
+_LAST_EXPORT_SECONDS = 4.0
 
 
 class RemoteError(FaultlineError):
@@ -67,10 +67,10 @@ class Child:
         far_end.close()  # otherwise the pipe would stay open after the child's death
         left_servers.close()
 
-    def leave(self, place: Place) -> None:
+    def leave(self, server: ServerAddress) -> None:
         """Make the child close its connections to a server that this worker has left."""
         with contextlib.suppress(OSError):  # the child died or is being ended
-            self._left_servers.send(place)
+            self._left_servers.send(server)
 
     def end(self) -> None:
         self.process.kill()
@@ -90,7 +90,7 @@ class Children:
         self._room = threading.BoundedSemaphore(max(4, os.cpu_count() or 1))
 
     def borrow(self) -> Child:
-        """Take an idle child or start one; wait while as many as there are CPUs are busy."""
+        """Take an idle child or start one; waits while all CPUs have a busy child."""
         self._room.acquire()
         with self._lock:
             while self._idle:
@@ -121,29 +121,29 @@ class Children:
             self._all.discard(child)
         child.end()
 
-    def leave(self, place: Place) -> None:
+    def leave(self, server: ServerAddress) -> None:
         with self._lock:
             children = tuple(self._all)
         for child in children:
-            child.leave(place)
+            child.leave(server)
 
     def close(self) -> None:
         if tracing.spans is not None:
-            self._let_idle_ones_go()
+            self._close_idle_children()
         for child in tuple(self._all):
             self.discard(child)
 
-    def _let_idle_ones_go(self) -> None:
+    def _close_idle_children(self) -> None:
         """Close the pipes of idle children, so that they send their spans before they end."""
         for child in self._idle:
             child.pipe.close()
-        give_up_at = time.monotonic() + _FAREWELL_SECONDS
+        give_up_at = time.monotonic() + _LAST_EXPORT_SECONDS
         for child in self._idle:
             child.process.join(max(0.0, give_up_at - time.monotonic()))
 
 
 class ChildCall:
-    """One handler in a child process; a thread waits for it, and ends it by a kill."""
+    """One handler in a child process. A thread waits for it; an interrupt kills it."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class ChildCall:
         self.thread_id = threading.get_ident()
         child = self._children.borrow()
         child.deadline.value = self._lease.deadline
-        self._lease.mirror = child.deadline
+        self._lease.shared_deadline = child.deadline
         with self._lock:
             self._child = child
             interrupted = self._interrupted
@@ -181,7 +181,7 @@ class ChildCall:
             code = child.process.exitcode
             raise ChildDied(f"the process of the handler died (exit code {code})") from error
         finally:
-            self._lease.mirror = None
+            self._lease.shared_deadline = None
             with self._lock:
                 self._child = None
             if child.process.is_alive() and not self._interrupted:
@@ -206,7 +206,7 @@ class ChildCall:
                 case Success() | Failure():
                     return message
                 case _:
-                    raise OSError(f"a child said {message!r}")
+                    raise OSError(f"a child process sent an unknown message: {message!r}")
 
     def interrupt(self) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
-from faultline.statements import losses, protocol
+from faultline.statements import lost_attempts, protocol
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 from faultline.workers.background import BackgroundTasks, Wakeup
@@ -33,7 +33,7 @@ _BATCH_SIZE = 500
 
 
 class Claiming:
-    """Claims jobs for one worker and adds their leases to its book and slots."""
+    """Claims jobs for one worker and adds their leases to its slots."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Claiming:
         control: ControlSession,
         slots: Slots,
         outcomes: Outcomes,
-        book: HeldLeases,
+        held_leases: HeldLeases,
         heartbeat: Heartbeat,
         background: BackgroundTasks,
         wakeup: Wakeup,
@@ -55,7 +55,7 @@ class Claiming:
         self._control = control
         self._slots = slots
         self._outcomes = outcomes
-        self._book = book
+        self._held_leases = held_leases
         self._heartbeat = heartbeat
         self._background = background
         self._wakeup = wakeup
@@ -63,16 +63,15 @@ class Claiming:
         self._takeovers = TakeoverMetrics(make_session(purpose="takeovers"), background)
         self._ahead = ClaimAhead(limit=settings.claim_ahead)
         self._cursor = ClaimCursor()
-        self._is_deferring = (
-            False  # jobs of unknown tasks are being deferred: claim no more of them
-        )
-        self.readiness = Readiness(heartbeat, patience_seconds=settings.lease_seconds)
+        # Jobs of unknown tasks are being deferred. Until that is done, a claim would get them again.
+        self._is_deferring = False
+        self.readiness = Readiness(heartbeat, max_unanswered_seconds=settings.lease_seconds)
 
     async def close(self) -> None:
         await self._takeovers.close()
 
     async def run(self, services: Sequence[asyncio.Task[None]]) -> None:
-        """Claim until the worker is told to stop; raise the error of a service that ended."""
+        """Claim until the worker stops; raise the error of a service that ended."""
         limit = self._settings.max_jobs
         while not self._stopping.is_set():
             for service in services:
@@ -105,7 +104,7 @@ class Claiming:
         """How many jobs to claim now, for slots that are free or soon will be."""
         settings, slots = self._settings, self._slots
         if self._is_deferring:
-            return 0  # the next claim could be of the same unknown tasks
+            return 0
         if self._outcomes.pending_commits > 2 * settings.commit_batch:
             return 0  # the database is slower than the handlers: do not collect more leases
         ahead = self._ahead.jobs(steady_now(), ended=slots.ended)
@@ -182,7 +181,7 @@ class Claiming:
         if own is not None and own != lease.lease_seconds:
             lease.lease_seconds = own
             lease.deadline = min(lease.deadline, sent_at + own)
-        self._book.add(lease)
+        self._held_leases.add(lease)
         if lease.lease_seconds != self._settings.lease_seconds:
             self._heartbeat.beat_now()
         if log.is_verbose:
@@ -217,14 +216,14 @@ class ClaimAhead:
         elapsed = now - self._since
         if elapsed >= _SAMPLE_SECONDS:
             newest = (ended - self._ended) / elapsed
-            # A lower rate counts at once, a higher one by half: too many buffered jobs are worse.
+            # A lower rate counts at once, a higher one by half: better too few buffered jobs than too many.
             self._per_second = min(newest, (self._per_second + newest) / 2)
             self._ended, self._since = ended, now
         return min(self._limit, int(self._per_second * _HORIZON_SECONDS))
 
 
 class TakeoverMetrics:
-    """Has its own session, which is opened for the first job that has lost a worker."""
+    """Counts takeovers, on its own session, which is opened for the first of them."""
 
     def __init__(self, session: ReconnectingSession, background: BackgroundTasks) -> None:
         self._session = session
@@ -236,7 +235,7 @@ class TakeoverMetrics:
 
     async def _count(self, claims: Sequence[Claim]) -> None:
         try:
-            takeovers = await self._session.run(losses.takeovers(claims))
+            takeovers = await self._session.run(lost_attempts.takeovers(claims))
         except (FaultlineError, DriverError):
             return  # one count less; the session has counted the error
         for takeover in takeovers:
@@ -258,10 +257,10 @@ _MAX_LANES = 100  # the lanes used last: every claim sends them all
 class ClaimCursor:
     """The position of the last claim, from which the next claim continues.
 
-    Finished jobs leave entries in the index that claims read until vacuum removes them, and an old
-    snapshot anywhere keeps vacuum from it. A claim that continues from the last claimed job does not read
-    them again. A job that was queued again may lie before that position, so now and then a claim starts
-    at the beginning: less often, the longer such a claim takes.
+    Finished jobs leave entries in the index that claims read until vacuum removes them, and vacuum cannot
+    remove them while any old snapshot exists. A claim that continues after the last claimed job does not
+    read them again. A job that was queued again may lie before that position, so some claims start at the
+    beginning: the longer such a full claim takes, the fewer of them.
     """
 
     def __init__(self) -> None:

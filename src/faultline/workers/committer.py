@@ -1,8 +1,9 @@
-"""Commits jobs that wrote nothing: many per round trip, each under its own fence.
+"""Commits jobs whose handlers wrote nothing, many per round trip, each fenced.
 
-There is no timer: while one batch is on its way, the next one fills. A single job is committed at once, and
-many jobs in large batches. A batch contains no user writes, so a batch without an answer is sent again, and
-PostgreSQL answers "already committed" for what the first one did.
+There is no timer: while PostgreSQL commits one batch, the next one fills. So a single job is committed at
+once, and many jobs in large batches. A batch contains no writes of handlers. If it gets no answer, it is sent
+again, and PostgreSQL reports the jobs of the first try as already committed. (A handler's own transaction
+whose COMMIT gets no answer is another matter: see `unanswered_commit`.)
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from faultline.workers.background import Wakeup
 from faultline.workers.leases import Lease
 
 _LOCKED_PAUSE_SECONDS = 0.02
-# After this time, and then every so often, the owner of the entry decides whether to go on waiting.
-_LOCKED_LOOK_SECONDS = 1.0
-_LOOKS_AT_ONCE = 10  # each check is a round trip that delays the next batch
+# How long a commit waits for a locked row before `may_wait` is asked whether to go on, and between two such
+# checks.
+_LOCKED_CHECK_SECONDS = 1.0
+_MAX_CHECKS_AT_ONCE = 10  # each check is a round trip that delays the next batch
 
 
-async def _wait_on(lease: Lease) -> bool:
+async def _always_wait(lease: Lease) -> bool:
     return True
 
 
@@ -39,8 +41,8 @@ class Entry(NamedTuple):
     lease: Lease
     result: str | None  # JSON text, checked
     on_verdict: Callable[[Lease, CommitVerdict | Exception], None]
-    # False: the owner has handled the entry
-    may_wait: Callable[[Lease], Awaitable[bool]] = _wait_on
+    # called while the row is locked; False if the entry is not to be committed any more
+    may_wait: Callable[[Lease], Awaitable[bool]] = _always_wait
 
 
 class Committer:
@@ -49,9 +51,9 @@ class Committer:
         self._batch_size = batch_size
         self._wakeup = wakeup
         self._waiting: deque[Entry] = deque()
-        self._look_at: dict[Lease, float] = {}  # when to check an entry whose row is locked
+        self._check_at: dict[Lease, float] = {}  # when to check an entry whose row is locked
         self._in_flight = 0
-        self._news = asyncio.Event()
+        self._has_entries = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -62,7 +64,7 @@ class Committer:
     def submit(self, entry: Entry) -> None:
         self._waiting.append(entry)
         self._idle.clear()
-        self._news.set()
+        self._has_entries.set()
 
     async def drained(self) -> None:
         """Wait until every submitted entry has its verdict."""
@@ -73,8 +75,8 @@ class Committer:
 
     async def run(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._has_entries.wait()
+            self._has_entries.clear()
             while self._waiting:
                 count = min(len(self._waiting), self._batch_size)
                 batch = [self._waiting.popleft() for _ in range(count)]
@@ -89,21 +91,21 @@ class Committer:
             self._idle.set()
 
     async def _still_waiting(self, batch: list[Entry], locked: list[Entry]) -> list[Entry]:
-        """The locked entries whose owners still wait for the row."""
-        now, looks, kept = steady_now(), 0, []
+        """The locked entries that still wait for their row."""
+        now, checks, kept = steady_now(), 0, []
         for entry in locked:
-            look_at = self._look_at.setdefault(entry.lease, now + _LOCKED_LOOK_SECONDS)
-            if now < look_at or looks == _LOOKS_AT_ONCE:
+            check_at = self._check_at.setdefault(entry.lease, now + _LOCKED_CHECK_SECONDS)
+            if now < check_at or checks == _MAX_CHECKS_AT_ONCE:
                 kept.append(entry)
                 continue
-            looks += 1
-            del self._look_at[entry.lease]
+            checks += 1
+            del self._check_at[entry.lease]
             if await entry.may_wait(entry.lease):
                 kept.append(entry)
-        if self._look_at:
+        if self._check_at:
             for entry in batch:
                 if entry not in locked:
-                    self._look_at.pop(entry.lease, None)
+                    self._check_at.pop(entry.lease, None)
         return kept
 
     async def _commit(self, batch: list[Entry]) -> list[Entry]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from faultline.postgres.reconnecting import ReconnectingSession
-from faultline.postgres.sessions import AsyncConnection, Place, place_of
+from faultline.postgres.sessions import AsyncConnection, ServerAddress, server_address_of
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.workers.attempt import Attempt
@@ -16,15 +16,15 @@ from faultline.workers.registration import Registration
 
 T = TypeVar("T")
 
-# For a claim that is under way when the worker is told to stop. Then it is left unanswered.
+# How long a stopping worker waits for the answer to a claim that it has already sent.
 _LAST_CALL_SECONDS = 1.0
 
 
 class ControlSession:
     """Registers the worker with every new connection.
 
-    A call that the server does not answer to a stopping worker may have taken effect. Its session is set
-    aside, and the next one reads from the registry which leases the worker holds.
+    If a stopping worker gets no answer to a call, the call may have taken effect. Its session is not used
+    any more, and the next session reads from the registry which leases the worker holds.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ControlSession:
         self._calls = calls
         self._resources = resources
         self._attempts = attempts
-        self._place: Place | None = None  # where the session leads, or led last
+        self._server: ServerAddress | None = None  # of the current session, or of the last one
         self._session = make_session(purpose="worker", on_connect=self._register)
         self._unanswered: list[ReconnectingSession] = []
 
@@ -50,10 +50,10 @@ class ControlSession:
         return bool(self._unanswered)
 
     async def _register(self, conn: AsyncConnection, session: Session) -> None:
-        """Also end the handlers' sessions with the server that this session has left."""
+        """Register, and end the handlers' sessions to a server that was left."""
         await self._registration.renew(conn, session)
-        left, self._place = self._place, place_of(conn)
-        if left is not None and left != self._place:
+        left, self._server = self._server, server_address_of(conn)
+        if left is not None and left != self._server:
             await self._resources.leave(left)
             for attempt in tuple(self._attempts):
                 attempt.transactions.sever_from(left)
@@ -62,7 +62,7 @@ class ControlSession:
         await self._unless_stopped(self._session.connection())
 
     async def run(self, statement: Statement[T]) -> T:
-        """Raises NoReply when the worker is told to stop and the server does not answer."""
+        """Raises NoReply if the worker stops before the server answers."""
         return await self._unless_stopped(self._session.run(statement))
 
     async def _unless_stopped(self, call: Coroutine[Any, Any, T]) -> T:

@@ -23,6 +23,7 @@ from faultline.metrics import meter
 from faultline.model import CommitPhase, StaleReason
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import is_serialization_conflict
+from faultline.workers import unanswered_commit
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.background import BackgroundTasks
 from faultline.workers.children import ChildDied, TaskMissing
@@ -93,7 +94,7 @@ class Execution:
             finally:
                 self._attempts.discard(attempt)
         except BaseException:
-            self._outcomes.let_go(lease)
+            self._outcomes.abandon(lease)
             raise
 
     async def _trace(self, lease: Lease, trace: AttemptTrace) -> None:
@@ -146,7 +147,7 @@ class Execution:
         try:
             await self._write_outcome(attempt, Aborted(cause))
         except BaseException:
-            self._outcomes.let_go(attempt.lease)
+            self._outcomes.abandon(attempt.lease)
             raise
 
     def _lost(self, attempt: Attempt, cause: str) -> None:
@@ -188,10 +189,12 @@ class Execution:
                 outcomes.say(Event.HANDLER_ERROR_AFTER_COMMIT, lease, error=describe(error))
             outcomes.committed(lease)
         elif _is_refusal(error, transactions):
-            await outcomes.stale(lease, error)
+            await outcomes.record_refusal(lease, error)
         elif phase is CommitPhase.FENCED:
             is_server_failure = await self._server_failure.caused(attempt, error)
-            await outcomes.resolve(lease, error, is_charged=not is_server_failure)
+            await unanswered_commit.resolve(
+                outcomes, lease, error, is_charged=not is_server_failure
+            )
         else:
             await self._end_uncommitted(attempt, ending)
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from faultline.postgres.sessions import AsyncPool, Place, Pool, make_async_pool, make_pool
+from faultline.postgres.sessions import AsyncPool, Pool, ServerAddress, make_async_pool, make_pool
 from faultline.workers.children import Children
 
 _NAME = "faultline handler"
@@ -44,12 +44,12 @@ class HandlerResources:
                 self._pool.open()
             return self._pool
 
-    async def leave(self, place: Place) -> None:
+    async def leave(self, server: ServerAddress) -> None:
         """Stop using the sessions opened so far: the worker has left that server.
 
         Child processes close theirs too.
         """
-        self.children.leave(place)
+        self.children.leave(server)
         await self.async_pool.distrust()
         if self._pool is not None:
             await asyncio.to_thread(self._pool.distrust)

@@ -1,7 +1,7 @@
 """Renews the leases of a worker, from its own thread and its own connection.
 
-A handler that blocks the event loop or uses all connections does not stop it. The answer to a heartbeat also
-tells the worker that an operator wants it to drain.
+A handler that blocks the event loop or uses all connections does not delay it. The answer to a heartbeat also
+carries an operator's request to drain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from faultline.errors import FaultlineError
 from faultline.events import Event, emit, log
 from faultline.metrics import meter
 from faultline.model import Renewal
-from faultline.postgres.bounded import Patience
+from faultline.postgres.answer_limit import AnswerLimit
 from faultline.postgres.driver import DriverError
 from faultline.postgres.outage import outage_of
 from faultline.postgres.reconnecting import Backoff
@@ -34,9 +34,9 @@ from faultline.workers.leases import HeldLeases, Lease
 
 _BATCH = 1_000
 _PURPOSE = "heartbeat"
-# The thread waits by a clock that stops while the machine is suspended, but leases run out meanwhile. It
-# therefore checks the time this often.
-_NAP_SECONDS = 1.0
+# threading.Event waits by a clock that stops while the machine is suspended, but leases expire meanwhile. The
+# thread therefore checks the steady clock this often.
+_CLOCK_CHECK_SECONDS = 1.0
 
 
 class Heartbeat:
@@ -46,27 +46,27 @@ class Heartbeat:
         self,
         url: str,
         settings: WorkerSettings,
-        book: HeldLeases,
+        held_leases: HeldLeases,
         *,
         on_drain: Callable[[], None] = lambda: None,
         may_renew: Callable[[Lease], bool] = lambda lease: True,
     ) -> None:
         self._url = url
         self._settings = settings
-        self._book = book
+        self._held_leases = held_leases
         self._on_drain = on_drain
         self._may_renew = may_renew
         self._calls: deque[Callable[[Connection], None]] = deque()
-        self._is_drain_heard = False
+        self._is_drain_reported = False
         self.due_at: float | None = None  # None while it waits for the database
         self.answered_at: float | None = None  # the last time that every statement was answered
-        self._patience = Patience(settings.answer_seconds)
+        self._answer_limit = AnswerLimit(settings.answer_seconds)
         self._outage = outage_of(url)
         self._opened_at: float | None = None
         self._conn: Connection | None = None
         self._lock_key: int | None = None
         self._holds_lock = False  # in this session, in addition to the one that registered
-        self._said_unheld = False
+        self._reported_unheld_lock = False
         self._is_pooled = False
         self._was_open = False
         self._wake = threading.Event()
@@ -78,7 +78,7 @@ class Heartbeat:
         self._thread.start()
 
     def hold(self, lock_key: int) -> None:
-        """Hold this lock from the next beat on: a new registration may have another key."""
+        """Hold this lock from the next heartbeat on: a new registration may change it."""
         if lock_key != self._lock_key:
             self._lock_key, self._holds_lock = lock_key, False
 
@@ -122,13 +122,13 @@ class Heartbeat:
                 self._look_at_the_clock()
                 self.answered_at = steady_now()
                 backoff.reset()
-                self._patience.reset()
+                self._answer_limit.reset()
                 self._outage.remove_waiting(self._wake.set)
                 self._outage.recover(_PURPOSE)
-            # without heartbeats the worker would lose every lease, so the thread never ends
+            # Without heartbeats the worker would lose every lease, so no error ends the thread.
             except Exception as error:
                 self._drop()
-                self._patience.note(error)
+                self._answer_limit.note(error)
                 meter.current.database_error(error)
                 pause = backoff.next_pause()
                 self._outage.add_waiting(self._wake.set)  # woken when another session works again
@@ -143,7 +143,7 @@ class Heartbeat:
     def _wait(self, seconds: float) -> None:
         self.due_at = due_at = steady_now() + seconds
         while (left := due_at - steady_now()) > 0:
-            if self._wake.wait(min(left, _NAP_SECONDS)):
+            if self._wake.wait(min(left, _CLOCK_CHECK_SECONDS)):
                 break
         self.due_at = None
 
@@ -151,7 +151,7 @@ class Heartbeat:
         conn = self._connection()
         sent_at, renewed = steady_now(), 0
         self._run_calls(conn)
-        held = [lease for lease in self._book if self._may_renew(lease)]
+        held = [lease for lease in self._held_leases if self._may_renew(lease)]
         leases = sorted(held, key=attrgetter("lease_seconds"))
         if not leases:
             self._act_on_answer(
@@ -177,8 +177,8 @@ class Heartbeat:
                 if conn.closed:
                     self._calls.appendleft(call)
                     raise
-                said = " ".join(str(error).split())
-                emit(Event.DEGRADED, reason=f"the heartbeat could not report: {said}")
+                message = " ".join(str(error).split())
+                emit(Event.DEGRADED, reason=f"the heartbeat could not report: {message}")
 
     def _look_at_the_clock(self) -> None:
         clock = meter.current.clock
@@ -206,14 +206,14 @@ class Heartbeat:
                         token=lease.claim.fencing_token,
                         worker=self._settings.worker_id,
                     )
-            elif outcome is Renewal.LOST and lease.claim in self._book:
+            elif outcome is Renewal.LOST and lease.claim in self._held_leases:
                 lease.lose("taken_over")
         self._act_on_answer(beat)
         return renewed
 
     def _act_on_answer(self, beat: Beat) -> None:
-        if beat.is_drain_requested and not self._is_drain_heard:
-            self._is_drain_heard = True
+        if beat.is_drain_requested and not self._is_drain_reported:
+            self._is_drain_reported = True
             self._on_drain()
         if not beat.is_registered and not self._stopping:
             self._register_again()
@@ -223,7 +223,7 @@ class Heartbeat:
             conn, session = open_session(
                 self._url,
                 application_name="faultline heartbeat",
-                answer_seconds=self._patience.seconds,
+                answer_seconds=self._answer_limit.seconds,
                 needs_primary=True,
             )
             self._conn = conn
@@ -239,13 +239,13 @@ class Heartbeat:
     def _hold_lock(self, conn: Connection, lock_key: int) -> None:
         """Try to take the lock with every beat: without it leases are still renewed."""
         self._holds_lock = run(conn, workers.hold_worker_lock(lock_key))
-        if not self._holds_lock and not self._said_unheld:
+        if not self._holds_lock and not self._reported_unheld_lock:
             emit(
                 Event.DEGRADED,
                 reason="another session holds this worker's advisory lock, or waits for it: if the"
                 " worker's other session breaks, its jobs are requeued as if it were dead",
             )
-        self._said_unheld = not self._holds_lock
+        self._reported_unheld_lock = not self._holds_lock
 
     def _register_again(self) -> None:
         """Register again: the row was purged after a day without heartbeats."""

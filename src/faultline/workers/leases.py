@@ -1,4 +1,4 @@
-"""The worker's view of its leases, by a clock that cannot be set."""
+"""The leases that a worker holds, with deadlines by its steady clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _beginning = threading.Lock()
 class Lease:
     """One lease. Its deadline counts from when the claim or renewal was sent.
 
-    The database grants it later than that, so this deadline is never later than the database's.
+    PostgreSQL counts from when it ran the statement, so this deadline is never later than PostgreSQL's.
     """
 
     __slots__ = (
@@ -29,9 +29,9 @@ class Lease:
         "deadline",
         "lease_seconds",
         "lost_because",
-        "mirror",
         "needs_loop",
         "on_lost",
+        "shared_deadline",
         "taken_at",
         "trace",
     )
@@ -43,7 +43,9 @@ class Lease:
         self.deadline = sent_at + lease_seconds
         self.lost_because: str | None = None
         self.on_lost: Callable[[str], None] | None = None
-        self.mirror: Any = None  # shared memory from which a child process reads the deadline
+        self.shared_deadline: Any = (
+            None  # shared memory from which a child process reads the deadline
+        )
         self.trace: AttemptTrace | None = None
         # True if the job can go on only while the event loop runs. A handler in a thread does not need it.
         self.needs_loop = True
@@ -57,7 +59,7 @@ class Lease:
         return 0.0 if self.is_lost else self.deadline - steady_now()
 
     def begin(self) -> bool:
-        """Mark the lease as begun. False if it was withdrawn: another worker may have it."""
+        """Mark that the handler starts. False if the lease was withdrawn."""
         with _beginning:
             self._is_begun = self._is_begun or self.lost_because != WITHDRAWN
             return self._is_begun
@@ -72,14 +74,14 @@ class Lease:
 
     def renew(self, *, sent_at: float) -> None:
         self.deadline = sent_at + self.lease_seconds
-        if self.mirror is not None:
-            self.mirror.value = self.deadline
+        if self.shared_deadline is not None:
+            self.shared_deadline.value = self.deadline
 
     def lose(self, cause: str) -> None:
         if self.lost_because is None:
             self.lost_because = cause
-            if self.mirror is not None:
-                self.mirror.value = 0.0
+            if self.shared_deadline is not None:
+                self.shared_deadline.value = 0.0
             if self.on_lost is not None:
                 self.on_lost(cause)
 

@@ -38,14 +38,14 @@ class Listener:
         self._call = call_of(worker_id)
         self._wakeup = wakeup
         self._heartbeat = heartbeat
-        self._is_deaf = False
+        self._cannot_listen = False
 
     async def run(self) -> None:
         while True:
             try:
                 conn = await self._session.connection()
                 self._session.answered()
-                if self._is_deaf:
+                if self._cannot_listen:
                     break
                 async for notification in conn.notifies(timeout=_ROUND_SECONDS):
                     if notification.payload in self._queues:
@@ -60,12 +60,12 @@ class Listener:
                     raise
                 await self._session.drop()
                 await self._session.pause(error)
-        # It listens no more, and in a pooler's session mode it would occupy a server connection.
+        # Behind a pooler it does not listen, and in session mode it would occupy a server connection.
         await self._session.close()
 
     async def _listen(self, conn: AsyncConnection, session: Session) -> None:
         if session.is_pooled:
-            self._is_deaf = True
+            self._cannot_listen = True
             emit(Event.DEGRADED, reason="a pooler is in between: polling instead of LISTEN")
             return
         await conn.execute(f"LISTEN {CHANNEL}")

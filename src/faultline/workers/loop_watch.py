@@ -1,14 +1,13 @@
-"""Limits the damage of a blocked event loop: other jobs, timeouts, the stop.
+"""Detects a blocked event loop, and does from a thread what the loop cannot do.
 
 An async handler that never yields stops the whole loop: no other job goes on, no timeout fires, no signal
-is acted on. A thread counts the loop's turns. When the loop has not turned for `stall_seconds`, the
-thread logs where it is blocked. The heartbeat then releases the leases for which no handler was started,
-and stops renewing those that need the loop, so that other workers run these jobs. Handlers in threads and
-child processes go on, and their leases are renewed until they need the loop for their outcome.
+is acted on. A thread checks a counter that the loop increments. If it has not changed for `stall_seconds`,
+the thread logs where the loop is blocked. The heartbeat's thread then releases the leases whose handlers
+have not started, and stops renewing those that need the loop, so that other workers run these jobs. Handlers
+in threads and child processes go on, and their leases are renewed until their outcome needs the loop.
 
-The process ends when the blocking handler's own timeout is due, and when the worker was told to stop and
-its drain time is over. Only the code that owns the process may end it: without `end_process` this part is
-left out.
+The process is ended when the timeout of the blocking handler has passed, or when the worker is stopping and
+its drain time is over. This needs `end_process`, which only the owner of the process passes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.stacks import Stack
 
 _LONGEST_LOOK_SECONDS = 0.5
-# A loop that has not turned for so long at the end of the drain time counts as blocked.
+# At the end of the drain time, a loop that has been still for this long counts as blocked.
 _STOP_SECONDS = 1.0
 _WRITE_SECONDS = 2.0
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
@@ -53,13 +52,13 @@ class LoopWatch:
     def __init__(
         self,
         settings: WorkerSettings,
-        book: HeldLeases,
+        held_leases: HeldLeases,
         attempts: Collection[Attempt],
         retry_seconds: Callable[[Claim], float],
         end_process: Callable[[], object] | None = None,
     ) -> None:
         self._settings = settings
-        self._book = book
+        self._held_leases = held_leases
         self._attempts = attempts
         self._retry_seconds = retry_seconds
         self._end_process = end_process
@@ -69,7 +68,7 @@ class LoopWatch:
         self._loop_thread: int | None = None
         self._turns = 0
         self._blockage: Blockage | None = None
-        self._stop_at: float | None = None  # when a worker that was told to stop should have ended
+        self._stop_at: float | None = None  # when a stopping worker should have ended
         self._is_signalled = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="faultline-loop-watch", daemon=True)
@@ -86,7 +85,7 @@ class LoopWatch:
         self._stopping.set()
 
     def stop_requested(self, *, by_signal: bool) -> None:
-        """The worker was told to stop. A second signal does not wait. From any thread."""
+        """Start the drain time; a second signal ends it. May be called from any thread."""
         now = steady_now()
         if self._stop_at is None:
             self._stop_at = now + self._settings.drain_seconds
@@ -120,16 +119,15 @@ class LoopWatch:
             if self._blockage is not None:
                 self._time_out(self._blockage, now)
             if self._stop_at is not None and now >= self._stop_at and still >= _STOP_SECONDS:
-                self._end("the worker was told to stop, and its event loop is blocked", None)
+                self._end("the worker is stopping, and its event loop is blocked", None)
 
     def _blocked(self, since: float) -> None:
         stack, attempt = stacks.of_thread(self._loop_thread), self._blocking_attempt()
-        self._blockage = Blockage(
-            since, stack, attempt
-        )  # from here on the heartbeat does not renew them
-        withdrawn = [lease for lease in self._book if lease.withdraw()]
+        # From here on the heartbeat does not renew the leases that need the loop.
+        self._blockage = Blockage(since, stack, attempt)
+        withdrawn = [lease for lease in self._held_leases if lease.withdraw()]
         for lease in withdrawn:
-            self._book.remove(lease)
+            self._held_leases.remove(lease)
         emit(
             Event.LOOP_BLOCKED,
             worker=self._settings.worker_id,
@@ -171,8 +169,10 @@ class LoopWatch:
                 attempt.abort(AbortCause.TIMEOUT)
             elif blockage.attempt in (attempt, None):
                 limit = attempt.task.options.timeout_seconds
-                said = f"{attempt.task.name} ran longer than {limit:g} s and blocks the event loop"
-                self._end(said, attempt)
+                reason = (
+                    f"{attempt.task.name} ran longer than {limit:g} s and blocks the event loop"
+                )
+                self._end(reason, attempt)
 
     def _end(self, reason: str, timed_out: Attempt | None) -> None:
         if self._end_process is None:
@@ -236,7 +236,7 @@ class LoopWatch:
         A handler in a thread still runs: its job is left to the reconciler.
         """
         give_up_at = steady_now() + _WRITE_SECONDS
-        for lease in self._book:
+        for lease in self._held_leases:
             if steady_now() > give_up_at:
                 break
             if timed_out is not None and lease is timed_out.lease:

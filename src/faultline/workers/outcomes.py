@@ -1,4 +1,7 @@
-"""Writes the outcome of an attempt to the database, through outages too."""
+"""Writes the outcome of an attempt, and repeats the write during an outage.
+
+A transaction whose COMMIT got no answer is resolved by `unanswered_commit`, which uses the methods here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from faultline.errors import FaultlineError, InvalidInput, NotCommitted, StaleLease, UnknownTask
+from faultline.errors import FaultlineError, InvalidInput, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
 from faultline.handler_errors import describe, summary
 from faultline.metrics import meter
@@ -34,7 +37,7 @@ class Outcomes:
         self,
         worker_id: str,
         *,
-        book: HeldLeases,
+        held_leases: HeldLeases,
         committer: Committer,
         make_session: Callable[..., ReconnectingSession],
         background: BackgroundTasks,
@@ -42,15 +45,19 @@ class Outcomes:
         wakeup: Wakeup,
     ) -> None:
         self._worker_id = worker_id
-        self._book = book
+        self._held_leases = held_leases
         self._committer = committer
         self._make_session = make_session
         self._background = background
         self._retry_seconds = retry_seconds
         self._wakeup = wakeup
         self.unknown_tasks = UnknownTasks()
-        # For every outcome except success: a locked row of one job must not delay the commits of others.
-        self._slow_path = make_session(purpose="outcomes", on_connect=_limit_lock_waits)
+        # Writes every outcome except success. The committer has another session, so that the locked row of
+        # one job does not delay the commits of other jobs.
+        self.session = self.new_session(purpose="outcomes")
+
+    def new_session(self, *, purpose: str) -> ReconnectingSession:
+        return self._make_session(purpose=purpose, on_connect=_limit_lock_waits)
 
     @property
     def pending_commits(self) -> int:
@@ -61,23 +68,23 @@ class Outcomes:
         await self._committer.drained()
 
     async def close(self) -> None:
-        await self._slow_path.close()
+        await self.session.close()
 
     async def assert_fence(self, lease: Lease) -> None:
-        await self._slow_path.run(protocol.assert_fence(lease.claim))
+        await self.session.run(protocol.assert_fence(lease.claim))
 
     async def predecessor(self, lease: Lease) -> LoggedAttempt | None:
         """The outcome of the previous attempt, for a trace; None if it cannot be read."""
         try:
-            logged = await self._slow_path.run(jobs.attempts_of(lease.claim.job_id))
+            logged = await self.session.run(jobs.attempts_of(lease.claim.job_id))
         except (FaultlineError, DriverError):
             return None
         return logged[-1] if logged else None
 
-    # ── success ──────────────────────────────────────────────────────────────────────────────────
+    # ── success ───────────────────────────────────────────────────────────────────────────────────
 
     async def commit(self, lease: Lease, value: Any) -> None:
-        """Give the result of a handler without writes to the committer, and free the slot."""
+        """Pass the result of a handler that wrote nothing to the committer."""
         try:
             result = None if value is None else encode_json(value, what="the result")
         except InvalidInput as error:
@@ -88,42 +95,45 @@ class Outcomes:
 
     def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
         if isinstance(verdict, Exception):
-            self._background.spawn(self._later(lease, self.fail(lease, verdict)))
+            self._background.spawn(self._abandon_on_error(lease, self.fail(lease, verdict)))
         elif verdict.outcome is CommitOutcome.STALE:
             error = StaleLease(verdict.reason or "unknown", current_token=verdict.current_token)
-            self._background.spawn(self._later(lease, self.stale(lease, error)))
+            self._background.spawn(self._abandon_on_error(lease, self.record_refusal(lease, error)))
         else:
             self.committed(lease)
 
     async def _may_wait_for_row(self, lease: Lease) -> bool:
-        """Whether a commit goes on waiting for a locked row; if not, its lease runs out.
+        """Whether a commit still waits for a locked row; if not, the lease is abandoned.
 
-        The lock keeps heartbeats from renewing the lease, so the wait has an end.
+        The wait has an end, because heartbeats cannot renew the lease while the row is locked.
         """
         if await self._is_held_by_prepared(lease):
-            self.let_go(lease)
+            self.abandon(lease)
             return False
         if steady_now() <= lease.deadline + lease.lease_seconds:
             return True
         self.say(
             Event.DEGRADED,
             lease,
-            reason="a session locked the job until its lease had run out, and its commit is given up:"
+            reason="a session locked the job until its lease had expired, so the job was not committed:"
             f" faultline why {lease.claim.id} names the session",
         )
-        self.let_go(lease)
+        self.abandon(lease)
         return False
 
-    async def _later(self, lease: Lease, work: Coroutine[Any, Any, None]) -> None:
+    async def _abandon_on_error(self, lease: Lease, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except BaseException:
-            self.let_go(lease)
+            self.abandon(lease)
             raise
 
-    def let_go(self, lease: Lease) -> None:
-        """Stop renewing the lease of an attempt that ended early: it runs out."""
-        self._book.remove(lease)
+    def stop_renewing(self, lease: Lease) -> None:
+        self._held_leases.remove(lease)
+
+    def abandon(self, lease: Lease) -> None:
+        """Write no outcome: the lease is renewed no more, and the job runs again."""
+        self.stop_renewing(lease)
         if lease.trace is not None:
             lease.trace.finish("abandoned")
 
@@ -133,62 +143,29 @@ class Outcomes:
             self.say(Event.COMMIT_OK, lease)
         self.finish(lease, exit_reason="success")
 
-    async def resolve(
-        self, lease: Lease, error: Exception | None, *, is_charged: bool = True
-    ) -> None:
-        """Find out how a transaction ended whose COMMIT got no answer.
-
-        An entry under this token and lease is success. Its absence proves nothing, because the COMMIT may
-        still be on its way. So the worker ends the lease itself, under the row's lock: either the late
-        commit came first, and the database says that the job is finished, or the late commit will be
-        refused.
-        """
-        self._book.remove(lease)  # a heartbeat must not renew the lease that is about to be ended
-        if error is not None:
-            self.say(Event.COMMIT_UNKNOWN, lease, error=summary(error))
-        in_ledger = protocol.in_ledger(lease.claim)
-        if await self._persist(self._slow_path, in_ledger, lease):
-            self.committed(lease)
-            return
-        # In its own session: it may have to wait for the row.
-        session = self._make_session(purpose="resolve", on_connect=_limit_lock_waits)
-        cause = error or NotCommitted("the handler rolled back the transaction that it had fenced")
-        try:
-            if is_charged:
-                await self._fail(lease, cause, reason=None, session=session)
-            else:
-                await self._release_after_outage(lease, cause, session=session)
-        except StaleLease as stale:
-            if await self._persist(session, in_ledger, lease):
-                self.committed(lease)
-            else:
-                await self.stale(lease, stale)
-        finally:
-            await session.close()
-
-    # ── anything else ────────────────────────────────────────────────────────────────────────────
+    # ── every other outcome ───────────────────────────────────────────────────────────────────────
 
     async def fail(self, lease: Lease, error: Exception, *, reason: str | None = None) -> None:
         """Record a failure.
 
-        The job runs again later unless its attempts are spent, or `reason` says that a retry is of no
-        use.
+        The job is retried later, unless no attempts are left or a `reason` makes the failure final.
         """
         try:
-            await self._fail(lease, error, reason=reason, session=self._slow_path)
+            await self.write_failure(lease, error, reason=reason, session=self.session)
         except StaleLease as stale:
-            await self.stale(lease, stale)
+            await self.record_refusal(lease, stale)
 
-    async def _fail(
+    async def write_failure(
         self, lease: Lease, error: Exception, *, reason: str | None, session: ReconnectingSession
     ) -> None:
+        """Record a failure on this session. Raises StaleLease if PostgreSQL refuses it."""
         if lease.trace is not None:
             lease.trace.failed(error)
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(
             lease.claim, error=describe(error), retry_seconds=delay, reason=reason
         )
-        verdict = await self._persist(session, statement, lease)
+        verdict = await self.persist(session, statement, lease)
         if verdict is not None:
             self._say_failed(lease, error, verdict, delay)
         self.finish(lease, exit_reason="failed")
@@ -213,29 +190,30 @@ class Outcomes:
             self.finish(lease, exit_reason="released")
             return
         try:
-            await self._release(lease, session=self._slow_path)
+            await self._release(lease, session=self.session)
         except StaleLease as stale:
-            await self.stale(lease, stale)
+            await self.record_refusal(lease, stale)
 
     async def _release(self, lease: Lease, *, session: ReconnectingSession) -> None:
-        if await self._persist(session, protocol.release(lease.claim), lease):
+        if await self.persist(session, protocol.release(lease.claim), lease):
             self.say(Event.JOB_RELEASED, lease)
         self.finish(lease, exit_reason="released")
 
     async def release_after_outage(self, lease: Lease, error: Exception) -> None:
-        """Release a job whose server failed; charge an attempt if that happened too often."""
+        """Release a job after a server failure, or fail it after too many of them."""
         try:
-            await self._release_after_outage(lease, error, session=self._slow_path)
+            await self.write_outage_release(lease, error, session=self.session)
         except StaleLease as stale:
-            await self.stale(lease, stale)
+            await self.record_refusal(lease, stale)
 
-    async def _release_after_outage(
+    async def write_outage_release(
         self, lease: Lease, error: Exception, *, session: ReconnectingSession
     ) -> None:
+        """Release the job on this session. Raises StaleLease if PostgreSQL refuses it."""
         statement = protocol.release_after_outage(lease.claim, error=describe(error))
-        is_released = await self._persist(session, statement, lease)
+        is_released = await self.persist(session, statement, lease)
         if is_released is False:
-            await self._fail(lease, error, reason=None, session=session)
+            await self.write_failure(lease, error, reason=None, session=session)
             return
         if is_released:
             self.say(Event.JOB_RELEASED, lease, error=summary(error))
@@ -255,7 +233,7 @@ class Outcomes:
                 await self._defer(task, group)
             except BaseException:
                 for lease in group:
-                    self.let_go(lease)
+                    self.abandon(lease)
                 raise
 
     async def _defer(self, task: str, leases: list[Lease]) -> None:
@@ -265,14 +243,14 @@ class Outcomes:
         statement = protocol.defer_many(
             [lease.claim for lease in leases], retry_seconds=delay, reason=reason
         )
-        deferred = await self._persist(self._slow_path, statement, leases[0])
+        deferred = await self.persist(self.session, statement, leases[0])
         for queue, number in Counter(lease.claim.queue for lease in leases).items():
             meter.current.deferred(queue, number)
-        if told := self.unknown_tasks.to_say(task, len(deferred or leases), now):
+        if to_report := self.unknown_tasks.jobs_to_report(task, len(deferred or leases), now):
             emit(
                 Event.JOBS_DEFERRED,
                 task=task,
-                jobs=told,
+                jobs=to_report,
                 job_id=leases[0].claim.id,
                 retry_in_seconds=round(delay, 3),
                 worker=self._worker_id,
@@ -283,17 +261,20 @@ class Outcomes:
                 lease.trace.failed(UnknownTask(reason))
             self.finish(lease, exit_reason="deferred")
 
-    async def stale(self, lease: Lease, error: StaleLease) -> None:
+    async def record_refusal(self, lease: Lease, error: StaleLease) -> None:
         """Record that PostgreSQL refused this worker.
 
-        An expired lease is not final: it may have been renewed since, and a commit without an answer may
-        have succeeded. So the lease is ended first, under the row's lock.
+        "Expired" is not a final answer: the lease may have been renewed since, and an earlier commit
+        without an answer may have succeeded. So the lease is ended first, under the row's lock.
         """
+        # A heartbeat must not renew the lease that is about to be ended.
+        self.stop_renewing(lease)
         claim = lease.claim
-        self._book.remove(lease)  # a heartbeat must not renew the lease that is about to be ended
         if lease.trace is not None:
             lease.trace.failed(error)
-        if error.reason == StaleReason.LEASE_EXPIRED and not await self._give_up(lease, error):
+        if error.reason == StaleReason.LEASE_EXPIRED and not await self._end_expired_lease(
+            lease, error
+        ):
             self.committed(lease)
             return
         record = protocol.record_rejection(
@@ -302,7 +283,7 @@ class Outcomes:
             worker=self._worker_id,
             reason=error.reason,
         )
-        overlap = await self._persist(self._slow_path, record, lease)
+        overlap = await self.persist(self.session, record, lease)
         overlap_seconds = overlap.total_seconds() if overlap is not None else None
         meter.current.rejected(error.reason, overlap_seconds)
         refusal = {
@@ -316,7 +297,7 @@ class Outcomes:
             lease.trace.note(Event.STALE_WRITE_BLOCKED, refusal)
         self.finish(lease, exit_reason="stale")
 
-    async def _give_up(self, lease: Lease, error: StaleLease) -> bool:
+    async def _end_expired_lease(self, lease: Lease, error: StaleLease) -> bool:
         """End an expired lease, so that another worker can claim the job at once.
 
         False if the attempt has succeeded after all.
@@ -324,22 +305,24 @@ class Outcomes:
         delay = self._retry_seconds(lease.claim)
         statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
         try:
-            verdict = await self._persist(self._slow_path, statement, lease)
-        except StaleLease as stale:  # "already committed" means this worker's own entry
+            verdict = await self.persist(self.session, statement, lease)
+        except (
+            StaleLease
+        ) as stale:  # "already committed" means that this worker's own commit succeeded
             return stale.reason != StaleReason.ALREADY_COMMITTED
         if verdict is not None:
             self._say_failed(lease, error, verdict, delay)
         return True
 
-    # ── shared by all ends ───────────────────────────────────────────────────────────────────────
+    # ── shared by all outcomes ────────────────────────────────────────────────────────────────────
 
-    async def _persist(
+    async def persist(
         self, session: ReconnectingSession, statement: Statement[T], lease: Lease
     ) -> T | None:
-        """Run a statement through outages, up to the length of a lease.
+        """Run a statement, and retry it during an outage.
 
-        None if an earlier try without an answer had done it, if the database stays away, or if a prepared
-        transaction locks the job: then the lease decides.
+        None if an earlier try without an answer took effect. Also None if the outage lasts until the lease
+        has been over for its own length, or if a prepared transaction locks the job: the lease expires.
         """
         tried_before = False
         while True:
@@ -363,7 +346,7 @@ class Outcomes:
     async def _is_held_by_prepared(self, lease: Lease) -> bool:
         """Whether a prepared transaction locks the job's row; it is logged."""
         try:
-            lockers = await self._slow_path.run(locks.lockers_of(lease.claim.job_id))
+            lockers = await self.session.run(locks.lockers_of(lease.claim.job_id))
         except (FaultlineError, DriverError):
             return False
         prepared = [found.prepared_as for found in lockers if found.prepared_as is not None]
@@ -372,14 +355,14 @@ class Outcomes:
             self.say(
                 Event.DEGRADED,
                 lease,
-                reason=f"the prepared transaction '{gid}' locks the job, and how it ends is open: run"
+                reason=f"the prepared transaction '{gid}' locks the job until it is ended: run"
                 f" COMMIT PREPARED '{gid}' or ROLLBACK PREPARED '{gid}'",
             )
         return bool(prepared)
 
     def finish(self, lease: Lease, *, exit_reason: str) -> None:
         lease.on_lost = None
-        self._book.remove(lease)
+        self._held_leases.remove(lease)
         if log.is_verbose:
             self.say(Event.WORKER_EXIT, lease, reason=exit_reason)
         if lease.trace is not None:

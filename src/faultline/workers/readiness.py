@@ -7,11 +7,11 @@ from faultline.workers.heartbeat import Heartbeat
 
 
 class Readiness:
-    """Written by the event loop, read by another thread: each field is one number."""
+    """The event loop writes, another thread reads: each field is a single number."""
 
-    def __init__(self, heartbeat: Heartbeat, *, patience_seconds: float) -> None:
+    def __init__(self, heartbeat: Heartbeat, *, max_unanswered_seconds: float) -> None:
         self._heartbeat = heartbeat
-        self._patience = patience_seconds
+        self._max_unanswered_seconds = max_unanswered_seconds
         self._asking_since: float | None = None
         self._refused_since: float | None = None
 
@@ -33,13 +33,13 @@ class Readiness:
             return "is not registered: the database has not answered yet"
         if (since := self._refused_since) is not None:
             return f"cannot claim, for {now - since:.1f} s: the database is away, or refuses"
-        if (since := self._asking_since) is not None and now - since > self._patience:
+        if (since := self._asking_since) is not None and now - since > self._max_unanswered_seconds:
             return f"has had no answer to a claim for {now - since:.1f} s"
         return self.why_unanswered()
 
     def why_unanswered(self) -> str | None:
-        """Why the leases may be lost: for how long no heartbeat was answered."""
+        """For how long no heartbeat was answered, if so long that leases may be lost."""
         answered_at, now = self._heartbeat.answered_at, steady_now()
-        if answered_at is not None and now - answered_at > self._patience:
+        if answered_at is not None and now - answered_at > self._max_unanswered_seconds:
             return f"has had no answer to a heartbeat for {now - answered_at:.1f} s"
         return None

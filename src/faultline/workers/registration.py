@@ -23,17 +23,21 @@ from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
-_GOODBYE_SECONDS = 2.0
+_LAST_WRITE_SECONDS = 2.0
 
 
 class Registration:
     """Renewed by every new connection of the control session."""
 
     def __init__(
-        self, settings: WorkerSettings, book: HeldLeases, heartbeat: Heartbeat, calls: BoundedCalls
+        self,
+        settings: WorkerSettings,
+        held_leases: HeldLeases,
+        heartbeat: Heartbeat,
+        calls: BoundedCalls,
     ) -> None:
         self._settings = settings
-        self._book = book
+        self._held_leases = held_leases
         self._heartbeat = heartbeat
         self._calls = calls
 
@@ -47,7 +51,7 @@ class Registration:
             holds_locks=not session.is_pooled,
         )
         lock_key = await run_async(conn, statement)
-        # before the first job whose latency is measured
+        # Before the first job, because its latency is measured by this clock.
         if (clock := meter.current.clock) is not None:
             sent_at = time.monotonic()
             clock.learn(await run_async(conn, database_time()), sent_at=sent_at)
@@ -59,7 +63,7 @@ class Registration:
             await self._say_weak_durability(conn)
         # A claim without an answer may have left leases that this worker does not know.
         for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
-            if claim not in self._book:
+            if claim not in self._held_leases:
                 with contextlib.suppress(StaleLease):
                     await run_async(conn, protocol.release(claim))
 
@@ -107,9 +111,9 @@ class Registration:
         await self._if_possible(session, workers.deregister_worker(self._settings.worker_id))
 
     async def _if_possible(self, session: ReconnectingSession, statement: Statement[None]) -> None:
-        """Run a statement if the database answers; else the reconciler acts later."""
+        """Run a statement if the database answers; otherwise the reconciler cleans up."""
         try:
-            await self._calls.within(_GOODBYE_SECONDS, session.run(statement))
+            await self._calls.within(_LAST_WRITE_SECONDS, session.run(statement))
         except (FaultlineError, DriverError) as error:
             if not is_transient(error):
                 raise

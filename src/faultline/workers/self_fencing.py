@@ -1,8 +1,8 @@
 """Ends attempts shortly before their leases run out, by the worker's own clock.
 
-A query on a dead connection may take minutes to fail, so nothing here waits for the database. The fence
-in the database protects the data. Self-fencing keeps a cut-off worker from wasting work, and from effects
-outside of the database.
+A query on a dead connection may take minutes to fail, so this thread never waits for the database. The data
+is protected by the fence in the database. Self-fencing keeps an unreachable worker from wasting work, and
+from effects outside of the database.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from faultline.workers.leases import HeldLeases
 
 
 class SelfFencing:
-    def __init__(self, book: HeldLeases, *, margin_seconds: float, shortest_lease: float) -> None:
-        self._book = book
+    def __init__(
+        self, held_leases: HeldLeases, *, margin_seconds: float, shortest_lease: float
+    ) -> None:
+        self._held_leases = held_leases
         self._margin = margin_seconds
-        # No lease can be due sooner than this after its claim, so none is missed between two looks.
+        # Far shorter than any lease, so that none expires between two checks.
         self._look_seconds = shortest_lease / 20
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -35,6 +37,6 @@ class SelfFencing:
     def _run(self) -> None:
         while not self._stopping.wait(self._look_seconds):
             limit = steady_now() + self._margin
-            for lease in self._book:
+            for lease in self._held_leases:
                 if lease.deadline <= limit:
                     lease.lose("deadline")

@@ -1,4 +1,4 @@
-"""Decides whether the server ended an attempt, so that it is not charged."""
+"""Decides whether an attempt ended because the server failed: it is not charged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from faultline.postgres.errors import is_server_loss
 from faultline.postgres.outage import Outage
 from faultline.workers.attempt import Attempt
 
-# The server closes its sessions one after the other: the handler's may be the first.
+# The server closes its sessions one after the other, and may close the handler's first.
 _LOOK_AGAIN_SECONDS = 0.25
 
 
@@ -22,8 +22,8 @@ class WatchedSession(Protocol):
 class ServerFailure:
     """Compares the handler's error with what happened to the worker's own sessions.
 
-    An error that a handler's statement raised says only that the handler's own session failed, and the
-    handler can have caused that. It is the server's failure if the worker's sessions failed as well.
+    An error of a handler's statement shows only that the handler's session failed, which the handler may
+    have caused. If the worker's own sessions failed too, the server failed.
     """
 
     def __init__(self, outage: Outage, control: WatchedSession | None = None) -> None:

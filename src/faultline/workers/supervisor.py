@@ -18,10 +18,9 @@ from faultline.health.writer import EVERY_SECONDS, write_first
 from faultline.postgres.reconnecting import Backoff
 from faultline.steady import steady_now
 
-# Exit codes of a supervised worker that was drained by an operator, and is not started again. The second
-# one says that a handler could not be ended.
+# Exit codes of a worker that an operator drained. The supervisor does not start it again.
 DRAINED = 80
-DRAINED_STUCK = 81
+DRAINED_STUCK = 81  # drained, but a handler could not be ended
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOOK_SECONDS = 0.2
@@ -29,7 +28,7 @@ _HEALTHY_SECONDS = 10.0
 
 
 class Slot:
-    """The place of one process, and of those that replace it."""
+    """One supervised process, and after its death the process that replaces it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -53,8 +52,7 @@ class Supervisor:
 
     The supervisor passes each signal on, so that every worker drains by itself. Each process has one of
     `count` slots; `options` returns the options of the process in a slot, and `on_end` is called when it
-    has ended. The processes hold one end of a pipe whose other end closes with the supervisor, so that
-    none outlives it unnoticed.
+    has ended. Each process reads from a pipe that closes when the supervisor ends, and then stops too.
     """
 
     def __init__(
@@ -161,14 +159,17 @@ class Supervisor:
 
 
 def _exit_code(code: int) -> int:
-    """The supervisor's exit code. A worker that has just begun may end by the signal."""
+    """The supervisor's exit code for this exit code of a worker.
+
+    Death by SIGTERM counts as success: the worker got the signal before its handler was installed.
+    """
     if code in (-signal.SIGTERM, DRAINED):
         return 0
     return 1 if code == DRAINED_STUCK else abs(code)
 
 
 class SupervisorHealth:
-    """Written by the supervisor's own loop: if that stands still, so does the file."""
+    """The supervisor's health file, written by its loop: it ages if the loop stops."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -180,12 +181,12 @@ class SupervisorHealth:
         return self._path.with_name(f"{self._path.name}.{slot + 1}")
 
     def note(self, children: Sequence[ChildStatus]) -> None:
-        """Write it down when something has changed, and when it is time."""
+        """Write the file if a child has changed or the last report is old."""
         now = steady_now()
         if tuple(children) == self._children and now - self._written_at < EVERY_SECONDS:
             return
         self._children, self._written_at = tuple(children), now
-        with contextlib.suppress(OSError):  # a full disk ends no supervisor: the file grows old
+        with contextlib.suppress(OSError):  # a full disk must not end the supervisor
             health_file.write(self._path, self._report())
 
     def forget(self, slot: int) -> None:

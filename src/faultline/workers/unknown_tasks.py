@@ -8,19 +8,19 @@ from dataclasses import dataclass
 FIRST_DELAY_SECONDS = 60.0
 LONGEST_DELAY_SECONDS = 3_600.0
 MISSING_SECONDS = 60.0  # how long a task that a child process did not find counts as unknown
-SAY_AGAIN_SECONDS = 60.0
-_MAX_NAMES = 1_000  # above this number the memory starts empty: it costs a claim, not correctness
+REPORT_AGAIN_SECONDS = 60.0
+_MAX_NAMES = 1_000  # above this number all names are forgotten, which costs an extra claim
 
 
 @dataclass(slots=True)
 class _Sighting:
     first_seen_at: float
-    said_at: float | None = None
+    reported_at: float | None = None
     jobs: int = 0  # deferred since the last event
 
 
 class UnknownTasks:
-    """Bounded memory of one worker. All times are of its steady clock."""
+    """Remembers a limited number of names. All times are of the steady clock."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Sighting] = {}
@@ -50,15 +50,15 @@ class UnknownTasks:
         unknown_for = now - sighting.first_seen_at
         return min(max(FIRST_DELAY_SECONDS, 2 * unknown_for), LONGEST_DELAY_SECONDS)
 
-    def to_say(self, task: str, jobs: int, now: float) -> int:
+    def jobs_to_report(self, task: str, jobs: int, now: float) -> int:
         """How many deferred jobs the next event reports; 0 while the last event is recent."""
         sighting = self._seen.setdefault(task, _Sighting(now))
         sighting.jobs += jobs
-        if sighting.said_at is not None and now < sighting.said_at + SAY_AGAIN_SECONDS:
+        if sighting.reported_at is not None and now < sighting.reported_at + REPORT_AGAIN_SECONDS:
             return 0
-        sighting.said_at = now
-        told, sighting.jobs = sighting.jobs, 0
-        return told
+        sighting.reported_at = now
+        to_report, sighting.jobs = sighting.jobs, 0
+        return to_report
 
 
 def _array(names: Iterable[str]) -> str:

@@ -72,23 +72,27 @@ class Worker:
         self._is_signalled = self._has_failed = False
         self.drain_was_requested = False  # by an operator
         self.is_stuck = False  # it ended by an error, and a handler could not be ended
-        book, wakeup, calls = HeldLeases(), Wakeup(), BoundedCalls(self._stopping)
+        held_leases, wakeup, calls = HeldLeases(), Wakeup(), BoundedCalls(self._stopping)
         self._wakeup, self._calls = wakeup, calls
         self._attempts: set[Attempt] = set()
         self._background = background = BackgroundTasks(wakeup)
         self._resources = HandlerResources(url, concurrency=settings.concurrency)
-        self._watch = LoopWatch(settings, book, self._attempts, retry_seconds, end_process)
+        self._watch = LoopWatch(settings, held_leases, self._attempts, retry_seconds, end_process)
         self._heartbeat = Heartbeat(
-            url, settings, book, on_drain=self._drain_requested, may_renew=self._watch.may_renew
+            url,
+            settings,
+            held_leases,
+            on_drain=self._drain_requested,
+            may_renew=self._watch.may_renew,
         )
         self._self_fencing = SelfFencing(
-            book,
+            held_leases,
             margin_seconds=settings.fence_margin_seconds,
             shortest_lease=_shortest_lease(app, settings),
         )
         self._control = ControlSession(
             make_session,
-            Registration(settings, book, self._heartbeat, calls),
+            Registration(settings, held_leases, self._heartbeat, calls),
             calls,
             resources=self._resources,
             attempts=self._attempts,
@@ -99,7 +103,7 @@ class Worker:
         )
         self._outcomes = Outcomes(
             settings.worker_id,
-            book=book,
+            held_leases=held_leases,
             committer=self._committer,
             make_session=make_session,
             background=background,
@@ -123,7 +127,7 @@ class Worker:
             control=self._control,
             slots=self._slots,
             outcomes=self._outcomes,
-            book=book,
+            held_leases=held_leases,
             heartbeat=self._heartbeat,
             background=background,
             wakeup=wakeup,
@@ -201,7 +205,7 @@ class Worker:
         return stuck == 0
 
     async def _first_connection(self) -> None:
-        """At start a wrong schema is an error, and the worker waits for a missing server."""
+        """Wait for a server that does not answer; a wrong schema is an error at once."""
         while not self._stopping.is_set():
             try:
                 await self._control.connect()
@@ -214,7 +218,7 @@ class Worker:
                 await self._control.pause(error, stop=self._stopping)
 
     async def _work_and_drain(self, services: Sequence[asyncio.Task[None]]) -> int:
-        """Claim, then drain; also after an error, which is not charged to running jobs."""
+        """Claim, then drain, also after an error, for which no attempt is charged."""
         try:
             await self._claiming.run(services)
         except Exception:
@@ -248,7 +252,8 @@ class Worker:
             attempt.abort(AbortCause.DRAIN)
         await self._slots.wait_idle(_ABORT_GRACE_SECONDS)
         stuck = self._stuck_handlers()
-        with contextlib.suppress(TimeoutError):  # the database is away: the jobs will run again
+        # TimeoutError: the database does not answer, and the jobs will run again.
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._outcomes.commits_written(), _ABORT_GRACE_SECONDS)
         await self._slots.wait_idle(0 if stuck else _ABORT_GRACE_SECONDS)
         self._resources.is_closing = True
@@ -326,8 +331,8 @@ def _shortest_lease(app: Faultline, settings: WorkerSettings) -> float:
 async def _end(services: Sequence[asyncio.Task[None]]) -> None:
     """Cancel the services, twice.
 
-    The driver answers the first cancellation by a request to the server, which may not answer. The second
-    one ends that wait.
+    On the first cancellation the driver sends a cancel request and waits for the server, which may not
+    answer. The second one ends that wait.
     """
     for _ in range(2):
         for service in services:

@@ -127,7 +127,7 @@ class WorkerActor:
     ) -> None:
         self.name = name
         self.execution = execution
-        self.book = HeldLeases()
+        self.held_leases = HeldLeases()
         self._held: dict[Job, _Held] = {}
         self._permit = execution.add(name, lambda: actions(self))
         self._session = execution.session(name)
@@ -136,7 +136,7 @@ class WorkerActor:
         )
         self._outcomes = _RecordingOutcomes(
             name,
-            book=self.book,
+            held_leases=self.held_leases,
             committer=self._committer,
             make_session=self._open_session,
             background=_RunAtOnce(_NoWakeup()),
@@ -188,7 +188,7 @@ class WorkerActor:
 
     def hold(self, claim: Claim) -> Job:
         lease = Lease(claim, sent_at=steady_now(), lease_seconds=LEASE_SECONDS)
-        self.book.add(lease)
+        self.held_leases.add(lease)
         self._permit.token = claim.fencing_token
         transactions = AttemptTransactions(claim, lease)
         job = Job(claim, lease, self._pool, None, transactions=transactions)
@@ -276,7 +276,7 @@ def add_heartbeat(worker: WorkerActor, beats: int = 1) -> None:
     settings = WorkerSettings(worker_id=worker.name, lease_seconds=LEASE_SECONDS)
 
     def beat() -> None:
-        heartbeat = Heartbeat("", settings, worker.book)
+        heartbeat = Heartbeat("", settings, worker.held_leases)
         for _ in range(beats):
             heartbeat._conn = session.connection()
             heartbeat._beat()

@@ -16,6 +16,7 @@ GUARDS = "sql/guards.sql"
 HANDLER_TRANSACTIONS = "sql/handler_transactions.sql"
 MIGRATION = "sql/migrations/0001_initial.sql"
 OUTCOMES = "workers/outcomes.py"
+UNANSWERED_COMMIT = "workers/unanswered_commit.py"
 EXECUTION = "workers/execution.py"
 SESSION_SETTINGS = "statements/session_settings.py"
 

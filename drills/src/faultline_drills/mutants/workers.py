@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from faultline_drills.mutants.mutant import EXECUTION, OUTCOMES, Edit, Mutant, drill
+from faultline_drills.mutants.mutant import (
+    EXECUTION,
+    OUTCOMES,
+    UNANSWERED_COMMIT,
+    Edit,
+    Mutant,
+    drill,
+)
 
 WORKER_MUTANTS = (
     Mutant(
@@ -11,9 +18,9 @@ WORKER_MUTANTS = (
         drill("delayed_commit_message"),
         (
             Edit(
-                OUTCOMES,
-                "        if await self._persist(self._slow_path, in_ledger, lease):\n",
-                "        if error is not None or await self._persist(self._slow_path, in_ledger, lease):\n",
+                UNANSWERED_COMMIT,
+                "    if await outcomes.persist(outcomes.session, in_ledger, lease):\n",
+                "    if error is not None or await outcomes.persist(outcomes.session, in_ledger, lease):\n",
             ),
         ),
     ),
@@ -23,9 +30,9 @@ WORKER_MUTANTS = (
         drill("unanswered_commit"),
         (
             Edit(
-                OUTCOMES,
-                "            if is_charged:\n                await self._fail(lease, cause",
-                "            if True:\n                await self._fail(lease, cause",
+                UNANSWERED_COMMIT,
+                "        if is_charged:\n",
+                "        if True:\n",
             ),
         ),
     ),
@@ -36,7 +43,7 @@ WORKER_MUTANTS = (
         (
             Edit(
                 OUTCOMES,
-                "        is_released = await self._persist(session, statement, lease)\n",
+                "        is_released = await self.persist(session, statement, lease)\n",
                 "        is_released = statement is not None\n",
             ),
         ),
@@ -63,19 +70,19 @@ WORKER_MUTANTS = (
         (
             Edit(
                 OUTCOMES,
-                "        claim = lease.claim\n        self._book.remove(lease)",
+                "        self.stop_renewing(lease)\n        claim = lease.claim\n",
                 "        running = Statement(\n"
                 '            "SELECT lease_owner FROM faultline.jobs"\n'
                 "            \" WHERE id = %s AND state = 'running'\",\n"
                 "            (lease.claim.job_id,),\n"
                 "            lambda rows: [owner for (owner,) in rows],\n"
                 "        )\n"
-                "        for owner in await self._slow_path.run(running):\n"
-                "            for newest in await self._slow_path.run(protocol.leases_of(owner)):\n"
+                "        for owner in await self.session.run(running):\n"
+                "            for newest in await self.session.run(protocol.leases_of(owner)):\n"
                 "                if newest.job_id == lease.claim.job_id:\n"
                 "                    lease.claim = newest\n"
                 "                    return await self.commit(lease, None)\n"
-                "        claim = lease.claim\n        self._book.remove(lease)",
+                "        self.stop_renewing(lease)\n        claim = lease.claim\n",
             ),
         ),
     ),
@@ -98,7 +105,7 @@ WORKER_MUTANTS = (
         (
             Edit(
                 EXECUTION,
-                "            await outcomes.stale(lease, error)\n",
+                "            await outcomes.record_refusal(lease, error)\n",
                 "            outcomes.committed(lease)\n",
             ),
         ),

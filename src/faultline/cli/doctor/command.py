@@ -70,8 +70,8 @@ def doctor(context: Context, as_json: bool) -> None:
     else:
         for found in checks:
             _print_check(found)
-        said = f"{count(problems, 'problem')}, {count(warnings, 'warning')}"
-        click.secho(said, bold=True, fg="red" if problems else "green")
+        summary = f"{count(problems, 'problem')}, {count(warnings, 'warning')}"
+        click.secho(summary, bold=True, fg="red" if problems else "green")
     if problems:
         sys.exit(1)
 
@@ -97,10 +97,10 @@ def _run_check(check_function: CheckFunction, conn: Connection) -> list[Check]:
     try:
         return list(check_function(conn))
     except (DriverError, FaultlineError) as error:
-        said = explain_error(error) if isinstance(error, DriverError) else error
+        explained = explain_error(error) if isinstance(error, DriverError) else error
         if is_connection_lost(error):
-            return [problem(name, said.message, said.hint)]
-        return [warning(name, f"could not be checked: {said.message}", said.hint or "")]
+            return [problem(name, explained.message, explained.hint)]
+        return [warning(name, f"could not be checked: {explained.message}", explained.hint or "")]
 
 
 def _print_check(found: Check) -> None:

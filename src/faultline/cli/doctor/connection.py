@@ -55,18 +55,18 @@ def judge(security: ConnectionSecurity) -> Check:
         case ConnectionSecurity(is_local=True, cipher=None):
             return ok("encryption", "none, but the connection does not leave this machine")
         case ConnectionSecurity(cipher=None):
-            said = "NONE: passwords, payloads and results can be read and changed on the network"
+            finding = "NONE: passwords, payloads and results can be read and changed on the network"
             advice = f"turn on TLS in the server, use hostssl in pg_hba.conf, and {_VERIFY}"
-            return warning("encryption", said, advice)
+            return warning("encryption", finding, advice)
         case ConnectionSecurity(mode="verify-full"):
             return ok("encryption", f"{security.cipher}; certificate and host name verified")
         case ConnectionSecurity(is_local=True):
             return ok("encryption", f"{security.cipher}; sslmode={security.mode}, on this machine")
         case ConnectionSecurity(mode="verify-ca"):
-            said = f"{security.cipher}; the certificate is verified, but not its host name"
-            return warning("encryption", said, _VERIFY)
-    said = f"{security.cipher}; NOT VERIFIED (sslmode={security.mode}): any server is accepted"
-    return warning("encryption", said, _VERIFY)
+            finding = f"{security.cipher}; the certificate is verified, but not its host name"
+            return warning("encryption", finding, _VERIFY)
+    finding = f"{security.cipher}; NOT VERIFIED (sslmode={security.mode}): any server is accepted"
+    return warning("encryption", finding, _VERIFY)
 
 
 def _is_local(conn: Connection) -> bool:

@@ -28,9 +28,9 @@ def epoch(conn: Connection) -> Iterator[Check]:
             advice,
         )
     elif status.here.timeline is None and not status.is_standby:
-        said = f"{status.epoch}; the schema's owner may not see the timeline of the WAL"
+        finding = f"{status.epoch}; the schema's owner may not see the timeline of the WAL"
         advice = "after each failover, before workers continue: faultline epoch bump"
-        yield warning("epoch", said, advice)
+        yield warning("epoch", finding, advice)
     else:
         yield ok("epoch", f"{status.epoch}, since {status.began_at:%Y-%m-%d} ({status.cause})")
 
@@ -52,21 +52,21 @@ def prepared_transactions(conn: Connection) -> Iterator[Check]:
 def workers(conn: Connection) -> Iterator[Check]:
     found = run(conn, registry())
     tally = Counter(worker.status for worker in found)
-    said = ", ".join(f"{tally[status]} {status}" for status in WorkerStatus if tally[status])
+    finding = ", ".join(f"{tally[status]} {status}" for status in WorkerStatus if tally[status])
     if tally[WorkerStatus.SILENT]:
         silent = [worker.id for worker in found if worker.status is WorkerStatus.SILENT]
         advice = f"look for a frozen, overloaded or disconnected process: {', '.join(silent[:5])}"
-        yield warning("workers", said, advice)
+        yield warning("workers", finding, advice)
     else:
-        yield ok("workers", said or "none registered")
+        yield ok("workers", finding or "none registered")
     served = {
         name for worker in found if worker.status is WorkerStatus.ALIVE for name in worker.queues
     }
     for queue, due in run(conn, server.due_by_queue()).items():
         if queue not in served:
-            said = f"{count(due, 'job')} due in queue {queue}, but no live worker claims from it"
+            finding = f"{count(due, 'job')} due in queue {queue}, but no live worker claims from it"
             advice = f"faultline --app MODULE:NAME worker --queues {queue}"
-            yield warning("unserved queue", said, advice)
+            yield warning("unserved queue", finding, advice)
 
 
 def leases(conn: Connection) -> Iterator[Check]:
@@ -75,15 +75,15 @@ def leases(conn: Connection) -> Iterator[Check]:
     if late <= RECOVERY_SECONDS:
         yield ok("leases", "no expired lease is waiting to be reconciled")
         return
-    said = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
+    finding = f"{count(expired.count, 'lease')} ran out, the oldest {duration(late)} ago"
     alive = any(seen.status is WorkerStatus.ALIVE for seen in run(conn, registry()))
     if alive or run(conn, is_led()):
         advice = "their rows are locked: faultline jobs list --state running, then faultline why"
-        yield warning("leases", said, advice)
+        yield warning("leases", finding, advice)
         yield from _sessions_locking_expired_jobs(conn)
     else:
         advice = "start a worker, or faultline reconciler"
-        yield problem("leases", f"{said}, and no process is alive to reconcile them", advice)
+        yield problem("leases", f"{finding}, and no process is alive to reconcile them", advice)
 
 
 def _sessions_locking_expired_jobs(conn: Connection) -> Iterator[Check]:
@@ -111,8 +111,8 @@ def stored_sizes(conn: Connection) -> Iterator[Check]:
             conn.execute(f"SET LOCAL statement_timeout = '{SIZES_SECONDS}s'")
             found = run(conn, server.oversized(oldest=OLDEST_ROWS))
     except QueryCanceled:
-        said = f"unknown: reading {oldest} took more than {SIZES_SECONDS} s"
-        yield warning(name, said, "run faultline verify, which reads all rows")
+        finding = f"unknown: reading {oldest} took more than {SIZES_SECONDS} s"
+        yield warning(name, finding, "run faultline verify, which reads all rows")
         return
     among = "" if found.looked_at_all else f", among {oldest}"
     if found.rows:

@@ -21,17 +21,17 @@ _OUR_SCHEMA = "faultline"
 def schema(conn: Connection) -> Iterator[Check]:
     installed, wanted = installed_version(conn), latest_version()
     if installed > wanted:
-        said = f"version {installed}, newer than the {wanted} that this Faultline knows"
-        yield problem("schema", said, "upgrade the faultline package")
+        finding = f"version {installed}, newer than the {wanted} that this Faultline knows"
+        yield problem("schema", finding, "upgrade the faultline package")
     elif installed < wanted:
-        said = f"version {installed} of {wanted}" if installed else "not installed"
-        yield problem("schema", said, "run: faultline migrate")
+        finding = f"version {installed} of {wanted}" if installed else "not installed"
+        yield problem("schema", finding, "run: faultline migrate")
     else:
         yield ok("schema", f"version {installed}")
         ours = hashlib.sha256(functions_sql().encode()).hexdigest()
         if run(conn, server.functions_fingerprint()) != f"functions {ours}":
-            said = "they belong to another release"
-            yield warning("functions", said, "run: faultline migrate")
+            finding = "they belong to another release"
+            yield warning("functions", finding, "run: faultline migrate")
 
 
 def search_path(conn: Connection) -> Iterator[Check]:
@@ -64,20 +64,22 @@ def roles(conn: Connection) -> Iterator[Check]:
     account = run(conn, server.identity())
     owner = run(conn, server.schema_owner())
     if len(in_use) < len(server.ROLES):
-        said = "not used: every process runs as the owner of the schema"
+        finding = "not used: every process runs as the owner of the schema"
         yield ok(
-            "roles", said, "for least privilege: faultline migrate --roles, then grant the roles"
+            "roles", finding, "for least privilege: faultline migrate --roles, then grant the roles"
         )
     elif owner.can_log_in:
-        said = f"in use, but the schema belongs to {owner.name}, which can log in and disable the fence"
-        yield warning("roles", said, "faultline migrate --roles makes faultline_owner its owner")
+        finding = f"in use, but the schema belongs to {owner.name}, which can log in and disable the fence"
+        yield warning("roles", finding, "faultline migrate --roles makes faultline_owner its owner")
     else:
         yield ok("roles", f"{', '.join(in_use)}; the schema belongs to {owner.name}")
     if account.is_superuser:
-        said = f"{account.account} is a superuser, and can bypass every guard"
-        yield ok("account", said, "fine for development; otherwise give workers their own account")
+        finding = f"{account.account} is a superuser, and can bypass every guard"
+        yield ok(
+            "account", finding, "fine for development; otherwise give workers their own account"
+        )
     elif owner.is_us:
-        said = f"{account.account} owns the schema, or can become its owner, and could disable the fence"
-        yield ok("account", said, "right for migrations; give every process its own account")
+        finding = f"{account.account} owns the schema, or can become its owner, and could disable the fence"
+        yield ok("account", finding, "right for migrations; give every process its own account")
     else:
         yield ok("account", f"{account.account}, neither a superuser nor the owner")

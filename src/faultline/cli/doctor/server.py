@@ -46,12 +46,12 @@ def role_of_the_server(conn: Connection) -> Iterator[Check]:
         advice = "connect to the primary: add target_session_attrs=read-write to the URL"
         yield problem("primary", "this is a standby: jobs cannot be written", advice)
     elif "on" in read_only.values():
-        said = (
+        finding = (
             "a primary, but sessions of this account start read-only: Faultline's own sessions write"
             " anyway, connections that a handler opens itself cannot"
         )
         advice = "ALTER DATABASE … RESET default_transaction_read_only (or ALTER ROLE …)"
-        yield warning("primary", said, advice)
+        yield warning("primary", finding, advice)
     else:
         yield ok("primary", "yes, and writable")
 
@@ -59,25 +59,25 @@ def role_of_the_server(conn: Connection) -> Iterator[Check]:
 def durability(conn: Connection) -> Iterator[Check]:
     values = run(conn, server.settings(_DURABILITY))
     if values["fsync"] == "off":
-        said = "OFF: a crash of the machine may leave a CORRUPT database"
-        yield problem("fsync", said, "set fsync = on")
+        finding = "OFF: a crash of the machine may leave a CORRUPT database"
+        yield problem("fsync", finding, "set fsync = on")
     else:
         yield ok("fsync", "on")
     if values["full_page_writes"] == "off":
-        said = "OFF: a crash of the machine may leave half-written pages"
+        finding = "OFF: a crash of the machine may leave half-written pages"
         advice = "set full_page_writes = on, unless the file system writes whole pages atomically"
-        yield problem("full_page_writes", said, advice)
+        yield problem("full_page_writes", finding, advice)
     else:
         yield ok("full_page_writes", "on")
     mode, names = values["synchronous_commit"], values["synchronous_standby_names"]
     if mode == "off":
-        said = "OFF: a crash may lose jobs and results that were REPORTED as committed"
+        finding = "OFF: a crash may lose jobs and results that were REPORTED as committed"
         yield problem(
-            "synchronous_commit", said, "set synchronous_commit = on for Faultline's accounts"
+            "synchronous_commit", finding, "set synchronous_commit = on for Faultline's accounts"
         )
     elif mode == "local" and names:
-        said = f"local: commits do not wait for the standbys in {names!r}"
-        yield warning("synchronous_commit", said, "set synchronous_commit = on")
+        finding = f"local: commits do not wait for the standbys in {names!r}"
+        yield warning("synchronous_commit", finding, "set synchronous_commit = on")
     else:
         yield ok("synchronous_commit", mode)
 
@@ -91,16 +91,18 @@ def clock(conn: Connection) -> Iterator[Check]:
         trip = time.monotonic() - started
         samples.append((trip, theirs - (sent + trip / 2)))
     trip, offset = min(samples)
-    said = (
+    finding = (
         f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} this one's"
     )
-    said += f" (± {trip / 2:.3f} s); correctness does not depend on it"
+    finding += f" (± {trip / 2:.3f} s); correctness does not depend on it"
     if abs(offset) > 1 + trip:
         yield warning(
-            "clock", said, "synchronize both with NTP: times in logs and run_at come from clients"
+            "clock",
+            finding,
+            "synchronize both with NTP: times in logs and run_at come from clients",
         )
     else:
-        yield ok("clock", said)
+        yield ok("clock", finding)
 
 
 def isolation(conn: Connection) -> Iterator[Check]:
@@ -124,8 +126,8 @@ def timeouts(conn: Connection) -> Iterator[Check]:
         limit = int(values.get(name, "0"))
         if limit and (floor is None or limit < floor):
             harmless = False
-            said = f"{duration(limit / 1000)}: it may end statements or connections of handlers"
-            yield warning(name, said, f"ALTER ROLE … SET {name} = 0 for Faultline's accounts")
+            finding = f"{duration(limit / 1000)}: it may end statements or connections of handlers"
+            yield warning(name, finding, f"ALTER ROLE … SET {name} = 0 for Faultline's accounts")
     for role, entry in run(conn, server.settings_of_other_roles([*_TIMEOUTS, *_DURABILITY])):
         harmless = False
         advice = f"change it if Faultline runs as {role}"
@@ -144,24 +146,24 @@ def text_forms(conn: Connection) -> Iterator[Check]:
         if name in values and values[name].split(",")[0] != form
     }
     for name, value in wrong.items():
-        said = f"{value}: handlers' queries that return timestamps or intervals may fail"
-        yield warning(name, said, f"ALTER ROLE … RESET {name} for Faultline's accounts")
+        finding = f"{value}: handlers' queries that return timestamps or intervals may fail"
+        yield warning(name, finding, f"ALTER ROLE … RESET {name} for Faultline's accounts")
     if not wrong:
         yield ok("text forms", "timestamps and intervals have the text form that the driver reads")
 
 
 def connections(conn: Connection) -> Iterator[Check]:
     used, available = run(conn, server.connections())
-    said = f"{used:,} of {available:,} used"
+    finding = f"{used:,} of {available:,} used"
     advice = (
         "raise max_connections, lower the workers' concurrency, or put producers behind a pooler"
     )
     if used >= 0.95 * available:
-        yield problem("connections", said, advice)
+        yield problem("connections", finding, advice)
     elif used >= 0.8 * available:
-        yield warning("connections", said, advice)
+        yield warning("connections", finding, advice)
     else:
-        yield ok("connections", said)
+        yield ok("connections", finding)
 
 
 def long_transactions(conn: Connection) -> Iterator[Check]:
@@ -214,10 +216,10 @@ def replication(conn: Connection) -> Iterator[Check]:
     manager = MANAGERS.get(run(conn, server.cluster_manager()) or "")
     synchronous = names.get("synchronous_standby_names")
     if standbys and not synchronous:
-        said = "none, but standbys are attached: a failover may lose the newest commits"
+        finding = "none, but standbys are attached: a failover may lose the newest commits"
         advice = "name them in synchronous_standby_names, unless you accept the loss"
         yield warning(
-            "synchronous standbys", said, advice if manager is None else manager.synchronous
+            "synchronous standbys", finding, advice if manager is None else manager.synchronous
         )
     else:
         yield ok("synchronous standbys", synchronous or "none, and no standby is attached")

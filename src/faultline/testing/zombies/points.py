@@ -172,7 +172,7 @@ def describe_call(generator: Generator[Any, Any, Any], *, is_idle: bool) -> str 
     """
     name = getattr(generator, "__name__", "a call")
     inside = getattr(generator, "gi_frame", None)
-    if name == "_until" and inside is not None:  # with a limit: see faultline.postgres.bounded
+    if name == "_until" and inside is not None:  # with a limit: see faultline.postgres.answer_limit
         return describe_call(inside.f_locals["generator"], is_idle=is_idle)
     if _NOT_A_CALL.match(name) or (is_idle and name in ("_commit_gen", "_rollback_gen")):
         return None

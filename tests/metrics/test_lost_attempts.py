@@ -1,4 +1,4 @@
-"""What the log of attempts says of what was lost, read as the metrics read it."""
+"""Lost attempts and takeovers, as the metrics read them from the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from faultline.model import Claim
 from faultline.postgres.sessions import run
 from faultline.statements import protocol, workers
-from faultline.statements.losses import Losses, log_end, losses, takeovers
+from faultline.statements.lost_attempts import LostAttempts, log_end, lost_since, takeovers
 
 Connection = psycopg.Connection[Any]
 EXPIRE = "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 second'"
@@ -109,19 +109,19 @@ def test_recovery_begins_with_the_loss_where_the_worker_lives(conn: Connection) 
 
 def test_the_log_is_read_from_where_it_was_left(conn: Connection) -> None:
     start = run(conn, log_end())
-    assert run(conn, losses(start)) == Losses(start, 0, {})
+    assert run(conn, lost_since(start)) == LostAttempts(start, 0, {})
     for queue, attempts in (("a", 1), ("a", 5), ("b", 1)):
         enqueue(conn, queue=queue, max_attempts=attempts)
         lose(conn, claim(conn, "lost", queue=queue))
     enqueue(conn, queue="c")
     run(conn, protocol.fail(claim(conn, "alive", queue="c"), error="no", reason="rejected"))
     run(conn, protocol.cancel(enqueue(conn, queue="d")))
-    found = run(conn, losses(start))
+    found = run(conn, lost_since(start))
     assert found.expired == 3
     # The rejected one is counted by the worker that rejected it.
-    assert found.buried == {("a", "poison"): 1, ("b", "poison"): 1, ("d", "cancelled"): 1}
+    assert found.dead_jobs == {("a", "poison"): 1, ("b", "poison"): 1, ("d", "cancelled"): 1}
     assert found.last_id == run(conn, log_end()) > start
-    assert run(conn, losses(found.last_id)) == Losses(found.last_id, 0, {})
+    assert run(conn, lost_since(found.last_id)) == LostAttempts(found.last_id, 0, {})
 
 
 @pytest.mark.parametrize("many", [20_000])
@@ -130,7 +130,7 @@ def test_neither_read_scans_the_jobs(conn: Connection, many: int) -> None:
     conn.execute("ANALYZE faultline.jobs, faultline.attempts_log")
     lose(conn, claim(conn, "lost"))
     claims = run(conn, protocol.claim("w", ["default"], batch_size=500, lease_seconds=60))
-    for statement in (takeovers(claims), losses(0)):
+    for statement in (takeovers(claims), lost_since(0)):
         rows = conn.execute(f"EXPLAIN {statement.sql}", statement.params).fetchall()
         plan = "\n".join(line for (line,) in rows)
         assert "Seq Scan on jobs" not in plan, plan
@@ -146,4 +146,4 @@ def test_the_role_of_workers_may_read_them(server_url: str, database_url: str) -
         first = claim(conn, "first")
         conn.execute("SET ROLE faultline_worker")
         assert run(conn, takeovers([first])) == []
-        assert run(conn, losses(run(conn, log_end()))).expired == 0
+        assert run(conn, lost_since(run(conn, log_end()))).expired == 0

@@ -1,4 +1,4 @@
-"""Connections that are closed when the server does not answer in time.
+"""Limits how long PostgreSQL may take to answer, and closes the connection then.
 
 The kernel of a host whose PostgreSQL is frozen still acknowledges data, so keep-alives and
 tcp_user_timeout never fire there, and a cancel request would wait for the same frozen server. Only a
@@ -34,13 +34,13 @@ def was_unanswered(error: BaseException) -> bool:
     return isinstance(error, ReplyTimeout) or isinstance(error.__cause__, ReplyTimeout)
 
 
-def half_of(lease_seconds: float) -> float:
-    """How long a statement that serves this lease may take."""
+def answer_seconds_for(lease_seconds: float) -> float:
+    """The limit for a statement that serves this lease: half of the lease."""
     return max(lease_seconds / 2, SHORTEST_ANSWER_SECONDS)
 
 
-class Patience:
-    """The limit of one session: doubled after a call without an answer, then reset.
+class AnswerLimit:
+    """The time limit of one session: doubled by each timeout, reset by an answer.
 
     A server that is alive but slow (for example because its synchronous standby is away) keeps the
     sessions that were closed on the client's side. The longer the limit, the fewer of them collect.

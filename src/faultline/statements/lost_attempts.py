@@ -44,46 +44,48 @@ def takeovers(claims: Sequence[Claim]) -> Statement[list[Takeover]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """Expired leases since a position of the log, and dead jobs by queue and reason."""
+class LostAttempts:
+    """Attempts lost since a position in the log; `dead_jobs` by queue and reason."""
 
     last_id: int
     expired: int
-    buried: dict[tuple[str, str], int]
+    dead_jobs: dict[tuple[str, str], int]
 
 
 def log_end() -> Statement[int]:
-    """The end of the log, from which to read the losses that follow."""
+    """The position of the end of the log, for the first call of `lost_since`."""
     return Statement(
         "SELECT coalesce(max(id), 0) FROM faultline.attempts_log", (), lambda rows: int(rows[0][0])
     )
 
 
-def losses(after_id: int) -> Statement[Losses]:
-    """The losses since a position. The leader, claims and operators write to this log.
+def lost_since(after_id: int) -> Statement[LostAttempts]:
+    """Leases that expired and jobs that died since a position in the log.
 
-    A worker counts the jobs that it fails itself. A job is found by its key, which the CASE forces on the
-    planner, and only if it is still as the logged attempt left it.
+    Jobs that a worker failed are left out, because that worker counts them. A job counts only if it is
+    still as the logged attempt left it. The CASE makes the planner find each job by its primary key.
     """
 
-    def read(rows: list[tuple[int | None, int, str | None, str | None, int]]) -> Losses:
-        buried = {(queue, reason): jobs for _, _, queue, reason, jobs in rows if queue and reason}
+    def read(rows: list[tuple[int | None, int, str | None, str | None, int]]) -> LostAttempts:
+        dead_jobs = {
+            (queue, reason): jobs for _, _, queue, reason, jobs in rows if queue and reason
+        }
         last_id = rows[0][0] if rows else None
-        return Losses(last_id or after_id, sum(row[1] for row in rows), buried)
+        return LostAttempts(last_id or after_id, sum(row[1] for row in rows), dead_jobs)
 
     return Statement(
         """
         WITH fresh AS MATERIALIZED (SELECT id, job_id, fencing_token, outcome, worker
             FROM faultline.attempts_log WHERE id > %s ORDER BY id LIMIT %s)
         SELECT (SELECT max(id) FROM fresh), count(*) FILTER (WHERE f.outcome = 'expired'),
-            dead.queue, dead.failed_reason, count(*)
+            dead_job.queue, dead_job.failed_reason, count(*)
         FROM fresh AS f LEFT JOIN LATERAL (
             SELECT j.queue::text AS queue, j.failed_reason FROM faultline.jobs AS j
             WHERE (f.outcome IN ('expired', 'worker_lost', 'cancelled')
                 OR f.outcome = 'failed' AND f.worker IS NULL) AND j.id = f.job_id
             AND CASE WHEN j.fencing_token = f.fencing_token AND j.state = 'failed' THEN true ELSE false END
-            LIMIT 1) AS dead ON true
-        GROUP BY dead.queue, dead.failed_reason
+            LIMIT 1) AS dead_job ON true
+        GROUP BY dead_job.queue, dead_job.failed_reason
         """,
         (after_id, _ROWS_AT_ONCE),
         read,
