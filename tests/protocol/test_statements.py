@@ -25,6 +25,7 @@ from faultline.config import Retention
 from faultline.model import Claim
 from faultline.statements import job_pages, session_settings, transactions
 from faultline.statements.audit import Actor, AuditFilter
+from faultline.statements.invariants import INVARIANTS, Invariant
 from faultline.statements.keys import NewKey
 from faultline.statements.locks import LapsedHolder
 from faultline.statements.statement import Statement
@@ -51,6 +52,7 @@ EXAMPLES: dict[Any, Any] = {
     datetime: MOMENT,
     timedelta: timedelta(seconds=1),
     Claim: CLAIM,
+    Invariant: INVARIANTS[0],
     Actor: Actor("role", "me"),
     AuditFilter: AuditFilter(),
     job_pages.JobFilter: job_pages.JobFilter(),
