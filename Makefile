@@ -6,8 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 UV     := $(shell command -v uv 2>/dev/null)
-# Tests wait for leases to run out as much as they compute: two more than there are cores.
-JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 2)
+# Tests wait for leases to run out as much as they compute: three more than there are cores.
+JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 3)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow check report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock image-check k8s k8s-check clean

@@ -110,8 +110,9 @@ def kill_once(
         with trial.start_worker() as second:
             time.sleep(pause_seconds)
             first.require_alive()
-            os.killpg(first.process.pid, signal.SIGKILL)
+            # Before the kill: afterwards, the second worker may be faster than this process.
             killed_ns = time.monotonic_ns()
+            os.killpg(first.process.pid, signal.SIGKILL)
             return _until_held(second, killed_ns, bound_seconds)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 _LAST_LINES = 12
 _POLL_SECONDS = 0.05
+_END_SECONDS = 10.0
 
 
 class PeerFailed(Exception):
@@ -82,6 +83,9 @@ class RoleProcess:
                 self._changed.wait(min(_POLL_SECONDS, deadline.left))
 
     def require_alive(self) -> None:
+        if not self._reader.is_alive():  # its stdout is closed: it ends, or has ended
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_END_SECONDS)
         if self.process.poll() is not None:
             raise PeerFailed(f"{self.name} ended early: {self.last_output()}")
 

@@ -1,10 +1,16 @@
-"""The one way to wait in tests: poll until a condition holds, up to a limit."""
+"""The ways to wait in tests: until a condition holds, or for a time that is the subject.
+
+A test that waits for a state calls `wait_until`. The other functions are for handlers that must last for
+a time or block a thread, and for pauses in which nothing may happen.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -34,5 +40,44 @@ def wait_until(
         if time.monotonic() > give_up_at:
             missing = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {limit_seconds:g} s: {missing}")
-        time.sleep(POLL_SECONDS)
+        block_thread(POLL_SECONDS)
     return value
+
+
+async def wait_until_async(
+    condition: Callable[[], T | Awaitable[T]],
+    what: str = "the condition",
+    *,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> T:
+    """Like `wait_until`, without blocking the event loop; the condition may be a coroutine."""
+    give_up_at = time.monotonic() + limit_seconds
+    while True:
+        holds = condition()
+        value: T = await holds if inspect.isawaitable(holds) else holds
+        if value:
+            return value
+        if time.monotonic() > give_up_at:
+            raise AssertionError(f"not within {limit_seconds:g} s: {what}")
+        await idle(POLL_SECONDS)
+
+
+def block_thread(seconds: float) -> None:
+    """Block the calling thread in a call that no exception from another thread interrupts."""
+    time.sleep(seconds)
+
+
+def run_until_interrupted() -> NoReturn:
+    """Run Python code until another thread raises an exception in this one."""
+    while True:
+        block_thread(0.001)
+
+
+async def idle(seconds: float) -> None:
+    """Suspend the calling coroutine for this time; other coroutines run."""
+    await asyncio.sleep(seconds)
+
+
+async def yield_to_loop() -> None:
+    """Let the event loop run every ready callback once, such as a new task's first step."""
+    await idle(0)

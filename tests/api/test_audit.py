@@ -27,7 +27,7 @@ from faultline.statements.statement import Statement
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
 from tests.cli.conftest import invoke
 from tests.protocol import steps
-from tests.waiting import wait_until
+from tests.waiting import wait_until, yield_to_loop
 
 Connection = psycopg.Connection[Any]
 WRONG = "flk_zzzzzzzz_" + "x" * 40
@@ -271,7 +271,7 @@ def test_a_flood_of_wrong_keys_is_a_few_rows() -> None:
             for address in ("a", f"address {number}"):
                 actor = Actor("unknown key", f"flk_{number:08}", address)
                 refused.note(RefusedAccess(actor, "GET /jobs", "unauthenticated"))
-                await asyncio.sleep(0)
+                await yield_to_loop()
         await refused.close()
 
     asyncio.run(flood())
@@ -322,7 +322,7 @@ def test_a_row_that_is_being_written_when_the_server_stops_is_not_lost() -> None
         refused.note(RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated"))
         await asyncio.wait_for(is_writing.wait(), BOUND_SECONDS)
         closing = asyncio.create_task(refused.close())
-        await asyncio.sleep(0)
+        await yield_to_loop()
         may_end.set()
         await asyncio.wait_for(closing, BOUND_SECONDS)
 

@@ -196,8 +196,8 @@ def keyless(api_url: str) -> Iterator[Served]:
 
 
 def test_a_server_without_keys_says_so_at_its_start_and_in_every_answer(keyless: Served) -> None:
-    with client_of(keyless) as anybody:
-        answer = anybody.post("/jobs", json={"task": "t"})
+    with client_of(keyless) as client:
+        answer = client.post("/jobs", json={"task": "t"})
         assert answer.status_code == 201
         assert answer.headers["x-faultline-insecure"] == "no keys"
     keyless.wait_for("KEYS ARE OFF")

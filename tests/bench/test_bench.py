@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -21,6 +21,7 @@ from faultline.postgres.sessions import connect
 from faultline_drills.bench import STEPS
 from faultline_drills.bench.bench import prepare
 from faultline_drills.servers.scratch_database import scratch_database
+from tests.waiting import wait_until
 
 RATES = {"bulk_enqueue", "single_enqueue", "drain", "drain_write"}
 TIMES = {"round_trip", "commit", "commit_unflushed", "start_latency", "commit_latency", "recovery"}
@@ -51,11 +52,12 @@ class Account:
 
     def worker(self) -> int:
         """The process id of the one worker that is registered in the bench's database."""
-        [database] = self.databases()
-        url = conninfo.make_conninfo(self.url, dbname=database)
-        with psycopg.connect(url) as conn:
-            [(pid,)] = conn.execute("SELECT pid FROM faultline.workers").fetchall()
-        return int(pid)
+        return self._number_in_bench("SELECT pid FROM faultline.workers")
+
+    def unfinished_jobs(self) -> int:
+        return self._number_in_bench(
+            "SELECT count(*) FROM faultline.jobs WHERE state IN ('queued', 'running')"
+        )
 
     def remove(self) -> None:
         for name in self.databases():
@@ -63,6 +65,12 @@ class Account:
         self._do("DROP OWNED BY {}", self._role)
         self._do("DROP ROLE {}", self._role)
         self._admin.close()
+
+    def _number_in_bench(self, query: LiteralString) -> int:
+        [database] = self.databases()
+        with psycopg.connect(conninfo.make_conninfo(self.url, dbname=database)) as conn:
+            [(number,)] = conn.execute(query).fetchall()
+        return int(number)
 
     def _do(self, statement: str, *parts: sql.Composable) -> None:
         self._admin.execute(sql.SQL(statement).format(*parts))
@@ -151,8 +159,10 @@ def test_an_interrupted_bench_leaves_nothing_behind(account: Account) -> None:
     with bench(account, *LONG_BENCH) as process:
         stop_at(process, "start latency")
         worker = account.worker()
-        process.send_signal(signal.SIGINT)
+        os.kill(worker, signal.SIGSTOP)  # so that the bench waits for a job until it is interrupted
         process.send_signal(signal.SIGCONT)
+        wait_until(account.unfinished_jobs, "a job that the bench waits for")
+        process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, ""), err
     assert "Traceback" not in err

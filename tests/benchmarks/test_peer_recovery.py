@@ -30,7 +30,8 @@ write = 1
 """
 # Its only job is a lock, which PostgreSQL releases when the session dies.
 LATCH = """
-import json, os, sys, time
+import json, os, signal, sys, time
+signal.alarm(600)
 import psycopg
 if sys.argv[1] == "enqueue":
     print(json.dumps({"jobs": 1, "seconds": 0.1}))
@@ -39,7 +40,7 @@ if sys.argv[1] == "work":
     with psycopg.connect(os.environ["BENCH_URL"], autocommit=True) as conn:
         conn.execute("SELECT pg_advisory_lock(1)")
         print(json.dumps({"held_ns": time.monotonic_ns(), "n": 0}), flush=True)
-        time.sleep(600)
+        signal.pause()
 """
 # The first worker inserts a row; no worker takes over its job.
 WITHOUT_RECOVERY = (
@@ -82,7 +83,7 @@ def test_a_job_that_no_worker_takes_over_is_reported_as_not_within_the_bound(
     tmp_path: Path, servers: TrialServers
 ) -> None:
     peer, program = make_peer(
-        tmp_path / "idle", WITHOUT_RECOVERY.format(otherwise="time.sleep(600)")
+        tmp_path / "idle", WITHOUT_RECOVERY.format(otherwise="signal.pause()")
     )
     assert kill_once(servers, peer, program, pause_seconds=1.0, bound_seconds=1.0) is None
 

@@ -39,11 +39,12 @@ write = 10
 """
 # Its enqueue starts a child process and never ends.
 STALLING = """
-import pathlib, subprocess, sys, time
+import pathlib, signal, subprocess, sys
 if sys.argv[1] == "enqueue":
     child = subprocess.Popen(["sleep", "600"])
     pathlib.Path(__file__).with_name("pid").write_text(str(child.pid))
-    time.sleep(600)
+    signal.alarm(600)
+    signal.pause()
 """
 
 

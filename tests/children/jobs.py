@@ -7,10 +7,10 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from typing import Any
 
 from faultline import Faultline, Job, Reject, RetryPolicy, StaleLease
+from tests.waiting import block_thread, run_until_interrupted
 
 app = Faultline()
 SOON = RetryPolicy(base_seconds=0.01, cap_seconds=0.01)
@@ -103,13 +103,12 @@ def wait_for_the_end(job: Job) -> None:
     """Record that it has started, then run until it is killed."""
     with job.fenced() as conn:
         conn.execute("INSERT INTO effects (job_id, amount) VALUES (%s, %s)", [job.id, os.getpid()])
-    while True:
-        time.sleep(0.05)
+    run_until_interrupted()
 
 
 @app.task(process=True, max_attempts=1, timeout_seconds=2.5)
 def take_a_moment(job: Job) -> None:
-    time.sleep(0.2)
+    block_thread(0.2)
 
 
 if multiprocessing.parent_process() is None:  # so that a child process does not find the task

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import pytest
 from tests.protocol.ageing import failed, succeeded
 
 from .conftest import Connection, Faultline, invoke
+from tests.waiting import wait_until
 
 
 def test_records_whose_retention_has_passed_are_removed(
@@ -80,14 +80,13 @@ def test_a_reconciler_purges_by_the_options_of_its_command(
     failed(conn, "3 days")
     observer, has_ended = connect(), threading.Event()
 
+    def is_gone() -> bool:
+        return observer.execute("SELECT count(*) FROM faultline.jobs").fetchone() == (0,)
+
     def end_it_when_the_job_is_gone() -> bool:
-        give_up_at = time.monotonic() + 60
         try:
-            while time.monotonic() < give_up_at and not has_ended.is_set():
-                if observer.execute("SELECT count(*) FROM faultline.jobs").fetchone() == (0,):
-                    return True
-                time.sleep(0.01)
-            return False
+            wait_until(lambda: has_ended.is_set() or is_gone(), "the purge of the job")
+            return is_gone()
         finally:
             if not has_ended.is_set():  # else the signal would be for the tests
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -15,7 +14,7 @@ from psycopg_pool import PoolTimeout
 from faultline.postgres.pools import RetryingAsyncPool, RetryingPool
 from faultline.postgres.sessions import make_async_pool, make_pool
 from tests.running import Connection, value
-from tests.waiting import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, block_thread, idle, wait_until, yield_to_loop
 
 # A waiter polls its pool every half second: one that had to queue again would be behind the others.
 SEVERAL_TURNS = 1.3
@@ -50,7 +49,7 @@ def test_threads_get_connections_in_fifo_order(database_url: str) -> None:
         for name in BORROWERS:
             borrowing.append(some.submit(borrow, name))
             wait_until(lambda: len(pool._line) == len(borrowing), f"the {name} in line")
-        time.sleep(SEVERAL_TURNS)
+        block_thread(SEVERAL_TURNS)
         pool.putconn(held)
         for each in borrowing:
             each.result(LIMIT_SECONDS)
@@ -74,9 +73,9 @@ def test_coroutines_get_connections_in_fifo_order(database_url: str) -> None:
             borrowing = []
             for name in BORROWERS:
                 borrowing.append(asyncio.create_task(borrow(name)))
-                await asyncio.sleep(0)
+                await yield_to_loop()
                 assert len(pool._line) == len(borrowing)
-            await asyncio.sleep(SEVERAL_TURNS)
+            await idle(SEVERAL_TURNS)
             await pool.putconn(held)
             await asyncio.gather(*borrowing)
 
@@ -97,7 +96,7 @@ def test_a_waiter_is_served_after_an_outage_of_the_server(
         held = pool.getconn()
         waiting = some.submit(pool.getconn, LIMIT_SECONDS)
         wait_until(lambda: len(pool._line) == 1, "a waiter")
-        time.sleep(SEVERAL_TURNS)
+        block_thread(SEVERAL_TURNS)
         admin.execute(f"{allow} false")
         try:
             admin.execute("SELECT pg_terminate_backend(%s, 10000)", [held.info.backend_pid])
@@ -130,7 +129,7 @@ def test_a_waiter_that_is_cancelled_leaves_the_queue(database_url: str) -> None:
             held = await pool.getconn()
             for given in (False, True):  # cancelled in line, and just when it was given its place
                 waiting = asyncio.create_task(pool.getconn(timeout=LIMIT_SECONDS))
-                await asyncio.sleep(0)
+                await yield_to_loop()
                 if given:
                     await pool.putconn(held)
                 waiting.cancel()

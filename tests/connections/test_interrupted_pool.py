@@ -195,10 +195,8 @@ def test_an_interrupt_ends_the_wait_for_a_connection(app: Faultline, database_ur
     ):
         job = claimed_job(app, lambda: pool)
         conn = pool.getconn()
-        waiting = []
 
         def step() -> None:
-            waiting.append(True)
             with job.fenced():
                 pytest.fail("there was no connection")
 
@@ -206,7 +204,7 @@ def test_an_interrupt_ends_the_wait_for_a_connection(app: Faultline, database_ur
 
         async def run() -> None:
             thread = asyncio.create_task(asyncio.to_thread(call))
-            await asyncio.to_thread(wait_until, lambda: waiting, "the wait")
+            await asyncio.to_thread(wait_until, lambda: len(pool._line) == 1, "a waiter")
             call.interrupt()
             await asyncio.wait({thread}, timeout=LIMIT_SECONDS)
             with pytest.raises(AttemptAborted):

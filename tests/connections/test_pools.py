@@ -28,7 +28,7 @@ class Refusing:
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.callers = 0
-        self.url = f"postgresql://somebody@127.0.0.1:{self._listener.getsockname()[1]}/nowhere"
+        self.url = f"postgresql://an_account@127.0.0.1:{self._listener.getsockname()[1]}/nowhere"
         threading.Thread(target=self._refuse, daemon=True).start()
 
     def _refuse(self) -> None:
@@ -87,7 +87,7 @@ def test_a_caller_waits_no_longer_than_its_timeout(refusing: Refusing) -> None:
 
 def test_a_pool_that_gave_up_says_where_it_could_not_reach(refusing: Refusing) -> None:
     with (
-        pytest.raises(DatabaseUnavailable, match="somebody@127") as error,
+        pytest.raises(DatabaseUnavailable, match="an_account@127") as error,
         pool_errors(refusing.url),
     ):
         raise PoolTimeout("no connection")

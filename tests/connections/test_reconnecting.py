@@ -15,11 +15,11 @@ from faultline.postgres.sessions import AsyncConnection
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from tests.running import Connection, EventTap, value
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, idle
 
 PID: Statement[int] = Statement("SELECT pg_backend_pid()", (), lambda rows: int(rows[0][0]))
 BROKEN: Statement[int] = Statement("SELECT 1 / 0", (), lambda rows: int(rows[0][0]))
-NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+NOWHERE = "postgresql://absent@127.0.0.1:1/nothing?connect_timeout=1"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_session_whose_opening_is_cancelled_is_closed(database_url: str) -> No
         link = ReconnectingSession(database_url, purpose="test")
         opening = asyncio.create_task(link.connection())
         for _ in range(steps):
-            await asyncio.sleep(0.0005)
+            await idle(0.0005)
         finished = opening.done()
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,15 +38,25 @@ class ServerProcess:
         self.url = self._wait_for_address()
 
     def _wait_for_address(self) -> str:
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while time.monotonic() < deadline and self._process.is_alive:
-            output = "\n".join(self._process.stray_lines)
-            if found := re.search(r"http://[\d.]+:\d+", output):
-                return found[0]
-            time.sleep(0.01)
-        output = self._process.recent_output()
-        self._process.end()
-        raise AssertionError(f"the server does not listen: {output}")
+        def address() -> str | None:
+            found = re.search(r"http://[\d.]+:\d+", "\n".join(self._process.stray_lines))
+            return found[0] if found else None
+
+        def check_alive() -> None:
+            assert self._process.is_alive, f"the server ended: {self._process.recent_output()}"
+
+        try:
+            found = wait_until(
+                address,
+                lambda: f"an address in {self._process.recent_output()}",
+                limit_seconds=TIMEOUT_SECONDS,
+                check=check_alive,
+            )
+        except AssertionError:
+            self._process.end()
+            raise
+        assert found is not None
+        return found
 
     def end(self) -> None:
         self._process.end()

@@ -18,13 +18,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
 from faultline import embedded
 from faultline.postgres.migrate import migrate
-from tests.waiting import wait_until
+from tests.waiting import block_thread, wait_until
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.processes.apps:app"
@@ -69,10 +68,10 @@ def one_round(url: str, folder: Path, chance: random.Random, number: int) -> tup
     )
     if number // 2 % 2:  # otherwise most signals would arrive during imports on a busy machine
         wait_for_handlers(process.pid)
-    time.sleep(chance.uniform(0, LONGEST_LIFE_SECONDS))
+    block_thread(chance.uniform(0, LONGEST_LIFE_SECONDS))
     for _ in range(2 if number % 3 == 0 else 1):
         process.send_signal(chance.choice(SIGNALS))
-        time.sleep(chance.uniform(0, 0.3) if chance.random() < 0.5 else 0)
+        block_thread(chance.uniform(0, 0.3) if chance.random() < 0.5 else 0)
     try:
         _, said = process.communicate(timeout=BOUND_SECONDS)
     except subprocess.TimeoutExpired:

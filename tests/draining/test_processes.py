@@ -121,7 +121,8 @@ def test_an_uninterruptible_handler_delays_neither_the_exit_nor_the_job(
     assert worker.wait() == 1, worker.recent_output()  # not a clean end
     assert worker.events_named("worker_stopped", stuck_threads=1)
     [stuck] = [each for each in worker.events_named("degraded", job_id=job_id) if "task" in each]
-    assert "in cannot_be_interrupted: time.sleep" in stuck["frame"]
+    assert "in block_thread: time.sleep" in stuck["frame"]
+    assert "in cannot_be_interrupted" in stuck["stack"]
     assert stuck["frame"].split(":")[0] in stuck["stack"]
     assert database.job(job_id)[:2] == ("queued", 0)
     fleet.started(*LONG_LEASE, name="next")

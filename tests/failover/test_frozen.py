@@ -35,7 +35,7 @@ from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
 from tests.protocol.steps import enqueue
 from tests.running import Connection, EventTap, background, value, working
-from tests.waiting import wait_until
+from tests.waiting import idle, wait_until, yield_to_loop
 from tests.workers.test_charged_attempts import END_ONE, IS_SLEEPING
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
@@ -189,7 +189,7 @@ def test_one_reconnected_session_ends_the_outage_for_all_and_wakes_the_others(
             await first.pause(error)
         second._backoff._shortest = second._backoff._longest = 3600.0  # it would wait for an hour
         waiting = asyncio.create_task(second.pause(error))
-        await asyncio.sleep(0)
+        await yield_to_loop()
         await first.run(ANSWER)
         await waiting
         await second.run(ANSWER)

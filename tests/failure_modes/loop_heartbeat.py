@@ -10,6 +10,7 @@ import asyncio
 
 from faultline.workers.heartbeat import Heartbeat
 from tests.failure_modes.apps import app
+from tests.waiting import idle
 
 __all__ = ["app"]
 
@@ -20,7 +21,7 @@ def start(self: Heartbeat, *, lock_key: int) -> None:
     async def beat_in_the_loop() -> None:
         while not self._stopping:
             self._beat()
-            await asyncio.sleep(self._settings.heartbeat_seconds)
+            await idle(self._settings.heartbeat_seconds)
 
     self._lock_key = lock_key
     _tasks.add(asyncio.get_running_loop().create_task(beat_in_the_loop()))

@@ -39,7 +39,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "of_no_family": OfNoFamily,
     "group": lambda: ExceptionGroup("many", [ValueError("one"), Unprintable()]),
     "timeout": TimeoutError,
-    "attempt_timeout": lambda: AttemptTimeout("of somebody else"),
+    "attempt_timeout": lambda: AttemptTimeout("of another attempt"),
     "stop_iteration": StopIteration,
     "stop_async_iteration": StopAsyncIteration,
 }
@@ -56,7 +56,7 @@ SAYS = {
     "of_no_family": "OfNoFamily",
     "group": "ExceptionGroup: many",
     "timeout": "TimeoutError",
-    "attempt_timeout": "of somebody else",
+    "attempt_timeout": "of another attempt",
     "stop_iteration": "StopIteration",
     "stop_async_iteration": "StopAsyncIteration",
 }

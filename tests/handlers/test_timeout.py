@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import psycopg
 import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
 from tests.running import Connection, EventTap, count, ended, work_off, working
-from tests.waiting import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, block_thread, run_until_interrupted, wait_until
 
 QUICK = RetryPolicy(base_seconds=0.01, cap_seconds=0.02)
 TIME_TO_COMMIT = 2.0  # of handlers that have to have committed before their time is up
@@ -41,8 +40,7 @@ def test_a_plain_handler_is_interrupted_when_its_time_is_up(app: Faultline) -> N
     @app.task(timeout_seconds=0.1, max_attempts=1)
     def slow(job: Job) -> None:
         try:
-            while True:
-                time.sleep(0.001)
+            run_until_interrupted()
         finally:
             seen.append("unwound")
 
@@ -134,7 +132,7 @@ def test_time_that_runs_out_after_the_commit_changes_nothing(
     def in_thread(job: Job) -> None:
         with job.transaction() as tx:
             tx.execute("INSERT INTO effects VALUES ('in time')")
-        time.sleep(TIME_TO_COMMIT + 1.5)  # a call that cannot be interrupted, and is abandoned
+        block_thread(TIME_TO_COMMIT + 1.5)  # cannot be interrupted, and is abandoned
 
     job_id = app.find_task(colour).enqueue().job_id
     with working(app):

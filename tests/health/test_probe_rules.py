@@ -38,7 +38,7 @@ STUCK = {
     "a loop that stands still": (WELL._replace(loop_turned_at=NOW - 61), "event loop"),
     "no report for long": (WELL._replace(written_at=NOW - 10.1), "not reported for 10.1 s"),
     "no heartbeat any more": (with_vitals(heartbeat_has_ended=True), "heartbeat has ended"),
-    "a heartbeat that nobody makes": (with_vitals(heartbeat_due_at=NOW - 61), "heartbeat is 60.5"),
+    "a heartbeat that is overdue": (with_vitals(heartbeat_due_at=NOW - 61), "heartbeat is 60.5"),
     "starting for ever": (
         WELL._replace(vitals=None, loop_turned_at=None, started_at=NOW - 301),
         "starting for 300 s",
@@ -115,9 +115,9 @@ def test_a_restarting_child_does_not_make_the_supervisor_stuck() -> None:
 
 
 def test_a_process_that_never_reports_is_stuck_after_a_minute() -> None:
-    nobody = {"file.1": WELL}
-    assert is_live(crew("running", "running", age=59), NOW, LIMITS, nobody.get).holds
-    late = is_live(crew("running", "running", age=61), NOW, LIMITS, nobody.get)
+    files = {"file.1": WELL}
+    assert is_live(crew("running", "running", age=59), NOW, LIMITS, files.get).holds
+    late = is_live(crew("running", "running", age=61), NOW, LIMITS, files.get)
     assert (late.holds, late.why[:15]) == (False, "process 2 of 2:")
 
 

@@ -19,6 +19,7 @@ from faultline.inspector.reader import Reader
 from faultline.inspector.stream import EventStream
 from tests.inspector import stories
 from tests.protocol import steps
+from tests.waiting import idle, wait_until_async
 
 Connection = psycopg.Connection[Any]
 BOUND_SECONDS = 30.0
@@ -50,11 +51,6 @@ async def on_air(url: str, places: int) -> AsyncIterator[Broadcast]:
         await reader.close()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - no event to await
-        await asyncio.sleep(0.01)
-
-
 async def hear(listener: StreamListener, name: str) -> Any:
     """The data of the next event of this name."""
     while (said := await listener.next()) is not None:
@@ -81,9 +77,9 @@ def test_the_poller_stops_without_listeners(database_url: str) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
             await hear(listener, "overview")
-        await until(lambda: not broadcast.is_polling)
+        await wait_until_async(lambda: not broadcast.is_polling)
         looks = broadcast.readings
-        await asyncio.sleep(0.1)
+        await idle(0.1)  # several pauses of the poller
         assert broadcast.readings == looks
         with broadcast.listening() as listener:
             await hear(listener, "overview")
@@ -115,7 +111,7 @@ def test_an_unchanged_overview_is_repeated_after_a_while(
         with broadcast.listening() as listener:
             said = facts(await hear(listener, "overview"))
             looks = broadcast.readings
-            await until(lambda: broadcast.readings >= looks + 10)
+            await wait_until_async(lambda: broadcast.readings >= looks + 10)
             # The rate is known from the second reading on: that is a change. On a busy machine a reading may
             # be late, and the database reported as away and back: then everything is sent again.
             while listener.waiting:

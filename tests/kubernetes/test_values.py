@@ -99,7 +99,7 @@ WRONG = {
     "no reconciler at all": {"reconciler": {"replicas": 0}},
     "a memory without its unit": {"workerDefaults": {"resources": {"limits": {"memory": "a lot"}}}},
     "a peer that is no peer": {"networkPolicy": {"api": [{"pods": {}}]}},
-    "a database that nobody may reach": {"networkPolicy": {"database": []}},
+    "a database that no address may reach": {"networkPolicy": {"database": []}},
     "an address without its scheme": {"keda": {"serverAddress": "prometheus:9090"}},
     "an option that is none": {"api": {"extraArgs": ["page-size=10"]}},
     "a budget beyond a percentage": {"api": {"maxUnavailable": "some"}},

@@ -39,7 +39,7 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, database: ObservedD
             leads(p)
             and {"waiting", "default"} <= p.labels("faultline_queue_oldest_due_seconds", "queue")
         ),
-        "nobody leads, or not all was counted",
+        "a leader that has counted every job",
     )
     assert page.total("faultline_queue_jobs", queue="waiting", state="due") == 3
     assert page.total("faultline_queue_jobs", queue="default", state="running") == 1
@@ -64,7 +64,7 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, database: ObservedD
 def test_only_the_leader_exports_leader_metrics(fleet: Fleet, database: ObservedDatabase) -> None:
     database.enqueue(jobs.answer)
     first, first_port = reconciler(fleet, "first")
-    scrape_until(first_port, leads, "nobody leads")
+    scrape_until(first_port, leads, "a leading reconciler")
     second, second_port = reconciler(fleet, "second")
     waiting = scrape_until(
         second_port, lambda p: "faultline_workers" in p.families, "the second one is not up"
@@ -89,7 +89,7 @@ def test_the_leader_counts_losses_that_any_process_reconciled(
 ) -> None:
     database.enqueue(jobs.answer, queue="beside")
     _, port = reconciler(fleet)
-    scrape_until(port, leads, "nobody leads")
+    scrape_until(port, leads, "a leading reconciler")
     once, twice = (database.enqueue(jobs.answer, queue=queue) for queue in ("once", "twice"))
     database.conn.execute("UPDATE faultline.jobs SET max_attempts = 1 WHERE id = %s", [once])
     for queue, job_id in (("once", once), ("twice", twice)):

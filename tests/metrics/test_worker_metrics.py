@@ -49,7 +49,7 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(
     ).moved()
     # It leads before the lease runs out: losses before there was a leader are not counted.
     other, port = worker(fleet, *LONG_LEASE, name="other")
-    scrape_until(port, counts_losses, "nobody leads")
+    scrape_until(port, counts_losses, "a leading reconciler")
     late.send(signal.SIGSTOP)
 
     def is_taken_over() -> bool:
@@ -113,7 +113,7 @@ def test_labels_and_values_are_those_of_the_catalogue(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     _, port = worker(fleet)
-    page = scrape_until(port, lambda p: p.total("faultline_reconciler_leading"), "nobody leads")
+    page = scrape_until(port, lambda p: p.total("faultline_reconciler_leading"), "a leading reconciler")
     assert page.families == OF_WORKERS
     for metric in CATALOGUE:
         for name in (metric.name, f"{metric.name}_count"):

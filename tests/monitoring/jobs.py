@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 
 import psycopg
 
 from faultline import Faultline, Job, RetryPolicy
+from tests.waiting import idle, wait_until
 
 app = Faultline()
 
 _STILL_HELD = "SELECT FROM faultline.jobs WHERE id = %s AND fencing_token = %s"
 
+TAKEOVER_LIMIT_SECONDS = 300.0
 RETRY_AT_ONCE = RetryPolicy(base_seconds=0.05, cap_seconds=0.1)
 
 
 @app.task(queue="steady", retry=RETRY_AT_ONCE)
 async def tick(job: Job) -> None:
     """Enqueue itself and other jobs, so that every metric keeps changing."""
-    await asyncio.sleep(0.05)
+    await idle(0.05)
     await tick.enqueue_async()
     await do_nothing.enqueue_async(idempotency_key="the same job every time")
     await fail.enqueue_async()
@@ -40,5 +40,8 @@ def outlive_lease(job: Job) -> None:
     """Run the first attempt until another worker has claimed the job."""
     if job.attempt == 1:
         with psycopg.connect(app.database_url, autocommit=True) as conn:
-            while conn.execute(_STILL_HELD, [job.id, job.token]).fetchone() is not None:
-                time.sleep(0.02)
+            wait_until(
+                lambda: conn.execute(_STILL_HELD, [job.id, job.token]).fetchone() is None,
+                "a claim by another worker",
+                limit_seconds=TAKEOVER_LIMIT_SECONDS,
+            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import select
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from faultline.statements.statement import Statement
 from faultline_drills.servers.hosted_server import HostedServer
 from faultline_drills.servers.hosts import Cut, Host
 from tests.running import Background
-from tests.waiting import wait_until
+from tests.waiting import idle, wait_until
 
 # Far below the defaults, to save time.
 IMPATIENT = {
@@ -88,7 +87,7 @@ def test_a_reconnecting_session_recovers_when_the_network_is_healed(hosted: Host
                     results.append(str(answer))
                 except (psycopg.Error, DatabaseUnavailable) as error:
                     results.append(type(error).__name__)
-                await asyncio.sleep(0.02)
+                await idle(0.02)
         finally:
             await link.close()
 

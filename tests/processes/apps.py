@@ -14,16 +14,15 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from faultline import Faultline, Job, RetryPolicy
+from tests.waiting import block_thread, idle, wait_until, wait_until_async
 
 WAIT_SECONDS = 120.0
-LOOK_SECONDS = 0.02
 SOON = RetryPolicy(base_seconds=0.05, cap_seconds=0.2)
 
 app = Faultline()
@@ -44,21 +43,21 @@ async def mark_async(job: Job, what: str) -> None:
 
 
 def wait_at(gate: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
     with psycopg.connect(app.database_url, autocommit=True) as conn:
-        while conn.execute(_GATE, [gate]).fetchone() is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(gate)
-            time.sleep(LOOK_SECONDS)
+        wait_until(
+            lambda: conn.execute(_GATE, [gate]).fetchone() is not None,
+            gate,
+            limit_seconds=WAIT_SECONDS,
+        )
 
 
 async def wait_at_async(gate: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
     async with await psycopg.AsyncConnection.connect(app.database_url, autocommit=True) as conn:
-        while await (await conn.execute(_GATE, [gate])).fetchone() is None:
-            if time.monotonic() > deadline:
-                raise TimeoutError(gate)
-            await asyncio.sleep(LOOK_SECONDS)
+
+        async def is_open() -> bool:
+            return await (await conn.execute(_GATE, [gate])).fetchone() is not None
+
+        await wait_until_async(is_open, gate, limit_seconds=WAIT_SECONDS)
 
 
 async def pay_now(job: Job) -> None:
@@ -169,7 +168,7 @@ async def block_past_the_timeout(job: Job, fifo: str) -> None:
 async def leave_a_thread_behind(job: Job) -> None:
     """Ends on cancellation; the thread that it started does not."""
     mark(job, "started")
-    await asyncio.to_thread(time.sleep, WAIT_SECONDS)
+    await asyncio.to_thread(block_thread, WAIT_SECONDS)
 
 
 @app.task(retry=SOON)
@@ -192,10 +191,10 @@ def cannot_be_interrupted(job: Job, *, in_transaction: bool) -> None:
         with job.transaction() as conn:
             conn.execute(_PAY, [job.id, job.token])
             mark(job, "started")
-            time.sleep(WAIT_SECONDS)
+            block_thread(WAIT_SECONDS)
     else:
         mark(job, "started")
-        time.sleep(WAIT_SECONDS)
+        block_thread(WAIT_SECONDS)
 
 
 @app.task(retry=SOON)
@@ -203,7 +202,7 @@ async def will_not_be_cancelled(job: Job) -> None:
     mark(job, "started")
     while True:
         try:
-            await asyncio.sleep(WAIT_SECONDS)
+            await idle(WAIT_SECONDS)
         except asyncio.CancelledError:
             mark(job, "refused to be cancelled")
 
@@ -223,7 +222,7 @@ async def die(job: Job, how: str) -> None:
 @app.task(max_attempts=3)
 async def pay_beside(job: Job, seconds: float) -> None:
     """Takes a while, and has as many attempts as the job that kills its worker."""
-    await asyncio.sleep(seconds)
+    await idle(seconds)
     await pay_now(job)
 
 
@@ -250,20 +249,20 @@ def leave_a_child_plain(job: Job, kind: str, gate: str) -> None:
 def _forked() -> int:
     pid = os.fork()
     if pid == 0:
-        time.sleep(WAIT_SECONDS)
+        block_thread(WAIT_SECONDS)
         os._exit(0)
     return pid
 
 
 def _forked_by_multiprocessing() -> int:
     context: Any = multiprocessing.get_context("fork")
-    child = context.Process(target=time.sleep, args=(WAIT_SECONDS,))
+    child = context.Process(target=block_thread, args=(WAIT_SECONDS,))
     child.start()
     return int(child.pid)
 
 
 def _subprocess() -> int:
-    program = f"import time; time.sleep({WAIT_SECONDS})"
+    program = f"import signal; signal.alarm({WAIT_SECONDS:.0f}); signal.pause()"
     return subprocess.Popen([sys.executable, "-c", program], close_fds=False).pid
 
 

@@ -183,7 +183,7 @@ def test_the_entry_has_the_holder_and_the_time_of_the_database(
     lease = claim_new(conn, worker="first")
     conn.execute(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id, worker, committed_at)"
-        " VALUES (%s, %s, %s, 'somebody else', '2001-01-01')",
+        " VALUES (%s, %s, %s, 'another worker', '2001-01-01')",
         lease,
     )
     signed = "SELECT worker, committed_at > '2002-01-01' FROM faultline.ledger"

@@ -21,23 +21,26 @@ from faultline.workers.background import Wakeup
 from faultline.workers.committer import Committer
 from faultline.workers.leases import HeldLeases
 from tests.running import Connection, EventTap, background, ended, working
-from tests.waiting import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, wait_until, wait_until_async
 from tests.workers.test_outcomes import claimed, make_outcomes
 
 AS_A_WORKER = "options=-c%20role%3Dfaultline_worker"
 
 
-def look_until(url: str, has_been_said: Callable[[], bool]) -> None:
+def look_until(url: str, is_reported: Callable[[], bool]) -> None:
     async def look() -> None:
         link = ReconnectingSession(url, purpose="reconciler")
+
+        async def reported() -> bool:
+            await FrozenSessions(link).look(60.0)
+            return is_reported()
+
         try:
-            while not has_been_said():
-                await FrozenSessions(link).look(60.0)
-                await asyncio.sleep(0.05)
+            await wait_until_async(reported, "an end or a report of the session")
         finally:
             await link.close()
 
-    asyncio.run(asyncio.wait_for(look(), 30))
+    asyncio.run(look())
 
 
 @pytest.fixture(params=["the same account", "another account"])

@@ -51,7 +51,7 @@ def test_the_silence_of_a_leader_without_a_pulse_is_timed_too() -> None:
 @pytest.mark.parametrize(
     "sign_of_life",
     [LeaderSighting(1, 8, False), LeaderSighting(2, 7, False), LeaderSighting(1, 7, True), None],
-    ids=["a beat", "another session", "at work", "nobody leads"],
+    ids=["a beat", "another session", "at work", "no leader"],
 )
 def test_any_sign_of_life_restarts_the_timer_of_a_leaders_silence(
     sign_of_life: LeaderSighting | None,

@@ -6,8 +6,6 @@ import asyncio
 
 from faultline import Faultline, Job
 
-NEVER_SECONDS = 600
-
 app = Faultline()
 
 
@@ -16,7 +14,7 @@ async def charge(job: Job, invoice: int, stuck_at_first: bool = False) -> int:
     async with job.transaction() as tx:
         await tx.execute("INSERT INTO public.payments (invoice) VALUES (%s)", [invoice])
         if stuck_at_first and job.attempt == 1:
-            await asyncio.sleep(NEVER_SECONDS)
+            await asyncio.Event().wait()  # until the worker is killed
     return invoice
 
 

@@ -46,10 +46,17 @@ def run_instrumented(handler: Handler) -> tuple[Any, list[str]]:
     ]
 
 
+class SuspendsOften:
+    def __await__(self) -> Any:
+        for _ in range(5):
+            yield
+        return "done"
+
+
 def test_each_suspending_await_is_a_point_every_time() -> None:
     async def handler() -> str:
         for _ in range(2):
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # named in the points, as are all of these sleeps
         await asyncio.sleep(0.001)
         return "done"
 
@@ -60,12 +67,6 @@ def test_each_suspending_await_is_a_point_every_time() -> None:
 
 
 def test_an_await_that_suspends_many_times_is_one_point() -> None:
-    class SuspendsOften:
-        def __await__(self) -> Any:
-            for _ in range(5):
-                yield
-            return "done"
-
     async def handler() -> Any:
         return await SuspendsOften()
 
@@ -86,8 +87,8 @@ def test_an_await_that_does_not_suspend_is_no_point() -> None:
 
 def test_awaits_in_the_users_own_coroutines_are_points() -> None:
     async def step() -> None:
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await SuspendsOften()
+        await SuspendsOften()
 
     async def handler() -> None:
         await step()

@@ -38,7 +38,7 @@ def test_a_point_that_is_not_reached_again_is_an_error(app: Faultline, payments:
     @app.task(name="pay")
     async def pay(job: Job, invoice: int) -> None:
         if next(runs) == 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the point, which is named below
         async with job.transaction() as tx:
             await tx.execute(INSERT, [invoice, job.token])
 

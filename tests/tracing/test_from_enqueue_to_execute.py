@@ -14,7 +14,7 @@ from faultline.tracing import from_headers, tracing
 from faultline.tracing.spans import MAX_IN_ONE_TRACE
 from tests.running import Connection, value, work_off, working
 from tests.tracing.recorded import Recorded, attributes, links, parent_id, span_id, trace_id
-from tests.waiting import wait_until
+from tests.waiting import idle, wait_until, yield_to_loop
 
 SECRET = "correct horse battery staple"
 
@@ -153,7 +153,7 @@ def test_a_job_that_a_handler_enqueues_is_in_the_same_trace(
 def test_attempts_do_not_leak_into_each_other(app: Faultline, recorded: Recorded) -> None:
     @app.task()
     async def nothing(job: Job) -> None:
-        await asyncio.sleep(0)
+        await yield_to_loop()
 
     for _ in range(5):
         nothing.enqueue()

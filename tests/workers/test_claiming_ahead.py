@@ -10,7 +10,7 @@ from faultline.model import Claim
 from faultline.workers import Worker
 from faultline.workers.claiming import ClaimAhead, ClaimCursor
 from tests.running import Connection, background, count, value
-from tests.waiting import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, idle, wait_until
 
 
 def claim_of(queue: str, priority: int, due_at: str, job_id: str = "j") -> Claim:
@@ -126,7 +126,7 @@ def test_a_stopping_worker_releases_the_jobs_it_claimed_ahead(
     async def short(job: Job) -> None:
         nonlocal runs
         runs += 1
-        await asyncio.sleep(0.002)
+        await idle(0.002)
         if runs >= 200 and worker._slots.waiting > 0 and not stopped:
             stopped.append(worker._slots.waiting)
             worker.stop()

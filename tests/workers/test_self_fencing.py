@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from faultline import Faultline, Job, JobState
 from tests.running import Connection, EventTap, count, ended, working
-from tests.waiting import LIMIT_SECONDS, wait_until
+from tests.waiting import LIMIT_SECONDS, block_thread, run_until_interrupted, wait_until
 
 # A lease that cannot be renewed is given up long before it runs out, so that no pause of the machine's
 # comes in between; and one that can be is renewed so often that a pause does not lose it.
@@ -84,8 +83,7 @@ def register(app: Faultline, witness: Witness, conn: Connection) -> None:
     def in_thread(job: Job) -> None:
         witness.started.set()
         try:
-            while True:
-                time.sleep(0.001)
+            run_until_interrupted()
         except BaseException as error:
             testify(job, error)
             raise
@@ -170,7 +168,7 @@ def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(
 ) -> None:
     @app.task()
     async def rude(job: Job) -> int:
-        time.sleep(2.5)  # noqa: ASYNC251 - that is the point: longer than the lease
+        block_thread(2.5)  # longer than the lease
         return job.token
 
     with working(app, lease_seconds=2, heartbeat_seconds=0.2):

@@ -91,12 +91,11 @@ def partition_half_open(drill: DrillContext) -> None:
     proxy = drill.stack.enter_context(proxy_to(drill.url))
     for number in range(jobs):
         drill.submit(pay, number=number, plan={"1": "hang@start"})
-    worker = drill.worker("--concurrency", str(jobs), name="half-open", url=proxy.url)
+    # On a busy machine, a lease of the usual length could expire before its first renewal.
+    slots = ("--concurrency", str(jobs), "--lease-seconds", str(2 * drill.settings.lease_seconds))
+    worker = drill.worker(*slots, name="half-open", url=proxy.url)
     # A heartbeat session that is opened after the cut would renew every lease.
-    drill.wait_until(
-        lambda: len({event["job_id"] for event in worker.events_named("lease_renewed")}) == jobs,
-        "renewals",
-    )
+    drill.wait_until(lambda: _has_renewed_all(worker, jobs), "renewals", by=worker)
     _cut_server_side(proxy)
     drill.inject("partition", worker.name, how="half-open")
     drill.worker(name="steady-1")
@@ -111,6 +110,16 @@ def partition_half_open(drill: DrillContext) -> None:
 def _cut_server_side(proxy: Proxy) -> None:
     for connection in proxy.connections:
         connection.cut_server()
+
+
+def _has_renewed_all(worker: ObservedProcess, jobs: int) -> bool:
+    """Whether the worker has claimed all jobs and renewed each one that it still runs."""
+    claimed, ended, renewed = (
+        {event["job_id"] for event in worker.events_named(name)}
+        for name in ("lease_acquired", "worker_exit", "lease_renewed")
+    )
+    running = claimed - ended
+    return len(claimed) == jobs and bool(running) and running <= renewed
 
 
 def _wait_for_claims(drill: DrillContext, count: int, worker: ObservedProcess) -> None:
