@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from faultline.task import Task
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 
@@ -33,3 +34,17 @@ def resume_until_done(drill: DrillContext, late: ObservedProcess, *, attempts: i
         return len(late.events_named("worker_exit")) >= attempts
 
     drill.wait_until(is_over, "the end of the stalled worker's attempts", by=late)
+
+
+def stall_until_taken_over(drill: DrillContext, task: Task[Any, Any]) -> None:
+    """Stall a worker during jobs of `task`; resume it after others have committed them."""
+    jobs = drill.settings.jobs
+    for number in range(jobs):
+        drill.submit(task, number=number, plan={"1": "stop@start"})
+    late = stalled_worker(drill)
+    for number in range(drill.settings.workers):
+        drill.worker(name=f"steady-{number + 1}")
+    drill.wait_until(
+        lambda: drill.count("SELECT count(*) FROM faultline.ledger") >= jobs, "the takeover"
+    )
+    resume_until_done(drill, late, attempts=jobs)
