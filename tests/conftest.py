@@ -136,8 +136,8 @@ def make_logins_cheap(server_url: str) -> None:
     with psycopg.connect(server_url, autocommit=True) as admin:
         if admin.info.server_version >= 160000:
             admin.execute("SET scram_iterations = 1")
-            told = sql.Literal(urlsplit(server_url).password)
-            admin.execute(sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(told))
+            password = sql.Literal(urlsplit(server_url).password)
+            admin.execute(sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(password))
 
 
 def template_name(run_id: str) -> str:

@@ -133,9 +133,9 @@ class _Listener:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call":
             return
-        for name, told in report.user_properties:
-            if name == "tally" and isinstance(told, dict):
-                self._proof.kinds[told["kind"]].update(told["counts"])
+        for name, counted in report.user_properties:
+            if name == "tally" and isinstance(counted, dict):
+                self._proof.kinds[counted["kind"]].update(counted["counts"])
 
 
 @pytest.fixture
@@ -143,8 +143,8 @@ def tally(request: pytest.FixtureRequest) -> Tally:
     """Adds to the run's counts: `tally("explorer interleaving", scenarios=120)`."""
 
     def add(kind: str, **counts: int) -> None:
-        told: Any = {"kind": kind, "counts": counts}
-        request.node.user_properties.append(("tally", told))
+        counted: Any = {"kind": kind, "counts": counts}
+        request.node.user_properties.append(("tally", counted))
 
     return add
 

@@ -34,10 +34,10 @@ def make_key(url: str, *scopes: Scope, name: str = "test") -> str:
 
 
 class Served:
-    """The process, where it listens, and what it has said on stderr."""
+    """The process, where it listens, and its stderr."""
 
     def __init__(self, url: str, *options: str, app: str | None = None) -> None:
-        self.said: list[str] = []
+        self.stderr_lines: list[str] = []
         self._spoke = threading.Condition()
         program = [sys.executable, "-m", "faultline", "--log-format", "json"]
         program += ["--app", app] if app else []
@@ -54,14 +54,14 @@ class Served:
         self._listening.start()
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
-        assert " on http://" in first, (first, self.said)
+        assert " on http://" in first, (first, self.stderr_lines)
         self.address = first.split(" on ")[1].strip()
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
         for line in iter(self._process.stderr.readline, ""):
             with self._spoke:
-                self.said.append(line)
+                self.stderr_lines.append(line)
                 self._spoke.notify_all()
 
     @property
@@ -74,22 +74,22 @@ class Served:
     def wait_for(self, words: str) -> None:
         """Waits for the log line: the response may arrive before the line is read."""
         with self._spoke:
-            is_said = self._spoke.wait_for(
-                lambda: any(words in line for line in self.said), BOUND_SECONDS
+            is_printed = self._spoke.wait_for(
+                lambda: any(words in line for line in self.stderr_lines), BOUND_SECONDS
             )
-        assert is_said, (words, self.said)
+        assert is_printed, (words, self.stderr_lines)
 
     def wait_for_event(self, name: str, **fields: Any) -> dict[str, Any]:
         """The first event of that name with these fields."""
 
-        def heard() -> list[dict[str, Any]]:
-            said = [orjson.loads(line) for line in self.said if line.startswith("{")]
-            return [event for event in said if wanted.items() <= event.items()]
+        def matching() -> list[dict[str, Any]]:
+            events = [orjson.loads(line) for line in self.stderr_lines if line.startswith("{")]
+            return [event for event in events if wanted.items() <= event.items()]
 
         wanted = {"event": name, **fields}
         with self._spoke:
-            assert self._spoke.wait_for(heard, BOUND_SECONDS), (wanted, self.said)
-            return heard()[0]
+            assert self._spoke.wait_for(matching, BOUND_SECONDS), (wanted, self.stderr_lines)
+            return matching()[0]
 
     def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)

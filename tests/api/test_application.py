@@ -33,9 +33,9 @@ def test_omitted_options_come_from_the_task(client: httpx2.Client) -> None:
     ]
     job = client.get(f"/jobs/{job_id}").json()
     assert (job["queue"], job["priority"], job["max_attempts"]) == ("billing", 2, 3)
-    said = {"task": "charge", "payload": {"invoice": 7}, "queue": "other", "max_attempts": 1}
-    [told] = client.post("/jobs/batch", json={"jobs": [said]}).json()["jobs"]
-    job = client.get(f"/jobs/{told['job_id']}").json()
+    request = {"task": "charge", "payload": {"invoice": 7}, "queue": "other", "max_attempts": 1}
+    [enqueued] = client.post("/jobs/batch", json={"jobs": [request]}).json()["jobs"]
+    job = client.get(f"/jobs/{enqueued['job_id']}").json()
     assert (job["queue"], job["priority"], job["max_attempts"]) == ("other", 2, 1)
 
 

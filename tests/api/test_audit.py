@@ -83,10 +83,10 @@ def test_an_action_that_is_rolled_back_has_no_row(conn: Connection) -> None:
     assert rows(conn) == []
 
 
-@pytest.mark.parametrize("said", ["no JSON", '"a text"', "[1]", "{}", '{"name": {"a": 1}}'])
-def test_an_actor_that_makes_no_sense_stops_no_action(conn: Connection, said: str) -> None:
+@pytest.mark.parametrize("actor", ["no JSON", '"a text"', "[1]", "{}", '{"name": {"a": 1}}'])
+def test_an_actor_that_makes_no_sense_stops_no_action(conn: Connection, actor: str) -> None:
     with conn.transaction():
-        conn.execute("SELECT set_config('faultline.actor', %s, true)", [said])
+        conn.execute("SELECT set_config('faultline.actor', %s, true)", [actor])
         conn.execute("SELECT faultline.pause_queue('mail')")
     assert steps.value(conn, "SELECT role FROM faultline.audit_log") == conn.info.user
 
@@ -384,7 +384,7 @@ def test_a_refused_action_of_the_command_line_is_recorded(
         ("drain", "nowhere-*"),
     ):
         assert isinstance(invoke(database_url, *words).error, InvalidInput)
-    said = [
+    refusals = [
         ("retry", f"job {done}", "illegal_transition"),
         ("cancel", f"job {missing}", "unknown_job"),
         ("pause", "queue no queue", "invalid_input"),
@@ -393,7 +393,7 @@ def test_a_refused_action_of_the_command_line_is_recorded(
         ("drain", "worker nowhere-*", "invalid_input"),
     ]
     assert refused_rows(conn) == [
-        ("command line", user, action, target, "refused", code) for action, target, code in said
+        ("command line", user, action, target, "refused", code) for action, target, code in refusals
     ]
     assert steps.value(conn, "SELECT bool_and(role = session_user) FROM faultline.audit_log")
 

@@ -26,7 +26,7 @@ def test_an_unexpected_error_is_logged_and_hidden_from_the_client(
 ) -> None:
     logged: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "faultline.api.limit_middleware.emit", lambda event, **said: logged.append(said)
+        "faultline.api.limit_middleware.emit", lambda event, **fields: logged.append(fields)
     )
 
     async def broken(scope: Any, receive: Any, send: Any) -> None:
@@ -40,10 +40,10 @@ def test_an_unexpected_error_is_logged_and_hidden_from_the_client(
     answer = asyncio.run(ask())
     assert (answer.status_code, code_of(answer)) == (500, "internal_error")
     assert "hunter2" not in answer.text
-    [said] = logged
-    assert said["error"] == "RuntimeError: password=***"
-    assert "in broken" in said["traceback"]
-    assert said["request"] == answer.headers["x-request-id"]
+    [event] = logged
+    assert event["error"] == "RuntimeError: password=***"
+    assert "in broken" in event["traceback"]
+    assert event["request"] == answer.headers["x-request-id"]
 
 
 def test_a_revoked_key_works_for_the_cache_time_at_most(

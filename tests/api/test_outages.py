@@ -97,8 +97,8 @@ def test_a_crowd_during_an_outage_is_answered_and_leaves_nothing_behind(
     wait_until_well(client)
     deadline = time.monotonic() + BOUND_SECONDS
     # A slow machine may turn some away; what was left behind would stay.
-    while (told := {answer.status_code for answer in answers()}) != {200}:
-        assert time.monotonic() < deadline, told
+    while (codes := {answer.status_code for answer in answers()}) != {200}:
+        assert time.monotonic() < deadline, codes
 
 
 def test_a_request_that_gets_no_answer_from_the_database_is_given_up_in_time(

@@ -83,10 +83,10 @@ def test_an_api_whose_jobs_the_schema_refuses_is_not_ready_and_says_why(
     answers = client.get("/ready"), client.post("/jobs", json={"task": "t"})
     for answer in answers:
         assert (answer.status_code, code_of(answer)) == (503, "schema_mismatch")
-    said = server.wait_for_event("degraded", code="schema_mismatch")["error"]
-    assert f"at schema version {latest_version() + 1}" in said
-    assert "enqueue_many" in said
-    assert "upgrade the faultline package" in said
+    error = server.wait_for_event("degraded", code="schema_mismatch")["error"]
+    assert f"at schema version {latest_version() + 1}" in error
+    assert "enqueue_many" in error
+    assert "upgrade the faultline package" in error
 
 
 def test_an_api_that_cannot_read_keys_is_not_ready(client: httpx2.Client, conn: Connection) -> None:
@@ -103,9 +103,9 @@ def test_an_api_that_is_ahead_of_its_database_is_not_ready_until_that_is_migrate
     conn.execute("DELETE FROM faultline.migrations WHERE version = %s", [newest])
     answer = client.get("/ready")
     assert (answer.status_code, code_of(answer)) == (503, "schema_mismatch")
-    said = server.wait_for_event("degraded", code="schema_mismatch")["error"]
-    assert f"needs {newest}" in said
-    assert "run: faultline migrate" in said
+    error = server.wait_for_event("degraded", code="schema_mismatch")["error"]
+    assert f"needs {newest}" in error
+    assert "run: faultline migrate" in error
     conn.execute("INSERT INTO faultline.migrations (version, name) VALUES (%s, 'again')", [newest])
     assert client.get("/ready").is_success
 

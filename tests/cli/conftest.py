@@ -51,10 +51,10 @@ def invoke(url: str | None, *words: str, app: str | None = None, stdin: Any = No
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     context = Context(app_path=app, given_url=url, log_format="json", verbose=False)
-    told = {name: os.environ.get(name) for name in (VARIABLE, FILE_VARIABLE)}
+    environment = {name: os.environ.get(name) for name in (VARIABLE, FILE_VARIABLE)}
     heeded = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A command changes the environment for its children; `env` restores ours afterwards.
-    done = CliRunner().invoke(command, arguments, obj=context, input=stdin, env=told)
+    done = CliRunner().invoke(command, arguments, obj=context, input=stdin, env=environment)
     for number, handler in heeded.items():  # a service installs its own
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
@@ -81,10 +81,10 @@ def worker_session(connect: Callable[[], Connection]) -> Connection:
 
 class Explained:
     def __init__(self, faultline: Faultline, job_id: UUID) -> None:
-        told = faultline("why", str(job_id), "--json").json
-        assert set(told) == {"answer", "code", "facts", "advice"}
-        self.code, self.answer = told["code"], told["answer"]
-        self.facts, self.advice = told["facts"], " ".join(told["advice"])
+        explained = faultline("why", str(job_id), "--json").json
+        assert set(explained) == {"answer", "code", "facts", "advice"}
+        self.code, self.answer = explained["code"], explained["answer"]
+        self.facts, self.advice = explained["facts"], " ".join(explained["advice"])
         shown = faultline("why", str(job_id)).out.splitlines()
         self.first_line, self.last_line = shown[0], shown[-1]
         assert self.last_line.startswith("→ ")

@@ -134,8 +134,8 @@ def test_a_harmful_setting_of_another_account_is_reported_with_its_name(
         done = faultline("doctor", "--json")
     finally:
         conn.execute(f"DROP ROLE worker_{name}")
-    said = [check["says"] for check in found(done, "settings of a role")]
-    assert f"worker_{name} has statement_timeout=1s" in said
+    findings = [check["says"] for check in found(done, "settings of a role")]
+    assert f"worker_{name} has statement_timeout=1s" in findings
 
 
 def test_functions_of_another_release_are_a_warning(faultline: Faultline, conn: Connection) -> None:
@@ -189,10 +189,10 @@ def test_an_old_transaction_that_holds_back_vacuum_is_a_warning(
     with conn.transaction():
         conn.execute("SELECT pg_current_xact_id()")
         done = faultline("doctor", "--json")
-    said = {check["advice"]: check["says"] for check in found(done, "long transaction")}
+    findings = {check["advice"]: check["says"] for check in found(done, "long transaction")}
     assert (
         f"session {conn.info.backend_pid}"
-        in said[f"end it: SELECT pg_terminate_backend({conn.info.backend_pid})"]
+        in findings[f"end it: SELECT pg_terminate_backend({conn.info.backend_pid})"]
     )
 
 

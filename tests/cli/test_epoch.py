@@ -22,11 +22,11 @@ def _epoch_of_doctor(faultline: Faultline) -> str:
 
 
 def test_show_lists_the_epoch_of_the_installation(faultline: Faultline) -> None:
-    heading, epoch, said = faultline("epoch", "show").out.splitlines()
+    heading, epoch, origin = faultline("epoch", "show").out.splitlines()
     assert heading.split()[:3] == ["epoch", "began", "cause"]
     assert epoch.split()[0] == "0"
     assert "install" in epoch
-    assert said == "this is the server on which the epoch began"
+    assert origin == "this is the server on which the epoch began"
     assert faultline("epoch", "show", "--json").json["status"]["is_refused"] is False
 
 

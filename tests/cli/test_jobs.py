@@ -74,10 +74,10 @@ def test_show_prints_the_whole_timeline_of_a_job(faultline: Faultline, conn: Con
             job_id, stale_token=3, worker="slow", reason=refusal.value.reason
         ),
     )
-    told = faultline("jobs", "show", str(job_id), "--json").json
-    assert told["state"] == "succeeded"
-    assert told["result"] == {"sent": True}
-    assert [(at["kind"], at["token"], at["worker"]) for at in told["timeline"]] == [
+    shown = faultline("jobs", "show", str(job_id), "--json").json
+    assert shown["state"] == "succeeded"
+    assert shown["result"] == {"sent": True}
+    assert [(at["kind"], at["token"], at["worker"]) for at in shown["timeline"]] == [
         ("enqueued", None, None),
         ("claimed", 1, "early"),
         ("released", 1, "early"),
@@ -191,7 +191,7 @@ def test_a_read_only_account_can_list_but_not_operate(conn: Connection, database
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0.014, "0.01 s"),
         (12.34, "12.3 s"),
@@ -201,5 +201,5 @@ def test_a_read_only_account_can_list_but_not_operate(conn: Connection, database
         (200_000, "2 d 7 h"),
     ],
 )
-def test_durations_are_printed_with_at_most_two_units(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+def test_durations_are_printed_with_at_most_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

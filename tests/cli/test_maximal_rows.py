@@ -11,7 +11,7 @@ import pytest
 from faultline import Faultline as App
 from faultline import Job
 from faultline.testing import Outcome, run_until_idle
-from faultline_drills.cluster.programs import lacking, run_program
+from faultline_drills.cluster.programs import missing_requirement, run_program
 
 from .conftest import Connection, Faultline
 
@@ -61,7 +61,7 @@ def test_commands_show_rows_at_their_limits(faultline: Faultline, conn: Connecti
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+@pytest.mark.skipif(missing_requirement() is not None, reason=str(missing_requirement()))
 def test_rows_at_their_limits_are_dumped_and_restored(
     conn: Connection, database_url: str, empty_database_url: str
 ) -> None:

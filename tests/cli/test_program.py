@@ -32,18 +32,18 @@ def test_a_job_can_be_enqueued_and_explained(database_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["why", "not-a-uuid"], 2, "is not a valid UUID"),
         (["enqueue", "send_mail", "{oops"], 1, "[invalid_input] the payload is not JSON"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_not_a_traceback(
-    words: Sequence[str], code: int, said: str
+    words: Sequence[str], code: int, message: str
 ) -> None:
     done = program(*words, url="postgresql://127.0.0.1:1/never-asked")
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -22,9 +22,9 @@ def test_records_whose_retention_has_passed_are_removed(
     succeeded(conn, "8 days")
     failed(conn, "31 days")
     failed(conn, "29 days")
-    said = "1 succeeded job, 1 failed job, 0 entries of the ledger and 0 entries of the audit log\n"
-    assert faultline("purge", "--dry-run").out == f"would remove {said}"
-    assert faultline("purge").out == f"removed {said}"
+    counts = "1 succeeded job, 1 failed job, 0 entries of the ledger and 0 entries of the audit log\n"
+    assert faultline("purge", "--dry-run").out == f"would remove {counts}"
+    assert faultline("purge").out == f"removed {counts}"
     assert faultline("purge", "--json").json == {
         "dry_run": False,
         "succeeded": 0,
@@ -102,6 +102,6 @@ def test_a_reconciler_purges_by_the_options_of_its_command(
 
 
 def test_a_worker_has_the_same_retention_options() -> None:
-    said = invoke(None, "worker", "--help").out
+    help_text = invoke(None, "worker", "--help").out
     for name in ("succeeded", "failed", "ledger"):
-        assert f"--keep-{name}-days" in said
+        assert f"--keep-{name}-days" in help_text

@@ -56,9 +56,9 @@ def test_a_queue_is_paused_and_resumed_and_both_are_printed(
     enqueue(conn, queue="mail")
     assert faultline("queues", "pause", "mail", "--reason", "down").out == "mail is paused\n"
     assert faultline("queues", "pause", "mail").out == "mail was paused already\n"
-    *_, said = faultline("queues").out.splitlines()
-    assert said.startswith("mail is paused since ")
-    assert said.endswith(": down")
+    *_, line = faultline("queues").out.splitlines()
+    assert line.startswith("mail is paused since ")
+    assert line.endswith(": down")
     assert faultline("queues", "resume", "mail").out == "mail is resumed\n"
     assert faultline("queues", "resume", "mail").out == "mail was not paused\n"
     assert "paused" not in faultline("queues").out

@@ -179,7 +179,7 @@ RAISED = {
 
 
 def raising(sqlstate: str, detail: str = "") -> Statement[None]:
-    body = f"RAISE EXCEPTION 'said' USING ERRCODE = '{sqlstate}', HINT = 'do this'"
+    body = f"RAISE EXCEPTION 'refused' USING ERRCODE = '{sqlstate}', HINT = 'do this'"
     more = f", DETAIL = '{detail}'" if detail else ""
     sql = f"DO $$BEGIN {body}{more}; END$$"
     return Statement(sql, (), lambda rows: None)
@@ -194,7 +194,7 @@ def test_each_code_of_the_protocol_is_an_exception_of_its_own(
     assert type(caught.value) is RAISED[sqlstate]
     assert isinstance(caught.value.__cause__, psycopg.Error)
     if sqlstate != "FL001":
-        assert str(caught.value) == "said (do this)"
+        assert str(caught.value) == "refused (do this)"
 
 
 def test_a_stale_lease_error_has_the_details_of_the_database(conn: Connection) -> None:
@@ -257,13 +257,13 @@ def test_a_forked_child_does_not_keep_its_dead_parents_sessions_alive(
 ) -> None:
     """The server notices that the parent's socket was closed without a Terminate."""
     ours = connect(database_url)
-    told, child_is_told = socket.socketpair()
+    our_end, childs_end = socket.socketpair()
     child = os.fork()
     if child == 0:
-        child_is_told.sendall(b"here")
-        child_is_told.recv(1)
+        childs_end.sendall(b"here")
+        childs_end.recv(1)
         os._exit(0)
-    told.recv(4)
+    our_end.recv(4)
     pid = ours.info.backend_pid
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, ours.fileno())
@@ -272,8 +272,8 @@ def test_a_forked_child_does_not_keep_its_dead_parents_sessions_alive(
     try:
         wait_until(lambda: value(conn, session, pid) == 0, "the end of the session")
     finally:
-        told.sendall(b"x")
+        our_end.sendall(b"x")
         os.waitpid(child, 0)
         ours.close()
-        told.close()
-        child_is_told.close()
+        our_end.close()
+        childs_end.close()

@@ -109,10 +109,10 @@ def test_an_outage_and_its_end_are_each_reported_once(database_url: str, events:
         await link.close()
 
     asyncio.run(main())
-    said = events.all()
-    assert [line["event"] for line in said] == ["database_unavailable", "database_back"]
-    assert said[0]["purpose"] == said[1]["purpose"] == "test"
-    assert said[0]["error"] == "server closed the connection"
+    logged = events.all()
+    assert [line["event"] for line in logged] == ["database_unavailable", "database_back"]
+    assert logged[0]["purpose"] == logged[1]["purpose"] == "test"
+    assert logged[0]["error"] == "server closed the connection"
 
 
 def test_an_unreachable_server_raises_an_error_of_faultline() -> None:

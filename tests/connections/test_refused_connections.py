@@ -29,7 +29,7 @@ REFUSE = """
     CREATE FUNCTION refuse() RETURNS SETOF faultline.registry LANGUAGE plpgsql AS $$
         BEGIN
             PERFORM nextval('public.refusals');
-            RAISE EXCEPTION 'restored, and not yet said to go on' USING ERRCODE = 'FL008';
+            RAISE EXCEPTION 'restored, and not yet released' USING ERRCODE = 'FL008';
         END $$;
     CREATE VIEW faultline.workers AS SELECT * FROM refuse()
 """
@@ -47,7 +47,7 @@ def refusing(sqlstate: str) -> Statement[None]:
     return Statement(f"DO $${body}$$", (), lambda rows: None)
 
 
-def said(events: EventTap) -> list[str]:
+def event_names(events: EventTap) -> list[str]:
     both = (Event.DATABASE_UNAVAILABLE, Event.DATABASE_BACK)
     return [line["event"] for line in events.all() if line["event"] in both]
 
@@ -63,13 +63,13 @@ def test_a_new_connection_that_refuses_calls_is_not_reported_as_back(
                 await link.run(refusing(sqlstate))
             await link.pause(refused.value)
             await link.connection()
-        assert said(events) == ["database_unavailable"]
+        assert event_names(events) == ["database_unavailable"]
         await link.run(ANSWER)
         await link.run(ANSWER)
         await link.close()
 
     asyncio.run(main())
-    assert said(events) == ["database_unavailable", "database_back"]
+    assert event_names(events) == ["database_unavailable", "database_back"]
 
 
 def test_a_session_that_was_cut_is_back_with_a_new_connection(
@@ -82,9 +82,9 @@ def test_a_session_that_was_cut_is_back_with_a_new_connection(
         with pytest.raises(psycopg.OperationalError) as cut:
             await link.run(ANSWER)
         await link.pause(cut.value)
-        assert said(events) == ["database_unavailable"]
+        assert event_names(events) == ["database_unavailable"]
         await link.connection()
-        assert said(events) == ["database_unavailable", "database_back"]
+        assert event_names(events) == ["database_unavailable", "database_back"]
         await link.close()
 
     asyncio.run(main())
@@ -107,8 +107,8 @@ def test_a_listener_that_was_refused_is_back_once_it_listens(
     conn.execute(REFUSE)
     with background(listen):
         wait_until(lambda: value(conn, "SELECT last_value FROM refusals") >= TRIES, "refusals")
-        assert said(events) == ["database_unavailable"]
+        assert event_names(events) == ["database_unavailable"]
         conn.execute(GIVE_IN)
         wait_until(lambda: events.of("database_back"), "its first success")
-    assert said(events) == ["database_unavailable", "database_back"]
+    assert event_names(events) == ["database_unavailable", "database_back"]
     assert {line["purpose"] for line in events.all()} == {"listener"}

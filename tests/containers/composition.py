@@ -88,8 +88,8 @@ class Service:
     def ports(self) -> set[int]:
         """On which it listens, as far as compose.yaml tells."""
         pairs = zip(self.command, self.command[1:], strict=False)
-        said = {int(word) for option, word in pairs if option in ("--port", "--metrics-port")}
-        return said | {int(published.rpartition(":")[2]) for published in self.published}
+        listening = {int(word) for option, word in pairs if option in ("--port", "--metrics-port")}
+        return listening | {int(published.rpartition(":")[2]) for published in self.published}
 
 
 def document() -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Engine:
         postgres = self.services["postgres"]
         database.run_scripts(postgres, server, self.places.folders(postgres)["/run/secrets"])
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         return self.places.log(name).read_text()
 
     def up(self, name: str) -> None:
@@ -61,7 +61,7 @@ class Engine:
     def _complete(self, name: str) -> None:
         if name not in self._completed:
             self.up(name)
-            assert self._processes[name].wait(BOUND_SECONDS) == 0, self.said(name)
+            assert self._processes[name].wait(BOUND_SECONDS) == 0, self.output(name)
             self._completed.add(name)
 
     def up_again(self, name: str) -> str:
@@ -69,14 +69,14 @@ class Engine:
         del self._processes[name]
         self._completed.remove(name)
         self._complete(name)
-        return self.said(name)
+        return self.output(name)
 
     def run(self, name: str, *words: str) -> str:
-        """`docker compose run --rm NAME WORDS`: what it said, if all went well."""
+        """`docker compose run --rm NAME WORDS`: its output, if all went well."""
         assert self.services[name].command == []
         process = self._start(self.services[name], [*_entrypoint(name), *words])
-        assert process.wait(BOUND_SECONDS) == 0, self.said(name)
-        return self.said(name)
+        assert process.wait(BOUND_SECONDS) == 0, self.output(name)
+        return self.output(name)
 
     def pid(self, name: str) -> int:
         return self._processes[name].pid
@@ -96,11 +96,11 @@ class Engine:
     def wait_until_healthy(self, name: str) -> None:
         def still_runs() -> None:
             process = self._processes.get(name)
-            assert process is None or process.poll() is None, self.said(name)
+            assert process is None or process.poll() is None, self.output(name)
 
         wait_until(
             lambda: self.health(name) == 0,
-            lambda: str(self.said(name)),
+            lambda: str(self.output(name)),
             limit_seconds=BOUND_SECONDS,
             check=still_runs,
         )
@@ -124,17 +124,17 @@ class Engine:
 
     def _start(self, service: Service, words: list[str]) -> subprocess.Popen[bytes]:
         if self._image is not None and service.is_ours:
-            said = [self.places.reached(service.name, word) for word in words]
+            arguments = [self.places.reached(service.name, word) for word in words]
             mounts = self.places.folders(service)
             del mounts["/tmp"]  # which is in memory
-            return self._popen(service, self._image.command(said, service.environment, mounts))
+            return self._popen(service, self._image.command(arguments, service.environment, mounts))
         environment = self._environment(service)
         program = shutil.which(words[0], path=environment["PATH"])
         assert program is not None, f"{words[0]} is not installed"
-        said = [self.places.here(service, word) for word in words[1:]]
+        arguments = [self.places.here(service, word) for word in words[1:]]
         folder = recipe.image().the("WORKDIR").rest if service.is_ours else "/"
         return self._popen(
-            service, [program, *said], environment, self.places.here(service, folder)
+            service, [program, *arguments], environment, self.places.here(service, folder)
         )
 
     def _environment(self, service: Service) -> dict[str, str]:

@@ -74,7 +74,7 @@ class Image:
 
     def _build(self, stage: Stage) -> None:
         self._written(stage).mkdir()
-        # The base image's linker knows its libpython; ours, at a place that is not its own, has to be told.
+        # The base image's linker knows its libpython; ours, at a place that is not its own, has to be configured.
         self.environment = {"PATH": _PATH, "LD_LIBRARY_PATH": "/usr/local/lib"}
         folder = "/"
         for instruction in stage.instructions:
@@ -196,13 +196,13 @@ def _prefix_of(base: str) -> str:
     candidates += map(str, Path.home().glob(f".pyenv/versions/{match[1]}.*/bin/python{match[1]}"))
     for candidate in (*candidates, sys.executable):
         if candidate is not None:
-            said = subprocess.run(
+            ran = subprocess.run(
                 [candidate, "-c", "import sys, ensurepip; print(sys.base_prefix)"],
                 capture_output=True,
                 text=True,
                 timeout=30,
                 check=False,
             )
-            if said.returncode == 0:
-                return said.stdout.strip()
+            if ran.returncode == 0:
+                return ran.stdout.strip()
     raise AssertionError("no Python with ensurepip")

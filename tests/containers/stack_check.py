@@ -43,24 +43,24 @@ class Site:
                 sent["Content-Type"] = "application/json"
             connection.request(method, path, text, sent)
             answer = connection.getresponse()
-            said = answer.read().decode()
+            answered = answer.read().decode()
             is_json = "json" in (answer.headers.get("content-type") or "")
-            return answer.status, json.loads(said) if is_json else said, answer.headers
+            return answer.status, json.loads(answered) if is_json else answered, answer.headers
 
     def get(self, path: str, **headers: str) -> Any:
-        status, said, _ = self.ask("GET", path, **headers)
-        assert status == 200, said
-        return said
+        status, answered, _ = self.ask("GET", path, **headers)
+        assert status == 200, answered
+        return answered
 
     def wait_for(self, path: str, holds: Any, **headers: str) -> Any:
-        said: list[Any] = []
+        answered: list[Any] = []
 
         def found() -> bool:
-            said[:] = [self.get(path, **headers)]
-            return bool(holds(said[0]))
+            answered[:] = [self.get(path, **headers)]
+            return bool(holds(answered[0]))
 
-        wait_until(found, lambda: f"{path} stays {said}", limit_seconds=BOUND_SECONDS)
-        return said[0]
+        wait_until(found, lambda: f"{path} stays {answered}", limit_seconds=BOUND_SECONDS)
+        return answered[0]
 
 
 def run(engine: Engine, server: Server) -> None:
@@ -73,11 +73,11 @@ def run(engine: Engine, server: Server) -> None:
         engine.up(name)
     for name in running:
         engine.wait_until_healthy(name)
-    assert "nothing to do" not in engine.said("migrate")
+    assert "nothing to do" not in engine.output("migrate")
     assert "nothing to do" in engine.up_again("migrate")
 
-    said = engine.run("operator", "keys", "create", "shop", *_scopes("enqueue", "read", "operate"))
-    (key,) = re.findall(r"flk_\w+_[\w-]+", said)
+    answered = engine.run("operator", "keys", "create", "shop", *_scopes("enqueue", "read", "operate"))
+    (key,) = re.findall(r"flk_\w+_[\w-]+", answered)
     assert "0 problems, 0 warnings" in engine.run("operator", "doctor")
     bearer = {"Authorization": f"Bearer {key}"}
     api, inspector = Site(engine, "api"), Site(engine, "inspector")
@@ -91,14 +91,14 @@ def run(engine: Engine, server: Server) -> None:
     ]
     assert [status for status, _, _ in made] == [201, 200]
     job = made[0][1]["job_id"]
-    api.wait_for(f"/jobs/{job}", lambda said: said["state"] == "succeeded", **bearer)
+    api.wait_for(f"/jobs/{job}", lambda answered: answered["state"] == "succeeded", **bearer)
     url = database.superuser_url(engine.services["postgres"], server)
     with psycopg.connect(url, autocommit=True) as conn:
         assert conn.execute("SELECT invoice, cents FROM shop.payments").fetchall() == [(42, 1999)]
         _accounts_have_what_they_need_and_no_more(conn)
 
     assert inspector.get(f"/api/jobs/{job}")["state"] == "succeeded"
-    inspector.wait_for("/api/risk", lambda said: said["active_workers"] == 2)
+    inspector.wait_for("/api/risk", lambda answered: answered["active_workers"] == 2)
     _operate_from_the_page(inspector, bearer)
     paused = {queue["queue"]: queue["paused"] for queue in api.get("/queues", **bearer)["queues"]}
     assert paused["mail"]
@@ -109,7 +109,7 @@ def run(engine: Engine, server: Server) -> None:
 
     # Each is missed by its own health check, while those it needs are still there.
     for name in sorted(set(running) - {"worker-1", "postgres"}, key=["api"].__contains__):
-        assert engine.stop(name) == 0, engine.said(name)
+        assert engine.stop(name) == 0, engine.output(name)
         assert engine.health(name) != 0
     server.shut_down()
     assert engine.health("postgres") != 0
@@ -128,8 +128,8 @@ def _a_worker_may_go_while_it_works(
     There are more jobs than the other worker can run at once.
     """
     slow = {"task": "shop.report", "payload": {"seconds": 1}}
-    status, said, _ = api.ask("POST", "/jobs/batch", {"jobs": [slow] * 25}, **bearer)
-    assert status == 201, said
+    status, answered, _ = api.ask("POST", "/jobs/batch", {"jobs": [slow] * 25}, **bearer)
+    assert status == 201, answered
     its_own = f"%-{engine.pid('worker-1')}-%"
     with psycopg.connect(url, autocommit=True) as conn:
         _wait_for(
@@ -137,12 +137,12 @@ def _a_worker_may_go_while_it_works(
             "SELECT FROM faultline.jobs WHERE state = 'running' AND lease_owner LIKE %s",
             its_own,
         )
-        assert engine.stop("worker-1") == 0, engine.said("worker-1")
+        assert engine.stop("worker-1") == 0, engine.output("worker-1")
         assert engine.health("worker-1") != 0
         assert engine.health("worker-2") == 0
-        for job in said["jobs"]:
+        for job in answered["jobs"]:
             path = f"/jobs/{job['job_id']}"
-            done = api.wait_for(path, lambda said: said["state"] == "succeeded", **bearer)
+            done = api.wait_for(path, lambda answered: answered["state"] == "succeeded", **bearer)
             assert done["attempts"] == 1
 
 
@@ -192,7 +192,7 @@ def _operate_from_the_page(inspector: Site, bearer: dict[str, str]) -> None:
     """The inspector forwards the action to the API at its configured address."""
     _, _, headers = inspector.ask("GET", "/")
     (token,) = CSRF_COOKIE.findall(headers["Set-Cookie"])
-    status, said, _ = inspector.ask(
+    status, answered, _ = inspector.ask(
         "POST",
         "/api/actions/pause",
         {"queue": "mail", "reason": "the mail server is unreachable"},
@@ -201,22 +201,22 @@ def _operate_from_the_page(inspector: Site, bearer: dict[str, str]) -> None:
         X_Faultline_CSRF=token,
         **bearer,
     )
-    assert status == 200, said
+    assert status == 200, answered
 
 
 def _is_watched(prometheus: Site, engine: Engine) -> None:
     targets = [target.split(":") for targets in scraped().values() for target in targets]
     wanted = {f"{engine.places.addresses[name]}:{port}" for name, port in targets}
     up = prometheus.wait_for(
-        "/api/v1/query?query=up", lambda said: [s["value"][1] for s in _series(said)] == ["1"] * 4
+        "/api/v1/query?query=up", lambda answered: [s["value"][1] for s in _series(answered)] == ["1"] * 4
     )
     assert {series["metric"]["instance"] for series in _series(up)} == wanted
     groups = prometheus.wait_for(
         "/api/v1/rules",
-        lambda said: all(r["health"] == "ok" for g in said["data"]["groups"] for r in g["rules"]),
+        lambda answered: all(r["health"] == "ok" for g in answered["data"]["groups"] for r in g["rules"]),
     )["data"]["groups"]
     assert sum(len(group["rules"]) for group in groups) >= 16
 
 
-def _series(said: Any) -> list[Any]:
-    return list(said["data"]["result"])
+def _series(answered: Any) -> list[Any]:
+    return list(answered["data"]["result"])

@@ -35,7 +35,7 @@ _HOSTS = re.compile(r"(?:://|@|^)([a-z][a-z0-9-]*):\d+")
 def test_docker_compose_reads_it_as_we_do() -> None:
     if (program := shutil.which("docker-compose")) is None:
         pytest.skip("docker-compose is not installed (Debian: apt-get install docker-compose)")
-    said = subprocess.run(
+    ran = subprocess.run(
         [program, "--file", str(COMPOSE), "--profile", "tools", "config"],
         capture_output=True,
         text=True,
@@ -44,8 +44,8 @@ def test_docker_compose_reads_it_as_we_do() -> None:
         cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "HOME": "/"},
     )
-    assert said.returncode == 0, said.stderr
-    read = yaml.safe_load(said.stdout)["services"]
+    assert ran.returncode == 0, ran.stderr
+    read = yaml.safe_load(ran.stdout)["services"]
     assert set(read) == set(SERVICES)
     for name, service in SERVICES.items():
         assert list(read[name].get("command", [])) == service.command
@@ -227,8 +227,8 @@ def test_new_secrets_have_the_same_names_and_differ_from_the_published_ones(
 ) -> None:
     program = str(ROOT / "deploy" / "compose" / "new-secrets.sh")
     folder = tmp_path / "secrets"
-    said = subprocess.run([program, str(folder)], capture_output=True, timeout=100, check=True)
-    assert said.stdout.decode() == f"FAULTLINE_SECRETS={folder}\n"
+    ran = subprocess.run([program, str(folder)], capture_output=True, timeout=100, check=True)
+    assert ran.stdout.decode() == f"FAULTLINE_SECRETS={folder}\n"
     assert {path.name for path in folder.iterdir()} == {path.name for path in SECRETS.iterdir()}
     secrets = [path.read_text().strip() for path in folder.iterdir()]
     passwords = {re.sub(r"@.*", "", secret).rpartition(":")[2] for secret in secrets}

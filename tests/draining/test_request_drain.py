@@ -93,7 +93,7 @@ def test_the_notification_cannot_be_mistaken_for_a_queue(
     with connect() as listening:
         listening.execute(f"LISTEN {protocol.CHANNEL}")
         ask(conn)
-        [heard] = listening.notifies(timeout=10, stop_after=1)
-    assert heard.payload == workers.call_of("a")
-    refused = conn.execute("SELECT %s ~ '^[A-Za-z0-9_]'", [heard.payload]).fetchone()
+        [notice] = listening.notifies(timeout=10, stop_after=1)
+    assert notice.payload == workers.call_of("a")
+    refused = conn.execute("SELECT %s ~ '^[A-Za-z0-9_]'", [notice.payload]).fetchone()
     assert refused == (False,)

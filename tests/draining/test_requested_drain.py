@@ -8,7 +8,7 @@ import pytest
 
 from faultline.postgres.sessions import run
 from faultline.statements.workers import request_drain
-from faultline_drills.servers.pooler import TRANSACTION, lacking, pooler_to
+from faultline_drills.servers.pooler import TRANSACTION, missing_requirement, pooler_to
 from tests.processes import apps
 from tests.processes.fleet import Fleet, Process
 from tests.processes.observed_database import ObservedDatabase
@@ -72,7 +72,7 @@ def test_unfinished_jobs_are_released_with_or_without_a_notification(
 def test_behind_a_pooler_in_transaction_mode_the_heartbeat_brings_the_request(
     fleet: Fleet, database: ObservedDatabase, server_url: str, database_url: str
 ) -> None:
-    if missing := lacking():
+    if missing := missing_requirement():
         pytest.skip(missing)
     with pooler_to(server_url, mode=TRANSACTION) as pooler:
         job_id = database.enqueue(apps.pay_beside, seconds=600)
@@ -96,8 +96,8 @@ def test_a_second_signal_shortens_the_drain_and_a_request_does_not(
     worker.send(signal.SIGTERM)
     worker.wait_for_event("worker_draining", cause="signal")
     ask(database)
-    told = "FROM faultline.workers WHERE last_heartbeat_at > drain_requested_at"
-    database.wait_until(lambda: database.count(told) == 1, "no heartbeat tells it")
+    informed = "FROM faultline.workers WHERE last_heartbeat_at > drain_requested_at"
+    database.wait_until(lambda: database.count(informed) == 1, "no heartbeat tells it")
     so_far = len(worker.events_named("lease_renewed"))
     worker.wait_for_event("lease_renewed", times=so_far + 2)  # it keeps draining
     assert database.job(job_id).state == "running"

@@ -125,8 +125,8 @@ def test_a_second_interrupt_ends_an_api_at_once_and_without_a_traceback(database
         api.interrupt()
         wait_until(lambda: not _accepts(api))
         api.interrupt()
-        assert api.wait() == 0, api.said
-        assert "Traceback" not in "".join(api.said)
+        assert api.wait() == 0, api.stderr_lines
+        assert "Traceback" not in "".join(api.stderr_lines)
 
 
 def _accepts(api: Served) -> bool:

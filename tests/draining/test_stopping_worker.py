@@ -87,14 +87,14 @@ def test_a_second_cancellation_does_not_leave_sessions_open(
     app: Faultline, conn: Connection
 ) -> None:
     async def main() -> None:
-        is_working, is_told, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        is_working, is_cancelled, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def slow_to_end() -> None:
             is_working.set()
             try:
                 await asyncio.Event().wait()
             finally:
-                is_told.set()
+                is_cancelled.set()
                 await may_end.wait()
 
         worker = Worker(app, WorkerSettings(), companions=[slow_to_end])
@@ -103,7 +103,7 @@ def test_a_second_cancellation_does_not_leave_sessions_open(
             await is_working.wait()
             assert _sessions(conn) > 0
             running.cancel()
-            await is_told.wait()
+            await is_cancelled.wait()
             running.cancel()  # while the worker waits for its companion
             await asyncio.wait([running])
         assert running.cancelled()

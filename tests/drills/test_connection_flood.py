@@ -24,8 +24,8 @@ def test_without_its_limits_a_flooded_metrics_port_leaves_jobs_no_file_descripto
     server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = all_scenarios()["connection_flood"]
-    if lacking := scenario.lacking():
-        pytest.skip(lacking)
+    if missing := scenario.missing_requirement():
+        pytest.skip(missing)
     (tmp_path / "sitecustomize.py").write_text(UNLIMITED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr("faultline_drills.scenarios.connection_flood._ANSWER_SECONDS", 2.0)

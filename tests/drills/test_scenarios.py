@@ -35,8 +35,8 @@ CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 
 def run(name: str, subject: Subject, server_url: str) -> DrillReport:
     scenario = SCENARIOS[name]
-    if lacking := scenario.lacking():
-        pytest.skip(lacking)
+    if missing := scenario.missing_requirement():
+        pytest.skip(missing)
     settings = DrillSettings(subject=subject, jobs=6)
     return until_shown(lambda: run_drill(scenario, settings, server_url=server_url))
 

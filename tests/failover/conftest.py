@@ -11,7 +11,7 @@ import pytest
 
 from faultline.embedded import temporary_server
 from faultline.postgres.migrate import migrate
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, ClusterMember, lacking
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, ClusterMember, missing_requirement
 from faultline_drills.context import DrillContext
 from faultline_drills.scenario import DrillSettings
 from tests.conftest import roomy_memory
@@ -23,7 +23,7 @@ Open = Callable[[ClusterMember], Connection]
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A primary with the schema; a promoted standby does not affect it."""
-    if reason := lacking():
+    if reason := missing_requirement():
         pytest.skip(reason)
     with ExitStack() as stack:
         server = stack.enter_context(

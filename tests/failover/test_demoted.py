@@ -31,7 +31,7 @@ LEASE_SECONDS = 300.0
 
 @pytest.fixture
 def pooled(cluster: Cluster, primary: ClusterMember) -> Iterator[Pooler]:
-    if missing := pooler.lacking():
+    if missing := pooler.missing_requirement():
         pytest.skip(missing)
     with pooler_to(primary.url) as running:
         yield running

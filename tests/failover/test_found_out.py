@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from faultline_drills.cluster import BackgroundLoad, Cluster, lacking
+from faultline_drills.cluster import BackgroundLoad, Cluster, missing_requirement
 from faultline_drills.context import DrillContext
 from faultline_drills.drill import DrillReport, run_drill
 from faultline_drills.judging.checker import DrillVerdict
@@ -14,7 +14,7 @@ from faultline_drills.scenario import DrillSettings, RunScenario, find_scenario
 from tests.proof import until_shown
 
 pytestmark = [
-    pytest.mark.skipif(lacking() is not None, reason=lacking() or ""),
+    pytest.mark.skipif(missing_requirement() is not None, reason=missing_requirement() or ""),
     pytest.mark.timeout(300),
 ]
 

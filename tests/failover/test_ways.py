@@ -79,7 +79,7 @@ def test_a_network_leads_to_the_primary_and_fails_on_the_way_to_every_server(
 def test_a_redirected_pooler_connects_to_the_other_server(
     cluster: Cluster, primary: ClusterMember, standby: ClusterMember
 ) -> None:
-    if missing := pooler.lacking():
+    if missing := pooler.missing_requirement():
         pytest.skip(missing)
     with (
         pooler_to(primary.url) as pooled,

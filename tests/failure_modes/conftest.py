@@ -12,7 +12,7 @@ import pytest
 
 from faultline import embedded
 from faultline.postgres.migrate import migrate
-from faultline_drills.clock import lacking
+from faultline_drills.clock import missing_requirement
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.race import RaceBehaviour, RaceReport, RaceSettings, run_race
 from faultline_drills.subjects import Subject, install
@@ -68,7 +68,7 @@ class ServerWithClock:
 
 @pytest.fixture
 def clock(home: Path) -> MovableClock:
-    if missing := lacking():
+    if missing := missing_requirement():
         pytest.skip(missing)
     return MovableClock(home)
 

@@ -103,4 +103,4 @@ def test_hooks_run_where_the_handler_runs_and_only_an_error_before_it_counts(
     assert steps("refused") == ["before", "after"]
     for name in ("plain", "waiting"):
         assert len({thread for task, _, thread in seen if task == name}) == 1
-    assert len([said for said in events.of("degraded") if "hook failed" in said["reason"]]) == 3
+    assert len([event for event in events.of("degraded") if "hook failed" in event["reason"]]) == 3

@@ -124,9 +124,9 @@ def test_an_error_after_the_commit_leaves_the_job_succeeded(
         record = work_off(app, task.enqueue().job_id)
         assert (record.state, record.attempts) == (JobState.SUCCEEDED, 1)
     assert count(conn, effects) == 2
-    said = [line["error"] for line in events.of("handler_error_after_commit")]
-    assert len(said) == 2
-    assert all("ValueError: too late" in error for error in said)
+    errors = [line["error"] for line in events.of("handler_error_after_commit")]
+    assert len(errors) == 2
+    assert all("ValueError: too late" in error for error in errors)
 
 
 def test_a_second_transaction_of_one_job_is_refused_and_the_first_one_stands(
@@ -217,7 +217,7 @@ def test_with_in_an_async_handler_is_a_clear_error(app: Faultline) -> None:
 def test_a_sync_connection_in_async_code_and_vice_versa_is_a_clear_error(
     app: Faultline, database_url: str, conn: Connection
 ) -> None:
-    said: list[str] = []
+    errors: list[str] = []
 
     @app.task()
     async def confused(job: Job) -> None:
@@ -226,16 +226,16 @@ def test_a_sync_connection_in_async_code_and_vice_versa_is_a_clear_error(
                 with job.fenced(aconn):
                     pass
             except InvalidInput as error:
-                said.append(str(error))
+                errors.append(str(error))
         try:
             async with job.fenced(conn):
                 pass
         except InvalidInput as error:
-            said.append(str(error))
+            errors.append(str(error))
 
     with working(app):
         ended(app, confused.enqueue().job_id)
-    assert said == [
+    assert errors == [
         "this connection is async: use `async with`",
         "this connection is not async: use `with`",
     ]

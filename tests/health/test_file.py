@@ -91,8 +91,8 @@ def test_a_probe_imports_almost_nothing(health_file: Path) -> None:
         "except SystemExit as end: print(end.code, sorted(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    said, code_and_modules = done.stdout.splitlines()
-    assert said.startswith("there is no")
+    message, code_and_modules = done.stdout.splitlines()
+    assert message.startswith("there is no")
     code, _, modules = code_and_modules.partition(" ")
     assert code == "1"
     assert not heavy & set(ast.literal_eval(modules))

@@ -50,13 +50,13 @@ class Served:
         """The first group of the first line that it says like this."""
         with self._spoke:
             assert self._spoke.wait_for(
-                lambda: self._said(pattern) or not self._reader.is_alive(), BOUND_SECONDS
+                lambda: self._match(pattern) or not self._reader.is_alive(), BOUND_SECONDS
             ), self.lines
-        found = self._said(pattern)
+        found = self._match(pattern)
         assert found is not None, self.lines
         return found
 
-    def _said(self, pattern: re.Pattern[str]) -> str | None:
+    def _match(self, pattern: re.Pattern[str]) -> str | None:
         found = [match[1] for line in self.lines if (match := pattern.search(line))]
         return found[0] if found else None
 
@@ -74,7 +74,7 @@ class Served:
         return self._process.poll() is None
 
     def stop(self) -> int:
-        """The exit code; all that it said has been read by then."""
+        """The exit code; all of its output has been read by then."""
         self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(BOUND_SECONDS)
         self._reader.join(BOUND_SECONDS)

@@ -44,9 +44,9 @@ class Listener:
     def wait_for(self, name: str, holds: Callable[[Any], bool] = lambda data: True) -> Any:
         """The data of the next event of that name for which it holds."""
         deadline = time.monotonic() + BOUND_SECONDS
-        while (heard := self.next()) is not None:
-            if heard.name == name and holds(heard.data):
-                return heard.data
+        while (event := self.next()) is not None:
+            if event.name == name and holds(event.data):
+                return event.data
             assert time.monotonic() < deadline, f"no {name} like that"
         raise AssertionError(f"the stream ended before a {name} like that")
 

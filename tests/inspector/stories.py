@@ -36,7 +36,7 @@ def refused_commit(conn: Connection, lease: Lease, *, worker: str = "first") -> 
     conn.execute(record, [lease.job_id, lease.token, worker])
 
 
-def told(conn: Connection) -> Takeover:
+def run_takeover(conn: Connection) -> Takeover:
     """A takeover, the commit of the second worker, and the refusal of the first."""
     story = takeover(conn)
     steps.commit(conn, story.current)

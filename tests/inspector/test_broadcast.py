@@ -51,10 +51,10 @@ async def on_air(url: str, places: int) -> AsyncIterator[Broadcast]:
         await reader.close()
 
 
-async def hear(listener: StreamListener, name: str) -> Any:
+async def next_event(listener: StreamListener, name: str) -> Any:
     """The data of the next event of this name."""
-    while (said := await listener.next()) is not None:
-        fields = dict(line.split(b": ", 1) for line in said.strip().split(b"\n"))
+    while (sent := await listener.next()) is not None:
+        fields = dict(line.split(b": ", 1) for line in sent.strip().split(b"\n"))
         if fields[b"event"] == name.encode():
             return orjson.loads(fields[b"data"])
     raise AssertionError(f"the end came before a {name}")
@@ -66,8 +66,8 @@ def test_fifty_listeners_get_the_same_events_from_one_poller(
     async def scene(broadcast: Broadcast) -> None:
         with contextlib.ExitStack() as stack:
             crowd = [stack.enter_context(broadcast.listening()) for _ in range(50)]
-            heard = [await hear(listener, "overview") for listener in crowd]
-            assert all(each == heard[0] for each in heard)
+            overviews = [await next_event(listener, "overview") for listener in crowd]
+            assert all(each == overviews[0] for each in overviews)
             assert broadcast.readings <= 2  # the first, and perhaps one while they were read
 
     play(database_url, scene)
@@ -76,13 +76,13 @@ def test_fifty_listeners_get_the_same_events_from_one_poller(
 def test_the_poller_stops_without_listeners(database_url: str) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            await next_event(listener, "overview")
         await wait_until_async(lambda: not broadcast.is_polling)
         looks = broadcast.readings
         await idle(0.1)  # several pauses of the poller
         assert broadcast.readings == looks
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            await next_event(listener, "overview")
 
     play(database_url, scene)
 
@@ -90,7 +90,7 @@ def test_the_poller_stops_without_listeners(database_url: str) -> None:
 def test_a_later_listener_gets_the_overview_at_once(database_url: str) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as first:
-            await hear(first, "overview")
+            await next_event(first, "overview")
             with broadcast.listening() as second:
                 assert second.waiting == 1
 
@@ -109,7 +109,7 @@ def test_an_unchanged_overview_is_repeated_after_a_while(
 ) -> None:
     async def quiet(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
-            said = facts(await hear(listener, "overview"))
+            last_facts = facts(await next_event(listener, "overview"))
             looks = broadcast.readings
             await wait_until_async(lambda: broadcast.readings >= looks + 10)
             # The rate is known from the second reading on: that is a change. On a busy machine a reading may
@@ -117,16 +117,16 @@ def test_an_unchanged_overview_is_repeated_after_a_while(
             while listener.waiting:
                 event = await listener.next()
                 if event is None or b"event: overview" not in event:
-                    said = None
+                    last_facts = None
                     continue
                 again = facts(orjson.loads(event.strip().split(b"data: ", 1)[1]))
-                assert again != said
-                said = again
+                assert again != last_facts
+                last_facts = again
 
     async def reminded(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
             for _ in range(5):
-                await hear(listener, "overview")
+                await next_event(listener, "overview")
 
     monkeypatch.setattr(module, "REPEAT_SECONDS", 600)
     play(database_url, quiet)
@@ -141,14 +141,14 @@ def test_a_rejection_with_a_lower_id_that_appears_later_is_sent(
 
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            await next_event(listener, "overview")
             slow = stories.takeover(conn)
             record = "SELECT faultline.record_rejection(%s, 1, 'slow', 'token_mismatch')"
             late.execute(record, [slow.job_id])
-            fast = stories.told(conn)
-            assert (await hear(listener, "rejection"))["job_id"] == str(fast.job_id)
+            fast = stories.run_takeover(conn)
+            assert (await next_event(listener, "rejection"))["job_id"] == str(fast.job_id)
             late.commit()
-            assert (await hear(listener, "rejection"))["job_id"] == str(slow.job_id)
+            assert (await next_event(listener, "rejection"))["job_id"] == str(slow.job_id)
 
     with late:
         play(database_url, scene)
@@ -163,9 +163,9 @@ def test_only_a_listener_that_is_too_slow_is_dropped(
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as slow, broadcast.listening() as quick:
             while not slow.is_dropped:
-                await hear(quick, "overview")
+                await next_event(quick, "overview")
             assert await slow.next() is None
-            await hear(quick, "overview")
+            await next_event(quick, "overview")
 
     play(database_url, scene)
 
@@ -182,7 +182,7 @@ def test_a_client_that_takes_nothing_is_given_up_and_its_place_is_free(
         scope = {"type": "http", "method": "GET", "path": "/api/stream"}
         await EventStream(broadcast, "127.0.0.1")(scope, never, takes_the_head_only)
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            await next_event(listener, "overview")
 
     async def takes_the_head_only(message: Any) -> None:
         if message["type"] == "http.response.body":
@@ -198,7 +198,7 @@ def test_a_closed_stream_frees_its_place(
         with broadcast.listening(), pytest.raises(TooManyListeners), broadcast.listening():
             pass
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            await next_event(listener, "overview")
 
     play(database_url, scene, places=1)
 
@@ -206,9 +206,9 @@ def test_a_closed_stream_frees_its_place(
 def test_an_enqueued_job_changes_the_overview(database_url: str, conn: Connection) -> None:
     async def scene(broadcast: Broadcast) -> None:
         with broadcast.listening() as listener:
-            await hear(listener, "overview")
+            await next_event(listener, "overview")
             steps.enqueue(conn)
-            while (await hear(listener, "overview"))["totals"]["due"] != 1:
+            while (await next_event(listener, "overview"))["totals"]["due"] != 1:
                 pass
 
     play(database_url, scene)

@@ -27,23 +27,23 @@ def answers(url: str, *, expose: bool) -> list[Any]:
 def test_the_log_has_the_reason_under_the_error_id_of_the_response(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[dict[str, Any]] = []
-    monkeypatch.setattr(responses, "emit", lambda event, **fields: said.append(fields))
+    emitted: list[dict[str, Any]] = []
+    monkeypatch.setattr(responses, "emit", lambda event, **fields: emitted.append(fields))
     monkeypatch.setattr(overview, "FRESH_SECONDS", 0.0)
     with proxy_to(database_url) as proxy:
         proxy.refuse_connections()
         parts = conninfo_to_dict(proxy.url)
-        told = answers(proxy.url, expose=True)
+        answered = answers(proxy.url, expose=True)
         at_home = answers(proxy.url, expose=False)
 
     secrets = [str(parts[name]) for name in ("user", "host", "port", "dbname")]
-    for answer in told:
+    for answer in answered:
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
         assert not [secret for secret in secrets if secret in answer.text], answer.text
-    error_id = told[0].json()["error"]["hint"].rpartition(" ")[2]
-    logged = {fields["error_id"]: fields["error"] for fields in said}
+    error_id = answered[0].json()["error"]["hint"].rpartition(" ")[2]
+    logged = {fields["error_id"]: fields["error"] for fields in emitted}
     assert str(parts["port"]) in logged[error_id]
-    assert len(said) <= len(PATHS)
+    assert len(emitted) <= len(PATHS)
     assert str(parts["port"]) in at_home[1].text
 
 
@@ -60,7 +60,7 @@ def test_the_audit_log_names_no_role(database_url: str, conn: Connection) -> Non
 def test_the_event_stream_names_no_host_either(database_url: str) -> None:
     from faultline.errors import DatabaseUnavailable
 
-    told = responses.ErrorRedaction(hides_details=True).public(
+    answered = responses.ErrorRedaction(hides_details=True).public(
         DatabaseUnavailable("cannot reach me@db.internal:5432/prod", hint="postgresql://…")
     )
-    assert "db.internal" not in f"{told.message} {told.hint}"
+    assert "db.internal" not in f"{answered.message} {answered.hint}"

@@ -199,9 +199,9 @@ def test_refusals_are_counted_up_to_a_bound(url: str) -> None:
 
 def test_latency_is_computed_from_the_newest_jobs(url: str) -> None:
     most = 2 * statistics.SAMPLED_JOBS + 5
-    told = assert_reads(url, statistics.latency(), most=most, index="ledger_pkey")
+    latency = assert_reads(url, statistics.latency(), most=most, index="ledger_pkey")
 
-    assert told.jobs == statistics.SAMPLED_JOBS
+    assert latency.jobs == statistics.SAMPLED_JOBS
 
 
 def test_throughput_reads_no_table_at_all(url: str) -> None:

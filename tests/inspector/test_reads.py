@@ -62,7 +62,7 @@ def test_an_empty_database_has_an_overview(client: TestClient) -> None:
 def test_the_overview_counts_jobs_workers_and_refusals(
     client: TestClient, conn: Connection
 ) -> None:
-    stories.told(conn)
+    stories.run_takeover(conn)
     stories.register(conn, "second")
     steps.claim_new(conn, worker="second")
     waiting, _ = steps.enqueue(conn)
@@ -235,12 +235,12 @@ def test_queues_are_counted_and_paused_ones_marked(client: TestClient, conn: Con
 def test_refusals_are_shown_newest_first_with_the_overlap(
     client: TestClient, conn: Connection
 ) -> None:
-    told = [stories.told(conn) for _ in range(3)]
+    takeovers = [stories.run_takeover(conn) for _ in range(3)]
 
     page = client.get("/api/rejections", params={"limit": 1}).raise_for_status().json()
     found = walk(client, "/api/rejections", "rejections", "job_id", limit=1)
 
-    assert found == [str(story.job_id) for story in reversed(told)]
+    assert found == [str(story.job_id) for story in reversed(takeovers)]
     [newest] = page["rejections"]
     assert isinstance(newest["id"], str)
     assert (newest["task"], newest["queue"], newest["worker"]) == ("send_mail", "default", "first")
@@ -250,7 +250,7 @@ def test_refusals_are_shown_newest_first_with_the_overlap(
 
 
 def test_a_refusal_outlives_its_job(client: TestClient, conn: Connection) -> None:
-    story = stories.told(conn)
+    story = stories.run_takeover(conn)
     conn.execute("DELETE FROM faultline.jobs WHERE id = %s", [story.job_id])
 
     [refusal] = client.get("/api/rejections").raise_for_status().json()["rejections"]

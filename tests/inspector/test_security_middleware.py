@@ -89,7 +89,7 @@ def test_the_page_sets_a_csrf_token_unless_it_has_a_valid_one(client: TestClient
 
 
 def test_a_large_body_is_refused_unread(client: TestClient) -> None:
-    for content in (b"x" * 20_000, iter([b"x", b"of no length that was said"])):
+    for content in (b"x" * 20_000, iter([b"x", b"of no declared length"])):
         answer = client.post("/api/actions/retry", content=content)
 
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")

@@ -46,11 +46,11 @@ def test_an_exposed_inspector_warns_that_payloads_are_readable(
         on_bound(f"http://{limits.host}:{limits.port}")
 
     monkeypatch.setattr("faultline.serving.server.serve", listen)
-    said = invoke(database_url, "inspector", "serve", "--host", EVERYWHERE, "--expose").out
+    output = invoke(database_url, "inspector", "serve", "--host", EVERYWHERE, "--expose").out
     at_home = invoke(database_url, "inspector", "serve").out
 
-    assert "faultline inspector on http://0.0.0.0:8001" in said
-    assert "read every job and its payload" in said
+    assert "faultline inspector on http://0.0.0.0:8001" in output
+    assert "read every job and its payload" in output
     assert "payload" not in at_home
 
 

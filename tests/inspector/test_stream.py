@@ -50,8 +50,8 @@ def test_a_takeover_is_streamed_and_can_be_read_afterwards(
 
     assert refusal["job_id"] == str(story.job_id)
     assert (refusal["stale_token"], refusal["current_token"]) == (1, 2)
-    _, told = get(f"{address}/api/jobs/{story.job_id}/timeline")
-    assert [(each["token"], each["outcome"]) for each in told["attempts"]] == [
+    _, timeline = get(f"{address}/api/jobs/{story.job_id}/timeline")
+    assert [(each["token"], each["outcome"]) for each in timeline["attempts"]] == [
         *[(1, "expired"), (2, "succeeded")]
     ]
 
@@ -59,10 +59,10 @@ def test_a_takeover_is_streamed_and_can_be_read_afterwards(
 def test_earlier_rejections_are_not_streamed_as_new(
     serve: Serve, database_url: str, conn: Connection
 ) -> None:
-    stories.told(conn)
+    stories.run_takeover(conn)
     with listening(serve(database_url).address) as stream:
         stream.wait_for("overview")
-        story = stories.told(conn)
+        story = stories.run_takeover(conn)
         refusal = stream.wait_for("rejection")
 
     assert refusal["job_id"] == str(story.job_id)

@@ -1,4 +1,4 @@
-"""A job's story, told from what the protocol leaves behind."""
+"""A job's story, made from what the protocol leaves behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.protocol import steps
 Connection = psycopg.Connection[Any]
 
 
-def told(client: TestClient, job_id: UUID) -> dict[str, Any]:
+def timeline_of(client: TestClient, job_id: UUID) -> dict[str, Any]:
     story: dict[str, Any] = client.get(f"/api/jobs/{job_id}/timeline").raise_for_status().json()
     assert story["job_id"] == str(job_id)
     assert [event["at"] for event in story["events"]] == sorted(
@@ -35,9 +35,9 @@ def outcomes(story: dict[str, Any]) -> list[tuple[int, int, str]]:
 def test_a_takeover_and_the_refused_commit_are_in_order(
     client: TestClient, conn: Connection
 ) -> None:
-    job_id = stories.told(conn).job_id
+    job_id = stories.run_takeover(conn).job_id
 
-    story = told(client, job_id)
+    story = timeline_of(client, job_id)
 
     assert story["state"] == "succeeded"
     assert outcomes(story) == [(1, 1, "expired"), (2, 2, "succeeded")]
@@ -61,7 +61,7 @@ def test_a_takeover_and_the_refused_commit_are_in_order(
 def test_a_running_attempt_has_no_end_yet(client: TestClient, conn: Connection) -> None:
     lease = steps.claim_new(conn)
 
-    story = told(client, lease.job_id)
+    story = timeline_of(client, lease.job_id)
 
     [attempt] = story["attempts"]
     assert (attempt["outcome"], attempt["ended_at"], attempt["worker"]) == (
@@ -78,7 +78,7 @@ def test_a_job_that_was_never_claimed_was_enqueued_and_that_is_all(
 ) -> None:
     job_id, _ = steps.enqueue(conn)
 
-    story = told(client, job_id)
+    story = timeline_of(client, job_id)
 
     assert (story["state"], story["attempts"], kinds(story)) == ("queued", [], ["enqueued"])
 
@@ -90,7 +90,7 @@ def test_a_failure_has_its_error_and_the_next_claim_is_no_takeover(
     conn.execute("SELECT faultline.fail(%s, %s, %s, 'boom', '0')", lease)
     steps.claim(conn)
 
-    story = told(client, lease.job_id)
+    story = timeline_of(client, lease.job_id)
 
     assert outcomes(story) == [(1, 1, "failed"), (2, 2, "running")]
     assert story["attempts"][0]["error"] == "boom"
@@ -105,7 +105,7 @@ def test_a_job_handed_back_keeps_its_attempts_and_its_tokens_tell_them_apart(
     conn.execute("SELECT faultline.release(%s, %s, %s)", lease)
     steps.commit(conn, steps.claim(conn))
 
-    story = told(client, lease.job_id)
+    story = timeline_of(client, lease.job_id)
 
     assert outcomes(story) == [(1, 1, "released"), (1, 2, "succeeded")]
 
@@ -116,7 +116,7 @@ def test_a_job_cancelled_before_it_was_claimed_has_no_attempt(
     job_id, _ = steps.enqueue(conn)
     steps.cancel(conn, job_id)
 
-    story = told(client, job_id)
+    story = timeline_of(client, job_id)
 
     assert (story["state"], story["attempts"]) == ("failed", [])
     assert kinds(story) == ["enqueued", "cancelled"]
@@ -128,7 +128,7 @@ def test_a_retried_job_continues_with_the_next_token(client: TestClient, conn: C
     conn.execute("SELECT faultline.retry(%s)", [lease.job_id])
     steps.commit(conn, steps.claim(conn))
 
-    story = told(client, lease.job_id)
+    story = timeline_of(client, lease.job_id)
 
     assert outcomes(story) == [(1, 1, "cancelled"), (1, 2, "succeeded")]
     assert kinds(story) == [
@@ -143,7 +143,7 @@ def test_the_attempt_of_a_dead_worker_ends_as_worker_lost(
     steps.reconcile(conn, dead_workers=["first"])
     steps.claim(conn, worker="second")
 
-    story = told(client, lease.job_id)
+    story = timeline_of(client, lease.job_id)
 
     assert outcomes(story) == [(1, 1, "worker_lost"), (2, 2, "running")]
     assert kinds(story)[-1] == "taken_over"
@@ -160,7 +160,7 @@ def test_a_long_timeline_has_its_beginning_and_is_marked_incomplete(
         [lease.job_id],
     )
 
-    story = told(client, lease.job_id)
+    story = timeline_of(client, lease.job_id)
 
     assert len(story["rejections"]) == 1000
     assert story["is_complete"] is False

@@ -40,7 +40,7 @@ def test_an_empty_queue_has_a_frame(database_url: str) -> None:
 def test_one_frame_shows_queues_leases_workers_and_refusals(
     database_url: str, conn: Connection
 ) -> None:
-    story = stories.told(conn)
+    story = stories.run_takeover(conn)
     stories.register(conn, "second")
     running = steps.claim_new(conn, worker="second")
     steps.enqueue(conn, queue="mail")
@@ -125,7 +125,7 @@ def read_until(terminal: int, words: str) -> str:
     seen = ""
     while words not in plain(seen):
         chunk = read(terminal)
-        assert chunk, f"it never said {words!r}: {seen}"
+        assert chunk, f"it never printed {words!r}: {seen}"
         seen += chunk
     return plain(seen)
 

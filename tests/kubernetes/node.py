@@ -57,7 +57,7 @@ class Pod:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     def url(self, port: str, path: str) -> str:
@@ -70,8 +70,8 @@ class Pod:
     def complete(self) -> str:
         self.start()
         assert self._process is not None
-        assert self._process.wait(BOUND_SECONDS) == 0, self.said
-        return self.said
+        assert self._process.wait(BOUND_SECONDS) == 0, self.output
+        return self.output
 
     def is_well(self, probe: str) -> bool:
         """Whether the probe of this name says yes, once."""
@@ -93,11 +93,11 @@ class Pod:
     def wait_until(self, probe: str, says: bool = True) -> None:
         def still_runs() -> None:
             assert self._process is not None
-            assert self._process.poll() is None, self.said
+            assert self._process.poll() is None, self.output
 
         wait_until(
             lambda: self.is_well(probe) is says,
-            lambda: f"{self.name} {probe}: {self.said}",
+            lambda: f"{self.name} {probe}: {self.output}",
             limit_seconds=BOUND_SECONDS,
             check=still_runs,
         )

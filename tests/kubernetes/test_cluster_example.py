@@ -25,9 +25,9 @@ CLUSTER = DOCUMENTS["Cluster"]["spec"]
 
 
 def test_a_commit_waits_for_a_standby_and_never_goes_on_alone() -> None:
-    said = CLUSTER["postgresql"]["synchronous"]
-    assert (said["method"], said["number"], said["dataDurability"]) == ("any", 1, "required")
-    assert said["failoverQuorum"] is True
+    synchronous = CLUSTER["postgresql"]["synchronous"]
+    assert (synchronous["method"], synchronous["number"], synchronous["dataDurability"]) == ("any", 1, "required")
+    assert synchronous["failoverQuorum"] is True
     # One that is lost leaves a primary and a standby to answer it.
     assert CLUSTER["instances"] >= 3
     parameters = CLUSTER["postgresql"]["parameters"]

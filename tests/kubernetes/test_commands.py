@@ -73,11 +73,11 @@ def test_a_command_line_with_an_option_that_does_not_exist_is_found() -> None:
 
 def variables(command: click.Command) -> set[str]:
     """The environment variables that this command and its group read."""
-    said: set[str] = set()
+    named: set[str] = set()
     for parameter in (*cli.params, *command.params):
         given = parameter.envvar
-        said |= {given} if isinstance(given, str) else set(given or ())
-    return said
+        named |= {given} if isinstance(given, str) else set(given or ())
+    return named
 
 
 @pytest.mark.parametrize("source", [*manifests.ALL, OPERATOR])

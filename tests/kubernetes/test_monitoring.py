@@ -99,14 +99,14 @@ def test_scrapers_present_the_token_that_pods_demand(source: str) -> None:
 def test_jobs_have_the_names_that_rules_and_dashboards_know(source: str) -> None:
     configured = read((ROOT / "monitoring" / "prometheus.yml").read_text())
     known = {each["job_name"] for each in configured["scrape_configs"]}
-    said = set()
+    replacements = set()
     for monitor in manifests.of_kind(source, "PodMonitor", "ServiceMonitor"):
         for endpoint in endpoints(monitor):
             assert endpoint["path"] == "/metrics"
             [relabeling] = endpoint["relabelings"]
             assert relabeling["targetLabel"] == "job"
-            said.add(relabeling["replacement"])
-    assert said == known
+            replacements.add(relabeling["replacement"])
+    assert replacements == known
 
 
 def test_the_api_is_scraped_with_a_key_where_its_metrics_are_not_open() -> None:

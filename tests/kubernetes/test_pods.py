@@ -155,14 +155,14 @@ def test_writable_paths_are_volumes(source: str) -> None:
 
 def test_the_authority_of_the_server_is_mounted_where_libpq_looks_for_it() -> None:
     for workload in manifests.workloads("chart:everything"):
-        said = manifests.environment(workload)
-        assert said["PGSSLMODE"] == "verify-full"
+        environment = manifests.environment(workload)
+        assert environment["PGSSLMODE"] == "verify-full"
         [mount] = [
             each
             for each in manifests.container(workload)["volumeMounts"]
             if each["name"] == "database-ca"
         ]
-        assert said["PGSSLROOTCERT"] == f"{mount['mountPath']}/ca.crt"
+        assert environment["PGSSLROOTCERT"] == f"{mount['mountPath']}/ca.crt"
 
 
 # ── where they run, and how many ─────────────────────────────────────────────────────────────────

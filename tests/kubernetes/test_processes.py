@@ -89,7 +89,7 @@ def test_deployed_processes_start_work_pass_their_probes_and_stop(
         for each in stay:
             each.wait_until("startupProbe")
             each.wait_until("readinessProbe")
-            assert each.is_well("livenessProbe"), each.said
+            assert each.is_well("livenessProbe"), each.output
 
         # The operator makes a key, a producer enqueues with it, a worker runs the job.
         [key] = re.findall(r"\bflk_[\w-]+", operator.complete())
@@ -108,7 +108,7 @@ def test_deployed_processes_start_work_pass_their_probes_and_stop(
         for each in stay:
             if each.name != "reconciler":  # which does not mind half a minute
                 each.wait_until("readinessProbe", says=False)
-            assert each.is_well("livenessProbe"), each.said
+            assert each.is_well("livenessProbe"), each.output
         server.start()
         for each in stay:
             each.wait_until("readinessProbe")
@@ -131,8 +131,8 @@ def test_a_worker_whose_handler_never_ends_exits_within_its_grace_period(
         conn.execute("SELECT FROM faultline.enqueue('stuck', '{}')")
         wait_until((tmp_path / "begun").exists, "the handler's begin")
         worker.tell_to_go()
-        assert worker.exit_code() == 1, worker.said
-        assert '"stuck_threads":1' in worker.said.replace('": ', '":')
+        assert worker.exit_code() == 1, worker.output
+        assert '"stuck_threads":1' in worker.output.replace('": ', '":')
 
 
 def enqueue(api: Pod, key: str) -> str:

@@ -118,7 +118,7 @@ def test_helm_finds_nothing_wrong_with_the_chart(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({}, "MODULE:NAME"),
         ({"workerDefaults": {"autoscaling": {"enabled": True}}}, "keda.serverAddress"),
@@ -126,9 +126,9 @@ def test_helm_finds_nothing_wrong_with_the_chart(source: str) -> None:
         ({"monitoring": {"enabled": True}, "api": {"openMetrics": False}}, "monitoring.apiKey"),
     ],
 )
-def test_a_missing_value_is_reported(given: dict[str, Any], said: str) -> None:
-    app = {} if said == "MODULE:NAME" else {"app": "shop.jobs:app"}
-    with pytest.raises(RenderingFailed, match=said):
+def test_a_missing_value_is_reported(given: dict[str, Any], message: str) -> None:
+    app = {} if message == "MODULE:NAME" else {"app": "shop.jobs:app"}
+    with pytest.raises(RenderingFailed, match=message):
         CHART.objects({**app, **given})
 
 

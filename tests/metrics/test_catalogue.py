@@ -104,9 +104,9 @@ def outcomes(table: str, constraint: str) -> list[str]:
 
 def test_the_page_about_metrics_lists_the_catalogue_and_nothing_else() -> None:
     page = (DOCS / "metrics.md").read_text()
-    told = {name: (kind, labels, text) for name, kind, labels, text in ROW.findall(page)}
+    documented = {name: (kind, labels, text) for name, kind, labels, text in ROW.findall(page)}
     meant = {each.name: (each.kind.value, labels_of(each), each.help) for each in CATALOGUE}
-    assert told == meant
+    assert documented == meant
     assert set(re.findall(r"faultline_\w+", page)) <= {
         f"{metric.name}{suffix}" for metric in CATALOGUE for suffix in SUFFIXES[metric.kind]
     }

@@ -1,4 +1,4 @@
-"""The database's clock, told from here."""
+"""The database's clock, as this process computes it."""
 
 from __future__ import annotations
 

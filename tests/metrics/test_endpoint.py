@@ -26,11 +26,11 @@ def test_a_port_that_is_taken_is_an_error_at_once(
     with taken_port() as port:
         process = fleet._start("refused", None, [*command, "--metrics-port", str(port)])
         assert process.wait() == 1
-    said = "\n".join(process.stray_lines)
-    assert "[port_unavailable]" in said
-    assert str(port) in said
-    assert "--metrics-port" in said
-    assert "Traceback" not in said
+    output = "\n".join(process.stray_lines)
+    assert "[port_unavailable]" in output
+    assert str(port) in output
+    assert "--metrics-port" in output
+    assert "Traceback" not in output
     assert not process.events_named("worker_started")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from faultline.metrics.catalogue import CATALOGUE, MAX_NAMES, Part
-from faultline_drills.clock import lacking, shifted
+from faultline_drills.clock import missing_requirement, shifted
 from tests.metrics import jobs
 from tests.metrics.scraping import Page, free_port, scrape, scrape_until
 from tests.processes.fleet import Fleet, Process
@@ -218,7 +218,7 @@ def test_end_to_end_counts_from_when_the_job_was_due(
     assert page.total("faultline_execution_seconds_sum") < 3600
 
 
-@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+@pytest.mark.skipif(missing_requirement() is not None, reason=str(missing_requirement()))
 def test_end_to_end_goes_by_the_databases_clock(
     fleet: Fleet, database: ObservedDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

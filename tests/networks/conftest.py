@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from faultline_drills.servers.hosted_server import HostedServer, server_on_a_host
-from faultline_drills.servers.hosts import lacking
+from faultline_drills.servers.hosts import missing_requirement
 
 
 @pytest.fixture(scope="session")
@@ -18,5 +18,5 @@ def hosted() -> Iterator[HostedServer]:
 
 
 def require_hosts() -> None:
-    if missing := lacking():
+    if missing := missing_requirement():
         pytest.skip(missing)

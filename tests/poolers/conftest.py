@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from faultline import Faultline
-from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, lacking, pooler_to
+from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, missing_requirement, pooler_to
 
 
 def require_pgbouncer() -> None:
-    if missing := lacking():
+    if missing := missing_requirement():
         pytest.skip(missing)
 
 

@@ -31,19 +31,19 @@ def test_jobs_not_yet_started_run_elsewhere_and_the_blocking_frame_is_reported(
     blocking = database.enqueue(apps.block_at_once, fifo=str(fifo))
     beside = [database.enqueue(apps.pay) for _ in range(3)]
     blocked = fleet.started(*LONG_LEASE, *SHORT_STALL, name="blocked")
-    said = blocked.wait_for_event("loop_blocked", job_id=blocking)
+    event = blocked.wait_for_event("loop_blocked", job_id=blocking)
     for job_id in beside:
         blocked.wait_for_event("job_released", job_id=job_id)
     fleet.started(*LONG_LEASE, name="other")
 
     for job_id in beside:  # long before their first leases would have expired
         assert database.wait_for_state(job_id)[:2] == ("succeeded", 1)
-    assert "in block_at_once" in said["stack"]
-    worker = said["worker"]
+    assert "in block_at_once" in event["stack"]
+    worker = event["worker"]
     seen = database.wait_for_row(f"{BLOCKED} AND blocked_job IS NOT NULL", [worker], "no report")
-    assert seen == (blocking, said["frame"], said["stack"])
-    told = invoke(database_url, "why", str(blocking), "--json").json
-    assert (told["code"], told["facts"]["blocked_frame"]) == ("loop_blocked", said["frame"])
+    assert seen == (blocking, event["frame"], event["stack"])
+    answer = invoke(database_url, "why", str(blocking), "--json").json
+    assert (answer["code"], answer["facts"]["blocked_frame"]) == ("loop_blocked", event["frame"])
 
     unblock(database, fifo)
 

@@ -223,8 +223,8 @@ def refused(sqlstate: str, **detail: Any) -> Iterator[None]:
         yield
     assert caught.value.sqlstate == sqlstate, caught.value
     if detail:
-        said = json.loads(caught.value.diag.message_detail or "{}")
-        assert {name: said[name] for name in detail} == detail
+        facts = json.loads(caught.value.diag.message_detail or "{}")
+        assert {name: facts[name] for name in detail} == detail
 
 
 def never_waits(conn: Connection) -> Connection:

@@ -11,7 +11,7 @@ import pytest
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import run
 from faultline.statements import epochs as epochs
-from faultline_drills.cluster.programs import lacking, run_program
+from faultline_drills.cluster.programs import missing_requirement, run_program
 from tests.conftest import NewDatabase, url_of
 
 from .steps import Connection, claim, claim_new, expire, refused, value
@@ -52,7 +52,7 @@ def test_a_copy_by_template_does_not_issue_the_next_token_of_the_original(
             assert claim(again).token == 2
 
 
-@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
+@pytest.mark.skipif(missing_requirement() is not None, reason=str(missing_requirement()))
 def test_a_dump_restored_beside_its_original_does_not_issue_its_next_token(
     original: Connection, empty_database_url: str, new_database: NewDatabase
 ) -> None:

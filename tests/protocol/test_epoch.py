@@ -123,7 +123,7 @@ def test_a_lease_from_the_old_epoch_is_still_held(conn: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "said"),
+    ("elsewhere", "message"),
     [
         ("system_identifier = 42", "restored into another server"),
         ("system_identifier = 42, timeline = 7", "restored into another server"),
@@ -133,7 +133,7 @@ def test_a_lease_from_the_old_epoch_is_still_held(conn: Connection) -> None:
     ],
 )
 def test_after_a_restore_claims_are_refused_until_an_operator_bumps_the_epoch(
-    conn: Connection, elsewhere: str, said: str
+    conn: Connection, elsewhere: str, message: str
 ) -> None:
     lease = claim_new(conn)
     enqueue(conn)
@@ -142,7 +142,7 @@ def test_after_a_restore_claims_are_refused_until_an_operator_bumps_the_epoch(
         elsewhere = "timeline = timeline"
     began_elsewhere(conn, elsewhere)
     for _ in range(2):
-        with pytest.raises(psycopg.Error, match=said) as error:
+        with pytest.raises(psycopg.Error, match=message) as error:
             claim(conn)
         assert error.value.sqlstate == "FL008"
     commit(conn, lease)  # it ends the job that it held before

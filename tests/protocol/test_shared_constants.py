@@ -387,8 +387,8 @@ def test_the_signature_in_the_docs_is_that_of_the_function(
 ) -> None:
     documented, actual = documented_arguments(text), arguments_of(conn, function)
     assert [each[:2] for each in documented] == [each[:2] for each in actual]
-    for (name, kind, said), (_, _, given) in zip(documented, actual, strict=True):
-        assert (said is None) == (given is None), name
-        if said is not None:
-            same = f"SELECT ({said})::{kind} IS NOT DISTINCT FROM ({given})"
+    for (name, kind, documented_default), (_, _, given) in zip(documented, actual, strict=True):
+        assert (documented_default is None) == (given is None), name
+        if documented_default is not None:
+            same = f"SELECT ({documented_default})::{kind} IS NOT DISTINCT FROM ({given})"
             assert value(conn, same), name

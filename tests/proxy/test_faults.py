@@ -244,8 +244,8 @@ def test_a_blackhole_to_the_server_lets_notifications_through(
     listener.execute("LISTEN news")
     proxy.blackhole(direction=Direction.TO_SERVER)
     conn.execute("NOTIFY news, 'heard'")
-    heard = listener.notifies(timeout=BOUND_SECONDS, stop_after=1)
-    assert [note.payload for note in heard] == ["heard"]
+    notices = listener.notifies(timeout=BOUND_SECONDS, stop_after=1)
+    assert [note.payload for note in notices] == ["heard"]
     listener.pgconn.send_query(b"INSERT INTO entries VALUES (1)")
     listener.pgconn.flush()
     conn.execute("NOTIFY news, 'and still'")

@@ -77,14 +77,14 @@ def test_a_frozen_session_is_ended_by_the_same_account_and_named_by_another(
 
         look_until(account, lambda: bool(events.of(name)))
 
-        [said] = events.of(name)
-        assert (said["pid"], said["job_id"]) == (pid, lease.claim.id)
+        [event] = events.of(name)
+        assert (event["pid"], event["job_id"]) == (pid, lease.claim.id)
         if is_permitted:
             wait_until(lambda: run(conn, protocol.reconcile(max_jobs=1)), "the takeover")
             with pytest.raises(psycopg.OperationalError):
                 frozen.execute("SELECT 1")
         else:
-            assert f"pg_terminate_backend({pid})" in said["reason"]
+            assert f"pg_terminate_backend({pid})" in event["reason"]
             frozen.execute("SELECT 1")
 
 
@@ -108,8 +108,8 @@ def test_a_prepared_transaction_does_not_keep_the_slot(
             wait_until(lambda: events.of("degraded"), "the report")
             later = after.enqueue().job_id
             wait_until(lambda: app.get(later).state.value == "succeeded", "the next job")
-        said = [event for event in events.of("degraded") if event.get("job_id") == str(job_id)]
-        assert f"ROLLBACK PREPARED '{gid}'" in said[0]["reason"]
+        reports = [event for event in events.of("degraded") if event.get("job_id") == str(job_id)]
+        assert f"ROLLBACK PREPARED '{gid}'" in reports[0]["reason"]
     finally:
         conn.execute(f"ROLLBACK PREPARED '{gid}'")
     assert app.get(job_id).state.value == "running"  # its lease tells
@@ -136,8 +136,8 @@ def test_a_prepared_transaction_does_not_keep_a_commit_in_a_batch_waiting(
             wait_until(lambda: worker._committer.pending == 1, "the locked commit")
             ended(app, after.enqueue().job_id)
             wait_until(lambda: worker._committer.pending == 0, "the end of the wait")
-        said = [event for event in events.of("degraded") if event.get("job_id") == str(job_id)]
-        assert f"ROLLBACK PREPARED '{gid}'" in said[0]["reason"]
+        reports = [event for event in events.of("degraded") if event.get("job_id") == str(job_id)]
+        assert f"ROLLBACK PREPARED '{gid}'" in reports[0]["reason"]
     finally:
         conn.execute(f"ROLLBACK PREPARED '{gid}'")
     assert app.get(job_id).state.value == "running"
@@ -168,5 +168,5 @@ def test_a_commit_in_a_batch_gives_up_on_a_session_that_outlasts_its_lease(
         query = "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE"
         holder.execute(query, [lease.claim.job_id])
         asyncio.run(commit())
-    [said] = events.of("degraded")
-    assert f"faultline why {lease.claim.id}" in said["reason"]
+    [event] = events.of("degraded")
+    assert f"faultline why {lease.claim.id}" in event["reason"]

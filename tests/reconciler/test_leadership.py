@@ -147,9 +147,9 @@ def test_while_the_leader_is_silent_one_follower_acts_as_leader(
     job_id = lingering_job(conn)
     with background(Reconciler(database_url).run), background(Reconciler(database_url).run):
         wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
-        [reaped] = wait_until(lambda: events.of("lease_reaped"), "its being said, after the deed")
+        [reaped] = wait_until(lambda: events.of("lease_reaped"), "the event, which follows the act")
     assert reaped["job_id"] == str(job_id)
-    assert {said["is_acting_leader"] for said in events.of("reconciler_leading")} == {True}
+    assert {event["is_acting_leader"] for event in events.of("reconciler_leading")} == {True}
     assert len(events.of("degraded")) == len(events.of("reconciler_leading"))
 
 
@@ -166,7 +166,7 @@ def test_a_follower_needs_no_right_to_the_leaders_session(
         background(Reconciler(url).run),
     ):
         wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
-    assert {said["is_acting_leader"] for said in events.of("reconciler_leading")} == {True}
+    assert {event["is_acting_leader"] for event in events.of("reconciler_leading")} == {True}
 
 
 @pytest.mark.usefixtures("impatient")
@@ -196,7 +196,7 @@ def test_an_acting_leader_becomes_the_leader_when_the_silent_one_ends(
         leader.close()
         wait_until(
             lambda: (
-                [said["is_acting_leader"] for said in events.of("reconciler_leading")][-1:]
+                [event["is_acting_leader"] for event in events.of("reconciler_leading")][-1:]
                 == [False]
             ),
             "a leader",
@@ -244,8 +244,8 @@ def test_another_session_that_holds_every_advisory_lock_does_not_stop_reconcilia
         stranger.execute(every, [LOCK_CLASS])
         with background(Reconciler(database_url).run):
             wait_until(lambda: value(conn, "SELECT state = 'queued' FROM faultline.jobs"))
-            [said] = events.of("degraded")
-            assert "no rights on the schema" in said["reason"]
+            [event] = events.of("degraded")
+            assert "no rights on the schema" in event["reason"]
             stranger.close()
             wait_until(
                 lambda: [

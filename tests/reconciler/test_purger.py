@@ -34,10 +34,10 @@ def test_by_default_the_leader_removes_what_is_old(
         wait_until(lambda: count(conn, "faultline.ledger") == 0)
         wait_until(lambda: events.of("purged"))
     assert conn.execute("SELECT id FROM faultline.jobs").fetchall() == [(kept,)]
-    said = events.of("purged")
-    assert sum(line["succeeded"] for line in said) == 3
-    assert sum(line["failed"] for line in said) == 1
-    assert sum(line["ledger_entries"] for line in said) == 3
+    logged = events.of("purged")
+    assert sum(line["succeeded"] for line in logged) == 3
+    assert sum(line["failed"] for line in logged) == 1
+    assert sum(line["ledger_entries"] for line in logged) == 3
 
 
 def test_more_than_a_batch_is_removed_in_one_sweep(
@@ -48,8 +48,8 @@ def test_more_than_a_batch_is_removed_in_one_sweep(
     for _ in range(7):
         failed(conn, "31 days")
     with background(Reconciler(database_url).run):
-        [said] = wait_until(lambda: events.of("purged"))
-    assert said["failed"] == 7
+        [purged] = wait_until(lambda: events.of("purged"))
+    assert purged["failed"] == 7
 
 
 def test_the_leaders_own_retention_settings_apply(
@@ -73,8 +73,8 @@ def test_a_failed_purge_is_reported_and_recovery_continues(
     )
     conn.execute("SELECT faultline.enqueue('t')")
     with background(Reconciler(database_url).run):
-        said = wait_until(lambda: events.of("degraded"))
-        assert "retention" in said[0]["reason"]
+        logged = wait_until(lambda: events.of("degraded"))
+        assert "retention" in logged[0]["reason"]
         job_id = value(conn, "SELECT job_id FROM faultline.claim('gone', lease => '1 hour')")
         expire(conn, job_id)
         wait_until(lambda: events.of("lease_reaped"))

@@ -129,9 +129,9 @@ def test_an_expired_lease_is_reconciled_without_any_worker(
         assert state(conn, job_id) == "running"
         expire(conn, job_id)
         wait_until(lambda: state(conn, job_id) == "queued")
-        [said] = wait_until(lambda: events.of("lease_reaped"))
-    assert said["job_id"] == str(job_id)
-    assert (said["token"], said["lost_worker"], said["cause"]) == (1, "gone", "expired")
+        [event] = wait_until(lambda: events.of("lease_reaped"))
+    assert event["job_id"] == str(job_id)
+    assert (event["token"], event["lost_worker"], event["cause"]) == (1, "gone", "expired")
 
 
 def test_the_job_of_a_dead_worker_is_reconciled_before_its_lease_ends(
@@ -146,8 +146,8 @@ def test_the_job_of_a_dead_worker_is_reconciled_before_its_lease_ends(
         assert state(conn, job_id) == "running"
         mortal.close()
         wait_until(lambda: state(conn, job_id) == "queued")
-        [said] = wait_until(lambda: events.of("lease_reaped"))
-        assert said["cause"] == "worker_lost"
+        [event] = wait_until(lambda: events.of("lease_reaped"))
+        assert event["cause"] == "worker_lost"
         assert [line["worker"] for line in events.of("worker_lost")] == ["mortal"]
         lost = "SELECT lost_at IS NOT NULL FROM faultline.workers"
         wait_until(lambda: value(conn, lost), "its burial")
@@ -159,8 +159,8 @@ def test_a_job_that_kills_its_workers_is_declared_poison(
     job_id = claimed(conn, max_attempts=1)
     expire(conn, job_id)
     with background(Reconciler(database_url).run):
-        [said] = wait_until(lambda: events.of("job_dead"))
-    assert (said["job_id"], said["reason"]) == (str(job_id), "poison")
+        [event] = wait_until(lambda: events.of("job_dead"))
+    assert (event["job_id"], event["reason"]) == (str(job_id), "poison")
     row = conn.execute("SELECT state, failed_reason FROM faultline.jobs").fetchone()
     assert row == ("failed", "poison")
 

@@ -103,9 +103,9 @@ def test_an_account_that_may_not_create_roles_is_told_what_to_run(bare_cluster: 
     with pytest.raises(InsufficientPrivilege) as refused:
         migrate(url, roles=True)
 
-    said = explain_error(refused.value)
-    assert "early may not create the role faultline_owner" in said.message
-    assert "GRANT faultline_owner TO early" in (said.hint or "")
+    explained = explain_error(refused.value)
+    assert "early may not create the role faultline_owner" in explained.message
+    assert "GRANT faultline_owner TO early" in (explained.hint or "")
     assert bare_cluster.owners("early") == ["early"]
 
 

@@ -76,17 +76,17 @@ class Service:
         return self._process.pid
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return "".join(tuple(self.lines))
 
     def address(self) -> str:
-        wait_while_running(lambda: _BOUND.search(self.said) is not None, self)
-        found = _BOUND.search(self.said)
+        wait_while_running(lambda: _BOUND.search(self.output) is not None, self)
+        found = _BOUND.search(self.output)
         assert found is not None
         return found[1]
 
     def wait_for_word(self, word: str) -> None:
-        wait_while_running(lambda: word in self.said, self)
+        wait_while_running(lambda: word in self.output, self)
 
     @property
     def has_ended(self) -> bool:
@@ -110,7 +110,7 @@ class Service:
             self._process.send_signal(signal.SIGTERM)
 
     def end(self) -> str:
-        """Told to stop, and gone in any case: all that it said."""
+        """Told to stop, and gone in any case: all of its output."""
         if not self.has_ended:
             family = self.descendants()
             self.tell_to_stop()
@@ -124,7 +124,7 @@ class Service:
         self._reader.join(BOUND_SECONDS)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return self.said
+        return self.output
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def wait_while_running(holds: Callable[[], bool], *services: Service) -> None:
     """Wait until it holds, and fail when one of the services ends before that."""
 
     def all_run() -> None:
-        ended = [service.said for service in services if service.has_ended]
+        ended = [service.output for service in services if service.has_ended]
         assert not ended, f"it has ended: {ended}"
 
-    wait_until(holds, lambda: str([service.said for service in services]), check=all_run)
+    wait_until(holds, lambda: str([service.output for service in services]), check=all_run)

@@ -116,7 +116,7 @@ def test_jobs_succeed_with_every_process_under_its_own_account(
     reconciler = start("reconciler", *served, DATABASE_URL=urls["reconciler"])
     worker_words = ("--app", APP, "worker", "--no-reconciler")
     first = start(*worker_words, DATABASE_URL=urls["worker"])
-    everyone = (api, inspector, reconciler)
+    processes = (api, inspector, reconciler)
 
     def enqueue(**payload: Any) -> str:
         body = {"task": "shop.charge", "payload": payload, "max_attempts": 2}
@@ -127,10 +127,10 @@ def test_jobs_succeed_with_every_process_under_its_own_account(
     # One worker is killed in the middle of its job, inside its transaction, and another takes over.
     lost = enqueue(invoice=2, stuck_at_first=True)
     running = f"SELECT FROM faultline.jobs WHERE id = '{lost}' AND state = 'running'"
-    wait_while_running(lambda: bool(installation.ask(running)), first, *everyone)
+    wait_while_running(lambda: bool(installation.ask(running)), first, *processes)
     there = {("faultline api", installation.user("api"))}
     there |= {("faultline reconciler", installation.user("reconciler"))}
-    wait_while_running(lambda: there <= set(installation.ask(SESSIONS)), first, *everyone)
+    wait_while_running(lambda: there <= set(installation.ask(SESSIONS)), first, *processes)
     who = installation.ask(SESSIONS)
     with suppress(ProcessLookupError):
         os.kill(first.pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_jobs_succeed_with_every_process_under_its_own_account(
     ended = (
         f"SELECT FROM faultline.ledger WHERE job_id IN ('{plain}', '{lost}') HAVING count(*) = 2"
     )
-    wait_while_running(lambda: bool(installation.ask(ended)), second, *everyone)
+    wait_while_running(lambda: bool(installation.ask(ended)), second, *processes)
 
     assert installation.ask("SELECT invoice FROM public.payments ORDER BY 1") == [(1,), (2,)]
     ends = f"SELECT outcome FROM faultline.attempts_log WHERE job_id IN ('{plain}', '{lost}')"
@@ -200,8 +200,8 @@ def test_an_operators_commands_work_under_an_operators_account(installation: Ins
 
 
 def said_by_doctor(url: str) -> dict[str, tuple[str, str]]:
-    told = orjson.loads(invoke(url, "doctor", "--json").out)["checks"]
-    return {check["name"]: (check["level"], check["says"]) for check in told}
+    checks = orjson.loads(invoke(url, "doctor", "--json").out)["checks"]
+    return {check["name"]: (check["level"], check["says"]) for check in checks}
 
 
 def test_doctor_names_the_accounts_that_could_disable_the_fence(

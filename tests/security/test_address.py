@@ -126,10 +126,10 @@ def test_a_childs_environment_has_one_of_the_two_variables(
 ) -> None:
     monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
 
-    told = environment_with(URL)
+    environment = environment_with(URL)
 
-    assert told["DATABASE_URL"] == URL
-    assert "DATABASE_URL_FILE" not in told
+    assert environment["DATABASE_URL"] == URL
+    assert "DATABASE_URL_FILE" not in environment
 
 
 def test_the_testing_fixture_restores_the_url_file(

@@ -33,7 +33,7 @@ def test_no_process_shows_its_password_whatever_happens(
     secret_file = tmp_path / "url"
     secret_file.write_text(f"\n  {with_password}\n")
     metrics = own_address()
-    heard: list[str] = []
+    outputs: list[str] = []
     with ExitStack() as stack:
         collector = stack.enter_context(collecting())
         client = stack.enter_context(
@@ -52,7 +52,7 @@ def test_no_process_shows_its_password_whatever_happens(
         api = start("api", "--port", "0", DATABASE_URL=with_password)
         inspector = start("inspector", "serve", "--port", "0", DATABASE_URL_FILE=str(secret_file))
         reconciler = start(f"--database-url={with_password}", "reconciler")
-        everyone = (worker, api, inspector, reconciler)
+        processes = (worker, api, inspector, reconciler)
 
         sent = client.post(f"{api.address()}/jobs", json={"task": "shop.quote", "max_attempts": 1})
         job = sent.json()["job_id"]
@@ -67,19 +67,19 @@ def test_no_process_shows_its_password_whatever_happens(
             f"http://{metrics}:{METRICS_PORT}/metrics",
         ]
         # Until the page shows the handler's error.
-        wait_while_running(lambda: "***" in client.get(pages[0]).text, *everyone)
+        wait_while_running(lambda: "***" in client.get(pages[0]).text, *processes)
         worker.wait_for_word("job_dead")
-        wait_while_running(lambda: len(collector.spans()) >= 2, *everyone)
-        heard += [client.get(page).text for page in pages]
+        wait_while_running(lambda: len(collector.spans()) >= 2, *processes)
+        outputs += [client.get(page).text for page in pages]
 
-        wait_while_running(lambda: len(worker.descendants()) >= 3, *everyone)
+        wait_while_running(lambda: len(worker.descendants()) >= 3, *processes)
         for given in (worker, reconciler):  # readable until the process has started
             wait_while_running(partial(is_concealed, canary, given.pid), given)
-        family = {pid for service in everyone for pid in service.descendants()}
-        heard += [command_line(pid) for pid in family]
+        family = {pid for service in processes for pid in service.descendants()}
+        outputs += [command_line(pid) for pid in family]
         if ps := shutil.which("ps"):
             listed = subprocess.run([ps, "-eo", "args"], capture_output=True, text=True, timeout=30)
-            heard.append(listed.stdout)
+            outputs.append(listed.stdout)
         children = worker.descendants() - {worker.pid}
         assert not any("--database-url" in command_line(pid) for pid in children)
         child = min(children)
@@ -92,19 +92,19 @@ def test_no_process_shows_its_password_whatever_happens(
                 "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE usename = %s",
                 [user],
             )
-        heard += [client.get(page).text for page in pages]
+        outputs += [client.get(page).text for page in pages]
         api.wait_for_word("password authentication failed")
         for service in (worker, reconciler):
             service.wait_for_word("database_unavailable")
-        heard.append(str(invoke(with_password, "jobs", "list").refused("database_unavailable")))
-        heard += [str(request) for request in collector.requests]
-    heard += [service.said for service in everyone]
+        outputs.append(str(invoke(with_password, "jobs", "list").refused("database_unavailable")))
+        outputs += [str(request) for request in collector.requests]
+    outputs += [service.output for service in processes]
 
-    said = "\n".join(heard)
-    assert "cannot use postgresql://" in said
-    assert "password authentication failed" in said
-    assert canary not in said
-    assert key not in said
+    everything = "\n".join(outputs)
+    assert "cannot use postgresql://" in everything
+    assert "password authentication failed" in everything
+    assert canary not in everything
+    assert key not in everything
 
 
 def is_concealed(canary: str, pid: int) -> bool:

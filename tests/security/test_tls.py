@@ -46,8 +46,8 @@ def _binaries_with_openssl() -> Path:
     for binaries in all_binaries().values():
         config = binaries / "pg_config"
         if config.exists():
-            told = subprocess.run([config, "--configure"], capture_output=True, timeout=10)
-            if b"openssl" in told.stdout:
+            ran = subprocess.run([config, "--configure"], capture_output=True, timeout=10)
+            if b"openssl" in ran.stdout:
                 return binaries
     pytest.skip(
         "no PostgreSQL here was built with OpenSSL, the embedded ones are not:"
@@ -86,11 +86,11 @@ def test_a_verified_connection_is_made_and_doctor_says_so(secured: Secured) -> N
     with connect(secured.url()) as conn:
         assert conn.pgconn.ssl_in_use
 
-    told = invoke(secured.url(), "doctor", "--json").json["checks"]
-    said = {check["name"]: check for check in told}
-    assert said["encryption"]["level"] == "ok"
-    assert said["encryption"]["says"].startswith("TLSv1.")
-    assert said["encryption"]["says"].endswith("certificate and host name verified")
+    checks = invoke(secured.url(), "doctor", "--json").json["checks"]
+    by_name = {check["name"]: check for check in checks}
+    assert by_name["encryption"]["level"] == "ok"
+    assert by_name["encryption"]["says"].startswith("TLSv1.")
+    assert by_name["encryption"]["says"].endswith("certificate and host name verified")
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_server_that_cannot_be_verified_is_refused(
 
 
 def test_a_command_that_cannot_verify_the_server_says_so(secured: Secured) -> None:
-    told = invoke(secured.url(host="localhost"), "jobs", "list")
+    listed = invoke(secured.url(host="localhost"), "jobs", "list")
 
-    assert "does not match host name" in told.refused("database_unavailable").message
+    assert "does not match host name" in listed.refused("database_unavailable").message
 
 
 @pytest.mark.slow
@@ -127,18 +127,18 @@ def test_every_process_connects_with_tls(secured: Secured) -> None:
     plain = {
         key: value for key, value in conninfo.conninfo_to_dict(url).items() if "ssl" not in key
     }
-    told = {
+    environment = {
         "DATABASE_URL": conninfo.make_conninfo("", **plain),
         "PGSSLMODE": "verify-full",
         "PGSSLROOTCERT": str(secured.authority.root),
     }
-    assert run(["migrate"], told).returncode == 0
+    assert run(["migrate"], environment).returncode == 0
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute("CREATE TABLE public.payments (invoice integer PRIMARY KEY)")
     key = make_key(url)
     with services() as start:
-        api = start("api", "--port", "0", **told)
-        worker = start("--app", APP, "worker", **told)
+        api = start("api", "--port", "0", **environment)
+        worker = start("--app", APP, "worker", **environment)
         job = {"task": "shop.charge", "payload": {"invoice": 1}}
         headers = {"Authorization": f"Bearer {key}"}
         sent = httpx2.post(f"{api.address()}/jobs", json=job, headers=headers, timeout=30)

@@ -51,10 +51,10 @@ def test_a_fork_has_the_environment_directory_streams_session_and_parent_it_was_
 ) -> None:
     forked = start(tmp_path)
     was_fork = is_fork(forked)
-    said, complaint = forked.communicate(timeout=60)
+    output, complaint = forked.communicate(timeout=60)
     if not was_fork:
         pytest.skip("this machine cannot fork into another process's children")
-    assert said.split() == [str(tmp_path), "open", "True", str(os.getpid()), "--app", "shop:app"]
+    assert output.split() == [str(tmp_path), "open", "True", str(os.getpid()), "--app", "shop:app"]
     assert complaint == "closed\n"
     assert forked.returncode == 3
 

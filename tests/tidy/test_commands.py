@@ -51,8 +51,8 @@ def mistake_in(command: str) -> str:
         parse(command)
     except click.UsageError as error:
         left_out = ("Missing", "requires an argument", "does not exist")
-        said = error.format_message()
-        return "" if any(words in said for words in left_out) else f"{command}: {said}"
+        message = error.format_message()
+        return "" if any(words in message for words in left_out) else f"{command}: {message}"
     return ""
 
 

@@ -42,9 +42,9 @@ def test_the_attempt_is_a_child_of_the_enqueue_and_the_commit_of_the_attempt(
     assert (claim.kind, commit.kind) == (SpanKind.CLIENT, SpanKind.CLIENT)
     assert execute.status.status_code is StatusCode.UNSET
 
-    told = attributes(execute)
-    assert told["messaging.client.id"] == attributes(claim)["messaging.client.id"]
-    assert {name: told[name] for name in told if name != "messaging.client.id"} == {
+    found = attributes(execute)
+    assert found["messaging.client.id"] == attributes(claim)["messaging.client.id"]
+    assert {name: found[name] for name in found if name != "messaging.client.id"} == {
         "messaging.system": "faultline",
         "messaging.operation.name": "execute",
         "messaging.operation.type": "process",

@@ -79,10 +79,10 @@ def test_a_commit_after_a_takeover_is_a_failed_span_with_both_tokens(
     assert rejections(conn, job_id) == [(1, 2, "token_mismatch")]
     assert count(conn, effects) == 0
 
-    told = attributes(commit)
-    assert TAKEN_OVER.items() <= told.items()
-    assert told["faultline.commit"] == how
-    assert told["error.type"] == "stale_lease"
+    found = attributes(commit)
+    assert TAKEN_OVER.items() <= found.items()
+    assert found["faultline.commit"] == how
+    assert found["error.type"] == "stale_lease"
     assert commit.status.status_code is StatusCode.ERROR
     assert commit.status.description == "stale lease: token_mismatch"
     assert parent_id(commit) == span_id(execute)
@@ -126,8 +126,8 @@ def test_a_lease_that_ran_out_inside_the_transaction_is_seen_at_its_commit(
     late.enqueue()
     with working(app, self_fencing=False, lease_seconds=60.0):
         execute, commit = recorded.one("execute default"), recorded.one("commit default")
-    told = attributes(commit)
-    assert (told["faultline.reason"], told["faultline.stale_token"]) == ("lease_expired", 1)
+    found = attributes(commit)
+    assert (found["faultline.reason"], found["faultline.stale_token"]) == ("lease_expired", 1)
     assert commit.status.description == "stale lease: lease_expired"
     assert attributes(execute)["faultline.outcome"] == "stale"
     assert count(conn, effects) == 0

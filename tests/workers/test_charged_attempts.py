@@ -78,9 +78,9 @@ def test_a_statement_that_is_cut_with_all_sessions_of_the_worker_is_not_charged(
         job = ended(app, job_id)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 1)
     assert outcomes(conn, job_id) == ["released"]
-    said = value(conn, "SELECT error FROM faultline.attempts_log")
-    assert said.startswith("the server failed: ")
-    assert "terminating connection" in said
+    error = value(conn, "SELECT error FROM faultline.attempts_log")
+    assert error.startswith("the server failed: ")
+    assert "terminating connection" in error
 
 
 @pytest.mark.parametrize("where", ["in_async_block", "in_plain_block", "in_own_session"])

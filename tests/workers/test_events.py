@@ -61,7 +61,7 @@ NAMES = {
 OF_AN_ATTEMPT = {"event", "job_id", "token", "worker", "at"}
 
 
-def said(verbose: bool, event: Event, **fields: Any) -> list[str]:
+def printed(verbose: bool, event: Event, **fields: Any) -> list[str]:
     stream, log = StringIO(), EventLog()
     log.open(style="json", verbose=verbose, stream=stream)
     log.emit(event, **fields)
@@ -73,7 +73,7 @@ def test_the_events_have_exactly_these_names() -> None:
 
 
 def test_a_line_is_one_json_object_with_the_event_first() -> None:
-    [line] = said(True, Event.COMMIT_OK, job_id="j", token=1, text="two\nlines")
+    [line] = printed(True, Event.COMMIT_OK, job_id="j", token=1, text="two\nlines")
     fields = json.loads(line)
     assert line.startswith('{"event":"commit_ok",')
     assert (fields["job_id"], fields["token"], fields["text"]) == ("j", 1, "two\nlines")
@@ -82,13 +82,13 @@ def test_a_line_is_one_json_object_with_the_event_first() -> None:
 
 @pytest.mark.parametrize("text", ["\udc80", "\x00", "é", "x" * 100_000])
 def test_any_text_can_be_logged(text: str) -> None:
-    [line] = said(True, Event.JOB_DEAD, error=text)
+    [line] = printed(True, Event.JOB_DEAD, error=text)
     assert json.loads(line)["event"] == "job_dead"
 
 
 def test_a_value_that_is_not_json_is_logged_as_text() -> None:
     job_id = uuid4()
-    [line] = said(True, Event.JOB_DEAD, job_id=job_id)
+    [line] = printed(True, Event.JOB_DEAD, job_id=job_id)
     assert json.loads(line)["job_id"] == str(job_id)
 
 
@@ -102,8 +102,8 @@ def test_a_closed_log_stream_raises_nothing() -> None:
 
 @pytest.mark.parametrize("event", Event)
 def test_routine_events_are_logged_only_on_request(event: Event) -> None:
-    assert len(said(False, event)) == (0 if event in ROUTINE else 1)
-    assert len(said(True, event)) == 1
+    assert len(printed(False, event)) == (0 if event in ROUTINE else 1)
+    assert len(printed(True, event)) == 1
 
 
 def test_nothing_is_both_routine_and_a_warning() -> None:
@@ -114,7 +114,7 @@ def test_a_log_that_was_not_opened_is_silent() -> None:
     EventLog().emit(Event.JOB_DEAD)
 
 
-# ── the life of a job, as it is told ─────────────────────────────────────────────────────────────
+# ── the life of a job, in events ─────────────────────────────────────────────────────────────
 
 
 def test_a_successful_job_logs_its_four_events(app: Faultline, events: EventTap) -> None:
@@ -124,8 +124,8 @@ def test_a_successful_job_logs_its_four_events(app: Faultline, events: EventTap)
     job_id = fine.enqueue().job_id
     with working(app, worker_id="me"):
         wait_until(lambda: events.of("worker_exit"))
-    told = [line for line in events.all() if line.get("job_id") == str(job_id)]
-    of_job = [line for line in told if line["event"] != "lease_renewed"]  # at any moment
+    logged = [line for line in events.all() if line.get("job_id") == str(job_id)]
+    of_job = [line for line in logged if line["event"] != "lease_renewed"]  # at any moment
     story = ["lease_acquired", "execution_started", "commit_ok", "worker_exit"]
     assert [line["event"] for line in of_job] == story
     assert all(line.keys() >= OF_AN_ATTEMPT for line in of_job)

@@ -1,4 +1,4 @@
-"""How an attempt ends when what the database last said about it is no longer true."""
+"""How an attempt ends when what the database last answered about it is no longer true."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_commit_that_succeeded_after_an_expired_reply_is_a_success(
 
     assert count(conn, "faultline.rejections") == 0
     assert events.of("stale_write_blocked") == []
-    assert [said["reason"] for said in events.of("worker_exit")] == ["success"]
+    assert [event["reason"] for event in events.of("worker_exit")] == ["success"]
 
 
 def test_an_expired_lease_that_was_not_superseded_is_released_and_recorded(

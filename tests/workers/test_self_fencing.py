@@ -195,8 +195,8 @@ def test_without_self_fencing_the_database_alone_refuses(
         app.cancel(job_id)
         wait_until(lambda: events.of("lease_lost"))
         go.set()
-        [said] = wait_until(lambda: events.of("stale_write_blocked"))
-    assert said["reason"] == "not_running"
+        [event] = wait_until(lambda: events.of("stale_write_blocked"))
+    assert event["reason"] == "not_running"
     assert count(conn, effects) == 0
 
 

@@ -32,11 +32,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "said"), REFUSED)
-def test_a_contradiction_is_refused_with_the_reason(settings: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_a_contradiction_is_refused_with_the_reason(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSettings) as caught:
         WorkerSettings(**settings)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.code == "invalid_settings"
 
 

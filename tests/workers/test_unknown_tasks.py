@@ -55,8 +55,8 @@ def test_a_job_of_an_unknown_task_is_deferred_once_and_uses_no_attempt(
 
     record = app.get(job_id)
     assert (record.state, record.attempts, record.fencing_token) == (JobState.QUEUED, 0, 1)
-    (said,) = events.of("jobs_deferred")
-    assert (said["task"], said["jobs"], said["job_id"]) == ("unheard_of", 1, str(job_id))
+    (event,) = events.of("jobs_deferred")
+    assert (event["task"], event["jobs"], event["job_id"]) == ("unheard_of", 1, str(job_id))
     assert re.search(
         r'^faultline_jobs_deferred_total\{queue="default"\} 1\.0$', counted, re.MULTILINE
     )

@@ -79,8 +79,8 @@ def test_a_retry_waits_as_long_as_its_policy_says(app: Faultline, events: EventT
 
     job_id = failing.enqueue().job_id
     with working(app):
-        [said] = wait_until(lambda: events.of("job_retry_scheduled"))
-    assert said["retry_in_seconds"] == 3600
+        [event] = wait_until(lambda: events.of("job_retry_scheduled"))
+    assert event["retry_in_seconds"] == 3600
     record = app.get(job_id)
     assert record.state is JobState.QUEUED
     assert record.next_run_at > datetime.now(UTC) + timedelta(minutes=55)

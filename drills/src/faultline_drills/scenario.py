@@ -48,7 +48,7 @@ class Scenario:
     own_server: bool  # it breaks its server, and so never runs on an existing one
     server_settings: Mapping[str, str] = field(default_factory=dict)
     make_server: MakeServer | None = None  # called with `settings`; None: temporary_server
-    lacking: Callable[[], str | None] = lambda: None  # what this machine lacks; None: nothing
+    missing_requirement: Callable[[], str | None] = lambda: None  # what this machine lacks; None: nothing
 
     @property
     def title(self) -> str:
@@ -66,7 +66,7 @@ def scenario(
     own_server: bool = False,
     server_settings: Mapping[str, str] | None = None,
     make_server: MakeServer | None = None,
-    lacking: Callable[[], str | None] = lambda: None,
+    missing_requirement: Callable[[], str | None] = lambda: None,
 ) -> Callable[[RunScenario], RunScenario]:
     """Register a function as a scenario, described by its or its module's docstring."""
 
@@ -84,7 +84,7 @@ def scenario(
             own_server=own_server or bool(server_settings) or make_server is not None,
             server_settings=server_settings or {},
             make_server=make_server,
-            lacking=lacking,
+            missing_requirement=missing_requirement,
         )
         return run
 

@@ -26,7 +26,7 @@ def list_scenarios(as_json: bool) -> None:
                 "shows": each.shows,
                 "breaks_naive": each.breaks_naive,
                 "own_server": each.own_server,
-                "lacking": each.lacking(),
+                "lacking": each.missing_requirement(),
             }
             for each in scenarios
         ]
@@ -35,7 +35,7 @@ def list_scenarios(as_json: bool) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     for each in scenarios:
-        lacking = each.lacking()
-        note = f" [yellow](cannot run here: {escape(lacking)})[/]" if lacking else ""
+        missing = each.missing_requirement()
+        note = f" [yellow](cannot run here: {escape(missing)})[/]" if missing else ""
         table.add_row(f"[bold]{each.name}[/]", escape(each.title) + note)
     table_console().print(table)

@@ -131,8 +131,8 @@ def _run_all(
         task = progress.add_task("", total=len(chosen), fault="")
         for each in chosen:
             progress.update(task, description=each.name, fault="")
-            if lacking := each.lacking():
-                console.print(f"  [yellow]-[/] {each.name}: cannot run here, {escape(lacking)}")
+            if missing := each.missing_requirement():
+                console.print(f"  [yellow]-[/] {each.name}: cannot run here, {escape(missing)}")
                 progress.advance(task)
                 continue
 

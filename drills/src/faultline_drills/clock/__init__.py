@@ -1,5 +1,5 @@
 """Wrong wall clocks for single processes, by a preloaded library."""
 
-from faultline_drills.clock.shift import lacking, shifted
+from faultline_drills.clock.shift import missing_requirement, shifted
 
-__all__ = ["lacking", "shifted"]
+__all__ = ["missing_requirement", "shifted"]

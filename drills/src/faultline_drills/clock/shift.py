@@ -12,7 +12,7 @@ _COMPILER = "cc"
 _COMPILE_SECONDS = 60
 
 
-def lacking() -> str | None:
+def missing_requirement() -> str | None:
     """What this machine lacks for it; None if nothing."""
     if not sys.platform.startswith("linux"):
         return "needs Linux, for LD_PRELOAD"

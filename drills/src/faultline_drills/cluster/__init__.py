@@ -4,7 +4,7 @@ from faultline_drills.cluster.cluster import Cluster, multi_host_url
 from faultline_drills.cluster.epochs import expect_epochs
 from faultline_drills.cluster.load import BackgroundLoad
 from faultline_drills.cluster.member import ClusterMember
-from faultline_drills.cluster.programs import lacking
+from faultline_drills.cluster.programs import missing_requirement
 from faultline_drills.cluster.settings import MEMBER_SETTINGS
 
 __all__ = [
@@ -13,6 +13,6 @@ __all__ = [
     "Cluster",
     "ClusterMember",
     "expect_epochs",
-    "lacking",
+    "missing_requirement",
     "multi_host_url",
 ]

@@ -41,8 +41,8 @@ def freeze(server: Server) -> None:
 def _children(pid: int) -> list[int]:
     if not Path("/proc/self/stat").exists():  # macOS
         listing = ["ps", "-A", "-o", "pid=,ppid="]
-        said = subprocess.run(listing, capture_output=True, text=True, timeout=10, check=True)
-        pairs = [row.split() for row in said.stdout.splitlines()]
+        listed = subprocess.run(listing, capture_output=True, text=True, timeout=10, check=True)
+        pairs = [row.split() for row in listed.stdout.splitlines()]
         return [int(child) for child, parent in pairs if int(parent) == pid]
     return [int(each.name) for each in Path("/proc").glob("[0-9]*") if _parent(each) == pid]
 

@@ -14,7 +14,7 @@ _LONGEST_SECONDS = 60.0
 _NEEDED = ("pg_basebackup", "pg_dump", "pg_dumpall", "psql")
 
 
-def lacking() -> str | None:
+def missing_requirement() -> str | None:
     """The missing programs; None if all are installed."""
     binaries = find_binaries()
     missing = [name for name in _NEEDED if not (binaries / name).is_file()]

@@ -48,5 +48,5 @@ class WorkerEventRecorder:
         attempt = self._attempts.get((process, job, token))
         if attempt is not None:
             self.history.end(attempt, phase, **detail)
-        elif phase is Phase.OK:  # under a token that no event said was claimed
+        elif phase is Phase.OK:  # under a token that no event reported as claimed
             self.history.record(process, Verb.ATTEMPT, job=job, token=token)

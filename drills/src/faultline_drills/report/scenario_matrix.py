@@ -77,8 +77,8 @@ def count_scenarios() -> int:
 
 
 def _run_scenario(scenario: Scenario, server_url: str, seed: int) -> ScenarioRow:
-    if lacking := scenario.lacking():
-        return ScenarioRow(scenario.name, scenario.title, NOT_RUN, None, lacking, 0.0)
+    if missing := scenario.missing_requirement():
+        return ScenarioRow(scenario.name, scenario.title, NOT_RUN, None, missing, 0.0)
     faultline, note, seconds = _verdict(scenario, Subject.FAULTLINE, server_url, seed)
     naive = None
     if scenario.breaks_naive:

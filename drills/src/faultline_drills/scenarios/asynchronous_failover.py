@@ -8,7 +8,7 @@ which has seen the old tokens, refuses late calls.
 
 from __future__ import annotations
 
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, lacking
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, missing_requirement
 from faultline_drills.cluster.unreplicated_work import (
     LOST_WORK_SHOWS,
     resume_late_worker,
@@ -24,7 +24,7 @@ from faultline_drills.scenario import scenario
     shows=("power_cuts", *LOST_WORK_SHOWS),
     breaks_naive=True,
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def asynchronous_failover(drill: DrillContext) -> None:
     cluster = Cluster(drill)

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from faultline_drills.clock import lacking as lacks_a_clock
+from faultline_drills.clock import missing_requirement as lacks_a_clock
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.cluster import MEMBER_SETTINGS, Cluster
-from faultline_drills.cluster import lacking as lacks_programs
+from faultline_drills.cluster import missing_requirement as lacks_programs
 from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
 from faultline_drills.workload.tasks import pay
@@ -25,14 +25,14 @@ _NO_CRASH = {"fsync": "off"}
 _WAITING = "SELECT count(*) FROM faultline.jobs WHERE state IN ('queued', 'running') AND id <> %s"
 
 
-def _lacking() -> str | None:
+def _missing_requirement() -> str | None:
     return lacks_a_clock() or lacks_programs()
 
 
 @scenario(
     shows=("clock_jumps", "reschedules", "commits"),
     server_settings=_NO_CRASH,
-    lacking=lacks_a_clock,
+    missing_requirement=lacks_a_clock,
 )
 def clock_set_back_under_a_leader(drill: DrillContext) -> None:
     """The database's clock goes back by a day while a worker's reconciler leads.
@@ -67,7 +67,7 @@ def clock_set_back_under_a_leader(drill: DrillContext) -> None:
 @scenario(
     shows=("power_cuts", "promotions", "reschedules", "commits"),
     server_settings=MEMBER_SETTINGS,
-    lacking=_lacking,
+    missing_requirement=_missing_requirement,
 )
 def failover_to_a_clock_behind(drill: DrillContext) -> None:
     """A failover promotes a standby whose clock is a day behind.

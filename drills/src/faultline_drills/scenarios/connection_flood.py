@@ -26,7 +26,7 @@ _PATHS = {"worker": "/metrics", "api": "/health", "inspector": "/api/about"}
 _DISTURBED = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded' OR attempts <> 1"
 
 
-def lacking() -> str | None:
+def missing_requirement() -> str | None:
     try:
         import resource
     except ImportError:
@@ -37,7 +37,7 @@ def lacking() -> str | None:
     return None
 
 
-@scenario(shows=("floods", "commits"), lacking=lacking)
+@scenario(shows=("floods", "commits"), missing_requirement=missing_requirement)
 def connection_flood(drill: DrillContext) -> None:
     ports = {name: _free_port() for name in _PATHS}
     with _open_files(_FILES):  # which the processes inherit

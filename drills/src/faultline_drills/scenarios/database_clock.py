@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline_drills.clock import lacking
+from faultline_drills.clock import missing_requirement
 from faultline_drills.clock.movable import MovableClock
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
@@ -24,7 +24,7 @@ _ALL_REQUEUED = "SELECT FROM faultline.attempts_log HAVING count(*) >= %s"
     shows=("clock_jumps", "takeovers", "stale_rejections", "commits"),
     breaks_naive=True,
     server_settings=_NO_CRASH,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def database_clock_ahead(drill: DrillContext) -> None:
     """The database's clock jumps an hour ahead, so every lease expires at once.
@@ -61,7 +61,7 @@ def database_clock_ahead(drill: DrillContext) -> None:
     shows=("clock_jumps", "stops", "takeovers", "stale_rejections", "commits"),
     breaks_naive=True,
     server_settings=_NO_CRASH,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def database_clock_behind(drill: DrillContext) -> None:
     """The clock is set back by an hour, so a stopped worker's leases seem valid.
@@ -81,7 +81,7 @@ def database_clock_behind(drill: DrillContext) -> None:
     shows=("clock_jumps", "stops", "acting_leaders", "takeovers", "stale_rejections", "commits"),
     breaks_naive=True,
     server_settings=_NO_CRASH,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def database_clock_behind_frozen_leader(drill: DrillContext) -> None:
     """The clock is set back by an hour while the leading reconciler is stopped.

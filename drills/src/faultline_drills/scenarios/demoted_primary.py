@@ -23,7 +23,7 @@ from faultline_drills.cluster import (
     BackgroundLoad,
     Cluster,
     expect_epochs,
-    lacking,
+    missing_requirement,
 )
 from faultline_drills.context import DrillContext
 from faultline_drills.proxy import MessageKind, Proxy, proxy_to
@@ -50,7 +50,7 @@ _LEASE = ("--lease-seconds", "30", "--answer-seconds", "2")
 @scenario(
     shows=("demotions", "promotions", "outages", "commits"),
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def demoted_primary(drill: DrillContext) -> None:
     cluster = Cluster(drill)

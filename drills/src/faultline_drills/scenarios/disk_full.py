@@ -27,7 +27,7 @@ _MOUNT_SECONDS = 60
 _BLOCK_BYTES = 4096
 
 
-def _lacking() -> str | None:
+def _missing_requirement() -> str | None:
     if not sys.platform.startswith("linux"):
         return "needs Linux, to mount a small disk"
     if os.geteuid() != 0:
@@ -48,7 +48,7 @@ def _lacking() -> str | None:
 @scenario(
     shows=("disk_fulls", "outages", "commits"),
     server_settings={"fsync": "off"},  # no crash here, and moving tables is faster
-    lacking=_lacking,
+    missing_requirement=_missing_requirement,
 )
 def disk_full(drill: DrillContext) -> None:
     disk = _mount(drill)

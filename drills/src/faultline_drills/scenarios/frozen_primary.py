@@ -26,7 +26,7 @@ from faultline_drills.cluster import (
     BackgroundLoad,
     Cluster,
     expect_epochs,
-    lacking,
+    missing_requirement,
 )
 from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
@@ -46,7 +46,7 @@ _UNDER_WAY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND q
 @scenario(
     shows=("freezes", "promotions", "outages", "commits"),
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def frozen_primary(drill: DrillContext) -> None:
     cluster = Cluster(drill)

@@ -11,7 +11,7 @@ from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.scenario import scenario
 from faultline_drills.servers.hosted_server import HostedServer, server_on_a_host
-from faultline_drills.servers.hosts import Cut, Host, lacking
+from faultline_drills.servers.hosts import Cut, Host, missing_requirement
 from faultline_drills.workload.tasks import pay, pay_by_hand
 
 # For a busy machine: the claim follows the requeueing, events are logged a little later, and a firewall
@@ -33,7 +33,7 @@ _NO_CRASH = {"fsync": "off"}  # the server does not crash here
     breaks_naive=True,
     make_server=server_on_a_host,
     server_settings=_NO_CRASH,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def worker_hosts_partitioned(drill: DrillContext) -> None:
     """Five workers on separate hosts are cut off, and no session is closed.
@@ -97,7 +97,7 @@ def worker_hosts_partitioned(drill: DrillContext) -> None:
     shows=("partitions", "leases_lost", "outages", "commits"),
     make_server=server_on_a_host,
     server_settings=_NO_CRASH,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def database_host_partitioned(drill: DrillContext) -> None:
     """The database's host is cut off, first silently, then by a firewall.

@@ -10,7 +10,7 @@ from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.processes.stalled_worker import resume_until_done, stalled_worker
 from faultline_drills.scenario import scenario
-from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, lacking, pooler_to
+from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, missing_requirement, pooler_to
 from faultline_drills.workload.tasks import note, pay, pay_by_hand
 
 SHOWS = (
@@ -26,7 +26,7 @@ SHOWS = (
 _POOL = {TRANSACTION: "6", SESSION: "60"}
 
 
-@scenario(shows=SHOWS, breaks_naive=True, lacking=lacking)
+@scenario(shows=SHOWS, breaks_naive=True, missing_requirement=missing_requirement)
 def transaction_pooler(drill: DrillContext) -> None:
     """Workers behind PgBouncer in transaction mode, which fails in three ways.
 
@@ -38,7 +38,7 @@ def transaction_pooler(drill: DrillContext) -> None:
     _run(drill, TRANSACTION)
 
 
-@scenario(shows=SHOWS, lacking=lacking)  # transaction_pooler shows that the control breaks
+@scenario(shows=SHOWS, missing_requirement=missing_requirement)  # transaction_pooler shows that the control breaks
 def session_pooler(drill: DrillContext) -> None:
     """Workers behind PgBouncer in session mode, which fails in three ways.
 

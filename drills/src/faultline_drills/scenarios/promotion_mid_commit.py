@@ -12,7 +12,7 @@ from faultline_drills.cluster import (
     MEMBER_SETTINGS,
     Cluster,
     expect_epochs,
-    lacking,
+    missing_requirement,
     multi_host_url,
 )
 from faultline_drills.context import DrillContext
@@ -30,7 +30,7 @@ _WAITS = (
 @scenario(
     shows=("lost_acknowledgements", "power_cuts", "promotions", "unknown_commits", "commits"),
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def promotion_mid_commit(drill: DrillContext) -> None:
     cluster = Cluster(drill)

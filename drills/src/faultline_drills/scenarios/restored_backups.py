@@ -24,7 +24,7 @@ from faultline_drills.cluster import (
     Cluster,
     ClusterMember,
     expect_epochs,
-    lacking,
+    missing_requirement,
 )
 from faultline_drills.cluster.base_backup import RECOVERY, base_backup, start_as
 from faultline_drills.cluster.dump import Dump
@@ -48,7 +48,7 @@ _CLAIMS: LiteralString = (
 Restore = Callable[[], ClusterMember]
 
 
-@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
+@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, missing_requirement=missing_requirement)
 def restored_base_backup(drill: DrillContext) -> None:
     """A lost server is replaced by a base backup of it.
 
@@ -65,7 +65,7 @@ def restored_base_backup(drill: DrillContext) -> None:
     _go_on(drill, load)
 
 
-@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
+@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, missing_requirement=missing_requirement)
 def restored_in_recovery(drill: DrillContext) -> None:
     """A lost server is replaced by a base backup plus archived WAL.
 
@@ -80,7 +80,7 @@ def restored_in_recovery(drill: DrillContext) -> None:
     _go_on(drill, load)
 
 
-@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
+@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, missing_requirement=missing_requirement)
 def restored_dump(drill: DrillContext) -> None:
     """A lost server is replaced by a new one that a pg_dump is loaded into.
 

@@ -8,7 +8,7 @@ themselves, and the stale claims that one of them holds must be refused.
 from __future__ import annotations
 
 from faultline_drills.clients.producer import Producer
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, lacking, multi_host_url
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, missing_requirement, multi_host_url
 from faultline_drills.cluster.unreplicated_work import (
     LOST_WORK_SHOWS,
     resume_late_worker,
@@ -27,7 +27,7 @@ from faultline_drills.workload.tasks import pay
     shows=("partitions", "power_cuts", *LOST_WORK_SHOWS),
     breaks_naive=True,
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def split_brain(drill: DrillContext) -> None:
     cluster = Cluster(drill)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from psycopg import conninfo
 
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, expect_epochs, lacking
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, expect_epochs, missing_requirement
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.scenario import scenario
@@ -18,7 +18,7 @@ from faultline_drills.workload.tasks import pay
 @scenario(
     shows=("power_cuts", "promotions", "outages", "commits"),
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def standby_promoted(drill: DrillContext) -> None:
     cluster = Cluster(drill)

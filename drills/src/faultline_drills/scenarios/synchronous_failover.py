@@ -12,7 +12,7 @@ from faultline_drills.cluster import (
     BackgroundLoad,
     Cluster,
     expect_epochs,
-    lacking,
+    missing_requirement,
 )
 from faultline_drills.context import DrillContext
 from faultline_drills.scenario import scenario
@@ -20,7 +20,7 @@ from faultline_drills.scenario import scenario
 _SHOWN = ("power_cuts", "promotions", "outages", "commits")
 
 
-@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, lacking=lacking)
+@scenario(shows=_SHOWN, server_settings=MEMBER_SETTINGS, missing_requirement=missing_requirement)
 def synchronous_failover(drill: DrillContext) -> None:
     cluster = Cluster(drill)
     (standby,) = cluster.standbys

@@ -7,7 +7,7 @@ issued by the second, or the external store would mistake one worker for the oth
 
 from __future__ import annotations
 
-from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, lacking
+from faultline_drills.cluster import MEMBER_SETTINGS, Cluster, missing_requirement
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.stalled_worker import resume_until_done
 from faultline_drills.recording.database_state import LostState
@@ -30,7 +30,7 @@ _SECONDS = "SELECT floor(extract(epoch FROM clock_timestamp() - '2025-01-01 00:0
         "commits",
     ),
     server_settings=MEMBER_SETTINGS,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def two_standbys_promoted(drill: DrillContext) -> None:
     cluster = Cluster(drill, standbys=2)

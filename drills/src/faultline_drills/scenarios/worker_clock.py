@@ -10,7 +10,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from faultline_drills.clock import lacking, shifted
+from faultline_drills.clock import missing_requirement, shifted
 from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.processes.stalled_worker import resume_until_done, stalled_worker
@@ -25,7 +25,7 @@ _HELD_LEASES = 1.25  # more than one, so that heartbeats must renew it
 
 @scenario(
     shows=("clock_shifts", "stops", "takeovers", "stale_rejections", "commits"),
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def worker_clock_ahead(drill: DrillContext) -> None:
     """The workers' wall clocks are a day ahead of the database's.
@@ -39,7 +39,7 @@ def worker_clock_ahead(drill: DrillContext) -> None:
 @scenario(
     shows=("clock_shifts", "stops", "takeovers", "stale_rejections", "commits"),
     breaks_naive=True,
-    lacking=lacking,
+    missing_requirement=missing_requirement,
 )
 def worker_clock_behind(drill: DrillContext) -> None:
     """The workers' wall clocks are a day behind the database's.

@@ -50,7 +50,7 @@ class HostFailed(FaultlineError):
     code = "host_failed"
 
 
-def lacking() -> str | None:
+def missing_requirement() -> str | None:
     """What this machine lacks for it; None if nothing."""
     if not sys.platform.startswith("linux"):
         return "needs Linux, for network namespaces"
@@ -97,8 +97,8 @@ class Host:
             )
         )
         if done.returncode != 0:
-            said = " ".join((done.stderr or done.stdout).split())
-            raise HostFailed(f"{program} {' '.join(arguments)}: {said}")
+            output = " ".join((done.stderr or done.stdout).split())
+            raise HostFailed(f"{program} {' '.join(arguments)}: {output}")
 
     def cut_off(self, how: Cut, *, peer: Host | None = None) -> None:
         """Cut it off from one host, or from all; open connections are not closed."""

@@ -39,7 +39,7 @@ class PoolerFailed(FaultlineError):
     code = "pooler_failed"
 
 
-def lacking() -> str | None:
+def missing_requirement() -> str | None:
     """What this machine lacks for it; None if nothing."""
     if _program() is None:
         return "needs PgBouncer: apt-get install pgbouncer (its service is not used)"
@@ -80,7 +80,7 @@ class Pooler:
     def start(self) -> None:
         program = _program()
         if program is None:
-            raise PoolerFailed("PgBouncer is not installed", hint=lacking())
+            raise PoolerFailed("PgBouncer is not installed", hint=missing_requirement())
         deadline = time.monotonic() + _START_SECONDS
         while (output := self._launch(program, deadline)) is not None:
             # Another process may have used the port for a moment while PgBouncer was down.
@@ -117,7 +117,7 @@ class Pooler:
             return cursor.fetchall() if cursor.description else []
 
     def _launch(self, program: str, deadline: float) -> str | None:
-        """Start it once: None as soon as it answers, or what it said before it gave up."""
+        """Start it once: None as soon as it answers, or its output before it gave up."""
         with self._log.open("wb") as log:
             command = [program, "--quiet", str(self._config)]
             self._process = spawn(command, log, {}, dies_with_parent=True)

@@ -73,7 +73,7 @@ def own_environment(settings: SoakSettings, stack: ExitStack, notify: Notify) ->
     pair = _pair(settings, drill)
     targets = [url] if pair is None else [member.url for member in pair.members]
     pooled = None
-    if pooler.lacking() is None:
+    if pooler.missing_requirement() is None:
         pooled = stack.enter_context(pooler_to(_primary_url(drill, pair)))
     possible = available_faults(
         owns_server=True,
@@ -102,7 +102,7 @@ def _make_context(
 
 def _movable_clock(server: Server) -> MovableClock | None:
     """Restart the server with a movable clock, if this machine can compile one."""
-    if clock.lacking() is not None:
+    if clock.missing_requirement() is not None:
         return None
     moved = MovableClock(server.data_dir.parent)
     server.shut_down(mode="fast")
@@ -113,7 +113,7 @@ def _movable_clock(server: Server) -> MovableClock | None:
 
 def _pair(settings: SoakSettings, drill: DrillContext) -> Cluster | None:
     """A primary with a synchronous standby, if failovers are to be injected."""
-    if (settings.faults and "failover" not in settings.faults) or cluster.lacking() is not None:
+    if (settings.faults and "failover" not in settings.faults) or cluster.missing_requirement() is not None:
         return None
     pair = Cluster(drill, settings=_SERVER_SETTINGS)
     pair.acknowledge_after(pair.standbys, level="on")

@@ -58,12 +58,12 @@ def test_each_measurement_is_one_line_of_the_table() -> None:
 
 
 def test_the_report_names_command_server_and_interpretation() -> None:
-    said = printed()
-    assert "faultline bench --seconds 60 --workers 1" in said
-    assert "PostgreSQL 18.1" in said
-    assert "fsync on" in said
-    assert "CPU-bound: [not markup] it is." in said
-    assert "NOT DURABLE" not in said
+    output = printed()
+    assert "faultline bench --seconds 60 --workers 1" in output
+    assert "PostgreSQL 18.1" in output
+    assert "fsync on" in output
+    assert "CPU-bound: [not markup] it is." in output
+    assert "NOT DURABLE" not in output
 
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])

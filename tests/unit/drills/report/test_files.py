@@ -78,11 +78,11 @@ def test_findings_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [*ORIGIN.facts().values(), "no_fence", "stale_takeover", "superuser"]
+    "fact", [*ORIGIN.facts().values(), "no_fence", "stale_takeover", "superuser"]
 )
-def test_html_and_markdown_contain_origin_and_results(said: Any) -> None:
-    assert str(said) in as_html(facts(), {})
-    assert str(said) in as_markdown(facts(), [])
+def test_html_and_markdown_contain_origin_and_results(fact: Any) -> None:
+    assert str(fact) in as_html(facts(), {})
+    assert str(fact) in as_markdown(facts(), [])
 
 
 def test_the_data_is_json_and_says_why_the_verdict_is_not_valid() -> None:
@@ -134,8 +134,8 @@ def test_every_kind_of_picture_contains_its_origin(tmp_path: Path) -> None:
 
 def test_the_kill_matrix_contains_its_origin() -> None:
     page = matrix_markdown([MutantResult("no_fence", "explorer", True, 1.0, "17")], ORIGIN)
-    for said in ORIGIN.facts().values():
-        assert str(said) in page
+    for fact in ORIGIN.facts().values():
+        assert str(fact) in page
 
 
 def race() -> RaceReport:

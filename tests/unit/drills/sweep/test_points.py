@@ -28,7 +28,7 @@ def message(
 
 
 @pytest.mark.parametrize(
-    ("said", "label"),
+    ("sent", "label"),
     [
         (message("SELECT a FROM faultline.claim($1, $2)"), "worker: faultline.claim"),
         (message("SELECT id FROM faultline.jobs WHERE x"), "worker: SELECT faultline.jobs"),
@@ -44,9 +44,9 @@ def message(
     ],
 )
 def test_a_message_is_named_by_what_it_does_and_whose_session_it_is(
-    said: Message, label: str
+    sent: Message, label: str
 ) -> None:
-    assert str(label_of(said)) == label
+    assert str(label_of(sent)) == label
 
 
 def test_a_point_is_one_that_every_undisturbed_run_has_passed() -> None:
