@@ -14,20 +14,16 @@ import pytest
 
 from faultline import Faultline
 from faultline.api import ApiSettings
-from faultline.api.api_errors import ApiError
-from faultline.api.rate_limits import WrongKeyLimiter, network_of
-from faultline.api.refused_access import MAX_KINDS, RefusedAccess, RefusedAccessLog
 from faultline.config import Retention
-from faultline.errors import DatabaseUnavailable, IllegalTransition, InvalidInput
+from faultline.errors import IllegalTransition, InvalidInput
 from faultline.postgres.sessions import run
 from faultline.statements import audit, retention
-from faultline.statements.audit import Actor, AuditFilter
+from faultline.statements.audit import AuditFilter
 from faultline.statements.keys import Scope
-from faultline.statements.statement import Statement
 from tests.api.served import BOUND_SECONDS, Served, client_of, code_of, make_key, served
 from tests.cli.conftest import invoke
 from tests.protocol import steps
-from tests.waiting import wait_until, yield_to_loop
+from tests.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 WRONG = "flk_zzzzzzzz_" + "x" * 40
@@ -230,106 +226,6 @@ def test_refused_keys_and_scopes_are_recorded_and_guesses_are_throttled(
     wait_for(conn, "too_many_wrong_keys")
 
 
-def test_only_wrong_keys_use_tokens_up_and_the_wait_ends() -> None:
-    now = 0.0
-    limiter = WrongKeyLimiter(1.0, 2, clock=lambda: now)
-    right, wrong = b"right", b"wrong"
-    for number in range(5):  # a fleet of right ones, all at once
-        limiter.admit("a", b"%d" % number)
-    limiter.accept(right)
-    for _ in range(2):
-        limiter.admit("a", wrong)
-        limiter.reject("a", wrong)
-    with pytest.raises(ApiError) as refused:
-        limiter.admit("a", wrong)
-    assert refused.value.headers == {"Retry-After": "1"}
-    limiter.admit("a", right)
-    limiter.admit("b", wrong)
-    limiter.reject("a", right)  # revoked
-    with pytest.raises(ApiError):
-        limiter.admit("a", right)
-    now = 1.0
-    limiter.admit("a", right)
-
-
-def test_the_addresses_of_one_ipv6_network_share_a_bucket() -> None:
-    assert network_of("2001:db8:1:2::7") == network_of("2001:db8:1:2:ffff::1")
-    assert network_of("2001:db8:1:2::7") != network_of("2001:db8:1:3::7")
-    assert network_of("192.0.2.1") == "192.0.2.1"
-    assert network_of("unknown") == "unknown"
-
-
-def test_a_flood_of_wrong_keys_is_a_few_rows() -> None:
-    written: list[tuple[Any, ...]] = []
-
-    async def record(statement: Statement[Any]) -> None:
-        written.append(statement.params)
-
-    async def flood() -> None:
-        refused = RefusedAccessLog(record)
-        for number in range(1000):
-            for address in ("a", f"address {number}"):
-                actor = Actor("unknown key", f"flk_{number:08}", address)
-                refused.note(RefusedAccess(actor, "GET /jobs", "unauthenticated"))
-                await yield_to_loop()
-        await refused.close()
-
-    asyncio.run(flood())
-    assert len(written) <= 2 * (MAX_KINDS + 2)
-    assert sum(params[-1] for params in written) == 2000  # and none is lost
-
-
-@pytest.mark.parametrize("is_away", [False, True], ids=["it has enough", "it is away"])
-def test_refusals_that_the_database_does_not_record_are_counted_for_the_next_minute(
-    is_away: bool,
-) -> None:
-    written: list[int] = []
-
-    async def refuse() -> None:
-        is_tried = asyncio.Event()
-
-        async def record(statement: Statement[Any]) -> bool:
-            written.append(statement.params[-1])
-            is_tried.set()
-            if is_away and len(written) == 1:
-                raise DatabaseUnavailable("away")
-            return len(written) > 1
-
-        refused = RefusedAccessLog(record)
-        refusal = RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated")
-        refused.note(refusal)
-        await asyncio.wait_for(is_tried.wait(), BOUND_SECONDS)
-        for _ in range(2):
-            refused.note(refusal)
-        await refused.close()
-
-    asyncio.run(refuse())
-    assert written == [1, 3]
-
-
-def test_a_row_that_is_being_written_when_the_server_stops_is_not_lost() -> None:
-    written: list[int] = []
-
-    async def stop_while_writing() -> None:
-        is_writing, may_end = asyncio.Event(), asyncio.Event()
-
-        async def record(statement: Statement[Any]) -> None:
-            is_writing.set()
-            await may_end.wait()
-            written.append(statement.params[-1])
-
-        refused = RefusedAccessLog(record)
-        refused.note(RefusedAccess(Actor("unknown key", "flk_a", "a"), "GET /", "unauthenticated"))
-        await asyncio.wait_for(is_writing.wait(), BOUND_SECONDS)
-        closing = asyncio.create_task(refused.close())
-        await yield_to_loop()
-        may_end.set()
-        await asyncio.wait_for(closing, BOUND_SECONDS)
-
-    asyncio.run(stop_while_writing())
-    assert written == [1]
-
-
 def test_a_caller_of_the_function_itself_cannot_fill_the_table(conn: Connection) -> None:
     call = "SELECT faultline.record_refusal('GET /', NULL, 'unauthenticated', 5)"
     recorded = [steps.value(conn, call) for _ in range(70)]
@@ -449,23 +345,6 @@ def test_a_refused_action_over_http_is_recorded_by_key_address_and_code(
     ]
     invalid = [row for row in found if row[4] == "invalid_input"]
     assert ({row[3] for row in invalid}, sum(row[6] for row in invalid)) == ({"pause"}, 2)
-
-
-def test_refusals_of_one_action_are_one_kind_for_all_its_objects() -> None:
-    written: list[tuple[Any, ...]] = []
-
-    async def record(statement: Statement[Any]) -> None:
-        written.append(statement.params)
-
-    async def refuse() -> None:
-        refused = RefusedAccessLog(record)
-        for number in range(100):
-            actor = Actor("key", "oncall (flk_abcdefgh)", "192.0.2.1")
-            refused.note(RefusedAccess(actor, "cancel", "unknown_job", f"job {number}\0"))
-        await refused.close()
-
-    asyncio.run(refuse())
-    assert [params[1:] for params in written] == [("cancel", "several", "unknown_job", 100)]
 
 
 def test_without_a_key_nothing_is_recorded(guarded: Served, conn: Connection) -> None:

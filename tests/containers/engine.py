@@ -22,7 +22,7 @@ from faultline.embedded import Server
 from tests.containers import database, recipe
 from tests.containers.composition import Service, services
 from tests.containers.image import Image
-from tests.containers.places import Places
+from tests.containers.local_services import LocalServices
 from tests.waiting import wait_until
 
 BOUND_SECONDS = 60.0
@@ -37,12 +37,12 @@ class Engine:
         self._image = image
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._completed: set[str] = set()
-        self.places = Places(home, self.services, urlsplit(server.url).port or 0)
+        self.local = LocalServices(home, self.services, urlsplit(server.url).port or 0)
         postgres = self.services["postgres"]
-        database.run_scripts(postgres, server, self.places.folders(postgres)["/run/secrets"])
+        database.run_scripts(postgres, server, self.local.folders(postgres)["/run/secrets"])
 
     def output(self, name: str) -> str:
-        return self.places.log(name).read_text()
+        return self.local.log(name).read_text()
 
     def up(self, name: str) -> None:
         """Start it when what it waits for is true."""
@@ -89,7 +89,7 @@ class Engine:
             return self._start(service, service.health_check).wait(BOUND_SECONDS)
         if (process := self._processes.get(name)) is None:
             return 1  # an engine has no container then to run it in
-        words = [self.places.reached(name, word) for word in service.health_check]
+        words = [self.local.reached(name, word) for word in service.health_check]
         command = self._image.joining(process.pid, words, service.environment)
         return self._popen(service, command).wait(BOUND_SECONDS)
 
@@ -124,24 +124,24 @@ class Engine:
 
     def _start(self, service: Service, words: list[str]) -> subprocess.Popen[bytes]:
         if self._image is not None and service.is_ours:
-            arguments = [self.places.reached(service.name, word) for word in words]
-            mounts = self.places.folders(service)
+            arguments = [self.local.reached(service.name, word) for word in words]
+            mounts = self.local.folders(service)
             del mounts["/tmp"]  # which is in memory
             return self._popen(service, self._image.command(arguments, service.environment, mounts))
         environment = self._environment(service)
         program = shutil.which(words[0], path=environment["PATH"])
         assert program is not None, f"{words[0]} is not installed"
-        arguments = [self.places.here(service, word) for word in words[1:]]
+        arguments = [self.local.here(service, word) for word in words[1:]]
         folder = recipe.image().the("WORKDIR").rest if service.is_ours else "/"
         return self._popen(
-            service, [program, *arguments], environment, self.places.here(service, folder)
+            service, [program, *arguments], environment, self.local.here(service, folder)
         )
 
     def _environment(self, service: Service) -> dict[str, str]:
         """What the image and compose.yaml set; a container inherits nothing else."""
         image = recipe.image().environment if service.is_ours else {}
         given = {**image, **service.environment}
-        environment = {name: self.places.here(service, text) for name, text in given.items()}
+        environment = {name: self.local.here(service, text) for name, text in given.items()}
         binaries = database.binaries_of(self.services["postgres"])
         # The image was compiled when it was made; what is installed here may be compiled now.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -155,7 +155,7 @@ class Engine:
         environment: dict[str, str] | None = None,
         folder: str = "/",
     ) -> subprocess.Popen[bytes]:
-        with self.places.log(service.name).open("ab") as log:
+        with self.local.log(service.name).open("ab") as log:
             return subprocess.Popen(
                 command,
                 cwd=folder,
@@ -170,7 +170,7 @@ class Engine:
         for port in service.ports:
             with contextlib.closing(socket.socket()) as probe:
                 try:
-                    probe.bind((self.places.addresses[service.name], port))
+                    probe.bind((self.local.addresses[service.name], port))
                 except OSError as problem:
                     says = os.strerror(problem.errno or 0)
                     pytest.skip(f"{service.name} cannot have its port {port} here: {says}")

@@ -30,7 +30,7 @@ class Site:
         (published,) = engine.services[name].published
         _, here, inside = published.split(":")
         assert here == inside
-        self.host, self.port = engine.places.addresses[name], int(inside)
+        self.host, self.port = engine.local.addresses[name], int(inside)
 
     def ask(
         self, method: str, path: str, body: Any = None, **headers: str
@@ -206,7 +206,7 @@ def _operate_from_the_page(inspector: Site, bearer: dict[str, str]) -> None:
 
 def _is_watched(prometheus: Site, engine: Engine) -> None:
     targets = [target.split(":") for targets in scraped().values() for target in targets]
-    wanted = {f"{engine.places.addresses[name]}:{port}" for name, port in targets}
+    wanted = {f"{engine.local.addresses[name]}:{port}" for name, port in targets}
     up = prometheus.wait_for(
         "/api/v1/query?query=up", lambda answered: [s["value"][1] for s in _series(answered)] == ["1"] * 4
     )

@@ -10,7 +10,7 @@ import pytest
 
 from faultline_drills.cluster import Cluster, ClusterMember
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis import FAULTS, FaultTargets, ProxiedNetwork, StruckProcesses
+from faultline_drills.nemesis import FAULTS, FaultTargets, ProxiedNetwork, NemesisProcesses
 from faultline_drills.proxy import proxy_to
 from faultline_drills.scenario import DrillSettings
 from faultline_drills.servers import pooler
@@ -32,7 +32,7 @@ def test_a_failover_of_the_soak_keeps_what_was_acknowledged_and_can_happen_again
         pair.acknowledge_after(pair.standbys, level="on")
         targets = FaultTargets(
             drill=drill,
-            processes=StruckProcesses(drill, [], workers=0, reconcilers=0),
+            processes=NemesisProcesses(drill, [], workers=0, reconcilers=0),
             networks=[],
             rng=random.Random(1),
             cluster=pair,

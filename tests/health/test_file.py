@@ -15,7 +15,7 @@ from faultline.health import health_file as file
 from faultline.health.writer import HealthFileWriter, write_first
 from faultline.workers.supervisor import SupervisorHealth
 from tests.health.conftest import Probe, probe
-from tests.health.test_probe_rules import WELL, crew
+from tests.unit.health.test_probe import WELL, crew
 
 
 @pytest.mark.parametrize("report", [WELL, crew("running", "drained")])

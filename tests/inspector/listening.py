@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 BOUND_SECONDS = 30.0
 
 
-class Heard(NamedTuple):
+class StreamEvent(NamedTuple):
     name: str
     data: Any
     id: str | None
@@ -30,7 +30,7 @@ class Listener:
         line = self._response.readline()
         return line.decode().rstrip("\n") if line else None
 
-    def next(self) -> Heard | None:
+    def next(self) -> StreamEvent | None:
         """The next event; None when the stream has ended before it."""
         fields: dict[str, str] = {}
         while (line := self.line()) is not None:
@@ -38,7 +38,7 @@ class Listener:
                 name, _, value = line.partition(": ")
                 fields[name] = value
             elif "data" in fields:
-                return Heard(fields["event"], json.loads(fields["data"]), fields.get("id"))
+                return StreamEvent(fields["event"], json.loads(fields["data"]), fields.get("id"))
         return None
 
     def wait_for(self, name: str, holds: Callable[[Any], bool] = lambda data: True) -> Any:

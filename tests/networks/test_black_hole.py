@@ -16,7 +16,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect
 from faultline.statements.statement import Statement
 from faultline_drills.servers.hosted_server import HostedServer
-from faultline_drills.servers.hosts import Cut, Host
+from faultline_drills.servers.hosts import HostPartition, Host
 from tests.running import Background
 from tests.waiting import idle, wait_until
 
@@ -44,7 +44,7 @@ def test_a_query_an_idle_session_and_a_connect_end_within_the_limits_of_the_url(
     host = hosted.network.host("black-hole")
     url = hosted.url_from_hosts(hosted.url, **IMPATIENT)
     asking, idle = host.run(lambda: connect(url)), host.run(lambda: connect(url))
-    host.cut_off(Cut.BOTH_WAYS, peer=hosted.host)
+    host.cut_off(HostPartition.BOTH_WAYS, peer=hosted.host)
     with ThreadPoolExecutor() as threads:
         query = threads.submit(timed, lambda: fails(asking))
         silence = threads.submit(timed, lambda: notices_the_end(idle))
@@ -95,7 +95,7 @@ def test_a_reconnecting_session_recovers_when_the_network_is_healed(hosted: Host
     host.run(talking.start)  # so that its thread is on the host
     try:
         wait_until(lambda: results[-1:] == ["1"], "an answer")
-        host.cut_off(Cut.REPLIES_LOST, peer=hosted.host)
+        host.cut_off(HostPartition.REPLIES_LOST, peer=hosted.host)
         wait_until(lambda: results[-1:] not in ([], ["1"]), "an error")
         host.heal()
         wait_until(lambda: results[-1:] == ["1"], "an answer again")

@@ -18,7 +18,7 @@ import pytest
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
 from faultline_drills.servers.hosted_server import HostedServer
-from faultline_drills.servers.hosts import Cut, Host, host_network
+from faultline_drills.servers.hosts import HostPartition, Host, host_network
 from tests.waiting import wait_until
 
 from .conftest import require_hosts
@@ -71,7 +71,7 @@ def test_a_partitioned_host_cannot_reach_the_database_until_it_is_healed(
 ) -> None:
     url = hosted.url_from_hosts(hosted.url, connect_timeout="30")
     impatient = hosted.url_from_hosts(hosted.url, connect_timeout="2")
-    hosts = {how: hosted.network.host(how.name.lower()) for how in Cut}
+    hosts = {how: hosted.network.host(how.name.lower()) for how in HostPartition}
 
     def reaches(host: Host) -> None:
         host.run(lambda: connect(url)).close()
@@ -99,7 +99,7 @@ def test_a_rejecting_firewall_resets_open_connections(hosted: HostedServer) -> N
     host = hosted.network.host("refused")
     url = hosted.url_from_hosts(hosted.url)
     conn = host.run(lambda: connect(url))
-    host.cut_off(Cut.REFUSED, peer=hosted.host)
+    host.cut_off(HostPartition.REFUSED, peer=hosted.host)
     with pytest.raises(psycopg.OperationalError, match=r"reset|closed the connection"):
         conn.execute("SELECT 1")
 

@@ -20,7 +20,6 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
 from faultline.reconciler import Reconciler
 from faultline.reconciler import leadership as election
-from faultline.reconciler.liveness import LeaderObserver
 from faultline.statements import leadership, workers
 from faultline.statements.leadership import LeaderSighting
 from faultline.statements.workers import LOCK_CLASS
@@ -33,33 +32,6 @@ ACTING_LEADERS = (
     f" AND classid = {LOCK_CLASS} AND objid::int8 = {2**32 + leadership.ACTING_LEADER_KEY}"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-
-
-# ── who is silent ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_leaders_silence_is_timed_while_its_pulse_is_unchanged() -> None:
-    observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
-    assert [observer.unchanged_seconds(sighting, now) for now in (100, 101, 105)] == [0, 1, 5]
-
-
-def test_the_silence_of_a_leader_without_a_pulse_is_timed_too() -> None:
-    observer, sighting = LeaderObserver(), LeaderSighting(1, None, False)
-    assert [observer.unchanged_seconds(sighting, now) for now in (100, 105)] == [0, 5]
-
-
-@pytest.mark.parametrize(
-    "sign_of_life",
-    [LeaderSighting(1, 8, False), LeaderSighting(2, 7, False), LeaderSighting(1, 7, True), None],
-    ids=["a beat", "another session", "at work", "no leader"],
-)
-def test_any_sign_of_life_restarts_the_timer_of_a_leaders_silence(
-    sign_of_life: LeaderSighting | None,
-) -> None:
-    observer, sighting = LeaderObserver(), LeaderSighting(1, 7, False)
-    assert observer.unchanged_seconds(sighting, 100) == 0
-    assert observer.unchanged_seconds(sign_of_life, 105) is None
-    assert [observer.unchanged_seconds(sighting, now) for now in (106, 108)] == [0, 2]
 
 
 # ── what can be seen of a leader ─────────────────────────────────────────────────────────────────

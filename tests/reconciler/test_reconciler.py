@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
-import pytest
 
-from faultline.config import RECONNECT_SECONDS
 from faultline.reconciler import Reconciler
-from faultline.reconciler.liveness import DeadWorkers, LeaseObserver
 from faultline.statements import workers
-from faultline.statements.workers import LeaseSighting, Survey
 from tests.running import Connection, EventTap, background, expire, value
 from tests.waiting import wait_until
 
-NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SESSIONS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'faultline reconciler'"
     " AND datname = current_database()"
@@ -27,83 +21,6 @@ LEADER = (
     f" WHERE l.locktype = 'advisory' AND l.classid = {workers.LOCK_CLASS} AND l.objid = 0"
     " AND l.granted AND a.datname = current_database()"
 )
-
-
-def sighting(lease: UUID, *, seconds: float = 10, moved: int = 0) -> LeaseSighting:
-    return LeaseSighting(lease, NOW + timedelta(seconds=moved), seconds)
-
-
-# ── leases that stand still ──────────────────────────────────────────────────────────────────────
-
-
-def test_a_lease_that_has_not_moved_for_longer_than_it_lasts_is_over() -> None:
-    observer, lease = LeaseObserver(), uuid4()
-    assert observer.lapsed([sighting(lease)], 100) == []
-    assert observer.lapsed([sighting(lease)], 110) == []
-    assert observer.lapsed([sighting(lease)], 111) == []  # a second of grace
-    assert observer.lapsed([sighting(lease)], 111.1) == [lease]
-
-
-def test_a_lease_that_is_renewed_is_never_over() -> None:
-    observer, lease = LeaseObserver(), uuid4()
-    for moment in range(0, 200, 5):
-        assert observer.lapsed([sighting(lease, moved=moment)], moment) == []
-
-
-def test_a_lease_that_moves_backwards_has_moved() -> None:
-    """The observer recovers such leases after the database's clock was set back."""
-    observer, lease = LeaseObserver(), uuid4()
-    assert observer.lapsed([sighting(lease, moved=3600)], 0) == []
-    assert observer.lapsed([sighting(lease, moved=0)], 11.5) == []
-    assert observer.lapsed([sighting(lease, moved=0)], 22) == []
-    assert observer.lapsed([sighting(lease, moved=0)], 23) == [lease]
-
-
-def test_a_lease_that_was_missing_from_a_check_is_timed_from_the_start() -> None:
-    observer, lease = LeaseObserver(), uuid4()
-    observer.lapsed([sighting(lease)], 0)
-    observer.lapsed([], 5)
-    assert observer.lapsed([sighting(lease)], 20) == []
-
-
-def test_each_lease_is_judged_by_its_own_length() -> None:
-    observer, short, long = LeaseObserver(), uuid4(), uuid4()
-    both = [sighting(short, seconds=1), sighting(long, seconds=100)]
-    observer.lapsed(both, 0)
-    assert observer.lapsed(both, 50) == [short]
-
-
-# ── workers that are gone ────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("registered", "vanished", "is_mass"),
-    [(1, 1, False), (2, 2, False), (3, 3, True), (10, 5, False), (10, 6, True), (5, 3, True)],
-)
-def test_workers_that_vanish_are_spared_only_if_the_reconcilers_session_was_lost_as_well(
-    registered: int, vanished: int, is_mass: bool
-) -> None:
-    names = [f"worker {number}" for number in range(vanished)]
-    survey = Survey(registered, names, None)
-    judge = DeadWorkers()
-    assert judge.dead_workers(survey) == names
-    assert judge.dead_workers(survey, seconds_since_own_loss=1) == ([] if is_mass else names)
-    assert judge.spared == (set(names) if is_mass else set())
-    assert judge.dead_workers(survey, seconds_since_own_loss=RECONNECT_SECONDS + 0.1) == names
-    assert not judge.spared
-
-
-def test_workers_that_vanished_together_are_spared_until_seen_again() -> None:
-    judge = DeadWorkers()
-
-    def dead(registered: int, vanished: list[str]) -> list[str]:
-        survey = Survey(registered, vanished, None)
-        return judge.dead_workers(survey, seconds_since_own_loss=1)
-
-    assert dead(4, ["a", "b", "c"]) == []
-    assert dead(4, ["b", "c"]) == []  # a is alive, or was reconciled
-    assert dead(4, ["b", "d"]) == ["d"]
-    assert dead(4, ["c"]) == ["c"]  # it had been back meanwhile
 
 
 # ── a reconciler at work ─────────────────────────────────────────────────────────────────────────

@@ -116,7 +116,7 @@ class _RunAtOnce(BackgroundTasks):
         run_to_completion(coroutine)
 
 
-class _Held(NamedTuple):
+class _RunningAttempt(NamedTuple):
     lease: Lease
     transactions: AttemptTransactions
 
@@ -128,7 +128,7 @@ class WorkerActor:
         self.name = name
         self.execution = execution
         self.held_leases = HeldLeases()
-        self._held: dict[Job, _Held] = {}
+        self._held: dict[Job, _RunningAttempt] = {}
         self._permit = execution.add(name, lambda: actions(self))
         self._session = execution.session(name)
         self._committer = Committer(
@@ -192,7 +192,7 @@ class WorkerActor:
         self._permit.token = claim.fencing_token
         transactions = AttemptTransactions(claim, lease)
         job = Job(claim, lease, self._pool, None, transactions=transactions)
-        self._held[job] = _Held(lease, transactions)
+        self._held[job] = _RunningAttempt(lease, transactions)
         return job
 
     def _pool(self) -> Any:

@@ -3,7 +3,7 @@
 from faultline_drills.nemesis.faults import FAULTS, NemesisFault, available_faults
 from faultline_drills.nemesis.nemesis import Nemesis, draw_faults
 from faultline_drills.nemesis.network import ProxiedNetwork
-from faultline_drills.nemesis.processes import StruckProcesses
+from faultline_drills.nemesis.processes import NemesisProcesses
 from faultline_drills.nemesis.targets import FaultTargets
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Nemesis",
     "NemesisFault",
     "ProxiedNetwork",
-    "StruckProcesses",
+    "NemesisProcesses",
     "available_faults",
     "draw_faults",
 ]

@@ -14,7 +14,7 @@ _KEPT_EVENTS = 200  # per process; the history has all of them
 _FINDING_LENGTH = 2_000
 
 
-class StruckProcesses:
+class NemesisProcesses:
     """Workers and reconcilers; every second worker runs without self-fencing.
 
     The workers without it go on when they are late, so that PostgreSQL has to refuse their commits.

@@ -12,14 +12,14 @@ from faultline_drills.clock.movable import MovableClock
 from faultline_drills.cluster import Cluster
 from faultline_drills.context import DrillContext
 from faultline_drills.nemesis.network import ProxiedNetwork
-from faultline_drills.nemesis.processes import StruckProcesses
+from faultline_drills.nemesis.processes import NemesisProcesses
 from faultline_drills.servers.pooler import Pooler
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultTargets:
     drill: DrillContext
-    processes: StruckProcesses
+    processes: NemesisProcesses
     networks: Sequence[ProxiedNetwork]
     rng: random.Random
     cluster: Cluster | None = None  # a primary and its standby

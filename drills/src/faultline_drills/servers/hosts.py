@@ -32,7 +32,7 @@ _COMMAND_SECONDS = 30
 _MOST_HOSTS = 250
 
 
-class Cut(Enum):
+class HostPartition(Enum):
     """How packets are lost, as iptables rules of the host that is cut off."""
 
     BOTH_WAYS = (("INPUT", "-j", "DROP"), ("OUTPUT", "-j", "DROP"))
@@ -61,7 +61,7 @@ def missing_requirement() -> str | None:
             return f"needs {program}: apt-get install {package}"
     try:
         with host_network() as tried:  # a container may forbid it even to root
-            tried.host("tried").cut_off(Cut.BOTH_WAYS)
+            tried.host("tried").cut_off(HostPartition.BOTH_WAYS)
     except HostFailed as problem:
         return f"needs permission to create network namespaces and iptables rules: {problem}"
     return None
@@ -100,7 +100,7 @@ class Host:
             output = " ".join((done.stderr or done.stdout).split())
             raise HostFailed(f"{program} {' '.join(arguments)}: {output}")
 
-    def cut_off(self, how: Cut, *, peer: Host | None = None) -> None:
+    def cut_off(self, how: HostPartition, *, peer: Host | None = None) -> None:
         """Cut it off from one host, or from all; open connections are not closed."""
         for chain, *rule in how.value:
             side = "-s" if chain == "INPUT" else "-d"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from faultline_drills.context import DrillNotRun
 from faultline_drills.judging.checker import judge
-from faultline_drills.nemesis import FaultTargets, Nemesis, NemesisFault, StruckProcesses
+from faultline_drills.nemesis import FaultTargets, Nemesis, NemesisFault, NemesisProcesses
 from faultline_drills.soak.environment import (
     MAX_CONNECTIONS,
     SoakEnvironment,
@@ -91,7 +91,7 @@ class _Soak:
         drill = self._drill = environment.drill
         self._seconds = settings.seconds
         self._on_progress = on_progress
-        self._processes = StruckProcesses(
+        self._processes = NemesisProcesses(
             drill, environment.urls, workers=settings.workers, reconcilers=settings.reconcilers
         )
         self._traffic = Traffic(

@@ -18,7 +18,7 @@ DATABASE_PORT = "5432"
 OFTEN = "1s"  # for Prometheus to ask, instead of every 15
 
 
-class Places:
+class LocalServices:
     def __init__(self, home: Path, services: dict[str, Service], database_port: int) -> None:
         self._home = home
         self._database_port = str(database_port)
