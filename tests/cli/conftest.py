@@ -52,10 +52,10 @@ def invoke(url: str | None, *words: str, app: str | None = None, stdin: Any = No
     assert command is not None
     context = Context(app_path=app, given_url=url, log_format="json", verbose=False)
     environment = {name: os.environ.get(name) for name in (VARIABLE, FILE_VARIABLE)}
-    heeded = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     # A command changes the environment for its children; `env` restores ours afterwards.
     done = CliRunner().invoke(command, arguments, obj=context, input=stdin, env=environment)
-    for number, handler in heeded.items():  # a service installs its own
+    for number, handler in handlers.items():  # a service installs its own
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
     failure = done.exception

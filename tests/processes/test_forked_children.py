@@ -31,8 +31,8 @@ def assert_noticed_while_the_child_lives(
 
     killed.kill()
 
-    reaped = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
-    assert reaped["cause"] == "worker_lost"
+    requeued = other.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert requeued["cause"] == "worker_lost"
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert database.payments(job_id) == 1
     os.kill(child, 0)  # raises if the child has not outlived its parent

@@ -30,8 +30,8 @@ def test_a_stopped_leader_is_replaced_and_a_killed_worker_is_noticed(
     successor.wait_for_event("reconciler_leading")
     killed.kill()
 
-    reaped = successor.wait_for_event("lease_reaped", job_id=job_id, token=1)
-    assert reaped["cause"] == "worker_lost"
+    requeued = successor.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert requeued["cause"] == "worker_lost"
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert database.payments(job_id) == 1
 

@@ -45,8 +45,8 @@ def observing(url: str) -> Iterator[ObservedDatabase]:
 
 def assert_noticed_at_once(other: Process, database: ObservedDatabase, job_id: UUID) -> None:
     """Noticed by its lost sessions: its lease would last ten minutes."""
-    reaped = other.wait_for_event("lease_reaped", job_id=job_id)
-    assert reaped["cause"] == "worker_lost"
+    requeued = other.wait_for_event("lease_reaped", job_id=job_id)
+    assert requeued["cause"] == "worker_lost"
     assert database.wait_for_state(job_id)[:2] == ("succeeded", 2)
     assert database.payments(job_id) == 1
 

@@ -19,9 +19,9 @@ LONG_LEASE = ("--lease-seconds", "600")
 
 
 def assert_recovered_by(survivor: Process, killed: Process, job_id: object) -> None:
-    reaped = survivor.wait_for_event("lease_reaped", job_id=job_id, token=1)
-    assert reaped["cause"] == "worker_lost"
-    assert reaped["lost_worker"] == killed.wait_for_event("worker_started")["worker"]
+    requeued = survivor.wait_for_event("lease_reaped", job_id=job_id, token=1)
+    assert requeued["cause"] == "worker_lost"
+    assert requeued["lost_worker"] == killed.wait_for_event("worker_started")["worker"]
 
 
 @pytest.mark.parametrize("task", apps.PAYING, ids=lambda task: task.handler.__name__)

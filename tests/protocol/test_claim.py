@@ -183,8 +183,8 @@ def test_a_job_that_keeps_killing_its_workers_is_failed_by_the_next_claim(
     for worker in ("first", "second"):
         expire(conn, claim(conn, worker=worker))
     assert claim_batch(conn, worker="third") == []
-    buried = job(conn, job_id)
-    assert (buried["state"], buried["failed_reason"]) == ("failed", "poison")
+    failed_job = job(conn, job_id)
+    assert (failed_job["state"], failed_job["failed_reason"]) == ("failed", "poison")
     assert [entry[:4] for entry in logged(conn, job_id)] == [
         (1, 1, "first", "expired"),
         (2, 2, "second", "expired"),

@@ -120,9 +120,9 @@ def test_a_job_without_attempts_left_fails_as_poison(conn: Connection) -> None:
     lease = claim_new(conn, max_attempts=1)
     expire(conn, lease)
     reconcile(conn)
-    buried = job(conn, lease.job_id)
-    assert (buried["state"], buried["failed_reason"]) == ("failed", "poison")
-    assert buried["finished_at"] is not None
+    failed_job = job(conn, lease.job_id)
+    assert (failed_job["state"], failed_job["failed_reason"]) == ("failed", "poison")
+    assert failed_job["finished_at"] is not None
     assert claim_batch(conn) == []
 
 

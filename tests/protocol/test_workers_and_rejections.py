@@ -43,7 +43,7 @@ def column(conn: Connection, name: str) -> Any:
     return value(conn, f"SELECT {name} FROM faultline.workers WHERE id = 'first'")
 
 
-def bury(conn: Connection, *workers: str) -> None:
+def mark_dead(conn: Connection, *workers: str) -> None:
     conn.execute("SELECT faultline.bury_workers(%s)", [list(workers)])
 
 
@@ -131,7 +131,7 @@ def test_a_worker_that_registers_again_keeps_its_lock_and_is_not_lost(
     session = connect()
     lock_key = register(session)
     end_session(conn, session)
-    bury(conn, "first")
+    mark_dead(conn, "first")
     assert column(conn, "lost_at") is not None
     assert register(connect()) == lock_key
     assert column(conn, "lost_at") is None
@@ -150,23 +150,23 @@ def test_a_worker_marked_lost_is_not_reported_again(conn: Connection, connect: C
     session = connect()
     register(session)
     end_session(conn, session)
-    bury(conn, "first")
+    mark_dead(conn, "first")
     assert vanished(conn) == []
 
 
 def test_only_the_named_workers_are_marked_lost(conn: Connection) -> None:
     register(conn, "first")
-    bury(conn, "second")
+    mark_dead(conn, "second")
     assert column(conn, "lost_at") is None
 
 
 def test_a_worker_that_still_has_jobs_is_not_marked_lost(conn: Connection) -> None:
     register(conn, "first")
     lease = claim_new(conn, worker="first")
-    bury(conn, "first")
+    mark_dead(conn, "first")
     assert column(conn, "lost_at") is None
     commit(conn, lease)
-    bury(conn, "first")
+    mark_dead(conn, "first")
     assert column(conn, "lost_at") is not None
 
 
@@ -177,7 +177,7 @@ def test_a_worker_that_was_lost_a_day_ago_is_deleted(conn: Connection) -> None:
             "UPDATE faultline.workers SET lost_at = clock_timestamp() - %s::interval WHERE id = %s",
             [since, worker],
         )
-    bury(conn)
+    mark_dead(conn)
     assert rows(conn, "SELECT id FROM faultline.workers") == [("recent",)]
 
 

@@ -58,7 +58,7 @@ def test_a_commit_waits_for_the_reconciler_and_is_refused(
     expire(conn, claim)
     worker, reconciler = Actor(connect), Actor(connect)
     reconciler.begin()
-    assert [reaped.job_id for reaped in reconciler.run(reconcile)] == [claim.job_id]
+    assert [requeued.job_id for requeued in reconciler.run(reconcile)] == [claim.job_id]
 
     worker.start(protocol.commit(claim))
     assert worker.is_blocked()

@@ -49,7 +49,7 @@ def test_a_renewal_that_rolls_back_leaves_the_job_expired(conn: Conn, connect: C
 
     heart.rollback()
 
-    assert [reaped.job_id for reaped in reconciler.run(RECONCILE)] == [claim.job_id]
+    assert [requeued.job_id for requeued in reconciler.run(RECONCILE)] == [claim.job_id]
     assert_settled(conn)
 
 

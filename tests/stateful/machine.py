@@ -267,7 +267,7 @@ class Machine(RuleBasedStateMachine):
         self._reconcile(max_jobs, frozenset())
 
     @rule(dead=workers)
-    def bury(self, dead: str) -> None:
+    def reconcile_dead_worker(self, dead: str) -> None:
         self._reconcile(MANY, frozenset([dead]))
 
     def _reconcile(self, max_jobs: int, dead: frozenset[str]) -> None:

@@ -96,7 +96,7 @@ MUTANTS = (
         is_quick=True,
     ),
     ProtocolMutant(
-        "reconciling buries nothing",
+        "reconciling fails no job",
         "SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,\n"
         "                failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,",
         "SET state = 'queued',",

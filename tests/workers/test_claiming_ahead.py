@@ -27,11 +27,11 @@ def test_jobs_claimed_ahead_of_a_slow_job_are_released(app: Faultline, conn: Con
 
     short.enqueue_many([{}] * 3000)
     worker = Worker(app, WorkerSettings(concurrency=1, poll_seconds=0.2))
-    handed_back = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'released'"
+    released = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'released'"
     one_runs = "SELECT count(*) = 1 FROM faultline.jobs WHERE state = 'running'"
     with background(worker.run, stop=worker.stop) as running:
         wait_until(lambda: slow, "a job that takes long before others")
-        wait_until(lambda: value(conn, handed_back) >= slow[0], "those behind it handed back")
+        wait_until(lambda: value(conn, released) >= slow[0], "the release of those behind it")
         wait_until(lambda: value(conn, one_runs), "an end of the commits before it")
         assert value(conn, "SELECT count(*) FROM faultline.jobs WHERE attempts > 1") == 0
         wanted = count(conn, "faultline.ledger") + 1 + slow[0]
@@ -65,5 +65,5 @@ def test_a_stopping_worker_releases_the_jobs_it_claimed_ahead(
     assert 200 <= done < 5000
     assert value(conn, "SELECT count(*) FROM faultline.jobs WHERE state = 'queued'") == 5000 - done
     assert value(conn, "SELECT max(attempts) FROM faultline.jobs WHERE state = 'queued'") == 0
-    handed_back = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'released'"
-    assert value(conn, handed_back) >= stopped[0] > 0
+    released = "SELECT count(*) FROM faultline.attempts_log WHERE outcome = 'released'"
+    assert value(conn, released) >= stopped[0] > 0

@@ -110,10 +110,10 @@ def test_a_lost_worker_and_what_it_held_are_named(
     job_id = value(conn, "SELECT job_id FROM faultline.enqueue('t')")
     conn.execute("SELECT faultline.claim('gone', '{default}', 1, '1 hour')")
     with background(Reconciler(database_url).run):
-        [reaped] = wait_until(lambda: events.of("lease_reaped"))
+        [requeued] = wait_until(lambda: events.of("lease_reaped"))
         [lost] = events.of("worker_lost")
     assert lost["worker"] == "gone"
-    assert (reaped["job_id"], reaped["lost_worker"], reaped["cause"]) == (
+    assert (requeued["job_id"], requeued["lost_worker"], requeued["cause"]) == (
         str(job_id),
         "gone",
         "worker_lost",
