@@ -35,7 +35,7 @@ from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
 from tests.protocol.steps import enqueue
 from tests.running import Connection, EventTap, background, value, working
-from tests.waiting import idle, wait_until, yield_to_loop
+from tests.waiting import wait_until, yield_to_loop
 from tests.workers.test_charged_attempts import END_ONE, IS_SLEEPING
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))

@@ -14,7 +14,7 @@ from faultline.tracing import from_headers, tracing
 from faultline.tracing.spans import MAX_IN_ONE_TRACE
 from tests.running import Connection, value, work_off, working
 from tests.tracing.recorded import Recorded, attributes, links, parent_id, span_id, trace_id
-from tests.waiting import idle, wait_until, yield_to_loop
+from tests.waiting import wait_until, yield_to_loop
 
 SECRET = "correct horse battery staple"
 
