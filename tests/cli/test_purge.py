@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.protocol.ageing import failed, succeeded
+from tests.waiting import wait_until
 
 from .conftest import Connection, Faultline, invoke
-from tests.waiting import wait_until
 
 
 def test_records_whose_retention_has_passed_are_removed(
@@ -22,7 +22,9 @@ def test_records_whose_retention_has_passed_are_removed(
     succeeded(conn, "8 days")
     failed(conn, "31 days")
     failed(conn, "29 days")
-    counts = "1 succeeded job, 1 failed job, 0 entries of the ledger and 0 entries of the audit log\n"
+    counts = (
+        "1 succeeded job, 1 failed job, 0 entries of the ledger and 0 entries of the audit log\n"
+    )
     assert faultline("purge", "--dry-run").out == f"would remove {counts}"
     assert faultline("purge").out == f"removed {counts}"
     assert faultline("purge", "--json").json == {

@@ -74,7 +74,7 @@ class Image:
 
     def _build(self, stage: Stage) -> None:
         self._written(stage).mkdir()
-        # The base image's linker knows its libpython; ours, at a place that is not its own, has to be configured.
+        # The base image's linker knows its libpython; ours is at another path, which has to be set.
         self.environment = {"PATH": _PATH, "LD_LIBRARY_PATH": "/usr/local/lib"}
         folder = "/"
         for instruction in stage.instructions:

@@ -76,7 +76,9 @@ def run(engine: Engine, server: Server) -> None:
     assert "nothing to do" not in engine.output("migrate")
     assert "nothing to do" in engine.up_again("migrate")
 
-    answered = engine.run("operator", "keys", "create", "shop", *_scopes("enqueue", "read", "operate"))
+    answered = engine.run(
+        "operator", "keys", "create", "shop", *_scopes("enqueue", "read", "operate")
+    )
     (key,) = re.findall(r"flk_\w+_[\w-]+", answered)
     assert "0 problems, 0 warnings" in engine.run("operator", "doctor")
     bearer = {"Authorization": f"Bearer {key}"}
@@ -208,12 +210,15 @@ def _is_watched(prometheus: Site, engine: Engine) -> None:
     targets = [target.split(":") for targets in scraped().values() for target in targets]
     wanted = {f"{engine.local.addresses[name]}:{port}" for name, port in targets}
     up = prometheus.wait_for(
-        "/api/v1/query?query=up", lambda answered: [s["value"][1] for s in _series(answered)] == ["1"] * 4
+        "/api/v1/query?query=up",
+        lambda answered: [s["value"][1] for s in _series(answered)] == ["1"] * 4,
     )
     assert {series["metric"]["instance"] for series in _series(up)} == wanted
     groups = prometheus.wait_for(
         "/api/v1/rules",
-        lambda answered: all(r["health"] == "ok" for g in answered["data"]["groups"] for r in g["rules"]),
+        lambda answered: all(
+            r["health"] == "ok" for g in answered["data"]["groups"] for r in g["rules"]
+        ),
     )["data"]["groups"]
     assert sum(len(group["rules"]) for group in groups) >= 16
 

@@ -10,7 +10,7 @@ import pytest
 
 from faultline_drills.cluster import Cluster, ClusterMember
 from faultline_drills.context import DrillContext
-from faultline_drills.nemesis import FAULTS, FaultTargets, ProxiedNetwork, NemesisProcesses
+from faultline_drills.nemesis import FAULTS, FaultTargets, NemesisProcesses, ProxiedNetwork
 from faultline_drills.proxy import proxy_to
 from faultline_drills.scenario import DrillSettings
 from faultline_drills.servers import pooler

@@ -26,7 +26,11 @@ CLUSTER = DOCUMENTS["Cluster"]["spec"]
 
 def test_a_commit_waits_for_a_standby_and_never_goes_on_alone() -> None:
     synchronous = CLUSTER["postgresql"]["synchronous"]
-    assert (synchronous["method"], synchronous["number"], synchronous["dataDurability"]) == ("any", 1, "required")
+    assert (synchronous["method"], synchronous["number"], synchronous["dataDurability"]) == (
+        "any",
+        1,
+        "required",
+    )
     assert synchronous["failoverQuorum"] is True
     # One that is lost leaves a primary and a standby to answer it.
     assert CLUSTER["instances"] >= 3

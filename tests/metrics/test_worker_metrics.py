@@ -113,7 +113,9 @@ def test_labels_and_values_are_those_of_the_catalogue(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     _, port = worker(fleet)
-    page = scrape_until(port, lambda p: p.total("faultline_reconciler_leading"), "a leading reconciler")
+    page = scrape_until(
+        port, lambda p: p.total("faultline_reconciler_leading"), "a leading reconciler"
+    )
     assert page.families == OF_WORKERS
     for metric in CATALOGUE:
         for name in (metric.name, f"{metric.name}_count"):

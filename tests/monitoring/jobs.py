@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import psycopg
 
 from faultline import Faultline, Job, RetryPolicy

@@ -16,7 +16,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import NETWORK_DEFAULTS, Connection, connect
 from faultline.statements.statement import Statement
 from faultline_drills.servers.hosted_server import HostedServer
-from faultline_drills.servers.hosts import HostPartition, Host
+from faultline_drills.servers.hosts import Host, HostPartition
 from tests.running import Background
 from tests.waiting import idle, wait_until
 

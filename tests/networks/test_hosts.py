@@ -18,7 +18,7 @@ import pytest
 from faultline.errors import DatabaseUnavailable
 from faultline.postgres.sessions import connect
 from faultline_drills.servers.hosted_server import HostedServer
-from faultline_drills.servers.hosts import HostPartition, Host, host_network
+from faultline_drills.servers.hosts import Host, HostPartition, host_network
 from tests.waiting import wait_until
 
 from .conftest import require_hosts

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from faultline import Faultline
-from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, missing_requirement, pooler_to
+from faultline_drills.servers.pooler import (
+    SESSION,
+    TRANSACTION,
+    Pooler,
+    missing_requirement,
+    pooler_to,
+)
 
 
 def require_pgbouncer() -> None:

@@ -119,7 +119,9 @@ def test_while_the_leader_is_silent_one_follower_acts_as_leader(
     job_id = lingering_job(conn)
     with background(Reconciler(database_url).run), background(Reconciler(database_url).run):
         wait_until(lambda: state(conn, job_id) == "queued", "the end of the lease")
-        [requeued] = wait_until(lambda: events.of("lease_reaped"), "the event, which follows the act")
+        [requeued] = wait_until(
+            lambda: events.of("lease_reaped"), "the event, which follows the act"
+        )
     assert requeued["job_id"] == str(job_id)
     assert {event["is_acting_leader"] for event in events.of("reconciler_leading")} == {True}
     assert len(events.of("degraded")) == len(events.of("reconciler_leading"))

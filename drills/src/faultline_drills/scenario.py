@@ -48,7 +48,9 @@ class Scenario:
     own_server: bool  # it breaks its server, and so never runs on an existing one
     server_settings: Mapping[str, str] = field(default_factory=dict)
     make_server: MakeServer | None = None  # called with `settings`; None: temporary_server
-    missing_requirement: Callable[[], str | None] = lambda: None  # what this machine lacks; None: nothing
+    missing_requirement: Callable[[], str | None] = lambda: (
+        None
+    )  # what this machine lacks; None: nothing
 
     @property
     def title(self) -> str:

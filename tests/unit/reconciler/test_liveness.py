@@ -8,8 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from faultline.config import RECONNECT_SECONDS
-from faultline.reconciler.liveness import DeadWorkers, LeaseObserver
-from faultline.reconciler.liveness import LeaderObserver
+from faultline.reconciler.liveness import DeadWorkers, LeaderObserver, LeaseObserver
 from faultline.statements.leadership import LeaderSighting
 from faultline.statements.workers import LeaseSighting, Survey
 

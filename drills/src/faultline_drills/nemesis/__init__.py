@@ -11,8 +11,8 @@ __all__ = [
     "FaultTargets",
     "Nemesis",
     "NemesisFault",
-    "ProxiedNetwork",
     "NemesisProcesses",
+    "ProxiedNetwork",
     "available_faults",
     "draw_faults",
 ]

@@ -11,7 +11,7 @@ from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.scenario import scenario
 from faultline_drills.servers.hosted_server import HostedServer, server_on_a_host
-from faultline_drills.servers.hosts import HostPartition, Host, missing_requirement
+from faultline_drills.servers.hosts import Host, HostPartition, missing_requirement
 from faultline_drills.workload.tasks import pay, pay_by_hand
 
 # For a busy machine: the claim follows the requeueing, events are logged a little later, and a firewall
@@ -50,11 +50,15 @@ def worker_hosts_partitioned(drill: DrillContext) -> None:
     # Self-fencing ends attempts a tenth of the lease early, which must be long on a busy machine.
     long_lease_seconds = 5 * drill.settings.lease_seconds
 
-    def start(name: str, *more: str, lease: float, how: HostPartition | None = None) -> _HostedWorker:
+    def start(
+        name: str, *more: str, lease: float, how: HostPartition | None = None
+    ) -> _HostedWorker:
         options = ("--concurrency", str(share), "--lease-seconds", str(lease), *more)
         return _start_on_host(drill, name, "--queues", f"{name},default", *options, how=how)
 
-    careless = start("careless", "--no-self-fencing", lease=lease_seconds, how=HostPartition.BOTH_WAYS)
+    careless = start(
+        "careless", "--no-self-fencing", lease=lease_seconds, how=HostPartition.BOTH_WAYS
+    )
     careful = start("careful", lease=long_lease_seconds, how=HostPartition.BOTH_WAYS)
     deaf = start("deaf", lease=long_lease_seconds, how=HostPartition.REPLIES_LOST)
     refused = start("refused", lease=long_lease_seconds, how=HostPartition.REFUSED)

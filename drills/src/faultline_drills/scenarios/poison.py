@@ -41,7 +41,9 @@ def _missing_memory_limits() -> str | None:
     return None if sys.platform.startswith("linux") else "needs Linux, for limits on memory"
 
 
-@scenario(shows=("ooms", "takeovers", "dead_jobs", "commits"), missing_requirement=_missing_memory_limits)
+@scenario(
+    shows=("ooms", "takeovers", "dead_jobs", "commits"), missing_requirement=_missing_memory_limits
+)
 def poison_oom(drill: DrillContext) -> None:
     """A job allocates memory until its worker is killed, at every attempt.
 

@@ -10,7 +10,13 @@ from faultline_drills.context import DrillContext
 from faultline_drills.processes.observed_process import ObservedProcess
 from faultline_drills.processes.stalled_worker import resume_until_done, stalled_worker
 from faultline_drills.scenario import scenario
-from faultline_drills.servers.pooler import SESSION, TRANSACTION, Pooler, missing_requirement, pooler_to
+from faultline_drills.servers.pooler import (
+    SESSION,
+    TRANSACTION,
+    Pooler,
+    missing_requirement,
+    pooler_to,
+)
 from faultline_drills.workload.tasks import note, pay, pay_by_hand
 
 SHOWS = (
@@ -38,7 +44,9 @@ def transaction_pooler(drill: DrillContext) -> None:
     _run(drill, TRANSACTION)
 
 
-@scenario(shows=SHOWS, missing_requirement=missing_requirement)  # transaction_pooler shows that the control breaks
+@scenario(
+    shows=SHOWS, missing_requirement=missing_requirement
+)  # transaction_pooler shows that the control breaks
 def session_pooler(drill: DrillContext) -> None:
     """Workers behind PgBouncer in session mode, which fails in three ways.
 

@@ -113,7 +113,9 @@ def _movable_clock(server: Server) -> MovableClock | None:
 
 def _pair(settings: SoakSettings, drill: DrillContext) -> Cluster | None:
     """A primary with a synchronous standby, if failovers are to be injected."""
-    if (settings.faults and "failover" not in settings.faults) or cluster.missing_requirement() is not None:
+    if (
+        settings.faults and "failover" not in settings.faults
+    ) or cluster.missing_requirement() is not None:
         return None
     pair = Cluster(drill, settings=_SERVER_SETTINGS)
     pair.acknowledge_after(pair.standbys, level="on")
