@@ -1,4 +1,4 @@
-"""The ways to wait in tests: until a condition holds, or for a time that is the subject.
+"""Waits of tests: until a condition holds, or for a time that a test is about.
 
 A test that waits for a state calls `wait_until`. The other functions are for handlers that must last for
 a time or block a thread, and for pauses in which nothing may happen.
@@ -50,7 +50,7 @@ async def wait_until_async(
     *,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> T:
-    """Like `wait_until`, without blocking the event loop; the condition may be a coroutine."""
+    """`wait_until` for coroutines; the condition may be a coroutine function."""
     give_up_at = time.monotonic() + limit_seconds
     while True:
         holds = condition()
@@ -63,7 +63,7 @@ async def wait_until_async(
 
 
 def block_thread(seconds: float) -> None:
-    """Block the calling thread in a call that no exception from another thread interrupts."""
+    """Block the calling thread; no exception from another thread interrupts it."""
     time.sleep(seconds)
 
 
@@ -79,5 +79,5 @@ async def idle(seconds: float) -> None:
 
 
 async def yield_to_loop() -> None:
-    """Let the event loop run every ready callback once, such as a new task's first step."""
+    """Let the event loop run what is ready, such as a new task's first step."""
     await idle(0)

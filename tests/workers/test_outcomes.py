@@ -1,4 +1,4 @@
-"""How an attempt ends when what the database last answered about it is no longer true."""
+"""How an attempt ends when the database's last answer about it no longer holds."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def resume_until_done(drill: DrillContext, late: ObservedProcess, *, attempts: i
 
 
 def stall_until_taken_over(drill: DrillContext, task: Task[Any, Any]) -> None:
-    """Stall a worker during jobs of `task`; resume it after others have committed them."""
+    """Stall a worker in jobs of `task`; resume it when others have committed them."""
     jobs = drill.settings.jobs
     for number in range(jobs):
         drill.submit(task, number=number, plan={"1": "stop@start"})
