@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import psycopg
@@ -75,7 +76,7 @@ def as_json(item: Any) -> str:
             return f"[{', '.join(map(as_json, item))}]"
         case dict():
             return f"{{{', '.join(f'{json.dumps(k)}: {as_json(v)}' for k, v in item.items())}}}"
-        case str() if "e" in item and item.lstrip("-")[:1].isdigit():
+        case str() if re.fullmatch(r"-?\d+e-?\d+", item):
             return item
     return json.dumps(item, ensure_ascii=False)
 
