@@ -29,9 +29,9 @@ def after_the_drain_seconds() -> float:
         control_session._LAST_CALL_SECONDS
         + 3 * worker._ABORT_GRACE_SECONDS
         + 3 * worker._CLOSE_SECONDS
-        + registration._GOODBYE_SECONDS
+        + registration._LAST_WRITE_SECONDS
         + bounded_calls._CLOSE_SECONDS
-        + children._FAREWELL_SECONDS
+        + children._LAST_EXPORT_SECONDS
         + 2 * handler_resources._CLOSE_SECONDS
     )
 
