@@ -22,8 +22,8 @@ def named_files() -> list[str]:
 
 @pytest.mark.parametrize("name", named_files())
 def test_every_file_that_the_page_names_exists(name: str) -> None:
-    root = PACKAGE.parent.parent if name.startswith("drills/") else PACKAGE
-    own = {"statements/", "postgres/", "api/", "inspector/", "serving/", "sql/migrations/"}
+    root = PACKAGE.parent.parent if name.startswith(("drills/", "tests/")) else PACKAGE
+    own = {"statements/", "postgres/", "api/", "inspector/", "serving/", "sql/", "sql/migrations/"}
     assert (root / name).exists(), name
     assert not name.endswith("/") or name in own or name.startswith("drills/")
 
