@@ -16,6 +16,7 @@ RUN python3 -m venv /build \
     && /opt/faultline/bin/python -m pip install --require-hashes --only-binary :all: -r requirements-runtime.lock
 
 COPY pyproject.toml README.md LICENSE ./
+COPY release/index_readme.py ./release/index_readme.py
 COPY src ./src
 # Remove pip: a running container installs nothing.
 RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \

@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 3)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards screenshots lock image-check k8s k8s-check clean
+.PHONY: help demo test test-slow check report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards cli-reference screenshots lock release-check image-check k8s k8s-check clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,14 +84,21 @@ bench-short: $(READY) ## the same at a fraction of the size, with a few peers
 dashboards: $(READY) ## write monitoring/grafana from monitoring/dashboards
 	@$(BIN)/python -m monitoring.dashboards
 
+cli-reference: $(READY) ## rewrite the commands in docs/cli.md from their help texts
+	@$(BIN)/python docs/cli_reference.py
+
 screenshots: $(READY) ## docs/screenshots from a real run (needs Chromium)
 	@$(BIN)/python docs/screenshots/make.py
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-lock: ## refresh requirements.lock, and the part of it that the image installs (needs uv)
+lock: ## refresh requirements.lock, and the parts of it that the image and releases use (needs uv)
 	@$(COMPILE) --extra dev --upgrade pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra api --extra fast --extra tracing --constraint requirements.lock --upgrade pyproject.toml -o requirements-runtime.lock
 	@echo 'hatchling>=1.27' | $(COMPILE) --constraint requirements.lock --upgrade - -o requirements-build.lock
+	@printf '%s\n' 'build>=1.3' 'hatchling>=1.27' 'readme-renderer[md]>=44' 'twine>=6.2' | $(COMPILE) --constraint requirements.lock --upgrade - -o requirements-release.lock
+
+release-check: $(READY) ## build both distributions, and check and install what would be uploaded
+	@$(BIN)/python -m release.check
 
 image-check: $(READY) ## the Dockerfile's own commands, and what they make, without an engine (needs root)
 	@FAULTLINE_TEST_IMAGE=1 $(BIN)/python -m pytest -q tests/containers/test_image.py

@@ -106,7 +106,7 @@ def _start_worker(processes: ExitStack, url: str, queue: str) -> None:
 
 def _stop_once(conn: Connection, queues: Sequence[str], chance: random.Random) -> list[float]:
     _wait_until(lambda: _registered(conn) == 2 * len(queues), "the workers did not start")
-    jobs = [linger.enqueue(conn=conn, queue=queue).job_id for queue in queues]
+    jobs = [linger.options(conn=conn, queue=queue).enqueue().job_id for queue in queues]
     _wait_until(lambda: len(_starts(conn, jobs, 1)) == len(jobs), "the jobs did not start")
     # At a random point between two heartbeats, because the rest of the lease depends on it.
     began, heartbeat = time.monotonic(), WorkerSettings().heartbeat_seconds

@@ -89,9 +89,8 @@ class Shop:
 
 def stage_takeover(shop_: Shop) -> str:
     """Stop a worker during a charge until a takeover; resume it; return the job's id."""
-    enqueued = shop.charge.enqueue(
-        invoice=4711, seconds=1.6, conn=shop_.conn, idempotency_key="invoice-4711"
-    )
+    charge = shop.charge.options(conn=shop_.conn, idempotency_key="invoice-4711")
+    enqueued = charge.enqueue(invoice=4711, seconds=1.6)
     job_id = str(enqueued.job_id)
     lease = ("--lease-seconds", "2.5", "--no-self-fencing", "--max-jobs", "1")
     first = shop_.worker("billing", *lease)
@@ -124,13 +123,13 @@ def traffic(shop_: Shop) -> Iterator[None]:
                     return
                 wave = 6 + 10 * (round_ % 60 < 16)
                 for number in range(wave):
-                    shop.send_receipt.enqueue(invoice=round_ * 100 + number, conn=conn)
+                    shop.send_receipt.options(conn=conn).enqueue(invoice=round_ * 100 + number)
                 if round_ % 2:
-                    shop.charge.enqueue(invoice=round_, conn=conn)
+                    shop.charge.options(conn=conn).enqueue(invoice=round_)
                 if round_ % 8 == 0:
-                    shop.render_report.enqueue(month="2026-11", conn=conn)
+                    shop.render_report.options(conn=conn).enqueue(month="2026-11")
                 if round_ % 40 == 0:
-                    shop.sync_stock.enqueue(warehouse="lisbon", conn=conn)
+                    shop.sync_stock.options(conn=conn).enqueue(warehouse="lisbon")
 
     producer = threading.Thread(target=enqueue_waves, daemon=True)
     producer.start()

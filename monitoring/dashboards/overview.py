@@ -53,6 +53,7 @@ _FLOW = (
         Query("sum(rate(faultline_jobs_claimed_total[$__rate_interval]))", "claimed"),
         Query("sum(rate(faultline_jobs_succeeded_total[$__rate_interval]))", "succeeded"),
         Query("sum(rate(faultline_jobs_retried_total[$__rate_interval]))", "retried"),
+        Query("sum(rate(faultline_jobs_snoozed_total[$__rate_interval]))", "snoozed"),
         Query("sum(rate(faultline_jobs_failed_total[$__rate_interval]))", "dead"),
         Query("sum(rate(faultline_jobs_deferred_total[$__rate_interval]))", "unknown task"),
         description="Enqueued counts only scraped processes; your own producers are missing unless"

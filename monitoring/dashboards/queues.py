@@ -14,7 +14,7 @@ def _depth(state: str, description: str) -> Panel:
         state.capitalize(),
         Query(f"queue_state:faultline_queue_jobs:max{{state='{state}', {_QUEUE}}}", "{{queue}}"),
         description=description,
-        width=6,
+        width=8,
     )
 
 
@@ -30,6 +30,7 @@ def _rate(title: str, series: str, description: str) -> Panel:
 
 _DEPTH = (
     _depth("due", "Could run at once. Exact up to 10,000, an estimate beyond."),
+    _depth("waiting", "Due, but a limit is reached. They start when the limit allows it."),
     _depth("scheduled", "For later: delayed, or waiting for the next attempt."),
     _depth("running", "In the hands of a worker."),
     _depth("failed", "Will not run again by themselves."),
@@ -39,7 +40,20 @@ _DEPTH = (
         description="How long the oldest due job has been due. It rises in a straight line for a"
         " queue that is paused or has no worker.",
         unit="s",
-        width=24,
+        width=8,
+    ),
+)
+
+_LIMITS = (
+    graph(
+        "Running, by limit",
+        Query("limit_state:faultline_limit_jobs:max{state='running'}", "{{limit}}"),
+        description="Jobs under a limit that run, over all its keys.",
+    ),
+    graph(
+        "Waiting, by limit",
+        Query("limit_state:faultline_limit_jobs:max{state='waiting'}", "{{limit}}"),
+        description="Jobs that wait because the limit is reached, over all its keys.",
     ),
 )
 
@@ -120,6 +134,37 @@ _TIME = (
     ),
 )
 
+_SCHEDULES = (
+    graph(
+        "Schedules",
+        Query("max by (state) (faultline_schedules)", "{{state}}"),
+        description="Overdue ones should have fired a minute ago; failing ones cannot be computed;"
+        " no worker's code declares undeclared ones.",
+        width=8,
+    ),
+    graph(
+        "Firings",
+        Query(
+            "sum by (outcome) (rate(faultline_schedule_firings_total[$__rate_interval]))",
+            "{{outcome}}",
+        ),
+        description="Planned times that enqueued a job, and missed ones that were skipped.",
+        unit="ops",
+        width=8,
+    ),
+    graph(
+        "Lateness, 99th percentile",
+        Query(
+            "histogram_quantile(0.99, sum by (le)"
+            " (rate(faultline_schedule_lateness_seconds_bucket[$__rate_interval])))",
+            "lateness",
+        ),
+        description="From the planned time to its firing.",
+        unit="s",
+        width=8,
+    ),
+)
+
 QUEUES = Dashboard(
     name="queues",
     title="queues",
@@ -127,8 +172,10 @@ QUEUES = Dashboard(
     variables=(Variable("queue", "faultline_queue_jobs"),),
     rows=(
         Row("Depth", _DEPTH),
+        Row("Limits", _LIMITS),
         Row("Flow", _FLOW),
         Row("Failures", _FAILURES),
         Row("Time", _TIME),
+        Row("Schedules", _SCHEDULES),
     ),
 )

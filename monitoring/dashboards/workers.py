@@ -71,6 +71,15 @@ _IDLE = (
         " jobs that other workers claim.",
         unit="ops",
     ),
+    graph(
+        "Progress reports per second",
+        Query(
+            f"sum by (outcome) (rate(faultline_progress_reports_total{_MATCHING}[$__rate_interval]))",
+            "{{outcome}}",
+        ),
+        description="At most one a second for each running job. Refused: the attempt had lost its lease.",
+        unit="ops",
+    ),
     table(
         "Versions",
         "sum by (instance, version, python) (faultline_build_info)",

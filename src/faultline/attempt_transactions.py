@@ -52,6 +52,8 @@ class AttemptTransactions:
         self.not_committed: NotCommitted | None = None
         # The server froze or was demoted under the attempt: the job is released, no attempt is charged.
         self._server_failed = False
+        self.stored_result: str | None = None  # JSON text, sent with the ledger entry
+        self.discarded: str | None = None  # describes a value that was not stored as the result
         self._blocks: list[bool] = []  # the open blocks; True for one that completes the job
         self._connections: set[Connection | AsyncConnection] = set()
         self._is_severed = False  # the attempt must end: it gets no connection any more
@@ -87,6 +89,7 @@ class AttemptTransactions:
         """Reset before the handler runs again within the same attempt."""
         self.phase = CommitPhase.UNCOMMITTED
         self.not_committed = None
+        self.stored_result = None
 
     def require_commit(self, what: str) -> None:
         """From here on only a transaction can complete the job, not a plain return."""

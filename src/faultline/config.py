@@ -6,11 +6,14 @@ import math
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from faultline.errors import InvalidSettings
+from faultline.queue_shares import GivenShares, QueueShare, shares_of
 
 # The database enforces these two as well; a test compares them.
+SHORTEST_LEASE_SECONDS = 0.1
 LONGEST_LEASE_SECONDS = 7 * 86_400  # faultline.checked_lease
 LONGEST_RETRY_SECONDS = 100 * 366 * 86_400  # faultline.checked_delay
 # How often the leading reconciler checks for workers whose sessions have ended.
@@ -35,6 +38,8 @@ SHORTEST_ANSWER_SECONDS = 2.0
 HOLDER_GRACE_SECONDS = 5.0
 SHORTEST_STALL_SECONDS = 1.0  # a shorter stall may only mean that the machine is busy
 MAX_CONCURRENCY = 10_000
+DEFAULT_CONCURRENCY = 10
+BY_SLOTS = -1  # the sum of the queues' slots if each has some, else DEFAULT_CONCURRENCY
 SHORTEST_RETENTION_DAYS = 1 / 24  # a worker whose COMMIT got no answer still finds the ledger entry
 LONGEST_RETENTION_DAYS = 36_500
 
@@ -68,8 +73,15 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    queues: tuple[str, ...] = ("default",)
-    concurrency: int = 10
+    """How a worker runs; the options of `faultline worker` have the same names."""
+
+    # None or empty: the queues of the application's tasks, and `default`. "*" is every queue that exists.
+    # A mapping gives queues slots, or a QueueShare of slots and weight; "*" then means all other queues.
+    queues: Sequence[str] | GivenShares | None = None
+    # How many jobs run at once. Unless given: the sum of the queues' slots if each has some, else 10.
+    concurrency: int = BY_SLOTS
+    # True: every claim takes the highest priority first, so that lower ones may wait for ever.
+    strict_priority: bool = False
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 0.0  # 0: a quarter of the lease
     fence_margin_seconds: float = 0.0  # 0: a tenth of the lease
@@ -103,17 +115,24 @@ class WorkerSettings:
         if not self.stall_seconds:
             stall = max(self.lease_seconds / 3, SHORTEST_STALL_SECONDS)
             object.__setattr__(self, "stall_seconds", stall)
-        self._require(bool(self.queues), "a worker needs at least one queue")
         self._require(
             not isinstance(self.queues, str), "queues must be a tuple of queue names, not a string"
         )
+        shares = shares_of(self.queues or ())
+        has_shares = not all(share.is_default for share in shares.values())
+        object.__setattr__(self, "queues", shares if has_shares else tuple(shares))
+        if self.concurrency == BY_SLOTS:
+            slots = [share.slots or 0 for share in shares.values()]
+            total = sum(slots) if slots and all(slots) else DEFAULT_CONCURRENCY
+            object.__setattr__(self, "concurrency", min(total, MAX_CONCURRENCY))
         self._require(
             1 <= self.concurrency <= MAX_CONCURRENCY,
             f"concurrency must be 1 to {MAX_CONCURRENCY:,}, not {self.concurrency}",
         )
         self._require(
-            0.1 <= self.lease_seconds <= LONGEST_LEASE_SECONDS,
-            f"lease_seconds must be 0.1 to {LONGEST_LEASE_SECONDS:,} (7 days), not {self.lease_seconds:g}",
+            SHORTEST_LEASE_SECONDS <= self.lease_seconds <= LONGEST_LEASE_SECONDS,
+            f"lease_seconds must be {SHORTEST_LEASE_SECONDS:g} to {LONGEST_LEASE_SECONDS:,} (7 days),"
+            f" not {self.lease_seconds:g}",
         )
         for name in ("answer_seconds", "stall_seconds", "poll_seconds", "drain_seconds"):
             self._require(math.isfinite(getattr(self, name)), f"{name} must be a finite number")
@@ -130,9 +149,19 @@ class WorkerSettings:
         self._require(self.max_jobs >= 0, "max_jobs must not be negative")
         self.check_lease(self.lease_seconds, "lease_seconds")
 
+    @property
+    def queue_shares(self) -> dict[str, QueueShare]:
+        """The share of each queue that was given; empty for the queues of the tasks."""
+        return shares_of(self.queues or ())
+
+    @property
+    def shortest_lease_seconds(self) -> float:
+        """A lease outlasts two heartbeats and the margin before its end."""
+        return 2 * self.heartbeat_seconds + self.fence_margin_seconds
+
     def check_lease(self, lease_seconds: float, what: str) -> None:
         """Require that a lease outlasts two heartbeats, so that one may be late."""
-        needed = 2 * self.heartbeat_seconds + self.fence_margin_seconds
+        needed = self.shortest_lease_seconds
         self._require(
             self.heartbeat_seconds > 0 and lease_seconds >= needed,
             f"{what} is {lease_seconds:g}, but two heartbeats of {self.heartbeat_seconds:g} s and"

@@ -83,6 +83,60 @@ class UnknownJob(FaultlineError):
     code = "unknown_job"
 
 
+class UniqueKeyHeld(FaultlineError):
+    """A job cannot be retried while another one counts for its unique key (FL011)."""
+
+    code = "unique_key_held"
+
+    def __init__(self, message: str, *, job_id: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+
+
+class UnknownSchedule(FaultlineError):
+    """No schedule has this name (FL010)."""
+
+    code = "unknown_schedule"
+
+
+class InvalidSchedule(InvalidInput):
+    """The cron expression or the time zone of a schedule cannot be used."""
+
+    code = "invalid_schedule"
+
+
+class UnknownLimit(FaultlineError):
+    """No limit has this name (FL012)."""
+
+    code = "unknown_limit"
+
+
+class JobFailed(FaultlineError):
+    """The job whose result was awaited has failed; `error` is its last error's text."""
+
+    code = "job_failed"
+
+    def __init__(self, job_id: str, *, failed_reason: str, error: str | None) -> None:
+        lines = (error or "").strip().splitlines()
+        super().__init__(f"job {job_id} failed ({failed_reason}){': ' + lines[0] if lines else ''}")
+        self.job_id = job_id
+        self.failed_reason = failed_reason
+        self.error = error
+
+
+class ResultTimeout(FaultlineError):
+    """The job had not ended when the timeout passed; it goes on."""
+
+    code = "result_timeout"
+
+    def __init__(self, job_id: str, *, seconds: float) -> None:
+        super().__init__(
+            f"job {job_id} has not ended after {seconds:g} s, and goes on",
+            hint=f"ask again later, or see why it waits: faultline why {job_id}",
+        )
+        self.job_id = job_id
+
+
 class FenceNotHeld(FaultlineError):
     """Above READ COMMITTED a job must be locked before it can be committed (FL007)."""
 
@@ -151,10 +205,32 @@ class InvalidSettings(FaultlineError):
     code = "invalid_settings"
 
 
+class UnsupportedSystem(InvalidSettings):
+    """This part of Faultline does not run on this operating system."""
+
+    code = "unsupported_system"
+
+
+class NoTasks(InvalidSettings):
+    """A worker was started for an application that has no tasks."""
+
+    code = "no_tasks"
+
+
 class DatabaseUnavailable(FaultlineError):
-    """PostgreSQL cannot be reached or refuses connections."""
+    """PostgreSQL cannot be reached or refuses connections.
+
+    `needs_correction` says that the server answered, and does not know the database or the account, or
+    refuses the account: waiting does not help before a person has corrected the URL or the server.
+    """
 
     code = "database_unavailable"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, needs_correction: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.needs_correction = needs_correction
 
 
 class DatabaseRefused(FaultlineError):

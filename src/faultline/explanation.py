@@ -12,13 +12,30 @@ from typing import Any
 from uuid import UUID
 
 from faultline.model import JobState
-from faultline.statements import clock, epochs, jobs, leadership, locks, queues, workers
+from faultline.statements import (
+    clock,
+    epochs,
+    jobs,
+    leadership,
+    locks,
+    queues,
+    snoozes,
+    unique_jobs,
+    waiting,
+    workers,
+)
 from faultline.statements.jobs import COUNT_LIMIT, Deferral, JobStatus
 from faultline.statements.locks import LockHolder
 from faultline.statements.queues import PausedQueue
+from faultline.statements.snoozes import SnoozeSummary
 from faultline.statements.statement import Reads, result_of
+from faultline.statements.unique_jobs import UniqueJob
+from faultline.statements.waiting import Wait
 from faultline.statements.workers import WorkerSighting, WorkerStatus
+from faultline.waiting_explanation import explain_wait
 from faultline.wording import count, duration, one_line
+
+MANY_SNOOZES = 100  # from here on `faultline why` advises to check what the job waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,9 @@ class Situation:
     holders: Sequence[LockHolder]  # transactions that lock its row
     pause: PausedQueue | None = None  # of its queue
     deferral: Deferral | None = None  # a worker did not know its task
+    snoozes: SnoozeSummary | None = None  # its last attempt was snoozed
+    unique: UniqueJob | None = None
+    wait: Wait | None = None  # for a limit
     was_restored: bool = False  # the database was restored, and no new epoch has begun
 
     @property
@@ -86,6 +106,9 @@ def situation_of(job_id: UUID) -> Reads[Situation | None]:
         ahead_elsewhere=ahead_elsewhere,
         pause=next((pause for pause in paused if pause.queue == job.queue), None),
         deferral=(yield from result_of(jobs.deferral_of(job_id))),
+        snoozes=(yield from result_of(snoozes.snoozes_of(job_id))),
+        unique=(yield from result_of(unique_jobs.of_job(job_id))),
+        wait=(yield from result_of(waiting.wait_of(job_id))),
         was_restored=(yield from result_of(epochs.status())).is_refused,
         holders=(yield from locks.holders_of(job_id)),  # the last: it may lock the row
     )
@@ -123,10 +146,24 @@ def _facts(situation: Situation, **more: Any) -> dict[str, Any]:
         "fencing_token": job.fencing_token,
         "age_seconds": _seconds(job.created_at, situation.now),
         "last_error": job.last_error,
+        **_unique_facts(situation.unique),
         **more,
         "locked_by": [_describe(holder) for holder in situation.holders] or None,
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _unique_facts(unique: UniqueJob | None) -> dict[str, Any]:
+    if unique is None:
+        return {}
+    until = None if unique.held_until is None else unique.held_until.isoformat()
+    return {
+        "unique_key": unique.key,
+        "unique_while": unique.while_,
+        "unique_until": until,
+        "counts_for_its_key": unique.counts,
+        "unique_key_is_held_by": None if unique.holder is None else str(unique.holder),
+    }
 
 
 def _seconds(earlier: datetime, later: datetime) -> float:
@@ -155,6 +192,7 @@ def _failed(situation: Situation) -> Answer:
         "cancelled": "it was cancelled",
         "token_spent": "its fencing token has reached the end of its range",
         "unreadable": "its payload is too long to be sent to a worker",
+        "expired": "it had not started when it expired",
     }.get(job.failed_reason or "", f"{job.failed_reason} (attempt {job.attempts})")
     error = f"; last error: {one_line(job.last_error)}" if job.last_error else ""
     finished = job.finished_at.isoformat() if job.finished_at else None
@@ -164,10 +202,14 @@ def _failed(situation: Situation) -> Answer:
         "cancelled": "an operator cancelled it; ask before you retry it",
         "token_spent": "enqueue a new job: this one cannot run again",
         "unreadable": "enqueue a new job with a smaller payload: this one cannot run",
+        "expired": "look why no worker started it in time: faultline queues",
     }.get(job.failed_reason or "", "fix the cause")
     advice = [first, f"to run it again: faultline jobs retry {job.id}"]
     if job.failed_reason in ("token_spent", "unreadable"):
         advice = [first]
+    elif situation.unique is not None and situation.unique.holder is not None:
+        holder = situation.unique.holder
+        advice[1:] = [f"it cannot run again while job {holder} counts for its unique key"]
     return Answer(f"it has failed: {meaning}{error}", "failed", facts, advice)
 
 
@@ -250,6 +292,8 @@ def _queued(situation: Situation) -> Answer:
         after = f", after attempt {job.attempts} of {job.max_attempts}" if job.attempts else ""
         if situation.deferral is not None:
             return _deferred(situation, situation.deferral, wait, facts)
+        if situation.snoozes is not None:
+            return _snoozed(situation, situation.snoozes, wait, facts)
         answer = f"it is scheduled: due in {duration(wait)}{after}"
         return Answer(answer, "scheduled", facts, ["nothing to do"])
     facts = _facts(situation, due_for_seconds=-wait, workers=_worker_lines(situation.workers))
@@ -261,12 +305,32 @@ def _queued(situation: Situation) -> Answer:
         return Answer(answer, "server_changed", facts, advice)
     if situation.pause is not None:
         return _paused(situation, situation.pause, facts)
+    if situation.wait is not None:
+        waits = explain_wait(situation.wait, situation.now)
+        given = {name: value for name, value in waits.facts.items() if value is not None}
+        return Answer(waits.answer, waits.code, facts | given, waits.advice)
     if situation.holders:
         answer = f"it is due, but its row is locked by {_describe(situation.holders[0])}"
         return Answer(answer, "locked", facts, _ways_to_unlock(situation.holders))
     if not situation.listeners:
         return _without_workers(situation, facts)
     return _waiting_for_a_slot(situation, facts)
+
+
+def _snoozed(
+    situation: Situation, snoozes: SnoozeSummary, wait: float, facts: dict[str, Any]
+) -> Answer:
+    because = f": {one_line(snoozes.reason)}" if snoozes.reason else ""
+    facts |= {"snoozes": snoozes.count, "snoozed_at": snoozes.at.isoformat()}
+    times = "once" if snoozes.count == 1 else f"{snoozes.count:,} times"
+    answer = f"its handler snoozed it, {times} so far: due in {duration(wait)}{because}"
+    advice = ["nothing to do: a snooze uses no attempt, and the handler decides how often it asks"]
+    if snoozes.count >= MANY_SNOOZES:
+        advice = [
+            f"check what it waits for; to end it: faultline jobs cancel {situation.job.id}",
+            "to bound the wait, enqueue such jobs with expires_in",
+        ]
+    return Answer(answer, "snoozed", facts, advice)
 
 
 def _deferred(

@@ -13,7 +13,6 @@ from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
 from faultline.model import CommitPhase
-from faultline.payload import encode_json
 from faultline.postgres import driver
 from faultline.postgres.answer_limit import answered_within, was_unanswered
 from faultline.postgres.driver import DriverError, IsolationLevel, Rollback, TransactionStatus
@@ -42,6 +41,7 @@ from faultline.postgres.sessions import (
     settings_to_restore,
     sever,
 )
+from faultline.results import encode_result
 from faultline.statements import protocol, transactions
 from faultline.statements.statement import Statement
 
@@ -302,10 +302,9 @@ class FencedBlock:
         attempt = self._transactions
         if not self._completes_job:
             return transactions.close_transaction(attempt.claim)
-        result = self._job.result
-        text = None if result is None else encode_json(result, what="result")
+        attempt.stored_result = encode_result(self._job.result)
         attempt.phase = CommitPhase.FENCED
-        return transactions.close_transaction(attempt.claim, result=text)
+        return transactions.close_transaction(attempt.claim, result=attempt.stored_result)
 
     def _finish(self) -> None:
         if self._completes_job:

@@ -16,6 +16,7 @@ from faultline.wording import without_passwords
 
 _MAX_ERROR_LENGTH = 10_000
 _SUMMARY_LENGTH = 500
+_LOGGED_LENGTH = 8_000
 # How many causes, contexts and members of groups are read and shown.
 _MAX_LINKED = 100
 _MAX_NOTES = 20
@@ -103,6 +104,19 @@ def describe(error: BaseException) -> str:
     trace = without_passwords(traceback_of(error)[: 2 * _MAX_ERROR_LENGTH]).strip()
     text = f"{summary(error)}\n\n{trace}"[:_MAX_ERROR_LENGTH]
     return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def logged_traceback(error: BaseException) -> str | None:
+    """The end of the traceback for a log line; None if the error was not raised."""
+    if _trace(error) is None:
+        return None
+    return shortened(traceback_of(error))
+
+
+def shortened(trace: str) -> str:
+    """The end of a traceback, which names the error; at most _LOGGED_LENGTH long."""
+    trace = without_passwords(trace[-2 * _LOGGED_LENGTH :]).rstrip()
+    return trace if len(trace) <= _LOGGED_LENGTH else "…" + trace[1 - _LOGGED_LENGTH :]
 
 
 def traceback_of(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, overload
 from uuid import UUID
 
@@ -11,7 +12,6 @@ from faultline.attempt_transactions import AttemptTransactions, HeldLease
 from faultline.errors import InvalidInput
 from faultline.fenced_block import FencedBlock, PrepareTransaction
 from faultline.model import Claim, CommitPhase
-from faultline.payload import encode_json
 from faultline.postgres import driver
 from faultline.postgres.driver import IsolationLevel, TransactionStatus
 from faultline.postgres.sessions import (
@@ -21,9 +21,14 @@ from faultline.postgres.sessions import (
     Pool,
     run,
     run_async,
+    sever,
 )
+from faultline.results import encode_result
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
+
+ReportProgress = Callable[[Claim, float, str | None], None]
+_MESSAGE_LENGTH = 500  # as in faultline.job_progress
 
 
 class Job:
@@ -38,6 +43,7 @@ class Job:
         *,
         transactions: AttemptTransactions | None = None,
         prepare: PrepareTransaction | None = None,
+        report: ReportProgress | None = None,
     ) -> None:
         self._claim = claim
         self._lease = lease
@@ -45,8 +51,13 @@ class Job:
         self._async_pool = async_pool
         self._transactions = transactions or AttemptTransactions(claim, lease)
         self._prepare = prepare
+        self._report = report
         self.result: Any = None
-        """Stored in the ledger by `transaction()`; JSON, at most 1 MiB."""
+        """The result to store: JSON, at most 1 MiB; None for what the handler returns.
+
+        A handler that commits the job itself sets it before: inside of `transaction()`, or by the
+        `result` of `commit()`. Later values are not stored, and the worker logs `result_discarded`.
+        """
 
     @property
     def id(self) -> UUID:
@@ -70,6 +81,14 @@ class Job:
         return self._claim.max_attempts
 
     @property
+    def scheduled_for(self) -> datetime | None:
+        """The planned time of the schedule that enqueued this job; None for other jobs.
+
+        The job may start much later than that. All attempts have the same planned time.
+        """
+        return self._claim.scheduled_for
+
+    @property
     def token(self) -> int:
         """The fencing token of this claim.
 
@@ -78,7 +97,7 @@ class Job:
         return self._claim.fencing_token
 
     @property
-    def idempotency_key(self) -> str:
+    def effect_key(self) -> str:
         """A key that is the same for all attempts of this job, and unique among jobs.
 
         Pass it to the outside systems you call, so that they treat a repeated call as one.
@@ -94,6 +113,17 @@ class Job:
     def lease_lost(self) -> bool:
         """True once the worker knows that the lease is lost. Long handlers check it."""
         return self._lease.is_lost
+
+    def progress(self, fraction: float, message: str | None = None) -> None:
+        """Report how far this attempt is, from 0 to 1, and what it does now.
+
+        It returns at once, in plain and async handlers. The worker sends the newest report about once a
+        second, outside of the handler's transaction, and the database records it only while the lease is
+        held: a stale attempt's report is dropped. Nothing but an invalid argument raises an error.
+        """
+        fraction, message = _checked_fraction(fraction), _checked_message(message)
+        if self._report is not None and not self._lease.is_lost:
+            self._report(self._claim, fraction, message)
 
     # ── writing under the fence ──────────────────────────────────────────────────────────────────
 
@@ -118,18 +148,27 @@ class Job:
     ) -> Awaitable[None] | None:
         """Complete this job in a transaction that you own, as its last statement.
 
-        Your COMMIT then decides. If this method raises, the connection is closed, so that nothing of that
-        transaction can be committed. Inside a savepoint or a nested transaction it is refused, unless the
-        transaction began with `expect_commit`.
+        `result` sets `job.result`. Your COMMIT then decides. If this method raises, the connection is
+        closed, so that nothing of that transaction can be committed. Inside a savepoint or a nested
+        transaction it is refused, unless the transaction began with `expect_commit`.
         """
-        self._transactions.require_commit("job.commit(conn)")
-        text = None if result is None else encode_json(result, what="result")
-        self._transactions.require_no_block("job.commit(conn)")
+        attempt = self._transactions
+        attempt.require_commit("job.commit(conn)")
+        attempt.require_no_block("job.commit(conn)")
         require_transaction(conn, "job.commit(conn)")
-        self._transactions.phase = CommitPhase.FENCED
+        if result is not None:
+            self.result = result
+        try:
+            attempt.stored_result = encode_result(self.result)
+        except InvalidInput:
+            sever(conn)
+            raise
+        attempt.phase = CommitPhase.FENCED
         idle_seconds = self._lease.lease_seconds
-        statement = protocol.commit(self._claim, result=text, idle_seconds=idle_seconds)
-        return self._run(conn, statement, self._transactions.committing(conn, "entry"))
+        statement = protocol.commit(
+            self._claim, result=attempt.stored_result, idle_seconds=idle_seconds
+        )
+        return self._run(conn, statement, attempt.committing(conn, "entry"))
 
     @overload
     def expect_commit(self, conn: Connection) -> None: ...
@@ -197,6 +236,25 @@ class Job:
     ) -> None:
         with guard:
             await run_async(conn, statement)
+
+
+def _checked_fraction(fraction: object) -> float:
+    if isinstance(fraction, int | float) and not isinstance(fraction, bool) and 0 <= fraction <= 1:
+        return float(fraction)
+    raise InvalidInput(
+        f"job.progress needs a fraction from 0 to 1, not {fraction!r}",
+        hint="divide by the total: job.progress(done / total)",
+    )
+
+
+def _checked_message(message: object) -> str | None:
+    """The beginning of the message, without what PostgreSQL cannot store."""
+    if message is None:
+        return None
+    if not isinstance(message, str):
+        raise InvalidInput(f"job.progress needs a str as its message, not {message!r}")
+    text = message[:_MESSAGE_LENGTH].replace("\x00", "\ufffd")
+    return text.encode("utf-8", "replace").decode()
 
 
 def require_transaction(conn: Connection | AsyncConnection, what: str) -> None:

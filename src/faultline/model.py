@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+import json
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
+
+from faultline.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from faultline.unique import Unique
 
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 10
+_LONGEST_SECONDS = 100 * 366 * 86_400  # of an override, as faultline.job_overrides
 
 
 class JobState(StrEnum):
@@ -50,12 +57,100 @@ class CommitOutcome(StrEnum):
     STALE = "stale"
 
 
+class WaitsForResults(Protocol):
+    """The part of an application that waits for the results of jobs."""
+
+    def result(self, job_id: UUID, timeout: float | timedelta | None = None) -> Any: ...
+    def result_async(
+        self, job_id: UUID, timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+
+
+class EnqueueOutcome(StrEnum):
+    """What an enqueue did: a new job, or an existing one of its key.
+
+    EXISTING is the job of the idempotency key. The others are the job of the unique key: KEPT as it was,
+    REPLACED its payload, or RESCHEDULED to the new time.
+    """
+
+    QUEUED = "queued"
+    EXISTING = "existing"
+    KEPT = "kept"
+    REPLACED = "replaced"
+    RESCHEDULED = "rescheduled"
+
+
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The result of an enqueue; `existing` if the key already had this job."""
+    """The result of an enqueue; `existing` if a key already had this job."""
 
     job_id: UUID
     existing: bool
+    _unique: str | None = field(default=None, compare=False, repr=False)  # the outcome
+    _app: WaitsForResults | None = field(default=None, compare=False, repr=False)
+
+    def result(self, timeout: float | timedelta | None = None) -> Any:
+        """Wait for the result of this job, as `app.result` does."""
+        return self._waiting().result(self.job_id, timeout)
+
+    async def result_async(self, timeout: float | timedelta | None = None) -> Any:
+        return await self._waiting().result_async(self.job_id, timeout)
+
+    @property
+    def outcome(self) -> EnqueueOutcome:
+        if self._unique is not None:
+            return EnqueueOutcome(self._unique)
+        return EnqueueOutcome.EXISTING if self.existing else EnqueueOutcome.QUEUED
+
+    def bind(self, app: WaitsForResults) -> Enqueued:
+        """Let it wait through `app`; returns itself."""
+        object.__setattr__(self, "_app", app)
+        return self
+
+    def _waiting(self) -> WaitsForResults:
+        if self._app is None:
+            raise InvalidInput(
+                "this Enqueued was copied or made without an application",
+                hint="wait with app.result(enqueued.job_id)",
+            )
+        return self._app
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Enqueued, (
+            self.job_id,
+            self.existing,
+            self._unique,
+        )  # an application cannot be pickled
+
+
+class JobSpec(NamedTuple):
+    """A job that is not enqueued yet: made by `task.job(…)`, for `app.enqueue_many`."""
+
+    task: str
+    queue: str
+    priority: int
+    max_attempts: int
+    run_at: datetime | None
+    delay_seconds: float | None
+    expires_in_seconds: float | None
+    timeout_seconds: float | None
+    lease_seconds: float | None
+    unique: Unique | None
+    payload: Mapping[str, Any]
+    idempotency_key: str | None = None
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Everything but payload and key: jobs with equal settings are enqueued fastest."""
+        return self[:10]
+
+    @property
+    def has_plain_settings(self) -> bool:
+        """Whether it needs no setting that only `faultline.enqueue_jobs` takes."""
+        return self[5:10] == _NO_SETTINGS
+
+
+_NO_SETTINGS = (None, None, None, None, None)
 
 
 class Claim(NamedTuple):
@@ -77,6 +172,8 @@ class Claim(NamedTuple):
     priority: int
     due_at: str  # as PostgreSQL wrote it; part of the claim cursor
     trace_context: str | None = None  # of the producer, as `faultline.tracing` wrote it
+    overrides_json: str | None = None  # settings of this job instead of its task's
+    scheduled_for: datetime | None = None  # the planned time, if a schedule enqueued the job
 
     @property
     def job_id(self) -> UUID:
@@ -86,6 +183,18 @@ class Claim(NamedTuple):
     def lease_id(self) -> UUID:
         return UUID(self.lease)
 
+    def override(self, name: str) -> float | None:
+        """The job's own `timeout` or `lease` in seconds, if the enqueue set it.
+
+        None for anything but a finite number. The database refuses such values; if one comes all the same,
+        the job runs with its task's settings, and the worker does not fail for its other jobs.
+        """
+        if self.overrides_json is None:
+            return None
+        found = json.loads(self.overrides_json).get(name)
+        is_number = type(found) in (int, float) and 0 < found <= _LONGEST_SECONDS
+        return found if is_number else None
+
     @property
     def is_suspect(self) -> bool:
         """Whether this job may be what kills its workers.
@@ -93,6 +202,15 @@ class Claim(NamedTuple):
         It ran in two workers that were lost, or in one, and this is its last attempt.
         """
         return self.crashes >= 2 or (self.crashes == 1 and self.attempt >= self.max_attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedProgress:
+    """How far a job is, as its handler last reported by `job.progress`."""
+
+    fraction: float  # 0 to 1
+    message: str | None
+    reported_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +235,11 @@ class JobRecord:
     created_at: datetime
     finished_at: datetime | None
     last_error: str | None
+    scheduled_for: datetime | None  # the planned time, if a schedule enqueued it
     result: Any
+    progress: ReportedProgress | None = None  # None once it has succeeded
+    unique_key: str | None = None  # it was enqueued with `unique`
+    waits_for: str | None = None  # the limit key that a queued job waits for
 
 
 class CommitPhase(Enum):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import orjson
 
 from faultline.errors import InvalidInput, PayloadTooLarge
+from faultline.wording import with_article
 
 MAX_BYTES = 1024 * 1024
 # The limit of the payload as PostgreSQL writes it: 1e308 becomes 309 digits.
@@ -144,7 +145,10 @@ def _check(value: Any, where: str, *, depth: int) -> None:
             pass
         case float():
             if value != value or value in (float("inf"), float("-inf")):
-                raise InvalidInput(f"{where} is {value}, which JSON cannot hold")
+                raise InvalidInput(
+                    f"{where} is {value}, which JSON cannot hold",
+                    hint="send None, or a string that the handler understands",
+                )
         case str():
             _check_text(value, where)
         case dict():
@@ -160,7 +164,7 @@ def _check(value: Any, where: str, *, depth: int) -> None:
                 _check(item, f"{where}[{position}]", depth=depth + 1)
         case _:
             raise InvalidInput(
-                f"{where} is a {type(value).__name__}, which JSON cannot hold",
+                f"{where} is {with_article(type(value).__name__)}, which JSON cannot hold",
                 hint="pass strings, numbers, booleans, None, lists and dicts",
             )
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from dataclasses import dataclass, replace
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from faultline.config import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS
+from faultline.arguments import ArgumentCodec
+from faultline.config import LONGEST_RETRY_SECONDS
+from faultline.enqueue_options import EnqueueOptions, lease_seconds_of, seconds_of
+from faultline.enqueueable import Enqueueable
 from faultline.errors import InvalidInput
 from faultline.fenced_block import PrepareTransaction
+from faultline.handler_signatures import misfit, signature_of
 from faultline.hooks import Hooks
 from faultline.job import Job
-from faultline.metrics import counted
-from faultline.model import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, Enqueued
+from faultline.limits import (
+    Limit,
+    Rate,
+    as_limit,
+    declared_limits,
+    keyed_arguments,
+)
+from faultline.model import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    Enqueued,
+    JobSpec,
+)
 from faultline.payload import (
     check_idempotency_key,
     check_max_attempts,
@@ -23,78 +39,92 @@ from faultline.payload import (
     check_queue_name,
     check_task_name,
     decode_payload,
+    encode_json,
 )
 from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
-from faultline.statements import protocol, statement
-from faultline.tracing import Enqueueing, tracing
+from faultline.unique import Unique, check_unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 Handler = Callable[Concatenate[Job, P], R]
 
-RESERVED = frozenset({"idempotency_key", "run_at", "priority", "queue", "conn"})
-MAX_BATCH = 10_000
 
-
-class Executes(Protocol):
-    """The part of an application that a task uses to run statements."""
+class EnqueuesJobs(Protocol):
+    """The part of an application that a task uses to enqueue its jobs."""
 
     @property
     def prepare_transaction(self) -> PrepareTransaction | None: ...
-    def execute(self, statement: statement.Statement[T], conn: Connection | None = None) -> T: ...
-    def execute_async(
-        self, statement: statement.Statement[T], conn: AsyncConnection | None = None
-    ) -> Coroutine[Any, Any, T]: ...
+    def enqueue(
+        self, job: JobSpec, *, conn: Connection | AsyncConnection | None = None
+    ) -> Enqueued: ...
+    def enqueue_async(
+        self, job: JobSpec, *, conn: Connection | AsyncConnection | None = None
+    ) -> Coroutine[Any, Any, Enqueued]: ...
+    def enqueue_many(
+        self, jobs: Sequence[JobSpec], *, conn: Connection | AsyncConnection | None = None
+    ) -> list[Enqueued]: ...
+    def enqueue_many_async(
+        self, jobs: Sequence[JobSpec], *, conn: Connection | AsyncConnection | None = None
+    ) -> Coroutine[Any, Any, list[Enqueued]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
+class TaskSettings:
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     retry: RetryPolicy = DEFAULT_RETRY
     lease_seconds: float | None = None  # None: the worker's setting
     timeout_seconds: float | None = None  # None: no limit
+    unique: Unique | None = None  # bound to the task's arguments
     process: bool = False  # run in a child process, which the worker can kill
+    concurrency: Limit | int | None = None
+    rate: Rate | None = None
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
         check_priority(self.priority)
         check_max_attempts(self.max_attempts)
-        _check_seconds("lease_seconds", self.lease_seconds, LONGEST_LEASE_SECONDS)
-        _check_seconds("timeout_seconds", self.timeout_seconds, LONGEST_RETRY_SECONDS)
+        lease_seconds_of("lease", self.lease_seconds)
+        seconds_of("timeout", self.timeout_seconds, LONGEST_RETRY_SECONDS)
+        if self.unique is not None:
+            check_unique(self.unique)
 
 
-def _check_seconds(name: str, seconds: float | None, longest: float) -> None:
-    if seconds is not None and not 0 < seconds <= longest:  # false for NaN too
-        raise InvalidInput(
-            f"{name} must be more than 0 and at most {longest:,} ({longest / 86_400:,.0f} days),"
-            f" not {seconds:g}"
-        )
-
-
-class Task(Generic[P, R]):
-    """A handler that `@app.task()` has registered; it can be enqueued and run."""
+class Task(Enqueueable[P], Generic[P, R]):
+    """A handler that `@app.task` has registered; it can be enqueued and run."""
 
     def __init__(
         self,
-        app: Executes,
+        app: EnqueuesJobs,
         handler: Handler[P, R],
         name: str,
-        options: TaskOptions,
+        settings: TaskSettings,
         hooks: Hooks | None = None,
+        *,
+        name_problem: str | None = None,
     ) -> None:
-        self._app = app
+        super().__init__(self, EnqueueOptions())
+        self.app = app
         self.hooks = hooks
         self.handler = handler
         self.name = check_task_name(name)
-        self.options = options
+        self.settings = settings
+        self._name_problem = name_problem
         self.is_async = inspect.iscoroutinefunction(handler)
-        self._signature = _signature(handler)
+        self._signature = signature_of(handler)
         self._required, self._allowed = _names(self._signature)
-        if options.process:
+        self.limits = declared_limits(
+            f"task:{self.name}", settings.concurrency, settings.rate, task=self.name
+        )
+        self.limit_arguments = keyed_arguments(
+            self.name, (as_limit(settings.concurrency), settings.rate), self._signature
+        )
+        self._codec = ArgumentCodec.of(self.name, handler, self._signature)  # None: plain JSON
+        if settings.unique is not None:
+            self.settings = replace(settings, unique=self.bind_unique(settings.unique))
+        if settings.process:
             _check_importable(handler, is_async=self.is_async)
 
     @property
@@ -109,7 +139,26 @@ class Task(Generic[P, R]):
     @property
     def prepare_transaction(self) -> PrepareTransaction | None:
         """The application's function that prepares each transaction of a handler."""
-        return self._app.prepare_transaction
+        return self.app.prepare_transaction
+
+    def bind_unique(self, given: Unique) -> Unique:
+        """Check its names against the handler's arguments, and note their defaults."""
+        unique = check_unique(given)
+        parameters = list(self._signature.parameters.values())[1:]
+        defaults = {
+            each.name: each.default
+            for each in parameters
+            if each.default is not each.empty and (not unique.names or each.name in unique.names)
+        }
+        if defaults and self._codec is not None:
+            defaults = self._codec.encode(defaults)
+        encode_json(defaults, what=f"{self.name}: the defaults of unique jobs")
+        return unique.bound(
+            self.name,
+            self._allowed,
+            defaults,
+            takes_any=any(each.kind is each.VAR_KEYWORD for each in parameters),
+        )
 
     def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the handler directly, for tests and for other handlers."""
@@ -118,92 +167,19 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def attempt(self, job: Job, **arguments: Any) -> Any:
+    def attempt(self, job: Job, /, **arguments: Any) -> Any:
         """Run a plain handler, with the application's hooks around it."""
         handler: Callable[..., Any] = self.handler
-        if not self.hooks:
+        if self.hooks is None or not self.hooks.attempt:
             return handler(job, **arguments)
-        with self.hooks.around(job):
-            return handler(job, **arguments)
+        return self.hooks.run_attempt(job, functools.partial(handler, job, **arguments))
 
-    async def attempt_async(self, job: Job, **arguments: Any) -> Any:
+    async def attempt_async(self, job: Job, /, **arguments: Any) -> Any:
         handler: Callable[..., Any] = self.handler
-        if not self.hooks:
+        if self.hooks is None or not self.hooks.attempt:
             return await handler(job, **arguments)
-        async with self.hooks.around_async(job):
-            return await handler(job, **arguments)
-
-    # Without options the type checker compares the arguments with the handler's. With an option they are
-    # checked only at run time: ParamSpec cannot combine our keywords with the handler's.
-    @overload
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued: ...
-    @overload
-    def enqueue(self, *args: Any, idempotency_key: str | None, **kwargs: Any) -> Enqueued: ...
-    @overload
-    def enqueue(self, *args: Any, run_at: datetime | None, **kwargs: Any) -> Enqueued: ...
-    @overload
-    def enqueue(self, *args: Any, conn: Connection | None, **kwargs: Any) -> Enqueued: ...
-    @overload
-    def enqueue(self, *args: Any, priority: int, **kwargs: Any) -> Enqueued: ...
-    @overload
-    def enqueue(self, *args: Any, queue: str, **kwargs: Any) -> Enqueued: ...
-    def enqueue(self, *args: Any, **kwargs: Any) -> Enqueued:
-        """Enqueue one job with the handler's arguments.
-
-        Options: idempotency_key, run_at, priority, queue, and conn for a connection of yours: the job
-        exists if its transaction commits.
-        """
-        statement, conn, span = self._enqueue(args, kwargs)
-        with span:
-            return span.answered(self._app.execute(statement, conn))
-
-    @overload
-    async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued: ...
-    @overload
-    async def enqueue_async(
-        self, *args: Any, idempotency_key: str | None, **kwargs: Any
-    ) -> Enqueued: ...
-    @overload
-    async def enqueue_async(
-        self, *args: Any, run_at: datetime | None, **kwargs: Any
-    ) -> Enqueued: ...
-    @overload
-    async def enqueue_async(
-        self, *args: Any, conn: AsyncConnection | None, **kwargs: Any
-    ) -> Enqueued: ...
-    @overload
-    async def enqueue_async(self, *args: Any, priority: int, **kwargs: Any) -> Enqueued: ...
-    @overload
-    async def enqueue_async(self, *args: Any, queue: str, **kwargs: Any) -> Enqueued: ...
-    async def enqueue_async(self, *args: Any, **kwargs: Any) -> Enqueued:
-        statement, conn, span = self._enqueue(args, kwargs)
-        with span:
-            return span.answered(await self._app.execute_async(statement, conn))
-
-    def enqueue_many(
-        self,
-        payloads: Iterable[Mapping[str, Any]],
-        *,
-        idempotency_keys: Sequence[str | None] | None = None,
-        run_at: datetime | None = None,
-        conn: Connection | None = None,
-    ) -> list[Enqueued]:
-        """Enqueue many jobs in one round trip; a payload is one job's arguments."""
-        statement, span = self._enqueue_many(payloads, idempotency_keys, run_at)
-        with span:
-            return span.answered(self._app.execute(statement, conn))
-
-    async def enqueue_many_async(
-        self,
-        payloads: Iterable[Mapping[str, Any]],
-        *,
-        idempotency_keys: Sequence[str | None] | None = None,
-        run_at: datetime | None = None,
-        conn: AsyncConnection | None = None,
-    ) -> list[Enqueued]:
-        statement, span = self._enqueue_many(payloads, idempotency_keys, run_at)
-        with span:
-            return span.answered(await self._app.execute_async(statement, conn))
+        call = functools.partial(handler, job, **arguments)
+        return await self.hooks.run_attempt_async(job, call)
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The handler's arguments by name; InvalidInput if the payload does not fit them."""
@@ -212,100 +188,106 @@ class Task(Generic[P, R]):
             try:
                 self._signature.bind(None, **payload)
             except TypeError as error:
-                raise InvalidInput(f"the payload does not fit {self.name}: {error}") from None
-        return cast(dict[str, Any], payload)
+                given = payload if type(payload) is dict else ()
+                says, hint = misfit(self._signature, given, error)
+                raise InvalidInput(
+                    f"the payload does not fit {self.name}: {says}", hint=hint
+                ) from None
+        return cast(dict[str, Any], payload) if self._codec is None else self._codec.decode(payload)
 
     def _takes(self, payload: dict[str, Any]) -> bool:
         """A fast check: `Signature.bind` costs more than the rest of a claim."""
         return self._required <= payload.keys() <= self._allowed
 
-    def _enqueue(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[statement.Statement[Enqueued], Any, Enqueueing]:
-        given = {name: kwargs.pop(name) for name in RESERVED & kwargs.keys()}
-        payload = self._payload(args, kwargs)
-        key = given.get("idempotency_key")
-        queue = check_queue_name(given.get("queue", self.options.queue))
-        span = tracing.enqueueing(self.name, queue)
-        statement = protocol.enqueue(
-            self.name,
-            payload,
-            queue=queue,
-            priority=check_priority(given.get("priority", self.options.priority)),
-            max_attempts=self.options.max_attempts,
-            run_at=_check_aware(given.get("run_at")),
-            idempotency_key=None if key is None else check_idempotency_key(key),
-            trace_context=span.carrier,
-        )
-        return counted(statement, queue), given.get("conn"), span
+    def spec(
+        self, options: EnqueueOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> JobSpec:
+        """A job of this task with these options and arguments."""
+        return self._spec(options, self._payload(args, kwargs), options.idempotency_key)
 
-    def _enqueue_many(
+    def specs(
         self,
+        options: EnqueueOptions,
         payloads: Iterable[Mapping[str, Any]],
         idempotency_keys: Sequence[str | None] | None,
-        run_at: datetime | None,
-    ) -> tuple[statement.Statement[list[Enqueued]], Enqueueing]:
+    ) -> list[JobSpec]:
+        """Jobs of this task with the same options, one for each payload."""
         given = list(payloads)
         if not all(isinstance(payload, Mapping) for payload in given):
             raise InvalidInput("each payload must be a dict of one job's arguments")
-        arguments = [self._payload((), dict(payload)) for payload in given]
-        if len(arguments) > MAX_BATCH:
-            raise InvalidInput(
-                f"{len(arguments):,} jobs are too many for one call",
-                hint=f"the limit is {MAX_BATCH:,}",
-            )
         if isinstance(idempotency_keys, str) or not isinstance(idempotency_keys, Sequence | None):
             raise InvalidInput(
                 "idempotency_keys must be a list with a key or None for each payload"
             )
-        for key in idempotency_keys or ():
+        if options.idempotency_key is not None:
+            raise InvalidInput(
+                "one idempotency key cannot belong to many jobs",
+                hint="enqueue_many(payloads, idempotency_keys=[…])",
+            )
+        keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
+        if len(keys) != len(given):
+            raise InvalidInput(
+                f"{len(given)} payloads but {len(keys)} idempotency keys",
+                hint="give one key for each payload, None where there is none",
+            )
+        for key in keys:
             if key is not None:
                 check_idempotency_key(key)
-        span = tracing.enqueueing(self.name, self.options.queue, len(arguments))
-        statement = protocol.enqueue_many(
-            self.name,
-            arguments,
-            queue=self.options.queue,
-            priority=self.options.priority,
-            max_attempts=self.options.max_attempts,
-            run_at=_check_aware(run_at),
-            idempotency_keys=idempotency_keys,
-            trace_context=span.carrier,
-        )
-        return counted(statement, self.options.queue), span
+        return [
+            self._spec(options, self._payload((), dict(payload)), key)
+            for payload, key in zip(given, keys, strict=True)
+        ]
+
+    def _spec(
+        self, options: EnqueueOptions, payload: dict[str, Any], idempotency_key: str | None
+    ) -> JobSpec:
+        if self._name_problem is not None:
+            raise InvalidInput(
+                f"cannot enqueue {self.name}: {self._name_problem}",
+                hint=f"give the task a name that workers know: @app.task(name={self.handler.__name__!r})",
+            )
+        return job_spec(self.name, self.settings, options, payload, idempotency_key)
 
     def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, checked against the handler before the job is stored."""
         if not args and self._takes(kwargs):
-            return kwargs
+            return kwargs if self._codec is None else self._codec.encode(kwargs)
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
-            raise InvalidInput(f"cannot enqueue {self.name}: {error}") from None
+            says, hint = misfit(self._signature, kwargs, error)
+            raise InvalidInput(f"cannot enqueue {self.name}: {says}", hint=hint) from None
         payload: dict[str, Any] = {}
         for position, (name, value) in enumerate(bound.arguments.items()):
             if self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
                 payload.update(value)
             elif position > 0:  # the first is the job
                 payload[name] = value
-        return payload
+        return payload if self._codec is None else self._codec.encode(payload)
 
 
-def _signature(handler: Callable[..., Any]) -> inspect.Signature:
-    signature = inspect.signature(handler)
-    parameters = list(signature.parameters.values())
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    name = getattr(handler, "__qualname__", repr(handler))
-    if not parameters or parameters[0].kind not in positional:
-        raise InvalidInput(f"{name} must take the job as its first argument: def {name}(job, …)")
-    for parameter in parameters[1:]:
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise InvalidInput(f"{name}: argument {parameter} cannot be passed by name")
-        if parameter.name in RESERVED:
-            raise InvalidInput(
-                f"{name}: the argument name {parameter.name} is reserved for enqueue"
-            )
-    return signature
+def job_spec(
+    task: str,
+    settings: TaskSettings,
+    options: EnqueueOptions,
+    payload: Mapping[str, Any],
+    idempotency_key: str | None,
+) -> JobSpec:
+    """A job of this task; each option that is given replaces the task's setting."""
+    return JobSpec(
+        task,
+        settings.queue if options.queue is None else options.queue,
+        settings.priority if options.priority is None else options.priority,
+        settings.max_attempts if options.max_attempts is None else options.max_attempts,
+        options.run_at,
+        options.delay_seconds,
+        options.expires_in_seconds,
+        options.timeout_seconds,
+        options.lease_seconds,
+        settings.unique if options.unique is None else options.unique,
+        payload,
+        idempotency_key,
+    )
 
 
 def _names(signature: inspect.Signature) -> tuple[set[str], set[str]]:
@@ -324,11 +306,3 @@ def _check_importable(handler: Callable[..., Any], *, is_async: bool) -> None:
             f"{handler.__qualname__}: process=True needs a function that can be imported by name",
             hint="define it at the top of its module",
         )
-
-
-def _check_aware(run_at: datetime | None) -> datetime | None:
-    if run_at is not None and not isinstance(run_at, datetime):
-        raise InvalidInput(f"run_at must be a datetime, not a {type(run_at).__name__}")
-    if run_at is not None and run_at.tzinfo is None:
-        raise InvalidInput("run_at needs a time zone", hint="datetime.now(timezone.utc) + …")
-    return run_at

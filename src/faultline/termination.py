@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Protocol, TypeVar
 
+from faultline.supported_system import require_posix_for_services
+
 T = TypeVar("T")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -43,9 +45,15 @@ class UvicornServer(Protocol):
 
 
 class Termination:
-    """Installs handlers of SIGTERM and SIGINT from `with` to the end of the process."""
+    """Installs handlers of SIGTERM and SIGINT from `with` to the end of the process.
 
-    def __init__(self) -> None:
+    A temporary one restores the former handlers at the end of its block, for a program that goes on.
+    """
+
+    def __init__(self, *, is_temporary: bool = False) -> None:
+        require_posix_for_services()
+        self._is_temporary = is_temporary
+        self._former: dict[int, Any] = {}
         self._may_exit = True  # no work has begun: exit at once
         self._received = 0
         self._delivered = 0
@@ -54,7 +62,7 @@ class Termination:
 
     def __enter__(self) -> Termination:
         for number in SIGNALS:
-            signal.signal(number, self._on_signal)
+            self._former[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -64,8 +72,12 @@ class Termination:
         traceback: TracebackType | None,
     ) -> None:
         is_starting, self._may_exit = self._may_exit, False
-        # Registered last: while Python shuts down it restores the default handlers.
-        atexit.register(_ignore)
+        if self._is_temporary:
+            for number, handler in self._former.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if self._received or not self._is_temporary:
+            # Registered last: while Python shuts down it restores the default handlers.
+            atexit.register(_ignore)
         if is_starting and self._received and isinstance(error, Exception):
             # SystemExit was raised inside code, such as an extension module, that wrapped it.
             raise SystemExit(0) from None

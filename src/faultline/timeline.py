@@ -11,9 +11,11 @@ from datetime import datetime
 from uuid import UUID
 
 from faultline.model import JobState
-from faultline.statements import jobs
+from faultline.statements import jobs, unique_jobs
 from faultline.statements.jobs import JobProgress, LedgerEntry, LoggedAttempt, Rejection
 from faultline.statements.statement import Reads, result_of
+from faultline.statements.unique_jobs import UniqueJob
+from faultline.wording import count
 
 LONGEST = 1_000  # attempts, and rejections, of one job that the inspector reads
 
@@ -23,8 +25,11 @@ _ENDINGS = {
     "worker_lost": "the worker died; the job was reconciled",
     "failed": "the attempt failed",
     "released": "released; the attempt does not count",
+    "snoozed": "snoozed by its handler; the attempt does not count",
     "cancelled": "cancelled",
     "retried": "retried by an operator, with all its attempts",
+    "edited": "the payload was edited by an operator",
+    "replaced": "the payload was replaced by a later enqueue of its unique key",
 }
 
 
@@ -36,6 +41,7 @@ class JobHistory:
     logged: list[LoggedAttempt]
     entry: LedgerEntry | None
     rejections: list[Rejection]
+    unique: UniqueJob | None = None
 
 
 def history_of(job_id: UUID, *, limit: int | None = None) -> Reads[JobHistory | None]:
@@ -48,6 +54,7 @@ def history_of(job_id: UUID, *, limit: int | None = None) -> Reads[JobHistory | 
         logged=(yield from result_of(jobs.attempts_of(job_id, limit=limit))),
         entry=(yield from result_of(jobs.ledger_entry_of(job_id))),
         rejections=(yield from result_of(jobs.rejections_of(job_id, limit=limit))),
+        unique=(yield from result_of(unique_jobs.of_job(job_id))),
     )
 
 
@@ -102,7 +109,9 @@ def attempts(history: JobHistory) -> list[AttemptSpan]:
 def events(history: JobHistory) -> list[TimelineEvent]:
     """What has happened to the job, oldest first."""
     entry = history.entry
-    found = [TimelineEvent(history.job.created_at, "enqueued", None, None, "enqueued")]
+    text = "enqueued" if history.unique is None else f"enqueued, unique by {history.unique.key}"
+    found = [TimelineEvent(history.job.created_at, "enqueued", None, None, text)]
+    found += _reschedules(history.unique)
     found += _claims(attempts(history))
     found += [_ending(each) for each in history.logged]
     found += [_refusal(each) for each in history.rejections]
@@ -122,6 +131,9 @@ def upcoming(job: JobProgress) -> list[TimelineEvent]:
     if job.state is JobState.RUNNING and job.lease_expires_at:
         text = "the lease expires"
         return [TimelineEvent(job.lease_expires_at, "lease_ends", job.token, job.worker, text)]
+    if job.waits_for is not None:
+        text = f"due, and waits for the limit {job.waits_for}"
+        return [TimelineEvent(job.next_run_at, "waits", None, None, text)]
     if job.state is JobState.QUEUED:
         return [TimelineEvent(job.next_run_at, "due", None, None, "due: workers may claim it")]
     return []
@@ -141,10 +153,23 @@ def _claims(spans: Sequence[AttemptSpan]) -> Iterator[TimelineEvent]:
         before = span
 
 
+def _reschedules(unique: UniqueJob | None) -> Iterator[TimelineEvent]:
+    """The last change by a later enqueue, with their number; each is not recorded."""
+    if unique is None or unique.changed_at is None or not unique.rescheduled:
+        return
+    times = count(unique.rescheduled, "later enqueue")
+    text = f"rescheduled by {times} of its unique key; this is the last one"
+    yield TimelineEvent(unique.changed_at, "rescheduled", None, None, text)
+
+
 def _ending(logged: LoggedAttempt) -> TimelineEvent:
     text = _ENDINGS.get(logged.outcome, logged.outcome)
     if logged.error:
         text = f"{text}: {logged.error}"
+    if logged.times > 1:
+        text = f"{text}; this is the last of {logged.times:,} snoozes, whose other rows were merged"
+    if logged.former_payload is not None:
+        text = f"{text}; it was {logged.former_payload}"
     token = logged.fencing_token or None
     return TimelineEvent(logged.ended_at, logged.outcome, token, logged.worker, text)
 

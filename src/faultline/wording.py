@@ -62,3 +62,8 @@ def without_passwords(text: str) -> str:
     only text that looks like a password is recognised.
     """
     return _AS_PAIR.sub(rf"\1{_HIDDEN}", _IN_URL.sub(rf"\1{_HIDDEN}@", text))
+
+
+def with_article(noun: str) -> str:
+    """The noun with its article: a date, an object."""
+    return f"an {noun}" if noun[:1].lower() in tuple("aeio") else f"a {noun}"

@@ -22,7 +22,8 @@ def api_url(new_database: NewDatabase, template: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def server(api_url: str) -> Iterator[Served]:
     """Without a key cache: a key that a test revokes is invalid in the next request."""
-    with served(api_url, "--key-cache-seconds", "0", "--wrong-keys-per-second", "0") as server:
+    limits = ("--key-cache-seconds", "0", "--wrong-keys-per-second", "0", "--wait-seconds", "0.05")
+    with served(api_url, *limits) as server:
         yield server
 
 

@@ -141,8 +141,8 @@ def test_a_purge_by_hand_is_recorded(conn: Connection, database_url: str) -> Non
 def test_the_command_line_records_its_user_and_lists_what_was_done(
     conn: Connection, database_url: str
 ) -> None:
-    invoke(database_url, "queues", "pause", "mail", "--reason", "down")
-    invoke(database_url, "queues", "pause", "other")
+    invoke(database_url, "queues", "pause", "mail", "--reason", "down", "--force")
+    invoke(database_url, "queues", "pause", "other", "--force")
     shown = invoke(database_url, "audit", "--object", "queue mail", "--json").json
     [entry] = shown["audit"]
     assert (entry["actor_kind"], entry["actor"]) == ("command line", getpass.getuser())

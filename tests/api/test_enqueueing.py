@@ -56,7 +56,7 @@ def test_a_job_is_queued_as_it_was_sent(client: httpx2.Client, api_conn: Connect
     )
     assert answer.status_code == 201
     job_id = answer.json()["job_id"]
-    assert answer.json() == {"job_id": job_id, "existing": False}
+    assert answer.json() == {"job_id": job_id, "existing": False, "outcome": "queued"}
     assert answer.headers["location"] == f"/jobs/{job_id}"
     job = stored(api_conn, job_id)
     assert (job.task, job.queue, job.priority, job.max_attempts) == ("send_mail", "mail", 2, 7)
@@ -86,7 +86,8 @@ def test_the_same_key_is_the_same_job_and_other_work_under_it_is_a_conflict(
     job = {"task": "t", "payload": {"n": 1}, "idempotency_key": "same-key"}
     first, second = client.post("/jobs", json=job), client.post("/jobs", json=job)
     assert (first.status_code, second.status_code) == (201, 200)
-    assert second.json() == {"job_id": first.json()["job_id"], "existing": True}
+    same = {"job_id": first.json()["job_id"], "existing": True, "outcome": "existing"}
+    assert second.json() == same
     other = client.post("/jobs", json={**job, "payload": {"n": 2}})
     assert (other.status_code, code_of(other)) == (409, "idempotency_conflict")
     assert first.json()["job_id"] in other.json()["error"]["message"]

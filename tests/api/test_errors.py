@@ -75,3 +75,15 @@ def test_a_revoked_key_works_for_the_cache_time_at_most(
     with pytest.raises(ApiError) as refused:
         authenticate()
     assert refused.value.status_code == 401
+
+
+def test_an_unknown_parameter_is_refused_with_the_closest(client: httpx2.Client) -> None:
+    for query, hint in (("stat=failed", "did you mean state?"), ("zzz=1", None)):
+        error = client.get(f"/jobs?{query}").json()["error"]
+        assert (error["code"], error["hint"]) == ("invalid_input", hint)
+        assert error["message"] == f"{query.partition('=')[0]!r} is not a known name"
+
+
+def test_a_path_without_an_endpoint_says_that_the_list_needs_a_key(client: httpx2.Client) -> None:
+    error = client.get("/nowhere").json()["error"]
+    assert error["hint"] == "GET /openapi.json lists them, with any key"

@@ -21,6 +21,7 @@ from tests.api.served import Served, client_of, code_of, make_key, served
 
 Connection = psycopg.Connection[Any]
 JOB = "01a1de8e-68df-7076-9a2d-c2b6a3a0ec12"
+LIMIT = "queue:q"
 ENDPOINTS: list[tuple[str, str, Scope | None]] = [
     ("POST", "/jobs", Scope.ENQUEUE),
     ("POST", "/jobs/batch", Scope.ENQUEUE),
@@ -29,9 +30,25 @@ ENDPOINTS: list[tuple[str, str, Scope | None]] = [
     ("GET", "/queues", Scope.READ),
     ("GET", "/metrics", Scope.READ),
     ("POST", f"/jobs/{JOB}/cancel", Scope.OPERATE),
+    ("DELETE", f"/jobs/{JOB}", Scope.OPERATE),
+    ("PATCH", f"/jobs/{JOB}", Scope.OPERATE),
+    ("POST", "/jobs/retry", Scope.OPERATE),
+    ("POST", "/jobs/cancel", Scope.OPERATE),
+    ("POST", "/jobs/delete", Scope.OPERATE),
     ("POST", f"/jobs/{JOB}/retry", Scope.OPERATE),
     ("POST", "/queues/q/pause", Scope.OPERATE),
     ("POST", "/queues/q/resume", Scope.OPERATE),
+    ("GET", "/schedules", Scope.READ),
+    ("GET", "/schedules/s", Scope.READ),
+    ("POST", "/schedules", Scope.OPERATE),
+    ("POST", "/schedules/s/pause", Scope.OPERATE),
+    ("POST", "/schedules/s/resume", Scope.OPERATE),
+    ("POST", "/schedules/s/run", Scope.OPERATE),
+    ("DELETE", "/schedules/s", Scope.OPERATE),
+    ("GET", "/limits", Scope.READ),
+    ("GET", f"/limits/{LIMIT}", Scope.READ),
+    ("PUT", f"/limits/{LIMIT}", Scope.OPERATE),
+    ("DELETE", f"/limits/{LIMIT}", Scope.OPERATE),
     ("GET", "/audit", Scope.OPERATE),
     ("GET", "/key", None),
     ("GET", "/openapi.json", None),
@@ -62,7 +79,14 @@ def test_the_endpoints_of_this_test_are_all_there_are(client: httpx2.Client) -> 
     paths = client.get("/openapi.json").json()["paths"]
     described = {(verb.upper(), path) for path, verbs in paths.items() for verb in verbs}
     tested = {
-        (verb, path.replace(JOB, "{id}").replace("/q/", "/{queue}/")) for verb, path, _ in ENDPOINTS
+        (
+            verb,
+            path.replace(JOB, "{id}")
+            .replace("/q/", "/{queue}/")
+            .replace("/schedules/s", "/schedules/{schedule}")
+            .replace(LIMIT, "{name}"),
+        )
+        for verb, path, _ in ENDPOINTS
     }
     assert described == tested | {("GET", "/health"), ("GET", "/ready")}
 

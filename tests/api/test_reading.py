@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,10 @@ import pytest
 
 from faultline.postgres.sessions import run
 from faultline.statements import jobs, protocol
-from tests.api.served import code_of
+from faultline.statements.job_filter import JobFilter
+from faultline.statements.progress import ProgressReport, report_progress
+from tests.api.served import Served, client_of, code_of, make_key, served
+from tests.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 
@@ -39,6 +43,20 @@ def test_a_job_is_returned_as_the_database_has_it(
     finish(api_conn, "told")
     done = client.get(f"/jobs/{job_id}").json()
     assert (done["state"], done["fencing_token"], done["result"]) == ("succeeded", 1, {"pi": 3.14})
+
+
+def test_a_job_has_the_progress_that_its_handler_reported(
+    client: httpx2.Client, api_conn: Connection
+) -> None:
+    job_id = enqueue(api_conn, 1, queue="exporting")
+    assert client.get(f"/jobs/{job_id}").json()["progress"] is None
+    [claim] = run(api_conn, protocol.claim("w", ["exporting"], batch_size=1, lease_seconds=60))
+    run(api_conn, report_progress([ProgressReport(claim, 0.5, "half")]))
+    progress = client.get(f"/jobs/{job_id}").json()["progress"]
+    assert (progress["fraction"], progress["message"]) == (0.5, "half")
+    assert progress["reported_at"].endswith("+00:00")
+    run(api_conn, protocol.commit(claim))
+    assert client.get(f"/jobs/{job_id}").json()["progress"] is None
 
 
 def test_a_payload_that_python_would_round_is_returned_exactly(
@@ -120,7 +138,7 @@ def test_a_deep_page_is_found_by_its_index_and_not_by_walking_there(
     conn.execute("ANALYZE faultline.jobs")
     row = conn.execute("SELECT id FROM faultline.jobs ORDER BY id OFFSET 500 LIMIT 1").fetchone()
     assert row is not None
-    wanted = jobs.job_json_page(limit=50, scan=100, before=row[0], queue="deep")
+    wanted = jobs.job_json_page(JobFilter(queue="deep"), limit=50, scan=100, before=row[0])
     plan = conn.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {wanted.sql}", wanted.params).fetchone()
     assert plan is not None
     nodes = list(nodes_of(plan[0][0]["Plan"]))
@@ -181,3 +199,64 @@ def test_responses_must_not_be_cached(client: httpx2.Client) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-request-id"] != client.get("/queues").headers["x-request-id"]
     assert "server" not in answer.headers
+
+
+def test_a_request_that_waits_too_long_is_answered_with_the_job_as_it_is(
+    client: httpx2.Client, api_conn: Connection
+) -> None:
+    job_id = enqueue(api_conn, 1, queue="slow")
+    assert client.get(f"/jobs/{job_id}", params={"wait": 30}).json()["state"] == "queued"
+
+
+@pytest.mark.parametrize("wait", ["-1", "31", "nan", "soon"])
+def test_a_wait_that_is_out_of_range_is_refused(client: httpx2.Client, wait: str) -> None:
+    answer = client.get(f"/jobs/{uuid4()}", params={"wait": wait})
+    assert answer.status_code == 422
+
+
+@pytest.fixture
+def own(api_url: str) -> Iterator[tuple[Served, httpx2.Client, Connection]]:
+    """A server of the test's own, which waits as long as it is asked to."""
+    with (
+        served(api_url, "--concurrent-requests", "2") as server,
+        client_of(server, make_key(api_url)) as client,
+        psycopg.connect(api_url, autocommit=True) as conn,
+    ):
+        yield server, client, conn
+
+
+def waiting_request(
+    thread: ThreadPoolExecutor, client: httpx2.Client, conn: Connection, job_id: str
+) -> Future[httpx2.Response]:
+    """Send a request that waits; returns when the server has marked the job."""
+    sent = thread.submit(client.get, f"/jobs/{job_id}", params={"wait": 30}, timeout=60)
+    marked = "SELECT awaited FROM faultline.jobs WHERE id = %s"
+    wait_until(lambda: conn.execute(marked, [job_id]).fetchone() == (True,), "the mark")
+    return sent
+
+
+def test_waiting_requests_are_answered_at_the_end_and_leave_slots_to_others(
+    own: tuple[Served, httpx2.Client, Connection],
+) -> None:
+    _, client, conn = own
+    job_id = enqueue(conn, 1, queue="awaited")
+    with ThreadPoolExecutor(1) as thread:
+        first = waiting_request(thread, client, conn, job_id)
+        second = client.get(f"/jobs/{job_id}", params={"wait": 30}, timeout=60)
+        assert second.json()["state"] == "queued"
+        finish(conn, "awaited")
+        done = first.result().json()
+    assert (done["state"], done["result"]) == ("succeeded", {"pi": 3.14})
+    assert client.get(f"/jobs/{job_id}", params={"wait": 30}).json() == done
+
+
+def test_a_server_that_stops_answers_requests_that_wait(
+    own: tuple[Served, httpx2.Client, Connection],
+) -> None:
+    server, client, conn = own
+    job_id = enqueue(conn, 1, queue="leaving")
+    with ThreadPoolExecutor(1) as thread:
+        waiting = waiting_request(thread, client, conn, job_id)
+        server.terminate()
+        assert waiting.result().json()["state"] == "queued"
+    assert server.wait() == 0

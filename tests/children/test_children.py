@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -11,7 +13,7 @@ import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState
 from tests.children import jobs
-from tests.running import ended, value, work_off, working
+from tests.running import EventTap, ended, value, work_off, working
 from tests.waiting import wait_until
 from tests.workers.test_charged_attempts import END_ALL, END_ONE, IS_SLEEPING, outcomes
 
@@ -50,6 +52,11 @@ def test_the_handler_runs_in_another_process_which_ends_with_the_worker(app: Fau
     wait_until(lambda: not is_alive(job.result["pid"]), "the end of the child")
 
 
+def test_a_child_process_decodes_rich_arguments(app: Faultline) -> None:
+    order = jobs.Order(Decimal("1.10"), date(2026, 1, 31))
+    assert work_off(app, jobs.pay_order.enqueue(order).job_id).result == "2.20 until 31.01."
+
+
 def test_a_child_process_is_reused(app: Faultline) -> None:
     first, second = jobs.pid_of.enqueue(), jobs.pid_of.enqueue()
     with working(app, concurrency=1):
@@ -83,6 +90,23 @@ def test_a_transaction_in_a_child_is_fenced(app: Faultline, conn: Connection) ->
     assert effects(conn) == [5]
 
 
+@pytest.mark.parametrize(("amount", "kind"), [(1, "list"), (2, "set")])
+def test_a_value_returned_after_the_commit_in_a_child_is_reported(
+    app: Faultline, events: EventTap, amount: int, kind: str
+) -> None:
+    job = work_off(app, jobs.pay_and_return.enqueue(amount=amount).job_id)
+    assert (job.state, job.result) == (JobState.SUCCEEDED, None)
+    [line] = events.of("result_discarded")
+    assert line["reason"].startswith(f"the handler returned a {kind}, which is not stored")
+
+
+def test_a_result_that_a_child_sets_without_a_transaction_is_stored(
+    app: Faultline, events: EventTap
+) -> None:
+    assert work_off(app, jobs.set_result_only.enqueue().job_id).result == "set"
+    assert events.of("result_discarded") == []
+
+
 @pytest.mark.slow
 def test_a_job_whose_child_dies_after_the_commit_has_succeeded(
     app: Faultline, conn: Connection
@@ -110,7 +134,7 @@ def test_a_child_that_dies_before_its_commit_leaves_no_effect(
         (jobs.exit_the_process, "attempts_spent", "SystemExit: 3"),
         (jobs.raise_something, "attempts_spent", "KeyError: 'the key that was missing'"),
         (jobs.reject, "rejected", "of no use"),
-        (jobs.return_no_json, "rejected", "the result is a object, which JSON cannot hold"),
+        (jobs.return_no_json, "rejected", "the result is an object, which JSON cannot hold"),
     ],
 )
 def test_whatever_a_handler_does_to_its_process_the_worker_runs_the_next_job(

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from faultline.cli import main as main_module
 from faultline.cli.main import COMMANDS, cli
 from faultline.errors import DatabaseUnavailable
 
+from .every_command import EVERY_COMMAND, Words
+
 LINE = 80
-Path = tuple[str, ...]
-
-
-def commands() -> Iterator[tuple[Path, click.Command]]:
-    """Every command and subcommand of this distribution, by the words that call it."""
-    context = click.Context(cli)
-    for name in COMMANDS:
-        command = cli.get_command(context, name)
-        assert command is not None
-        yield (name,), command
-        if isinstance(command, click.Group):
-            yield from (((name, inner), each) for inner, each in command.commands.items())
-
-
-ALL = dict(commands())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -41,18 +28,25 @@ def test_each_command_is_defined_in_the_module_of_its_name(name: str) -> None:
         assert re.match(rf"faultline\.cli\.{name}(\.|$)", command.callback.__module__)
 
 
-@pytest.mark.parametrize("group", [(), *(path for path in ALL if len(path) == 1)])
-def test_no_summary_of_a_command_is_cut_off_in_80_columns(group: Path) -> None:
-    command = ALL[group] if group else cli
-    if isinstance(command, click.Group):
-        context = click.Context(command, info_name="faultline", max_content_width=LINE)
-        context.terminal_width = LINE
-        assert "..." not in command.get_help(context).partition("Commands:")[2]
+GROUPS = [
+    (),
+    *(words for words, each in EVERY_COMMAND.items() if isinstance(each, click.Group)),
+]
 
 
-@pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_each_command_and_option_is_described_in_whole_sentences(path: Path) -> None:
-    command = ALL[path]
+@pytest.mark.parametrize("words", GROUPS, ids=lambda words: " ".join(("faultline", *words)))
+def test_every_summary_is_a_whole_sentence_that_fits_80_columns(words: Words) -> None:
+    shown = CliRunner().invoke(cli, [*words, "--help"], terminal_width=LINE, env={"COLUMNS": "80"})
+    commands = shown.output.partition("Commands:")[2].splitlines()[1:]
+    assert commands
+    for line in commands:
+        assert len(line) <= LINE
+        assert re.fullmatch(r"  [a-z-]+ +[A-Z].*[^.][.]", line), line
+
+
+@pytest.mark.parametrize("words", EVERY_COMMAND, ids=" ".join)
+def test_each_command_and_option_is_described_in_whole_sentences(words: Words) -> None:
+    command = EVERY_COMMAND[words]
     assert command.help
     first = command.help.split("\n\n")[0].strip()
     assert first[0].isupper()

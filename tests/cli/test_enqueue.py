@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from uuid import UUID
 
 import pytest
@@ -107,6 +107,9 @@ def shop(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     @app.task(name="charge", queue="billing", priority=1, max_attempts=3)
     def charge(job: library.Job, order_id: int) -> None: ...
 
+    @app.task(name="remind")
+    def remind(job: library.Job, days: list[date]) -> None: ...
+
     module = types.ModuleType("shop_of_the_cli_tests")
     module.app = app  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -130,4 +133,17 @@ def test_an_unknown_task_is_refused_unless_forced(faultline: Faultline, shop: st
 
 def test_arguments_that_do_not_fit_the_task_are_refused(faultline: Faultline, shop: str) -> None:
     error = faultline("enqueue", "charge", '{"order": 7}', app=shop).refused("invalid_input")
-    assert "order_id" in error.message
+    assert error.message == "the payload does not fit charge: it has no argument 'order'"
+    assert error.hint == "did you mean order_id?"
+
+
+def test_json_of_rich_arguments_is_checked_and_stored_as_it_is(
+    faultline: Faultline, conn: Connection, shop: str
+) -> None:
+    done = faultline("enqueue", "remind", '{"days": ["2026-01-31"]}', app=shop)
+    assert stored(conn, done.out.strip()).payload == {"days": ["2026-01-31"]}
+    refused = faultline("enqueue", "remind", '{"days": ["31.01.2026"]}', app=shop)
+    assert refused.refused("invalid_input").message == (
+        'the payload does not fit remind: days[0]: expected date as a string such as "2026-01-31",'
+        " got another string"
+    )

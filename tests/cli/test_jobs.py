@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from uuid import uuid4
 
 import pytest
@@ -10,6 +11,8 @@ from faultline.cli.output import duration
 from faultline.errors import StaleLease
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
+from faultline.statements.progress import ProgressReport, report_progress
+from faultline.statements.snoozes import snooze
 from tests.protocol.steps import value
 
 from .conftest import Connection, Faultline, claim, enqueue, expire, invoke, register
@@ -17,16 +20,16 @@ from .conftest import Connection, Faultline, claim, enqueue, expire, invoke, reg
 # ── list ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_list_is_newest_first_and_pages_by_the_last_id(
+def test_the_list_is_newest_first_and_prints_where_the_next_page_begins(
     faultline: Faultline, conn: Connection
 ) -> None:
     ids = [str(enqueue(conn)) for _ in range(5)]
-    page = [job["id"] for job in faultline("jobs", "list", "--limit", "3", "--json").json]
-    rest = faultline("jobs", "list", "--before", page[-1], "--json").json
-    assert page + [job["id"] for job in rest] == ids[::-1]
-    shown = faultline("jobs", "list", "--limit", "3").out
-    assert f"older jobs: faultline jobs list --before {page[-1]}" in shown
-    assert all(job_id in shown for job_id in page)
+    *shown, last = faultline("jobs", "list", "--limit", "3").out.splitlines()
+    assert [line.split()[0] for line in shown[1:]] == ids[:1:-1]
+    more, _, cursor = last.rpartition(" ")
+    assert more == "more jobs: add --after"
+    rest = faultline("jobs", "list", "--after", cursor, "--json").json
+    assert [job["id"] for job in rest] == ids[1::-1]
 
 
 def test_the_list_filters_by_state_queue_and_task(faultline: Faultline, conn: Connection) -> None:
@@ -168,7 +171,7 @@ def test_cancel_does_not_wait_for_ever_behind_an_open_transaction(
     assert "faultline why" in answer.out
 
 
-@pytest.mark.parametrize("words", [["show"], ["retry"], ["cancel"], ["list", "--before"]])
+@pytest.mark.parametrize("words", [["show"], ["retry"], ["cancel"], ["delete"], ["export"]])
 def test_an_invalid_id_is_refused_without_a_database_query(words: list[str]) -> None:
     done = invoke("postgresql://127.0.0.1:1/never-asked", "jobs", *words, "\x1b[31m' OR 1=1")
     assert done.code == 2
@@ -203,3 +206,27 @@ def test_a_read_only_account_can_list_but_not_operate(conn: Connection, database
 )
 def test_durations_are_printed_with_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_progress_is_listed_and_shown(faultline: Faultline, conn: Connection) -> None:
+    job_id = enqueue(conn)
+    report = ProgressReport(claim(conn), 0.409, "4 of 10")
+    run(conn, report_progress([report]))
+    assert "40 %: 4 of 10, on" in faultline("jobs", "list").out
+    shown = faultline("jobs", "show", str(job_id))
+    assert re.search(r"^progress +40 %: 4 of 10$", shown.out, re.MULTILINE)
+    stored = faultline("jobs", "show", str(job_id), "--json").json["progress"]
+    assert (stored["fraction"], stored["message"]) == (pytest.approx(0.409), "4 of 10")
+    assert stored["reported_at"] is not None
+
+
+def test_snoozes_are_in_the_timeline_with_their_reasons(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id = enqueue(conn)
+    run(conn, snooze(claim(conn), seconds=60, until=None, reason="the bank is closed"))
+    conn.execute("UPDATE faultline.attempts_log SET times = 1234")
+    timeline = faultline("jobs", "show", str(job_id), "--json").json["timeline"]
+    [event] = [event for event in timeline if event["kind"] == "snoozed"]
+    assert event["text"].startswith("snoozed by its handler; the attempt does not count: the bank")
+    assert "the last of 1,234 snoozes" in event["text"]

@@ -47,6 +47,33 @@ def test_a_wrong_argument_is_one_line_and_not_a_traceback(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "message", "command"),
+    [
+        (["job", "list"], "no such command 'job'. Did you mean jobs?", ""),
+        (["jobs", "list", "--state", "nope"], "invalid value for '--state': 'nope'", " jobs list"),
+        (["jobs", "show", "123"], "invalid value for 'JOB': '123' is not a valid", " jobs show"),
+        (["jobs", "show"], "missing argument 'JOB'", " jobs show"),
+        (["jobs", "list", "--quue", "a"], "no such option '--quue'", " jobs list"),
+    ],
+)
+def test_a_wrong_command_line_has_a_code_and_names_the_help(
+    words: Sequence[str], message: str, command: str
+) -> None:
+    done = program(*words)
+    assert done.returncode == 2
+    problem, hint = done.stderr.splitlines()
+    assert problem.startswith(f"error [usage] {message}")
+    assert hint.startswith("  try: ")
+    assert hint.endswith(f"{command} --help")
+
+
+def test_a_command_without_words_prints_its_help() -> None:
+    done = program("jobs")
+    assert done.returncode == 2
+    assert "Commands:" in done.stdout + done.stderr
+
+
 def test_without_the_schema_the_error_names_migrate(empty_database_url: str) -> None:
     done = program("jobs", "list", url=empty_database_url)
     assert done.returncode == 1
@@ -57,6 +84,6 @@ def test_without_the_schema_the_error_names_migrate(empty_database_url: str) -> 
 def test_an_unreachable_server_is_named_without_its_password() -> None:
     done = program("jobs", "list", url="postgresql://ada:hunter2@127.0.0.1:1/db")
     assert done.returncode == 1
-    assert "[database_unavailable] cannot reach PostgreSQL at" in done.stderr
+    assert "[database_unavailable] cannot connect to PostgreSQL at" in done.stderr
     assert "hunter2" not in done.stderr
     assert "Traceback" not in done.stderr

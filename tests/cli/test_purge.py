@@ -23,7 +23,8 @@ def test_records_whose_retention_has_passed_are_removed(
     failed(conn, "31 days")
     failed(conn, "29 days")
     counts = (
-        "1 succeeded job, 1 failed job, 0 entries of the ledger and 0 entries of the audit log\n"
+        "1 succeeded job, 1 failed job, 0 entries of the ledger, 0 entries of the audit log"
+        ", 0 unique keys and 0 firings\n"
     )
     assert faultline("purge", "--dry-run").out == f"would remove {counts}"
     assert faultline("purge").out == f"removed {counts}"
@@ -33,6 +34,8 @@ def test_records_whose_retention_has_passed_are_removed(
         "failed": 0,
         "ledger": 0,
         "audit": 0,
+        "unique_keys": 0,
+        "firings": 0,
     }
     assert faultline("verify").code == 0
 

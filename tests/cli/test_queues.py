@@ -20,8 +20,11 @@ def test_each_queue_is_a_line_with_the_age_of_its_oldest_job(
     enqueue(conn, queue="mail", run_at=datetime(2999, 1, 1, tzinfo=UTC))
     failed(conn, "2 hours", queue="mail")
     heading, default, mail = faultline("queues").out.splitlines()
-    assert heading.split() == ["queue", "due", "scheduled", "running", "failed", "succeeded"]
-    assert default.split()[:5] == ["default", "0", "0", "1,", "oldest"]
+    assert heading.split() == [
+        "queue",
+        *("due", "waiting", "scheduled", "running", "failed", "succeeded"),
+    ]
+    assert default.split()[:6] == ["default", "0", "0", "0", "1,", "oldest"]
     assert "1, next in" in mail
     assert "1, oldest 2 h" in mail
 

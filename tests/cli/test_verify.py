@@ -39,6 +39,14 @@ DAMAGE = {
         "INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)"
         " SELECT id, 1, 99, 'failed' FROM faultline.jobs"
     ],
+    "snoozes_are_merged": [
+        "INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome)"
+        " SELECT id, 1, 0, 'snoozed' FROM faultline.jobs, generate_series(1, 101)"
+    ],
+    "progress_is_of_a_claim": [
+        "INSERT INTO faultline.job_progress (job_id, fencing_token, fraction)"
+        " SELECT id, 1, 0.5 FROM faultline.jobs"
+    ],
     "tokens_are_of_an_epoch": [
         "UPDATE faultline.jobs SET fencing_token = 1::bigint << 40, lease_id = gen_random_uuid()"
     ],
@@ -47,6 +55,48 @@ DAMAGE = {
         "UPDATE faultline.jobs SET payload ="
         " jsonb_build_object('a', array_fill(1e131000::numeric, ARRAY[9000]))",
     ],
+    "running_jobs_have_their_places": [
+        "SELECT faultline.set_limit('queue:default', 1)",
+        "UPDATE faultline.jobs SET state = 'running', lease_id = gen_random_uuid(), fencing_token = 1,"
+        " lease_owner = 'w', lease_expires_at = now()",
+    ],
+    "places_belong_to_running_jobs": [
+        "INSERT INTO faultline.places SELECT 'queue:default', id, now() - interval '1 hour'"
+        " FROM faultline.jobs",
+    ],
+    "limits_are_not_exceeded": [
+        "SELECT faultline.set_limit('queue:default', 1)",
+        "INSERT INTO faultline.places SELECT 'queue:default', id FROM faultline.jobs",
+        "INSERT INTO faultline.places VALUES ('queue:default', 'ffffffff-ffff-4fff-8fff-ffffffffffff')",
+    ],
+    "waiting_jobs_are_in_a_line": [
+        "UPDATE faultline.jobs SET next_run_at = next_run_at + faultline.parked_for()"
+    ],
+    "one_job_counts_for_a_unique_key": [
+        "INSERT INTO faultline.unique_jobs (job_id, unique_key, while_) SELECT id, 'k', 'queued'"
+        " FROM faultline.jobs",
+        "INSERT INTO faultline.jobs (id, task) VALUES (faultline.uuid7('2000-01-01'), 'other')",
+        "INSERT INTO faultline.unique_jobs (job_id, unique_key, while_) SELECT id, 'k', 'queued'"
+        " FROM faultline.jobs WHERE task = 'other'",
+    ],
+    "unique_keys_name_the_job_that_counts": [
+        "INSERT INTO faultline.unique_jobs (job_id, unique_key, while_) SELECT id, 'k', 'queued'"
+        " FROM faultline.jobs"
+    ],
+    "unique_jobs_exist": [
+        "INSERT INTO faultline.unique_jobs (job_id, unique_key, while_) SELECT id, 'k', 'queued'"
+        " FROM faultline.jobs",
+        "DELETE FROM faultline.jobs",
+    ],
+    "a_schedule_has_recorded_what_it_decided": [
+        "INSERT INTO faultline.schedules (name, task, every_seconds, declared_by, last_planned_at)"
+        " VALUES ('s', 't', 60, 'operator', '2026-01-01')"
+    ],
+    "a_firing_has_its_job": [
+        "INSERT INTO faultline.schedule_firings (schedule, planned_at, outcome, job_id)"
+        " SELECT 's', '2026-01-01', 'fired', id FROM faultline.jobs"
+    ],
+    "a_scheduled_job_has_its_firing": ["UPDATE faultline.jobs SET scheduled_for = '2026-01-01'"],
     "the_fence_is_up": ["ALTER TABLE faultline.ledger DISABLE TRIGGER enter_ledger"],
 }
 

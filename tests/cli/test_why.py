@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from faultline.postgres.sessions import run
-from faultline.statements import leadership, protocol, queues, workers
+from faultline.statements import leadership, protocol, queues, snoozes, workers
 from tests.protocol.steps import end_session
 
 from .conftest import Connection, Explained, Faultline, claim, enqueue, expire, register
@@ -169,6 +169,43 @@ def test_a_job_that_waits_for_a_retry_is_explained(faultline: Faultline, conn: C
     assert asked.code == "scheduled"
     assert asked.answer.endswith("after attempt 1 of 5")
     assert asked.facts["last_error"] == "boom"
+
+
+def snoozed(faultline: Faultline, conn: Connection, reason: str | None = None) -> Explained:
+    held = claim(conn)
+    run(conn, snoozes.snooze(held, seconds=5430, until=None, reason=reason))
+    asked = Explained(faultline, held.job_id)
+    conn.execute("UPDATE faultline.jobs SET next_run_at = clock_timestamp()")
+    return asked
+
+
+def test_a_snoozed_job_is_explained(faultline: Faultline, conn: Connection) -> None:
+    enqueue(conn)
+    asked = snoozed(faultline, conn, "the bank is closed")
+    assert (asked.code, asked.facts["snoozes"]) == ("snoozed", 1)
+    assert asked.answer == (
+        "its handler snoozed it, once so far: due in 1 h 30 min: the bank is closed"
+    )
+    assert asked.advice.startswith("nothing to do")
+
+
+def test_an_endless_snooze_is_explained(faultline: Faultline, conn: Connection) -> None:
+    enqueue(conn)
+    snoozed(faultline, conn)
+    conn.execute("UPDATE faultline.attempts_log SET times = 1233")
+    asked = snoozed(faultline, conn)
+    assert "snoozed it, 1,234 times so far" in asked.answer
+    assert "faultline jobs cancel" in asked.advice
+
+
+def test_a_job_that_failed_after_a_snooze_is_no_snoozed_job(
+    faultline: Faultline, conn: Connection
+) -> None:
+    enqueue(conn)
+    snoozed(faultline, conn)
+    held = claim(conn)
+    run(conn, protocol.fail(held, error="boom", retry_seconds=300))
+    assert Explained(faultline, held.job_id).code == "scheduled"
 
 
 def test_a_paused_queue_is_explained(faultline: Faultline, conn: Connection) -> None:

@@ -145,7 +145,9 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
 
 def test_a_pool_that_gave_up_waiting_says_what_that_means() -> None:
     with (
-        pytest.raises(DatabaseUnavailable, match="cannot reach PostgreSQL at postgresql://me@host"),
+        pytest.raises(
+            DatabaseUnavailable, match="cannot connect to PostgreSQL at postgresql://me@host"
+        ),
         pool_errors("postgresql://me:hunter2@host/db"),
     ):
         raise PoolTimeout("couldn't get a connection after 15.00 sec")
@@ -174,6 +176,7 @@ RAISED = {
     "FL004": errors.IdempotencyConflict,
     "FL005": errors.InvalidInput,
     "FL006": errors.UnknownJob,
+    "FL012": errors.UnknownLimit,
     "FL007": errors.FenceNotHeld,
 }
 

@@ -117,7 +117,7 @@ def test_an_outage_and_its_end_are_each_reported_once(database_url: str, events:
 
 def test_an_unreachable_server_raises_an_error_of_faultline() -> None:
     async def main() -> None:
-        with pytest.raises(DatabaseUnavailable, match="cannot reach PostgreSQL at"):
+        with pytest.raises(DatabaseUnavailable, match="cannot connect to PostgreSQL at"):
             await ReconnectingSession(NOWHERE, purpose="test").run(PID)
 
     asyncio.run(main())

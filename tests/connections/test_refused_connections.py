@@ -90,6 +90,29 @@ def test_a_session_that_was_cut_is_back_with_a_new_connection(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_refusal_right_after_an_outage_that_the_session_ended_is_logged(
+    database_url: str, conn: Connection, events: EventTap, calls: int
+) -> None:
+    async def main() -> None:
+        link = ReconnectingSession(database_url, purpose="test")
+        pid = (await link.connection()).info.backend_pid
+        conn.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        with pytest.raises(psycopg.OperationalError) as cut:
+            await link.run(ANSWER)
+        await link.pause(cut.value)
+        await link.connection()
+        for _ in range(calls):
+            await link.run(ANSWER)
+        with pytest.raises(ServerChanged) as refused:
+            await link.run(refusing("FL008"))
+        await link.pause(refused.value)
+        await link.close()
+
+    asyncio.run(main())
+    assert event_names(events) == ["database_unavailable", "database_back", "database_unavailable"]
+
+
 def test_a_listener_that_was_refused_is_back_once_it_listens(
     database_url: str, conn: Connection, events: EventTap
 ) -> None:
@@ -98,7 +121,9 @@ def test_a_listener_that_was_refused_is_back_once_it_listens(
 
     async def listen() -> None:
         heartbeat = Heartbeat(database_url, WorkerSettings(), HeldLeases())
-        listener = Listener(make_session, ["default"], "me", wakeup=Wakeup(), heartbeat=heartbeat)
+        listener = Listener(
+            make_session, "default".__eq__, "me", wakeup=Wakeup(), heartbeat=heartbeat
+        )
         try:
             await listener.run()
         finally:

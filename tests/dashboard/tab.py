@@ -7,7 +7,18 @@ from typing import Any
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
-PAGES = ("overview", "leases", "workers", "queues", "jobs", "rejections", "audit", "reports")
+PAGES = (
+    "overview",
+    "leases",
+    "workers",
+    "queues",
+    "limits",
+    "schedules",
+    "jobs",
+    "rejections",
+    "audit",
+    "reports",
+)
 
 # The content policy does not apply to it: Playwright runs it before the page's own scripts.
 _RECORD_VIOLATIONS = """

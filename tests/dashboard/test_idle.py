@@ -15,7 +15,7 @@ EMPTY = {
     "jobs": "No job has been enqueued",
     "rejections": "No write has been refused",
     "audit": "No action has been recorded",
-    "reports": "There is no report yet",
+    "reports": "faultline-queue[drills]",
     "jobs?state=failed": "No job matches",
     "jobs/01a1de8e-68df-7076-9a2d-c2b6a3a0ec12": "There is no job",
     "nowhere": "There is no page at this address",

@@ -97,3 +97,23 @@ def test_an_error_keeps_its_lines_and_right_to_left_text_reorders_nothing(
     )
     event.get_by_text("Traceback", exact=True).click()
     expect(event.locator("pre")).to_contain_text(TRACEBACK, use_inner_text=True)
+
+
+def test_a_jobs_progress_is_a_bar_on_its_page_and_in_the_list(
+    tab: Tab, conn: psycopg.Connection[object]
+) -> None:
+    job_id, _ = enqueue(conn)
+    [lease] = claim_batch(conn, 1)
+    report = "SELECT faultline.report_progress(ARRAY[%s], ARRAY[%s], ARRAY[%s], ARRAY[%s]::real[], ARRAY[%s])"
+    conn.execute(report, [*lease, 0.4, f"4 of 10 {RIGHT_TO_LEFT}"])
+    tab.go(f"jobs/{job_id}")
+    tab.wait_for_data()
+    bar = tab.page.get_by_role("progressbar", name="Progress: 40 %")
+    expect(bar).to_be_visible()
+    expect(tab.find(".progress-bar")).to_contain_text("4 of 10")
+    assert tab.page.evaluate(_NOT_ISOLATED) == []
+    conn.execute(report, [*lease, 0.9, None])
+    expect(tab.page.get_by_role("progressbar", name="Progress: 90 %")).to_be_visible()
+    tab.go("jobs")
+    tab.wait_for_data()
+    expect(tab.page.get_by_role("progressbar", name="Progress: 90 %")).to_be_visible()

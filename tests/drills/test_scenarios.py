@@ -18,15 +18,15 @@ JUDGED_BY_EXPECTATION = (
     "one_guard_disabled",
     "commit_at_lease_expiry",
     "stale_failure_report",
+    "schedule_firing",
 )
 # The six failures of the campaign, the fence, and one scenario each of reconcilers, poolers, failovers,
 # partitions, restarts and backups. The others are slow tests.
 REPRESENTATIVES = (
     *("worker_crash", "stale_takeover", "retry_storm", "timeout_burst", "duplicate_submission"),
     *("partial_write", "mismatched_token_or_lease", "one_guard_disabled", "commit_at_lease_expiry"),
-    *("lease_expiry_burst", "lost_commit_acknowledgement", "synchronous_failover"),
-    *("partition_blackhole", "rolling_restart"),
-    *("database_restart_immediate", "handler_ends_its_transaction"),
+    *("lease_expiry_burst", "lost_commit_acknowledgement", "partition_blackhole"),
+    *("rolling_restart", "handler_ends_its_transaction", "synchronous_failover"),
 )
 CONTROLLED = ("stale_takeover", "mismatched_token_or_lease", "partition_blackhole")
 TRIES_SECONDS = 300  # a drill may time out after a minute, three times

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from faultline import embedded
+from faultline.events import log
+from tests.running import EventTap
 
 from .helpers import python, query_value
 
@@ -39,18 +41,36 @@ def test_two_processes_that_ensure_a_server_at_once_get_the_same_one(home: Path)
 
 
 def test_the_development_server_is_reused_until_it_is_stopped(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The first start is announced on stderr."""
+    monkeypatch.setattr(log, "_logger", None)
     monkeypatch.setenv("FAULTLINE_DATA_DIR", str(home / "data"))
     assert not embedded.status().running
     assert not embedded.stop_running()
     url = embedded.ensure_running()
+    announced = capsys.readouterr().err
     try:
+        assert announced.count("\n") == 1
+        assert f"its data is in {(home / 'data').resolve()}" in announced
+        assert "faultline db stop" in announced
         pid = embedded.status().pid
         assert embedded.ensure_running() == url
         assert embedded.status().pid == pid
+        assert capsys.readouterr().err == ""
     finally:
         assert embedded.stop_running()
     assert not embedded.status().running
     assert embedded.status().url is None
     assert not embedded.stop_running()
+
+
+def test_with_an_event_log_the_start_of_the_server_is_an_event(
+    home: Path, capsys: pytest.CaptureFixture[str], events: EventTap
+) -> None:
+    embedded.ensure_running(home / "data")
+    embedded.stop_running(home / "data")
+    [event] = events.of("embedded_server_started")
+    assert event["data_dir"] == str((home / "data").resolve())
+    assert event["stop_with"] == "faultline db stop"
+    assert capsys.readouterr().err == ""

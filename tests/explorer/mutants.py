@@ -53,6 +53,10 @@ REFUSE_OWN = (
 )
 RAISE_TOKEN = "attempts = j.attempts + 1, fencing_token = greatest(j.fencing_token, epoch) + 1"
 NO_GUARDS = "ALTER TABLE faultline.jobs DISABLE TRIGGER guard_update;"
+UNIQUE_CONFLICT = "ON CONFLICT (unique_key) DO UPDATE SET job_id = excluded.job_id WHERE false"
+WAITING_LOCK = "WHERE j.id = ANY (changing) ORDER BY j.id FOR NO KEY UPDATE;"
+KEPT_LOCK = "WHERE j.id = ANY (waiting) ORDER BY j.id FOR KEY SHARE;"
+RETRY_REFUSAL = "IF other.holder IS NOT NULL AND job.state = 'failed' THEN"
 ENTRY = "VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);"
 
 MUTANTS = [
@@ -175,6 +179,40 @@ MUTANTS = [
         ("idempotency-key",),
         also="DROP INDEX faultline.jobs_idempotency_key;",
         file="enqueue.sql",
+    ),
+    SqlMutant(
+        "a unique key is looked up and then inserted",
+        [
+            (UNIQUE_CONFLICT, ""),
+            (
+                "WHERE g.key IS NOT NULL\n    ORDER BY g.key, g.ordinal\n",
+                "WHERE g.key IS NOT NULL AND NOT EXISTS (SELECT FROM faultline.unique_keys AS k"
+                " WHERE k.unique_key = g.key)\n    ORDER BY g.key, g.ordinal\n",
+            ),
+        ],
+        ("unique-job",),
+        file="unique.sql",
+    ),
+    SqlMutant(
+        "a unique conflict is judged without the key's lock",
+        [(UNIQUE_CONFLICT, "ON CONFLICT DO NOTHING")],
+        ("unique-replace", "unique-job"),
+        file="unique.sql",
+    ),
+    SqlMutant(
+        "a unique job is replaced without its row's lock",
+        [
+            (WAITING_LOCK, WAITING_LOCK.replace(" FOR NO KEY UPDATE", "")),
+            (KEPT_LOCK, KEPT_LOCK.replace(" FOR KEY SHARE", "")),
+        ],
+        ("unique-replace",),
+        file="unique.sql",
+    ),
+    SqlMutant(
+        "a retry does not take the unique key",
+        [(RETRY_REFUSAL, "IF false THEN")],
+        ("unique-retry",),
+        file="operating.sql",
     ),
     SqlMutant(
         "a batch does not lock its jobs",

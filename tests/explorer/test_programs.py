@@ -20,6 +20,9 @@ REQUIRED_EVENTS = {
     "late-heartbeat": RACE,
     "stale-failure-report": RACE,
     "late-release": RACE,
+    "late-snooze": RACE,
+    "snooze-last-attempt": ("stale_rejections", "commits"),
+    "snooze-and-cancel": ("stale_rejections", "commits", "lock_waits"),
     "repeatable-read": ("stale_rejections", "commits", "lock_waits"),
     "mistaken-for-dead": RACE,
     "reconcilers": ("stale_rejections", "commits"),
@@ -28,6 +31,9 @@ REQUIRED_EVENTS = {
     "retry": RACE,
     "last-attempt": ("stale_rejections", "commits", "lock_waits"),
     "idempotency-key": ("commits", "lock_waits"),
+    "unique-job": ("commits", "lock_waits"),
+    "unique-replace": ("commits", "lock_waits"),
+    "unique-retry": ("commits", "lock_waits"),
     "batch": ("takeovers", "stale_rejections", "commits"),
     "batch-and-heartbeat": ("stale_rejections", "commits"),
     "three-claimants": ("commits",),
@@ -40,6 +46,12 @@ REQUIRED_EVENTS = {
     "late-commit": ("takeovers", "commits", "lock_waits", "unknown_commits"),
     "lost-batch": ("takeovers", "stale_rejections", "commits", "unknown_commits"),
     "late-batch": ("takeovers", "stale_rejections", "commits", "unknown_commits"),
+    "limit-claims": ("commits", "lock_waits"),
+    "limit-takeover": ("takeovers", "stale_rejections", "commits"),
+    "limit-failures": ("stale_rejections", "commits", "lock_waits"),
+    "limit-change": ("commits",),
+    "limit-crash": ("commits", "kills"),
+    "limit-batch": ("takeovers", "stale_rejections", "commits"),
     "any-lost-reply": ("takeovers", "stale_rejections", "commits", "faults"),
 }
 
@@ -53,7 +65,8 @@ def test_each_program_has_required_events() -> None:
     slow_unless(
         PROGRAMS,
         *("takeover", "own-transaction", "heartbeat", "mistaken-for-dead", "reconcilers", "cancel"),
-        *("crash", "lost-reply", "batch"),
+        *("crash", "lost-reply", "batch", "limit-claims", "limit-change"),
+        *("unique-job", "unique-replace", "unique-retry"),
     ),
 )
 def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:

@@ -138,10 +138,10 @@ def test_an_enqueue_on_a_frozen_server_ends_and_the_next_one_finds_another_host(
     pay.enqueue(number=1)
     freezing.blackhole()
     with pytest.raises(DatabaseUnavailable, match="may have been done") as late:
-        pay.enqueue(number=2, idempotency_key="two")
+        pay.options(idempotency_key="two").enqueue(number=2)
     assert was_unanswered(late.value)
-    app._timeout_seconds = 30.0  # the rest does not test the timeout
-    job_id = pay.enqueue(number=2, idempotency_key="two").job_id
+    app.producer.timeout_seconds = 30.0  # the rest does not test the timeout
+    job_id = pay.options(idempotency_key="two").enqueue(number=2).job_id
     assert stored(conn, job_id) == 2
     app.close()
 
@@ -155,9 +155,9 @@ def test_an_async_enqueue_on_a_frozen_server_ends_too(
         await asyncio.gather(*(pay.enqueue_async(number=1) for _ in range(3)))  # several sessions
         freezing.blackhole()
         with pytest.raises(DatabaseUnavailable, match="may have been done"):
-            await pay.enqueue_async(number=2, idempotency_key="two")
-        app._timeout_seconds = 30.0
-        job_id = (await pay.enqueue_async(number=2, idempotency_key="two")).job_id
+            await pay.options(idempotency_key="two").enqueue_async(number=2)
+        app.producer.timeout_seconds = 30.0
+        job_id = (await pay.options(idempotency_key="two").enqueue_async(number=2)).job_id
         await app.aclose()
         return job_id
 
@@ -298,7 +298,7 @@ def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
         return ReconnectingSession(both, purpose=purpose, answer_seconds=2.0, **options)
 
     listener = Listener(
-        make_session, ["default"], "me", wakeup=Wakeup(), heartbeat=_CountingHeartbeat(calls)
+        make_session, "default".__eq__, "me", wakeup=Wakeup(), heartbeat=_CountingHeartbeat(calls)
     )
 
     def is_called() -> bool:

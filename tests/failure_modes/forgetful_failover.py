@@ -48,7 +48,7 @@ def failover(home: Path, change: str | None = None) -> Iterator[Failover]:
         old.execute(PREPARE)
         if change:
             old.execute(change.encode())
-        apps.pay.enqueue(conn=old)
+        apps.pay.options(conn=old).enqueue()
         position = old.execute("SELECT pg_current_wal_lsn()").fetchone()
         assert position is not None
         with psycopg.connect(standby.url, autocommit=True) as new:

@@ -161,7 +161,7 @@ def test_a_payload_that_only_the_database_can_read_fails_the_job_and_not_the_wor
     async def good(job: Job) -> None: ...
 
     with working(app, concurrency=1) as worker:
-        following = good.enqueue(priority=9).job_id
+        following = good.options(priority=9).enqueue().job_id
         assert ended(app, following).state is JobState.SUCCEEDED
         assert worker.is_alive
     state = conn.execute("SELECT state FROM faultline.jobs WHERE id = %s", [job_id]).fetchone()

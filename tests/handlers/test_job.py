@@ -43,11 +43,11 @@ def test_attempt_and_token_rise_and_the_idempotency_key_stays(app: Faultline) ->
 
     @app.task(retry=QUICK)
     async def flaky(job: Job) -> None:
-        seen.append((job.attempt, job.token, job.idempotency_key))
+        seen.append((job.attempt, job.token, job.effect_key))
         if job.attempt < 3:
             raise ValueError
 
-    job_id = flaky.enqueue(idempotency_key="the producer's own").job_id
+    job_id = flaky.options(idempotency_key="the producer's own").enqueue().job_id
     work_off(app, job_id)
     assert seen == [(number, number, str(job_id)) for number in (1, 2, 3)]
 
@@ -57,7 +57,7 @@ def test_two_jobs_never_share_an_idempotency_key(app: Faultline) -> None:
 
     @app.task()
     async def note(job: Job) -> None:
-        seen.append(job.idempotency_key)
+        seen.append(job.effect_key)
 
     for job in note.enqueue_many([{}, {}]):
         work_off(app, job.job_id)
@@ -101,7 +101,7 @@ def test_a_result_that_is_not_json_rolls_the_transaction_back(
 
     record = work_off(app, odd.enqueue().job_id)
     assert record.state is JobState.FAILED
-    assert "result is a object, which JSON cannot hold" in str(record.last_error)
+    assert "result is an object, which JSON cannot hold" in str(record.last_error)
     assert count(conn, effects) == 0
 
 

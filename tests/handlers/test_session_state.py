@@ -154,7 +154,7 @@ def test_a_hook_chooses_the_schema_of_each_jobs_tenant(
         conn.execute(f"CREATE SCHEMA {tenant}; CREATE TABLE {tenant}.effects (note text)")
     with working(app, concurrency=1, queues=("acme", "globex")):
         for tenant in ("acme", "globex", "acme"):
-            record = ended(app, app.find_task(colour).enqueue(queue=tenant).job_id)
+            record = ended(app, app.find_task(colour).options(queue=tenant).enqueue().job_id)
             assert record.state is JobState.SUCCEEDED, record.last_error
     app.close()
     assert value(conn, "SELECT count(*) FROM acme.effects") == 4

@@ -19,7 +19,7 @@ TIME_TO_COMMIT = 2.0  # of handlers that have to have committed before their tim
 def test_an_async_handler_is_cancelled_when_its_time_is_up(app: Faultline) -> None:
     seen: list[str] = []
 
-    @app.task(timeout_seconds=0.1, max_attempts=1)
+    @app.task(timeout=0.1, max_attempts=1)
     async def slow(job: Job) -> None:
         try:
             await asyncio.Event().wait()
@@ -37,7 +37,7 @@ def test_an_async_handler_is_cancelled_when_its_time_is_up(app: Faultline) -> No
 def test_a_plain_handler_is_interrupted_when_its_time_is_up(app: Faultline) -> None:
     seen: list[str] = []
 
-    @app.task(timeout_seconds=0.1, max_attempts=1)
+    @app.task(timeout=0.1, max_attempts=1)
     def slow(job: Job) -> None:
         try:
             run_until_interrupted()
@@ -54,13 +54,13 @@ def test_a_plain_handler_is_interrupted_when_its_time_is_up(app: Faultline) -> N
 def test_a_handler_that_waits_for_the_database_is_ended_too(
     app: Faultline, conn: Connection, effects: str, colour: str
 ) -> None:
-    @app.task(name="async", timeout_seconds=0.2, max_attempts=1)
+    @app.task(name="async", timeout=0.2, max_attempts=1)
     async def on_loop(job: Job) -> None:
         async with job.transaction() as tx:
             await tx.execute("INSERT INTO effects VALUES ('late')")
             await tx.execute("SELECT pg_sleep(3600)")
 
-    @app.task(name="plain", timeout_seconds=0.2, max_attempts=1)
+    @app.task(name="plain", timeout=0.2, max_attempts=1)
     def in_thread(job: Job) -> None:
         with job.transaction() as tx:
             tx.execute("INSERT INTO effects VALUES ('late')")
@@ -73,7 +73,7 @@ def test_a_handler_that_waits_for_the_database_is_ended_too(
 
 
 def test_a_timed_out_attempt_is_retried(app: Faultline) -> None:
-    @app.task(timeout_seconds=0.1, retry=QUICK)
+    @app.task(timeout=0.1, retry=QUICK)
     async def slow_at_first(job: Job) -> int:
         if job.attempt == 1:
             await asyncio.Event().wait()
@@ -83,7 +83,7 @@ def test_a_timed_out_attempt_is_retried(app: Faultline) -> None:
 
 
 def test_a_handler_within_its_time_is_left_alone(app: Faultline) -> None:
-    @app.task(timeout_seconds=3600)
+    @app.task(timeout=3600)
     async def quick(job: Job) -> str:
         return "in time"
 
@@ -96,7 +96,7 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
     """The job has ended, but its handler still runs: one more would exceed the limit."""
     go, in_the_way = threading.Event(), threading.Event()
 
-    @app.task(timeout_seconds=0.1, max_attempts=1)
+    @app.task(timeout=0.1, max_attempts=1)
     def stuck(job: Job) -> None:
         while not go.is_set():
             try:
@@ -122,13 +122,13 @@ def test_a_thread_that_cannot_be_interrupted_keeps_its_slot(
 def test_time_that_runs_out_after_the_commit_changes_nothing(
     app: Faultline, conn: Connection, effects: str, events: EventTap, colour: str
 ) -> None:
-    @app.task(name="async", timeout_seconds=TIME_TO_COMMIT)
+    @app.task(name="async", timeout=TIME_TO_COMMIT)
     async def on_loop(job: Job) -> None:
         async with job.transaction() as tx:
             await tx.execute("INSERT INTO effects VALUES ('in time')")
         await asyncio.Event().wait()
 
-    @app.task(name="plain", timeout_seconds=TIME_TO_COMMIT)
+    @app.task(name="plain", timeout=TIME_TO_COMMIT)
     def in_thread(job: Job) -> None:
         with job.transaction() as tx:
             tx.execute("INSERT INTO effects VALUES ('in time')")
@@ -145,8 +145,8 @@ def test_time_that_runs_out_after_the_commit_changes_nothing(
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_a_timeout_must_be_positive(app: Faultline, seconds: float) -> None:
-    with pytest.raises(InvalidInput, match="timeout_seconds must be more than 0"):
-        app.task(timeout_seconds=seconds)
+    with pytest.raises(InvalidInput, match="timeout must be more than 0"):
+        app.task(timeout=seconds)
 
 
 @pytest.mark.parametrize("end", ["rollback", "commit"])
@@ -155,7 +155,7 @@ def test_a_handler_that_goes_on_after_its_own_transaction_is_ended_all_the_same(
 ) -> None:
     seen: list[str] = []
 
-    @app.task(timeout_seconds=TIME_TO_COMMIT, max_attempts=1)
+    @app.task(timeout=TIME_TO_COMMIT, max_attempts=1)
     async def lingers(job: Job) -> None:
         async with await psycopg.AsyncConnection.connect(app.database_url) as tx:
             await job.commit(tx)
@@ -177,7 +177,7 @@ def test_a_handler_that_goes_on_after_a_committed_transaction_is_ended_all_the_s
 ) -> None:
     seen: list[str] = []
 
-    @app.task(timeout_seconds=TIME_TO_COMMIT, max_attempts=1)
+    @app.task(timeout=TIME_TO_COMMIT, max_attempts=1)
     async def lingers(job: Job) -> None:
         async with job.transaction():
             pass

@@ -27,11 +27,11 @@ class Ended(NamedTuple):
 def define(app: Faultline, url: str) -> None:
     """An async and a plain task; two attempts, so that the effects of each would show."""
 
-    @app.task(name="async", max_attempts=2, retry=AT_ONCE, timeout_seconds=60)
+    @app.task(name="async", max_attempts=2, retry=AT_ONCE, timeout=60)
     async def on_loop(job: Job, name: str) -> None:
         await BEHAVIOURS[name][0](Handler(job, url, is_async=True))
 
-    @app.task(name="plain", max_attempts=2, retry=AT_ONCE, timeout_seconds=60)
+    @app.task(name="plain", max_attempts=2, retry=AT_ONCE, timeout=60)
     def in_thread(job: Job, name: str) -> None:
         drive(BEHAVIOURS[name][0](Handler(job, url, is_async=False)))
 

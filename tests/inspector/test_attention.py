@@ -40,6 +40,7 @@ def test_an_idle_database_needs_no_attention(client: TestClient) -> None:
         "failures_total": 0,
         "failures_is_exact": True,
         "lost_workers": [],
+        "schedules": [],
     }
 
 

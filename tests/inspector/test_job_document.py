@@ -15,7 +15,7 @@ from faultline.inspector.documents import SearchPage
 from faultline.inspector.inspector_settings import InspectorSettings
 from faultline.inspector.reader import Reader
 from faultline.statements import job_pages
-from faultline.statements.job_pages import JobFilter
+from faultline.statements.job_filter import JobFilter
 from tests.protocol import steps
 
 Connection = psycopg.Connection[Any]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import pytest
 from faultline.inspector.reader import Reader, ReadTransaction
 from faultline.model import JobState
 from faultline.statements import job_pages, jobs, leases, rejections, statistics, workers
-from faultline.statements.job_pages import JobFilter
+from faultline.statements.job_filter import JobFilter
 from faultline.statements.statement import Statement
 from tests.conftest import NewDatabase
 from tests.plans.test_plans import COUNTERS, Reads
@@ -123,6 +124,7 @@ def assert_reads(url: str, statement: Statement[Any], *, most: int, index: str |
     return answer
 
 
+TEN_DAYS_AGO = datetime.now(UTC) - timedelta(days=10)
 FILTERS = [
     (JobFilter(), "jobs_pkey"),
     (JobFilter(JobState.SUCCEEDED), "jobs_pkey"),
@@ -137,13 +139,20 @@ FILTERS = [
     (JobFilter(JobState.FAILED, "queue1"), "jobs_failed"),
     (JobFilter(JobState.FAILED, "queue1", "rare"), "jobs_failed"),
     (JobFilter(JobState.FAILED, task="rare"), "jobs_failed"),
+    (JobFilter(JobState.FAILED, error="Boom"), "jobs_failed"),
+    (JobFilter(failed_reason="rare"), "jobs_failed"),
+    (JobFilter(JobState.FAILED, finished_before=TEN_DAYS_AGO), "jobs_failed"),
+    (JobFilter(JobState.FAILED, "queue1", finished_after=TEN_DAYS_AGO), "jobs_failed"),
+    (JobFilter(created_before=TEN_DAYS_AGO), "jobs_pkey"),
+    (JobFilter(finished_before=TEN_DAYS_AGO, finished_after=TEN_DAYS_AGO), "jobs_pkey"),
+    (JobFilter(JobState.QUEUED, created_after=TEN_DAYS_AGO), "jobs_due"),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "index"), FILTERS)
 def test_a_page_of_jobs_is_read_from_its_index(url: str, wanted: JobFilter, index: str) -> None:
     examined = 200 if job_pages.is_search(wanted) else PAGE + 1
-    queues = 3 if wanted.state is JobState.FAILED and wanted.queue is None else 1
+    queues = 3 if index == "jobs_failed" and wanted.queue is None else 1
     # Each of those looked at, the names of the queues, and each that is shown once more for its columns.
     most = examined * queues + 2 * queues + PAGE + 10
 
@@ -157,6 +166,27 @@ def test_a_page_of_jobs_is_read_from_its_index(url: str, wanted: JobFilter, inde
         most=most,
         index=index,
     )
+
+
+@pytest.mark.parametrize(("wanted", "index"), FILTERS)
+def test_a_page_of_ids_is_read_from_its_index(url: str, wanted: JobFilter, index: str) -> None:
+    examined = 200 if job_pages.is_search(wanted) else PAGE + 1
+    queues = 3 if index == "jobs_failed" and wanted.queue is None else 1
+    most = examined * queues + 2 * queues + 10
+    statement = job_pages.id_page(wanted, limit=PAGE, max_examined=200)
+    first = assert_reads(url, statement, most=most, index=index)
+    assert first.next is not None
+
+
+def test_a_page_by_time_does_not_walk_the_jobs_outside_of_its_range(url: str) -> None:
+    day = timedelta(days=1)
+    wanted = JobFilter(created_after=TEN_DAYS_AGO - day, created_before=TEN_DAYS_AGO)
+    statement = job_pages.id_page(wanted, limit=JOBS, max_examined=JOBS)
+    # A day's jobs, those of an hour on either side, and some more.
+    page = assert_reads(url, statement, most=JOBS // 20 * 26 // 24 + 100, index="jobs_pkey")
+    assert len(page.ids) == pytest.approx(JOBS / 20, abs=2)
+    by_ids = job_pages.id_page(JobFilter(ids=tuple(page.ids[:20])), limit=PAGE)
+    assert_reads(url, by_ids, most=30, index="jobs_pkey")
 
 
 def test_a_page_of_leases_is_read_from_its_index(url: str) -> None:

@@ -15,7 +15,7 @@ from faultline.inspector import overview
 from faultline.model import JobState
 from faultline.postgres.sessions import run
 from faultline.statements import job_pages
-from faultline.statements.job_pages import JobFilter
+from faultline.statements.job_filter import JobFilter
 from tests.inspector import stories
 from tests.protocol import steps
 from tests.waiting import wait_until
@@ -49,7 +49,7 @@ def test_an_empty_database_has_an_overview(client: TestClient) -> None:
 
     assert overview["database"]["ok"] is True
     assert overview["database"]["latency_ms"] > 0
-    totals = {"due": 0, "scheduled": 0, "running": 0, "failed": 0, "is_exact": True}
+    totals = {"due": 0, "waiting": 0, "scheduled": 0, "running": 0, "failed": 0, "is_exact": True}
     assert overview["totals"] == totals
     assert overview["throughput"] == {"succeeded_per_second": None, "window_seconds": 0.0}
     assert overview["oldest_due_seconds"] is None
@@ -73,6 +73,7 @@ def test_the_overview_counts_jobs_workers_and_refusals(
 
     assert overview["totals"] == {
         "due": 1,
+        "waiting": 0,
         "scheduled": 1,
         "running": 1,
         "failed": 0,

@@ -33,7 +33,7 @@ def test_an_empty_queue_has_a_frame(database_url: str) -> None:
     shown = glance(database_url)
 
     assert "stale risk low (0)" in shown
-    assert "0 due · 0 scheduled · 0 running · 0 failed" in shown
+    assert "0 due · 0 waiting · 0 scheduled · 0 running · 0 failed" in shown
     assert "workers: none" in shown
 
 
@@ -49,7 +49,7 @@ def test_one_frame_shows_queues_leases_workers_and_refusals(
 
     assert "stale risk medium (25)" in shown
     assert "1 stale write was refused in the last 10 minutes" in shown
-    assert "1 due · 0 scheduled · 1 running · 0 failed" in shown
+    assert "1 due · 0 waiting · 0 scheduled · 1 running · 0 failed" in shown
     assert "workers: 1 alive; 1 job running" in shown
     assert re.search(r"mail +1 +0 +0 +0", shown)
     assert re.search(rf"{running.job_id} +send_mail +second +1 .*low", shown)

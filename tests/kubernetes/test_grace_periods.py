@@ -31,7 +31,7 @@ def after_the_drain_seconds() -> float:
         + 3 * worker._CLOSE_SECONDS
         + registration._LAST_WRITE_SECONDS
         + bounded_calls._CLOSE_SECONDS
-        + children._LAST_EXPORT_SECONDS
+        + children._SHUTDOWN_SECONDS
         + 2 * handler_resources._CLOSE_SECONDS
     )
 

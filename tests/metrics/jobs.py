@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from faultline import Job, Reject
+from faultline import Job, Reject, Snooze
 from faultline.metrics import meter
 from tests.processes.apps import SOON, answer, app, leave_a_child, pay, wait_at_async
 
@@ -24,6 +24,12 @@ async def give_up(job: Job) -> None:
 
 
 @app.task()
+async def report_and_snooze(job: Job) -> None:
+    job.progress(0.5, "half")
+    raise Snooze(seconds=3600)
+
+
+@app.task()
 async def refuse(job: Job) -> None:
     raise Reject("not for me")
 
@@ -32,7 +38,7 @@ async def refuse(job: Job) -> None:
 async def enqueue_twice(job: Job, into: str) -> None:
     """The second time the key has been used."""
     for _ in range(2):
-        await answer.enqueue_async(idempotency_key=f"again-{job.id}", queue=into)
+        await answer.options(idempotency_key=f"again-{job.id}", queue=into).enqueue_async()
 
 
 @app.task()

@@ -37,12 +37,12 @@ def app(database_url: str) -> Any:
 
 def test_enqueues_are_counted_by_queue_and_outcome(app: Faultline, counting: Meter) -> None:
     mail = app.tasks["mail"]
-    mail.enqueue(to="a", idempotency_key="a")
-    mail.enqueue(to="a", idempotency_key="a")
-    mail.enqueue(to="b", queue="urgent")
+    mail.options(idempotency_key="a").enqueue(to="a")
+    mail.options(idempotency_key="a").enqueue(to="a")
+    mail.options(queue="urgent").enqueue(to="b")
     mail.enqueue_many([{"to": "c"}, {"to": "a"}], idempotency_keys=[None, "a"])
     with pytest.raises(IdempotencyConflict):
-        mail.enqueue(to="other", idempotency_key="a")
+        mail.options(idempotency_key="a").enqueue(to="other")
     counts = {
         (dict(labels)["queue"], dict(labels)["outcome"]): value
         for labels, value in page().all("faultline_jobs_enqueued_total").items()
@@ -67,7 +67,7 @@ def test_an_enqueue_into_ever_new_queues_does_not_make_ever_new_series(
     app: Faultline, counting: Meter
 ) -> None:
     for number in range(MAX_NAMES + 7):
-        app.tasks["mail"].enqueue(to="a", queue=f"queue-{number}")
+        app.tasks["mail"].options(queue=f"queue-{number}").enqueue(to="a")
     found = page()
     assert len(found.labels("faultline_jobs_enqueued_total", "queue")) == MAX_NAMES + 1
     assert found.total("faultline_jobs_enqueued_total", queue="other") == 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from tests.limits.steps import claim_all, set_limit
 from tests.metrics import jobs
 from tests.metrics.scraping import Page, free_port, scrape_until
 from tests.processes.fleet import Fleet, Process
@@ -58,6 +59,38 @@ def test_a_reconciler_shows_queues_and_workers(fleet: Fleet, database: ObservedD
             and p.total("faultline_queue_oldest_due_seconds", queue="waiting") == 0
         ),
         "a queue that is gone still shows what it had",
+    )
+
+
+def test_a_reconciler_shows_limits_and_what_waits_for_them(
+    fleet: Fleet, database: ObservedDatabase
+) -> None:
+    set_limit(database.conn, "queue:mail", 1)
+    set_limit(database.conn, "queue:other", 0)
+    for _ in range(3):
+        database.enqueue(jobs.answer, queue="mail")
+    assert len(claim_all(database.conn, queues=["mail"])) == 1
+    _, port = reconciler(fleet)
+    page = scrape_until(
+        port,
+        lambda p: leads(p) and p.all("faultline_limit_idle_keys"),
+        "a leader that has counted limits",
+    )
+    assert page.total("faultline_limit_jobs", limit="queue:mail", state="running") == 1
+    assert page.total("faultline_limit_jobs", limit="queue:mail", state="waiting") == 2
+    assert page.total("faultline_limit_jobs", limit="queue:other") == 0
+    assert page.total("faultline_queue_jobs", queue="mail", state="waiting") == 2
+    assert page.total("faultline_queue_jobs", queue="mail", state="scheduled") == 0
+    assert page.total("faultline_limit_idle_keys") == 0
+
+    database.conn.execute("SELECT faultline.reset_limit('queue:mail')")
+    scrape_until(
+        port,
+        lambda p: (
+            p.all("faultline_limit_jobs", limit="queue:mail").keys()
+            and p.total("faultline_limit_jobs", limit="queue:mail") == 0
+        ),
+        "a limit that was removed still shows what it had",
     )
 
 

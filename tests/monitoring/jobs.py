@@ -20,7 +20,7 @@ async def tick(job: Job) -> None:
     """Enqueue itself and other jobs, so that every metric keeps changing."""
     await idle(0.05)
     await tick.enqueue_async()
-    await do_nothing.enqueue_async(idempotency_key="the same job every time")
+    await do_nothing.options(idempotency_key="the same job every time").enqueue_async()
     await fail.enqueue_async()
 
 

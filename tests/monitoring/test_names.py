@@ -35,6 +35,8 @@ OTHER_NAMES = {
     *("faultline_app", "faultline_database"),  # fixtures
     "faultline_csrf",  # a cookie
     "faultline_drills",  # a module
+    # fields of log records
+    *("faultline_job_id", "faultline_task", "faultline_attempt", "faultline_token"),
 }
 _NAME = re.compile(r"\bfaultline_[a-z0-9_]+")
 

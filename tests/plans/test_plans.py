@@ -190,6 +190,21 @@ def test_plans_made_for_one_job_serve_a_batch_of_500(analyzed: Conn) -> None:
         assert reads.of_jobs < 500 * 10  # a join that goes through all pairs reads 250,000
 
 
+@pytest.mark.parametrize("name", ["cancel_many", "retry_many", "delete_many"])
+@pytest.mark.parametrize("count", [10, 500])
+def test_an_action_on_many_jobs_reads_only_these(analyzed: Conn, name: str, count: int) -> None:
+    picked = analyzed.execute(
+        "SELECT array_agg(id) FROM (SELECT id FROM faultline.jobs ORDER BY random() LIMIT %s) AS j",
+        [count],
+    ).fetchone()
+    statement = f"SELECT * FROM faultline.{name}(job_ids => %s, wanted => %s)"
+    for _ in range(6):  # plans are kept from the sixth use on
+        rows, reads = reads_of(analyzed, statement, (*(picked or ()), '{"task": "task"}'))
+        assert rows == count
+        assert reads.scans["jobs"] == reads.scans["attempts_log"] == 0
+        assert reads.of_jobs < count * 10 + 50
+
+
 def test_the_fence_is_inlined_into_the_statements_that_use_it(conn: Conn) -> None:
     explained = (
         "EXPLAIN (VERBOSE) SELECT faultline.is_holder(j, 1, j.lease_id) FROM faultline.jobs AS j"
@@ -210,6 +225,15 @@ def test_jobs_for_later_at_a_better_priority_cost_a_claim_nothing(
     rows, reads = reads_of(conn, CLAIM, (10,))
 
     assert (rows, reads.of_jobs) == (0, 0)
+
+
+def test_a_claim_that_begins_at_another_priority_costs_the_same(analyzed: Conn) -> None:
+    rotated = CLAIM.replace("'10 minutes')", "'10 minutes', first_priority => 3)")
+    for _ in range(6):  # plans are kept from the sixth use on
+        rows, reads = reads_of(analyzed, rotated, (10,))
+        assert rows == 10
+        assert reads.scans["jobs"] == 0
+        assert reads.of_jobs <= ENTRIES_FOR_TEN_JOBS
 
 
 def test_a_claim_over_many_queues_reads_only_the_lanes_that_hold_jobs(conn: Conn) -> None:

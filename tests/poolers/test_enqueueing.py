@@ -32,11 +32,11 @@ def mail(pooled_app: Faultline) -> Any:
 def test_a_job_exists_if_and_only_if_the_users_transaction_commits(
     own: Connection, mail: Any, conn: Connection
 ) -> None:
-    mail.enqueue(number=1, conn=own)
+    mail.options(conn=own).enqueue(number=1)
     own.rollback()
     assert conn.execute(JOBS).fetchone() == (0,)
     with own.transaction():
-        mail.enqueue(number=1, conn=own)
+        mail.options(conn=own).enqueue(number=1)
         assert conn.execute(JOBS).fetchone() == (0,)
     assert conn.execute(JOBS).fetchone() == (1,)
 
@@ -48,9 +48,9 @@ def test_a_connection_can_be_used_more_often_than_the_drivers_prepare_threshold(
     with psycopg.connect(pooled_url, prepare_threshold=None) as other:
         for number in range(8):
             with own.transaction():
-                mail.enqueue(number=number, conn=own)
+                mail.options(conn=own).enqueue(number=number)
                 with other.transaction():
-                    mail.enqueue(number=number, conn=other)
+                    mail.options(conn=other).enqueue(number=number)
     assert conn.execute(JOBS).fetchone() == (16,)
 
 
@@ -58,11 +58,11 @@ def test_a_key_is_one_job_for_all_clients_of_the_pooler(
     own: Connection, mail: Any, pooled_url: str
 ) -> None:
     with own.transaction():
-        first = mail.enqueue(number=1, conn=own, idempotency_key="k")
-    again = mail.enqueue(number=1, idempotency_key="k")
+        first = mail.options(conn=own, idempotency_key="k").enqueue(number=1)
+    again = mail.options(idempotency_key="k").enqueue(number=1)
     assert again.job_id == first.job_id
     with pytest.raises(IdempotencyConflict):
-        mail.enqueue(number=2, idempotency_key="k")
+        mail.options(idempotency_key="k").enqueue(number=2)
 
 
 def test_a_producer_continues_after_a_restart_of_the_pooler(

@@ -156,7 +156,7 @@ async def block_at_once(job: Job, fifo: str) -> None:
     await pay_now(job)
 
 
-@app.task(retry=SOON, timeout_seconds=0.5)
+@app.task(retry=SOON, timeout=0.5)
 async def block_past_the_timeout(job: Job, fifo: str) -> None:
     mark(job, "started")
     if job.attempt == 1:

@@ -14,6 +14,7 @@ from faultline_drills.proxy import Proxy, proxy_to
 from tests.conftest import TEST_SETTINGS
 from tests.processes.fleet import Fleet
 from tests.processes.observed_database import ObservedDatabase
+from tests.processes.project import Project
 
 
 @pytest.fixture
@@ -26,6 +27,14 @@ def fleet(database_url: str, database: ObservedDatabase) -> Iterator[Fleet]:
     fleet = Fleet(database_url)
     yield fleet
     fleet.end()
+
+
+@pytest.fixture
+def project(tmp_path: Path, database_url: str) -> Iterator[Project]:
+    """A folder for a user's modules, with processes that run there."""
+    made = Project(tmp_path, database_url)
+    yield made
+    made.end()
 
 
 @pytest.fixture

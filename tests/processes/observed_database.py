@@ -48,8 +48,8 @@ class ObservedDatabase:
 
     # ── acting ───────────────────────────────────────────────────────────────────────────────────
 
-    def enqueue(self, task: Task[Any, Any], **arguments: Any) -> UUID:
-        return task.enqueue(**arguments, conn=self.conn).job_id
+    def enqueue(self, task: Task[Any, Any], *, queue: str | None = None, **arguments: Any) -> UUID:
+        return task.options(queue=queue, conn=self.conn).enqueue(**arguments).job_id
 
     def open(self, gate: str) -> None:
         self.conn.execute("INSERT INTO app.gates VALUES (%s)", [gate])

@@ -15,7 +15,7 @@ OPTIONS = ("--lease-seconds", "5", "--concurrency", "4", "--no-reconciler")
 
 
 def enqueue(database: ObservedDatabase, count: int) -> None:
-    apps.pay_in_the_database.enqueue_many([{"seconds": 0.1}] * count, conn=database.conn)
+    apps.pay_in_the_database.options(conn=database.conn).enqueue_many([{"seconds": 0.1}] * count)
 
 
 def wait_until_busy(database: ObservedDatabase, worker: Process) -> None:

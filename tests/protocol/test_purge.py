@@ -299,3 +299,29 @@ def test_a_job_with_a_long_log_leaves_nothing_behind(conn: Connection) -> None:
     assert len(logged(conn, job_id)) == 7
     purge_jobs(conn)
     assert logged(conn, job_id) == []
+
+
+# ── unique keys ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_purging_a_job_removes_its_row_of_unique_jobs(conn: Connection) -> None:
+    old, kept = succeeded(conn, "8 days"), succeeded(conn, "6 days")
+    for job in (old, kept):
+        conn.execute(
+            "INSERT INTO faultline.unique_jobs (job_id, unique_key, while_) VALUES (%s, 'k', 'queued')",
+            [job.job_id],
+        )
+    assert purge_jobs(conn) == (1, 0)
+    assert rows(conn, "SELECT job_id FROM faultline.unique_jobs") == [(kept.job_id,)]
+
+
+def test_unique_keys_are_purged_in_pages(conn: Connection) -> None:
+    conn.execute(
+        "INSERT INTO faultline.unique_keys SELECT 'k' || n, gen_random_uuid()"
+        " FROM generate_series(1, 5) AS n"
+    )
+    page = "SELECT keys, last_key FROM faultline.purge_unique_keys(%s, 2)"
+    assert conn.execute(page, [None]).fetchone() == (2, "k2")
+    assert conn.execute(page, ["k2"]).fetchone() == (2, "k4")
+    assert conn.execute(page, ["k4"]).fetchone() == (1, None)
+    assert conn.execute(page, [None]).fetchone() == (0, None)

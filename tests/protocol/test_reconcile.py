@@ -88,6 +88,13 @@ def test_the_job_of_a_dead_worker_is_reconciled_before_its_lease_expires(
     assert (state(conn, lost.job_id), state(conn, kept.job_id)) == ("queued", "running")
 
 
+def test_expired_jobs_of_a_dead_worker_do_not_use_up_the_limit_twice(conn: Connection) -> None:
+    leases = claim_new_batch(conn, 4, worker="dead")
+    for lease in leases[:2]:
+        expire(conn, lease)
+    assert len(reconcile(conn, max_jobs=4, dead_workers=["dead"])) == 4
+
+
 def test_the_limit_holds_for_the_jobs_of_dead_workers_too(conn: Connection) -> None:
     claim_new_batch(conn, 3, worker="dead")
     assert len(reconcile(conn, max_jobs=2, dead_workers=["dead"])) == 2

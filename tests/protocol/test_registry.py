@@ -83,6 +83,21 @@ def test_a_worker_whose_row_was_purged_registers_under_the_lock_that_it_holds(
     assert vanished(conn) == ["w"]
 
 
+def test_workers_register_although_a_promoted_server_issues_their_keys_again(
+    conn: Connection, connect: Connect
+) -> None:
+    """The sequence of keys is behind the workers that the lost server registered."""
+    survivor, newcomer, second_survivor = connect(), connect(), connect()
+    upcoming = value(conn, "SELECT nextval('faultline.workers_lock_key_seq')") + 1
+    assert register(survivor, "survivor", lock_key=upcoming) == upcoming
+    key = register(newcomer, "newcomer")  # the sequence issues the survivor's key
+    assert key != upcoming
+    assert register(second_survivor, "second survivor", lock_key=key) not in (key, upcoming)
+    assert vanished(conn) == []
+    end_session(conn, newcomer)
+    assert vanished(conn) == ["newcomer"]
+
+
 def test_concurrent_calls_on_the_registry_do_not_deadlock(
     conn: Connection, connect: Connect
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
+import pytest
+
 from .steps import (
     Connection,
     cancel,
@@ -16,6 +18,8 @@ from .steps import (
     logged,
     reconcile,
     refused,
+    rows,
+    set_job,
     state,
     value,
 )
@@ -40,6 +44,16 @@ def test_a_job_that_waited_for_later_and_was_cancelled_runs_at_once(conn: Connec
     job_id, _ = enqueue(conn, run_at="2999-01-01")
     cancel(conn, job_id)
     retry(conn, job_id)
+    assert claim(conn).job_id == job_id
+
+
+@pytest.mark.parametrize("call", ["retry(%s)", "retry_many(ARRAY[%s])"])
+def test_a_job_that_expired_and_is_retried_runs_however_late(conn: Connection, call: str) -> None:
+    job_id, _ = enqueue(conn)
+    set_job(conn, job_id, "expires_at = clock_timestamp() - interval '1 second'")
+    assert rows(conn, "SELECT FROM faultline.claim('w', '{default}', 1, '1 minute')") == []
+    assert job(conn, job_id)["failed_reason"] == "expired"
+    conn.execute(f"SELECT faultline.{call}", [job_id])
     assert claim(conn).job_id == job_id
 
 

@@ -20,6 +20,7 @@ from faultline.config import (
     SHORTEST_RETENTION_DAYS,
     WorkerSettings,
 )
+from faultline.enqueueing import MAX_BATCH
 from faultline.handler_errors import _MAX_ERROR_LENGTH
 from faultline.metrics.catalogue import FAILED_REASONS, LOSS_CAUSES, OTHER
 from faultline.model import (
@@ -44,7 +45,6 @@ from faultline.statements import (
     workers,
 )
 from faultline.statements.invariants import INVARIANTS
-from faultline.task import MAX_BATCH
 from faultline.tracing import trace_context
 from faultline.workers import claiming, heartbeat, stacks, unknown_tasks
 
@@ -195,7 +195,7 @@ def test_keys_payloads_and_results_have_the_same_limits(conn: Connection) -> Non
 def test_priorities_have_the_same_range(conn: Connection, priority: int) -> None:
     in_sql = value(conn, "SELECT %s BETWEEN 0 AND 9", priority)
     assert "(priority >= 0) AND (priority <= 9)" in constraint(conn, "priority_is_0_to_9")
-    assert "'{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}'" in body("claim")
+    assert "generate_series(0, 9)" in body("all_lanes")
     try:
         payload.check_priority(priority)
     except payload.InvalidInput:
@@ -264,11 +264,11 @@ def test_outcomes_of_heartbeats_and_batches_are_the_same() -> None:
 
 
 def test_reasons_of_failed_jobs_have_a_metric_label() -> None:
-    in_sql = {"poison", "cancelled", "attempts_spent", "token_spent", "unreadable"}
+    in_sql = {"poison", "cancelled", "attempts_spent", "token_spent", "unreadable", "expired"}
     for reason in in_sql:
         assert f"'{reason}'" in SQL
     assert in_sql <= set(FAILED_REASONS)
-    assert {"rejected", OTHER} == set(FAILED_REASONS) - in_sql
+    assert {"rejected", "gave_up", OTHER} == set(FAILED_REASONS) - in_sql
     causes = re.findall(r"THEN '(\w+)' ELSE '(\w+)' END AS cause", body("reconcile"))
     assert [set(LOSS_CAUSES)] == [set(pair) for pair in causes]
 
@@ -296,7 +296,7 @@ def test_every_sqlstate_has_its_exception_and_its_line_in_the_docs() -> None:
         re.findall(r"^\| `(FL\d{3})` ", (ROOT / "docs/protocol.md").read_text(), re.MULTILINE)
     )
     assert raised == translated == documented
-    assert len(raised) == 9
+    assert len(raised) == 12
 
 
 def test_every_reason_of_a_refusal_is_in_the_docs() -> None:
@@ -343,7 +343,8 @@ def test_the_triggers_that_are_checked_are_those_that_refuse_a_stale_write(
         conn,
         "SELECT c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
         " WHERE c.relnamespace = 'faultline'::regnamespace AND NOT t.tgisinternal"
-        " AND c.relname <> 'audit_log' AND t.tgname <> 'bound_result'",
+        " AND c.relname NOT IN ('audit_log', 'schedule_firings')"
+        " AND t.tgname NOT IN ('bound_result', 'notify_waiters', 'free_places')",
     )
     assert set(TRIGGERS) == set(there)
     (fence,) = [each for each in INVARIANTS if each.name == "the_fence_is_up"]
@@ -354,7 +355,11 @@ def test_the_triggers_that_are_checked_are_those_that_refuse_a_stale_write(
 # ── Signatures ───────────────────────────────────────────────────────────────────────────────────
 
 SIGNATURE = re.compile(r"\*\*`(\w+)\((.*?)\)(?: →|`\*\*)", re.DOTALL)
-TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
+TYPES = {
+    "int": "integer",
+    "float": "double precision",
+    "timestamptz": "timestamp with time zone",
+}
 
 
 def documented_arguments(text: str) -> list[tuple[str, str, str | None]]:

@@ -22,12 +22,17 @@ import pytest
 
 import faultline.statements
 from faultline.config import Retention
-from faultline.model import Claim
+from faultline.model import Claim, JobSpec
+from faultline.planned_times import Timing
 from faultline.statements import job_pages, session_settings, transactions
 from faultline.statements.audit import Actor, AuditFilter
+from faultline.statements.claim_requests import ClaimRequest
+from faultline.statements.firing import DueSchedule
 from faultline.statements.invariants import INVARIANTS, Invariant
+from faultline.statements.job_filter import JobFilter
 from faultline.statements.keys import NewKey
 from faultline.statements.locks import LapsedHolder
+from faultline.statements.progress import ProgressReport
 from faultline.statements.statement import Statement
 
 from .steps import Connection
@@ -52,19 +57,29 @@ EXAMPLES: dict[Any, Any] = {
     datetime: MOMENT,
     timedelta: timedelta(seconds=1),
     Claim: CLAIM,
+    ProgressReport: ProgressReport(CLAIM, 0.5, "half"),
+    JobSpec: JobSpec("t", "q", 5, 1, None, 1.0, 2.0, 3.0, 4.0, None, {}),
     Invariant: INVARIANTS[0],
     Actor: Actor("role", "me"),
     AuditFilter: AuditFilter(),
-    job_pages.JobFilter: job_pages.JobFilter(),
+    JobFilter: JobFilter(),
     NewKey: NewKey("key", "prefix", b"0" * 32),
     Retention: Retention(),
+    DueSchedule: DueSchedule("s", 1, Timing("0 6 * * *"), "once", 1, MOMENT, MOMENT),
     Statement: Statement("SELECT 1", (), lambda rows: None),
 }
 # Calls with an argument whose text has a special form.
 SPECIAL: dict[str, Callable[[], Statement[Any]]] = {
     "clock.reschedule_stranded": lambda: call("clock", "reschedule_stranded", after=None),
-    "job_pages.page": lambda: job_pages.page(job_pages.JobFilter(), limit=1),
+    "job_pages.id_page": lambda: job_pages.id_page(JobFilter(), limit=1),
+    "job_pages.page": lambda: job_pages.page(JobFilter(), limit=1),
     "leases.page": lambda: call("leases", "page", limit=1),
+    "claim_requests.claim_requested": lambda: call(
+        *("claim_requests", "claim_requested", "w", [ClaimRequest(["q"], 1, 9)]),
+        lease_seconds=1.0,
+        resume_after="{}",
+        tasks="{t}",
+    ),
     "protocol.claim": lambda: call(
         *("protocol", "claim", "w", ["q"]),
         batch_size=1,

@@ -58,8 +58,9 @@ def test_an_id_that_no_job_has_is_unknown(app: Faultline, verb: str, colour: str
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("malformed", [*MALFORMED, None])
 def test_an_invalid_id_is_refused(app: Faultline, verb: str, malformed: Any) -> None:
-    with pytest.raises(InvalidInput, match="is not a job id"):
+    with pytest.raises(InvalidInput, match="is not a job id") as refused:
         call(app, verb, malformed, "plain")
+    assert "the UUID that enqueue returned" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("colour", ["plain", "async"])

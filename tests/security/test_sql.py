@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,17 +16,20 @@ from uuid import UUID
 import pytest
 
 import faultline
+from faultline.model import JobState
 from faultline.statements import (
     job_pages,
     jobs,
     keys,
     lost_attempts,
+    many_jobs,
     protocol,
     queues,
+    schedules,
     server,
     workers,
 )
-from faultline.statements.job_pages import JobFilter
+from faultline.statements.job_filter import JobFilter
 from faultline.statements.keys import NewKey, Scope
 
 PACKAGE = Path(faultline.__file__).parent
@@ -38,13 +42,11 @@ OUR_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 REVIEWED = {
     ("api/session_pool.py", "milliseconds * _LOCK_SHARE"): "a number, formatted as one",
     ("api/session_pool.py", "milliseconds * _STATEMENT_SHARE"): "a number, formatted as one",
-    ("statements/job_pages.py", "order.moment"): "of _Order, made of literals in that file",
-    ("statements/job_pages.py", "order.each"): "the same",
-    ("statements/job_pages.py", "order.where"): "the same",
-    ("statements/job_pages.py", "order.scan"): "the same",
-    ("statements/job_pages.py", "order.by"): "the same",
-    ("statements/job_pages.py", "behind"): "the same",
-    ("statements/job_pages.py", "test"): "literals of _TESTS in that file",
+    ("statements/job_pages.py", "seen"): "of literals in that file and in job_filter.py",
+    ("statements/job_pages.py", "order.last_moment"): "of literals in that file",
+    ("limit_methods.py", "limits.uses()"): "a Statement of limits.py",
+    ("job_selection.py", "sweep.page"): "a Statement of job_pages.py",
+    ("statements/jobs.py", "test"): "of literals in job_filter.py",
     ("postgres/migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
     ("postgres/migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
     ("fenced_block.py", "self"): "not SQL: the copy of a block",
@@ -57,11 +59,15 @@ REVIEWED = {
         "level",
     ): "the name of one of the driver's IsolationLevel, in fenced_block.py",
     ("statements/invariants.py", "invariant.query"): "of INVARIANTS in that file",
+    ("statements/protocol.py", "many.sql"): "of the Statement for many jobs, a literal",
+    ("postgres/listening.py", "channel"): "typed as a literal; the caller has one",
+    ("result_waiters.py", "outcomes_of([job_id])"): "a Statement of outcomes.py",
 }
 # Dynamic SQL inside the database: identifiers by %I or quote_ident, values by %L.
 DYNAMIC_SQL = {"handler_transactions.sql": 1, "roles.sql": 4, "counts.sql": 1}
 
 HOSTILE = "x'; DROP TABLE faultline.jobs; --"
+HOSTILE_FILTER = JobFilter(queue=HOSTILE, task=HOSTILE, failed_reason=HOSTILE, error=HOSTILE)
 
 
 def built_in() -> Iterator[tuple[str, str]]:
@@ -104,7 +110,7 @@ def _is_text(query: ast.BinOp) -> bool:
 # A query as a whole from elsewhere in the package: a value made by Statement, a file of ours.
 WHOLE = re.compile(
     r"(statement|statement\.sql|session\.settings|begin|migration\.sql|\*_together\(statements\)"
-    r"|(functions|roles|grants)_sql\(\)|(protocol|queues|jobs|workers|audit)\.\w+\(.*\))\Z"
+    r"|(functions|roles|grants)_sql\(\)|(protocol|queues|jobs|workers|audit|schedules)\.\w+\(.*\))\Z"
 )
 
 
@@ -138,11 +144,20 @@ STATEMENTS: dict[str, Any] = {
     "claim": lambda: protocol.claim(HOSTILE, [HOSTILE], batch_size=1, lease_seconds=1),
     "leases_of": lambda: protocol.leases_of(HOSTILE),
     "cancel": lambda: protocol.cancel(_ID, HOSTILE),
+    "add schedule": lambda: schedules.add({"name": HOSTILE, "task": HOSTILE}),
+    "pause schedule": lambda: schedules.pause(HOSTILE, HOSTILE),
+    "find schedule": lambda: schedules.find(HOSTILE),
     "request_drain": lambda: workers.request_drain([HOSTILE]),
-    "list_jobs": lambda: jobs.list_jobs(state=HOSTILE, queue=HOSTILE, task=HOSTILE),
     "pause": lambda: queues.pause("queue", HOSTILE),
-    "page of JSON": lambda: jobs.job_json_page(limit=1, scan=1, queue=HOSTILE, task=HOSTILE),
-    "job pages": lambda: job_pages.page(JobFilter(queue=HOSTILE, task=HOSTILE), limit=1),
+    "page of JSON": lambda: jobs.job_json_page(HOSTILE_FILTER, limit=1, scan=1),
+    "job pages": lambda: job_pages.page(HOSTILE_FILTER, limit=1),
+    "pages of ids": lambda: job_pages.id_page(
+        replace(HOSTILE_FILTER, state=JobState.FAILED), limit=1
+    ),
+    "retry many": lambda: many_jobs.retry_many([_ID], HOSTILE_FILTER),
+    "cancel many": lambda: many_jobs.cancel_many([_ID], HOSTILE_FILTER, HOSTILE),
+    "delete many": lambda: many_jobs.delete_many([_ID], HOSTILE_FILTER),
+    "edit": lambda: protocol.edit_payload(_ID, {HOSTILE: HOSTILE}),
     "keys": lambda: keys.create(HOSTILE, NewKey(HOSTILE, HOSTILE, b""), [Scope.READ]),
     "found key": lambda: keys.find(HOSTILE),
     "key by name": lambda: keys.id_of(HOSTILE),

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from faultline import IdempotencyConflict, StaleLease
 from faultline.errors import IllegalTransition, TokenViolation
-from faultline.statements import protocol
+from faultline.statements import protocol, snoozes
 from tests.stateful.reference import Job, Reference
 from tests.stateful.system import LEASE_SECONDS, TAMPERING, WAYS_TO_COMMIT, Handle, SystemUnderTest
 
@@ -86,15 +86,17 @@ class Machine(RuleBasedStateMachine):
         else:
             assert not sent.existing
             assert sent.job_id not in self.model.jobs
-            max_attempts = self.system.tasks[task].options.max_attempts
+            max_attempts = self.system.tasks[task].settings.max_attempts
             self.model.jobs[sent.job_id] = Job(max_attempts, priority, self.model.moment(day))
             if key:
                 self.model.keys[key] = (sent.job_id, work)
 
     def _send(self, task: str, amount: int, priority: int, day: int, key: str | None) -> Any:
         run_at = datetime.now(UTC) + timedelta(days=day) if day else None
-        return self.system.tasks[task].enqueue(
-            amount=amount, priority=priority, run_at=run_at, idempotency_key=key
+        return (
+            self.system.tasks[task]
+            .options(priority=priority, run_at=run_at, idempotency_key=key)
+            .enqueue(amount=amount)
         )
 
     @initialize(target=handles, tasks=st.lists(tasks, min_size=1, max_size=2))
@@ -202,6 +204,14 @@ class Machine(RuleBasedStateMachine):
         if self._is_let_through(lambda: self.system.run(statement), handle, is_giving_up=True):
             self.model.release(handle.lease)
             self._count("releases")
+
+    @rule(handle=handles)
+    def snooze(self, handle: Handle) -> None:
+        seconds = timedelta(days=TOMORROW).total_seconds()
+        statement = snoozes.snooze(handle.claim, seconds=seconds, until=None, reason=None)
+        if self._is_let_through(lambda: self.system.run(statement), handle, is_giving_up=True):
+            self.model.snooze(handle.lease, day=TOMORROW)
+            self._count("snoozes")
 
     @rule(
         worker=workers,

@@ -18,7 +18,7 @@ class ProtocolMutant:
         files = resources.files("faultline.sql")
         text = "\n".join(
             files.joinpath(name).read_text()
-            for name in ("protocol.sql", "enqueue.sql", "guards.sql", "operating.sql")
+            for name in ("protocol.sql", "enqueue.sql", "snooze.sql", "guards.sql", "operating.sql")
         )
         assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places to change"
         return text.replace(self.old, self.new)
@@ -71,6 +71,18 @@ MUTANTS = (
         is_quick=True,
     ),
     ProtocolMutant(
+        "a snooze is not fenced",
+        LOCK_OWN.format("snooze"),
+        UNFENCED.format("snooze"),
+        is_quick=True,
+    ),
+    ProtocolMutant(
+        "a snooze keeps the attempt",
+        "SET state = 'queued', attempts = j.attempts - 1, lease_owner = NULL",
+        "SET state = 'queued', lease_owner = NULL",
+        is_quick=True,
+    ),
+    ProtocolMutant(
         "a finished job can be cancelled",
         "IF job.state NOT IN ('queued', 'running') THEN\n        PERFORM",
         "IF false THEN\n        PERFORM",
@@ -86,8 +98,8 @@ MUTANTS = (
     ),
     ProtocolMutant(
         "a key may stand for other work",
-        "AND (j.task = enqueue_many.task AND j.payload = given.payload) IS NOT TRUE",
-        "AND false",
+        "AND (j.task = given.task AND (",
+        "AND false AND (j.task = given.task AND (",
     ),
     ProtocolMutant(
         "reconciling takes what has not expired",

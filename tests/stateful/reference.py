@@ -96,6 +96,11 @@ class Reference:
         job.attempts -= 1
         job.end_lease("queued")
 
+    def snooze(self, lease: Lease, *, day: int) -> None:
+        job = self.jobs[lease[0]]
+        job.attempts, job.due = job.attempts - 1, self.moment(day)
+        job.end_lease("queued")
+
     def reconcile(self, max_jobs: int, dead_workers: frozenset[str] = frozenset()) -> set[UUID]:
         running = [each for each in self.jobs.items() if each[1].state == "running"]
         expired = [each for each in running if each[1].expired_at is not None]

@@ -15,7 +15,7 @@ from tests.stateful.conftest import MUTANT_VARIABLE
 from tests.stateful.machine import Machine
 from tests.stateful.system import SystemUnderTest
 
-FEW_EXAMPLES, EXAMPLES = 60, 200
+FEW_EXAMPLES, EXAMPLES = 120, 200
 STEPS = 20
 SEED = os.environ.get("FAULTLINE_SEED")
 # A mutant has to be found; shrinking the example that found it is not needed.
@@ -23,7 +23,15 @@ PHASES = [Phase.generate] if MUTANT_VARIABLE in os.environ else [Phase.generate,
 # Events that a run must have had, or it has shown nothing.
 NEEDED = (
     *("commits", "stale_refusals", "takeovers", "conflicts", "repeated_submissions", "expiries"),
-    *("reconciled", "failures", "releases", "renewals", "fenced_writes", "tampering_refused"),
+    *(
+        "reconciled",
+        "failures",
+        "releases",
+        "snoozes",
+        "renewals",
+        "fenced_writes",
+        "tampering_refused",
+    ),
 )
 
 

@@ -106,8 +106,8 @@ def with_a_follow_up_under_a_key(app: Faultline) -> Task[Any, Any]:
 
     @app.task(name="pay")
     async def pay(job: Job, invoice: int) -> None:
-        await thank.enqueue_async(invoice=invoice, idempotency_key=job.idempotency_key)
-        thank.enqueue(invoice=invoice, idempotency_key=job.idempotency_key)
+        await thank.options(idempotency_key=job.effect_key).enqueue_async(invoice=invoice)
+        thank.options(idempotency_key=job.effect_key).enqueue(invoice=invoice)
 
     return pay
 
@@ -163,7 +163,7 @@ def by_a_call_with_a_key(bank: Outside) -> Make:
     def make(app: Faultline) -> Task[Any, Any]:
         @app.task(name="pay")
         def pay(job: Job, invoice: int) -> None:
-            bank.call(f"charge {invoice}", key=job.idempotency_key)
+            bank.call(f"charge {invoice}", key=job.effect_key)
 
         return pay
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from faultline import Faultline, InvalidInput, Job, JobState, RetryPolicy
+from faultline import Faultline, InvalidInput, Job, JobState, Rate, RetryPolicy, Unique
 from faultline.testing import Outcome, advance, run_one, run_until_idle
 
 
@@ -32,11 +32,24 @@ def test_a_scheduled_job_becomes_due(app: Faultline) -> None:
     def later(job: Job) -> None:
         return None
 
-    later.enqueue(run_at=datetime.now(UTC) + timedelta(days=1))
+    later.options(run_at=datetime.now(UTC) + timedelta(days=1)).enqueue()
     advance(app, timedelta(hours=23))
     assert run_one(app) is None
     advance(app, timedelta(hours=1))
     assert run_one(app) is not None
+
+
+def test_a_job_that_waits_for_its_rate_starts_when_the_rate_allows_it(app: Faultline) -> None:
+    @app.task(name="slow", rate=Rate(1, per=3600))
+    def slow(job: Job) -> None:
+        return None
+
+    slow.enqueue_many([{}, {}])
+    assert len(run_until_idle(app)) == 1
+    advance(app, timedelta(minutes=59))
+    assert run_until_idle(app) == []
+    advance(app, timedelta(minutes=1))
+    assert len(run_until_idle(app)) == 1
 
 
 def test_the_lease_of_a_silent_worker_expires(app: Faultline) -> None:
@@ -64,3 +77,15 @@ def test_time_cannot_be_moved_back(app: Faultline) -> None:
 def test_advance_changes_only_test_databases(database_url: str) -> None:
     with pytest.raises(InvalidInput, match="not changed"):
         advance(Faultline(database_url), 1)
+
+
+def test_the_window_of_a_unique_job_ends(app: Faultline) -> None:
+    @app.task(name="report", unique=Unique(for_=3600))
+    def report(job: Job) -> None: ...
+
+    report.enqueue()
+    run_until_idle(app)
+    advance(app, 3500)
+    assert report.enqueue().existing
+    advance(app, 100)
+    assert not report.enqueue().existing

@@ -9,11 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import Faultline, Job, JobState, Reject, RetryPolicy
+from faultline import Faultline, InvalidInput, Job, JobState, Reject, Retry, RetryPolicy, Snooze
 from faultline.testing import (
     HandlerFailed,
     NotIdle,
     Outcome,
+    ResultDiscarded,
+    advance,
     run_one,
     run_one_async,
     run_until_idle,
@@ -65,7 +67,7 @@ def test_jobs_that_handlers_enqueue_run_too_in_any_queue(app: Faultline) -> None
     def third(job: Job) -> None:
         seen.append("third")
 
-    first.enqueue(queue="queue-of-no-task")
+    first.options(queue="queue-of-no-task").enqueue()
     ended = run_until_idle(app)
     assert seen == ["first", "second", "third"]
     assert [attempted.outcome for attempted in ended] == [Outcome.SUCCEEDED] * 3
@@ -76,8 +78,8 @@ def test_only_the_named_queues_are_worked(app: Faultline) -> None:
     def noop(job: Job) -> None:
         return None
 
-    noop.enqueue(queue="one")
-    noop.enqueue(queue="two")
+    noop.options(queue="one").enqueue()
+    noop.options(queue="two").enqueue()
     assert len(run_until_idle(app, queues=["two"])) == 1
     assert len(run_until_idle(app)) == 1
 
@@ -148,7 +150,7 @@ def test_scheduled_jobs_and_waiting_retries_do_not_run(app: Faultline) -> None:
     def break_(job: Job) -> None:
         raise ZeroDivisionError
 
-    waiting = later.enqueue(run_at=datetime.now(UTC) + timedelta(hours=1))
+    waiting = later.options(run_at=datetime.now(UTC) + timedelta(hours=1)).enqueue()
     failed = break_.enqueue()
     (attempted,) = run_until_idle(app, raise_errors=False)
     assert attempted.job_id == failed.job_id
@@ -231,3 +233,94 @@ def test_run_until_idle_can_be_called_while_an_event_loop_runs(app: Faultline) -
         return count
 
     assert asyncio.run(test()) == 1
+
+
+def test_a_value_returned_after_the_commit_is_raised_in_a_test(app: Faultline) -> None:
+    @app.task(name="late")
+    def late(job: Job) -> dict[str, int]:
+        with job.transaction():
+            pass
+        return {"rows": 1}
+
+    late.enqueue()
+    with pytest.raises(ResultDiscarded, match=r"returned a dict, .*set job\.result") as refused:
+        run_until_idle(app)
+    assert refused.value.code == "result_discarded"
+
+    late.enqueue()
+    attempted = run_one(app, raise_errors=False)
+    assert attempted is not None
+    assert (attempted.outcome, attempted.result) == (Outcome.SUCCEEDED, None)
+    assert attempted.discarded == "the handler returned a dict"
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_snoozed_job_is_no_failure_and_runs_when_it_is_due(app: Faultline, kind: str) -> None:
+    runs: list[int] = []
+
+    def once(job: Job) -> str:
+        job.progress(0.5, "half")
+        runs.append(job.attempt)
+        if len(runs) == 1:
+            raise Snooze(seconds=60, reason="too early")
+        return "done"
+
+    @app.task(name="plain")
+    def plain(job: Job) -> str:
+        return once(job)
+
+    @app.task(name="async")
+    async def on_loop(job: Job) -> str:
+        return once(job)
+
+    job_id = app.find_task(kind).enqueue().job_id
+    (first,) = run_until_idle(app)
+    assert (first.outcome, first.error) == (Outcome.SNOOZED, "too early")
+    assert isinstance(first.exception, Snooze)
+    progress = app.get(job_id).progress
+    assert progress is not None
+    assert (progress.fraction, progress.message) == (0.5, "half")
+    assert run_until_idle(app) == []
+    advance(app, 60)
+    (second,) = run_until_idle(app)
+    assert (second.outcome, second.result, runs) == (Outcome.SUCCEEDED, "done", [1, 1])
+
+
+def test_a_retry_with_a_delay_of_its_own_is_a_failed_attempt(app: Faultline) -> None:
+    @app.task(name="asks")
+    def asks(job: Job) -> str:
+        if job.attempt == 1:
+            raise Retry(after=30, reason="come back")
+        return "done"
+
+    asks.enqueue()
+    (first,) = run_until_idle(app, raise_errors=False)
+    assert first.outcome is Outcome.RETRYING
+    with pytest.raises(Retry, match="come back"):
+        first.raise_if_failed()
+    advance(app, 29)
+    assert run_until_idle(app) == []
+    advance(app, 1)
+    assert [each.result for each in run_until_idle(app)] == ["done"]
+
+
+def test_giving_up_is_a_failed_attempt(app: Faultline) -> None:
+    @app.task(name="gives_up", retry=RetryPolicy(give_up_on=(KeyError,)))
+    def gives_up(job: Job) -> None:
+        raise KeyError("card")
+
+    gives_up.enqueue()
+    (attempted,) = run_until_idle(app, raise_errors=False)
+    assert attempted.outcome is Outcome.FAILED
+
+
+def test_a_snooze_after_the_commit_is_raised(app: Faultline) -> None:
+    @app.task(name="too_late")
+    def too_late(job: Job) -> None:
+        with job.transaction():
+            pass
+        raise Snooze(seconds=60)
+
+    too_late.enqueue()
+    with pytest.raises(InvalidInput, match="raised Snooze after it had committed its job"):
+        run_until_idle(app)

@@ -8,10 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from faultline import Faultline
+from faultline import Faultline, Job, Snooze
 from faultline.testing import (
     ALL_FAULTS,
     Fault,
+    NotExercised,
     Outside,
     PointKind,
     Verdict,
@@ -21,7 +22,7 @@ from faultline.testing import (
 )
 
 from . import handlers
-from .handlers import ARGS, Make, paid_once
+from .handlers import ARGS, INSERT, Make, paid_once
 
 # Each test makes dozens of runs with new workers, which is slow on a busy machine.
 pytestmark = pytest.mark.timeout(300)
@@ -228,3 +229,53 @@ def test_an_outside_call_without_a_key_is_found(app: Faultline) -> None:
         ("partition", end),
         ("partition", "bank: charge 42"),
     }
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_handler_may_have_arguments_named_like_those_of_its_wrapper(
+    app: Faultline, payments: str, kind: str
+) -> None:
+    scope: dict[str, Any] = {"INSERT": INSERT}
+    prefix, wait = ("async ", "await ") if kind == "async def" else ("", "")
+    program = f"{kind} pay(ctx, job, args, self):\n    {prefix}with ctx.transaction() as tx:\n"
+    exec(f"{program}        {wait}tx.execute(INSERT, [job, ctx.token])", scope)  # noqa: S102
+    task = app.task(name="pay")(scope["pay"])
+    given = {"job": ARGS["invoice"], "args": 1, "self": 2}
+    report = zombies(app, task, given, invariant=paid_once, faults=[Fault.CRASH])
+    assert not report.violations
+
+
+def test_a_handler_that_reports_progress_has_no_more_points(app: Faultline, payments: str) -> None:
+    @app.task(name="shop.reports")
+    def reports(job: Job, invoice: int) -> None:
+        job.progress(0.5, "half")
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO payments VALUES (%s, %s)", [invoice, job.token])
+
+    report = zombies(app, reports, ARGS, invariant=paid_once)
+    assert [point.kind for point in report.points] == [
+        *[PointKind.DATABASE] * 3,
+        PointKind.END,
+    ]
+
+
+def test_a_handler_that_snoozes_without_a_fault_proves_nothing(
+    app: Faultline, payments: str
+) -> None:
+    @app.task(name="shop.snoozes")
+    def snoozes(job: Job, invoice: int) -> None:
+        raise Snooze(seconds=1)
+
+    with pytest.raises(NotExercised, match="snoozed its job without a fault"):
+        zombies(app, snoozes, ARGS, invariant=lambda conn: None, must_succeed=False)
+
+
+def test_a_fault_that_makes_a_handler_snooze_is_survived(app: Faultline, payments: str) -> None:
+    @app.task(name="shop.polite")
+    def polite(job: Job, invoice: int) -> None:
+        if job.token == 2:
+            raise Snooze(seconds=1, reason="not so soon")
+        with job.transaction() as tx:
+            tx.execute("INSERT INTO payments VALUES (%s, %s)", [invoice, job.token])
+
+    assert zombies(app, polite, ARGS, invariant=paid_once).violations == ()

@@ -15,12 +15,13 @@ from tests.tidy.pages import DOCS, Page, pages
 PAGES = [page for page in pages() if page.is_written_by_hand]
 # Of these a page shows only a part: placeholders, optional arguments, shell syntax.
 _IS_INCOMPLETE = re.compile(r"[…\[|]|&&|<<")
-_STANDS_FOR_A_VALUE = {"JOB": "01a1de8e-68df-7076-9a2d-c2b6a3a0ec12"}
+_SOME_JOB = "01a1de8e-68df-7076-9a2d-c2b6a3a0ec12"
+_STANDS_FOR_A_VALUE = {"JOB": _SOME_JOB, "$JOB": _SOME_JOB}
 
 
 def commands(page: Page) -> list[str]:
     blocks = re.findall(r"^ *```[a-z]*\n(.*?)^ *```", page.text, re.MULTILINE | re.DOTALL)
-    lines = [re.sub(r"^\$ ", "", line) for block in blocks for line in block.splitlines()]
+    lines = [re.sub(r"^\$ | &$", "", line) for block in blocks for line in block.splitlines()]
     return [
         text
         for text in (*lines, *page.code_spans)

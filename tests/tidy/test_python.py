@@ -13,7 +13,7 @@ from tests.tidy.words import banned_words
 
 MAX_FIRST_LINE = 80
 FOLDERS = (
-    *("src", "drills/src", "tests", "benchmarks", "monitoring"),
+    *("src", "drills/src", "tests", "benchmarks", "monitoring", "release"),
     *("docs", "examples", "k8s", "model"),
 )
 NAMES_THE_WORDS = ("words.py", "test_words.py")

@@ -204,11 +204,11 @@ def test_a_second_enqueue_with_one_key_is_marked_as_existing(
     async def nothing(job: Job, number: int) -> None:
         return None
 
-    nothing.enqueue(number=1, idempotency_key="k")
+    nothing.options(idempotency_key="k").enqueue(number=1)
     carried = value(conn, "SELECT trace_context FROM faultline.jobs")
-    nothing.enqueue(number=1, idempotency_key="k")
+    nothing.options(idempotency_key="k").enqueue(number=1)
     with pytest.raises(IdempotencyConflict):
-        nothing.enqueue(number=2, idempotency_key="k")
+        nothing.options(idempotency_key="k").enqueue(number=2)
 
     first, second, refused = recorded.wait_for("enqueue default", 3)
     assert attributes(first)["faultline.existing"] is False

@@ -140,7 +140,7 @@ def test_a_handler_that_will_not_end_is_still_seen_when_its_late_commit_is_refus
     settled: list[bool] = []
 
     # Time enough to get to where it will not be interrupted.
-    @app.task(max_attempts=1, timeout_seconds=1.0)
+    @app.task(max_attempts=1, timeout=1.0)
     def zombie(job: Job) -> None:
         while True:
             with contextlib.suppress(AttemptAborted):  # it will not be interrupted

@@ -148,4 +148,4 @@ def test_an_enqueue_that_is_refused_beforehand_is_refused_as_ever(
     with pytest.raises(InvalidInput):
         nothing.enqueue(given=object())
     with pytest.raises(InvalidInput):
-        nothing.enqueue(given=1, priority=77)
+        nothing.options(priority=77).enqueue(given=1)

@@ -17,8 +17,8 @@ NONSENSE = [0, -1, math.nan, math.inf, -math.inf]
 @pytest.mark.parametrize(
     "options",
     [
-        *({"lease_seconds": seconds} for seconds in [*NONSENSE, LONGEST_LEASE_SECONDS + 1]),
-        *({"timeout_seconds": seconds} for seconds in [*NONSENSE, LONGEST_RETRY_SECONDS + 1]),
+        *({"lease": seconds} for seconds in [*NONSENSE, LONGEST_LEASE_SECONDS + 1]),
+        *({"timeout": seconds} for seconds in [*NONSENSE, LONGEST_RETRY_SECONDS + 1]),
     ],
 )
 def test_a_task_with_a_span_out_of_bounds_is_refused_at_its_definition(

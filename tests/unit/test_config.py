@@ -10,7 +10,6 @@ from faultline import InvalidSettings
 from faultline.config import WorkerSettings
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"queues": ()}, "at least one queue"),
     ({"concurrency": 0}, "concurrency must be 1 to 10,000, not 0"),
     ({"concurrency": 10_001}, "concurrency must be 1 to 10,000, not 10001"),
     ({"lease_seconds": 0.05}, "lease_seconds must be 0.1 to"),

@@ -11,6 +11,7 @@ import pytest
 
 from faultline import payload
 from faultline.errors import InvalidInput, PayloadTooLarge
+from faultline.wording import with_article
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -70,7 +71,9 @@ def test_a_value_that_json_or_postgresql_cannot_store_is_refused_with_its_path(
 def test_other_types_are_named_and_not_converted(value: Any) -> None:
     message = refusal({"a": [value]})
 
-    assert message == f"payload.a[0] is a {type(value).__name__}, which JSON cannot hold"
+    assert (
+        message == f"payload.a[0] is {with_article(type(value).__name__)}, which JSON cannot hold"
+    )
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
@@ -109,3 +112,9 @@ def test_a_payload_of_one_byte_too_many_is_refused_with_both_sizes() -> None:
 def test_the_size_is_counted_in_bytes_and_not_in_characters() -> None:
     with pytest.raises(PayloadTooLarge):
         payload.encode_payload({"a": "€" * (payload.MAX_BYTES // 2)})
+
+
+def test_a_number_that_json_has_not_is_refused_with_what_to_send() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        payload.encode_payload({"a": float("nan")})
+    assert refused.value.hint == "send None, or a string that the handler understands"

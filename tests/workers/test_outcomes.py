@@ -9,6 +9,7 @@ from typing import Any
 from faultline import Faultline, Job, JobState, StaleLease
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import run
+from faultline.retry_policy import RetryDecision
 from faultline.statements import protocol
 from faultline.steady import steady_now
 from faultline.workers.background import BackgroundTasks, Wakeup
@@ -30,7 +31,7 @@ def make_outcomes(
         committer=committer,  # type: ignore[arg-type]
         make_session=make_session,
         background=BackgroundTasks(Wakeup()),
-        retry_seconds=lambda claim: 0.0,
+        decide_retry=lambda claim, error: RetryDecision(0.0),
         wakeup=Wakeup(),
     )
 
@@ -71,7 +72,7 @@ def test_a_commit_that_succeeded_after_an_expired_reply_is_a_success(
     settle(
         app.database_url,
         lease,
-        lambda each: each.record_refusal(lease, StaleLease("lease_expired")),
+        lambda each: each.record_rejection(lease, StaleLease("lease_expired")),
     )
 
     assert count(conn, "faultline.rejections") == 0
@@ -87,7 +88,7 @@ def test_an_expired_lease_that_was_not_superseded_is_released_and_recorded(
     settle(
         app.database_url,
         lease,
-        lambda each: each.record_refusal(lease, StaleLease("lease_expired")),
+        lambda each: each.record_rejection(lease, StaleLease("lease_expired")),
     )
 
     assert app.get(lease.claim.job_id).state is JobState.QUEUED

@@ -160,7 +160,7 @@ def test_the_worker_goes_on_with_other_jobs_after_it_fenced_itself(
         assert witness.started.wait(LIMIT_SECONDS)
         with row_lock(database_url):
             wait_until(lambda: witness.ended_by)
-        assert ended(app, good.enqueue(priority=0).job_id).result == "ran"
+        assert ended(app, good.options(priority=0).enqueue().job_id).result == "ran"
 
 
 def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(

@@ -12,10 +12,10 @@ from tests.waiting import wait_until
 
 
 def test_a_task_whose_lease_is_too_short_for_heartbeats_is_refused_by_name(app: Faultline) -> None:
-    @app.task(name="too_short", lease_seconds=1)
+    @app.task(name="too_short", lease=1)
     async def too_short(job: Job) -> None: ...
 
-    with pytest.raises(InvalidSettings, match="lease_seconds of too_short is 1, but two heartbeat"):
+    with pytest.raises(InvalidSettings, match="lease of too_short is 1, but two heartbeat"):
         Worker(app, WorkerSettings(lease_seconds=15))
 
 
@@ -26,7 +26,7 @@ def test_a_tasks_own_lease_is_what_the_row_says(
     """Longer or shorter than the worker's; the worker relies on it for no longer."""
     relied_on: list[float] = []
 
-    @app.task(lease_seconds=own)
+    @app.task(lease=own)
     def patient(job: Job) -> None:
         row = "SELECT lease_seconds FROM faultline.jobs WHERE id = %s"
         wait_until(lambda: value(conn, row, job.id) == own, "the first heartbeat")

@@ -123,7 +123,7 @@ def test_the_more_urgent_job_runs_first(app: Faultline) -> None:
         order.append(name)
 
     for name, priority in [("last", 9), ("usual", 5), ("first", 0), ("soon", 4)]:
-        note.enqueue(name=name, priority=priority)
+        note.options(priority=priority).enqueue(name=name)
     with working(app, concurrency=1, max_jobs=4) as worker:
         wait_until(lambda: not worker.is_alive)
     assert order == ["first", "soon", "usual", "last"]
@@ -134,8 +134,8 @@ def test_a_worker_claims_from_its_own_queues_only(app: Faultline) -> None:
     async def idle(job: Job) -> str:
         return job.queue
 
-    ours = [idle.enqueue(queue=queue).job_id for queue in ("red", "blue")]
-    other = idle.enqueue(queue="green").job_id
+    ours = [idle.options(queue=queue).enqueue().job_id for queue in ("red", "blue")]
+    other = idle.options(queue="green").enqueue().job_id
     with working(app, queues=("red", "blue")):
         assert [ended(app, job_id).result for job_id in ours] == ["red", "blue"]
     assert app.get(other).state is JobState.QUEUED
@@ -186,7 +186,7 @@ def test_a_worker_polls_without_notifications(app: Faultline, database_url: str)
     with working(app, poll_seconds=0.1), psycopg.connect(database_url) as silent:
         silent.execute("SET faultline.notify = 'off'")
         for _ in range(3):
-            job_id = hello.enqueue(conn=silent).job_id
+            job_id = hello.options(conn=silent).enqueue().job_id
             silent.commit()
             ended(app, job_id)
 
@@ -195,7 +195,7 @@ def test_a_job_for_later_waits_until_it_is_due(app: Faultline, conn: Connection)
     @app.task()
     async def hello(job: Job) -> None: ...
 
-    later = hello.enqueue(run_at=datetime.now(UTC) + timedelta(hours=1)).job_id
+    later = hello.options(run_at=datetime.now(UTC) + timedelta(hours=1)).enqueue().job_id
     with working(app, poll_seconds=0.05):
         ended(app, hello.enqueue().job_id)
         assert app.get(later).state is JobState.QUEUED

@@ -121,12 +121,20 @@ class DrillContext:
             raise DrillNotRun(f"a worker did not start; {process.recent_output()}")
         return process
 
-    def submit(self, task: Task[Any, Any], *, key: str | None = None, **arguments: Any) -> UUID:
+    def submit(
+        self,
+        task: Task[Any, Any],
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        **arguments: Any,
+    ) -> UUID:
         """Enqueue one job on the drill's own connection, and record the submission."""
         detail: dict[str, Any] = {} if key is None else {"key": key}
         operation = self.history.invoke("producer", Verb.SUBMIT, **detail)
         try:
-            job_id = task.enqueue(**arguments, idempotency_key=key, conn=self.conn).job_id
+            configured = task.options(idempotency_key=key, queue=queue, conn=self.conn)
+            job_id = configured.enqueue(**arguments).job_id
         except IdempotencyConflict:
             self.history.end(operation, Phase.FAIL)
             raise
@@ -234,12 +242,19 @@ class DrillContext:
         return [row[0] for row in self.conn.execute(queues)] or ["default"]
 
     def stop_workers(self, workers: Sequence[ObservedProcess]) -> None:
-        """Send SIGTERM, and wait until each has ended and its output was read."""
+        """Send SIGTERM, and wait until each has ended and its output was read.
+
+        A worker whose jobs stop it again is resumed again.
+        """
         for worker in workers:
             worker.resume()
             worker.terminate()
         deadline = time.monotonic() + self.settings.timeout_seconds
         for worker in workers:
+            while worker.is_alive and time.monotonic() < deadline:
+                if worker.is_stopped:
+                    worker.resume()
+                time.sleep(0.02)
             try:
                 worker.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired as error:

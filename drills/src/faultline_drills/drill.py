@@ -132,5 +132,5 @@ def _run(scenario: Scenario, drill: DrillContext) -> list[str]:
     try:
         drill.finish_jobs()
     except DrillNotRun as problem:
-        drill.expect(False, str(problem))
+        drill.expect(False, "; before that: ".join([str(problem), *not_shown]))
     return not_shown

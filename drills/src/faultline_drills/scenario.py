@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from faultline.errors import InvalidInput
+from faultline.suggestions import did_you_mean
 from faultline_drills.subjects import Subject
 
 if TYPE_CHECKING:
@@ -104,5 +105,6 @@ def all_scenarios() -> dict[str, Scenario]:
 def find_scenario(name: str) -> Scenario:
     known = all_scenarios()
     if name not in known:
-        raise InvalidInput(f"there is no scenario {name!r}", hint="see: faultline drill list")
+        hint = did_you_mean(name, known) or "see: faultline drill list"
+        raise InvalidInput(f"there is no scenario {name!r}", hint=hint)
     return known[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from faultline import errors
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import explain_error, is_connection_lost, is_serialization_conflict
+from faultline.suggestions import did_you_mean
 
 _LONGEST_NAME = 80
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -26,8 +27,11 @@ _NOT_READY = ("the database is not ready for this API", "the server's log has th
 
 STATUSES: dict[type[errors.FaultlineError], int] = {
     errors.UnknownJob: 404,
+    errors.UnknownSchedule: 404,
+    errors.UnknownLimit: 404,
     errors.IdempotencyConflict: 409,
     errors.IllegalTransition: 409,
+    errors.UniqueKeyHeld: 409,
     errors.PayloadTooLarge: 413,
     errors.InvalidInput: 422,
     errors.UnknownTask: 422,
@@ -41,7 +45,11 @@ REDACTED: dict[type[errors.FaultlineError], tuple[str, str]] = {
 # Errors that FastAPI and Starlette raise.
 HTTP_ERRORS = {
     400: ("bad_request", "the request cannot be read", None),
-    404: ("not_found", "there is no endpoint at this path", "GET /openapi.json lists them"),
+    404: (
+        "not_found",
+        "there is no endpoint at this path",
+        "GET /openapi.json lists them, with any key",
+    ),
     405: ("method_not_allowed", "this path does not support this method", "see the Allow header"),
 }
 
@@ -90,7 +98,7 @@ def api_error_of(error: Exception) -> ApiError:
         case errors.FaultlineError():
             return _of_faultline(error)
         case RequestValidationError() | ValidationError():
-            return ApiError(422, errors.InvalidInput.code, _first_problem(error))
+            return invalid_request(error)
         case AnyHTTPException():
             code, message, hint = HTTP_ERRORS.get(error.status_code, HTTP_ERRORS[400])
             return ApiError(error.status_code, code, message, hint, error.headers)
@@ -98,6 +106,19 @@ def api_error_of(error: Exception) -> ApiError:
         *(500, "internal_error", _INTERNAL),
         for_the_log=f"{type(error).__name__}: {error}",
     )
+
+
+def invalid_request(
+    error: RequestValidationError | ValidationError, query_names: Iterable[str] = ()
+) -> ApiError:
+    """The response for the first problem of a request.
+
+    `query_names` are the parameters that the query string may have.
+    """
+    where = error.errors()[0]["loc"]
+    is_parameter = len(where) == 2 and where[0] == "query"
+    hint = did_you_mean(str(where[1])[:_LONGEST_NAME], query_names) if is_parameter else None
+    return ApiError(422, errors.InvalidInput.code, _first_problem(error), hint)
 
 
 def _of_faultline(error: errors.FaultlineError) -> ApiError:

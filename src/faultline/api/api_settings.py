@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from faultline.enqueueing import MAX_BATCH
 from faultline.errors import InvalidSettings
 from faultline.payload import MAX_DEPTH
 from faultline.serving.limits import ServerLimits, is_loopback
-from faultline.task import MAX_BATCH
 
 MEBIBYTE = 1024 * 1024
+MAX_WAIT_SECONDS = 30
 
 
 def _limit(default: Any, at_least: float, at_most: float, text: str) -> Any:
@@ -27,6 +28,9 @@ class ApiSettings:
 
     request_seconds: float = _limit(
         10.0, 0.1, 600, "Time limit of a request, including its body and the database."
+    )
+    wait_seconds: float = _limit(
+        30.0, 0, MAX_WAIT_SECONDS, "How long GET /jobs/{id} waits at most for the end of a job."
     )
     send_seconds: float = _limit(10.0, 0.1, 600, "How long a client may stop reading a response.")
     header_seconds: float = _limit(

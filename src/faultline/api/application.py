@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from faultline.api import job_endpoints, queue_endpoints, service_endpoints
+from faultline.api import (
+    job_endpoints,
+    limit_endpoints,
+    many_job_endpoints,
+    queue_endpoints,
+    schedule_endpoints,
+    service_endpoints,
+)
 from faultline.api.api_errors import api_error_of
 from faultline.api.api_settings import ApiSettings
 from faultline.api.authentication import KeyAuthenticator
@@ -28,10 +36,18 @@ from faultline.app import Faultline
 from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
 from faultline.postgres.driver import DriverError
+from faultline.result_waiters import JobWatcher
 from faultline.statements import keys, protocol
 from faultline.statements.statement import Statement
 
-ROUTERS = (job_endpoints.router, queue_endpoints.router, service_endpoints.router)
+ROUTERS = (
+    job_endpoints.router,
+    many_job_endpoints.router,
+    queue_endpoints.router,
+    schedule_endpoints.router,
+    limit_endpoints.router,
+    service_endpoints.router,
+)
 _MAX_CHECK_SECONDS = 2.0
 
 
@@ -53,6 +69,7 @@ def create_api(
         try:
             yield
         finally:
+            await asyncio.to_thread(services.watcher.close)
             await services.refused.close()
             await services.sessions.close()
             await services.database.close()
@@ -82,6 +99,13 @@ def create_api(
     return api
 
 
+async def end_waits(api: FastAPI) -> None:
+    """End the requests that wait for jobs, when the server stops."""
+    services: ApiServices | None = getattr(api.state, "services", None)
+    if services is not None:
+        await asyncio.to_thread(services.watcher.close)
+
+
 def _services(url: str, settings: ApiSettings, app: Faultline | None) -> ApiServices:
     database = DatabaseCheck(
         url,
@@ -104,6 +128,8 @@ def _services(url: str, settings: ApiSettings, app: Faultline | None) -> ApiServ
         key_rates=RateLimiter(settings.requests_per_second, settings.burst),
         wrong_keys=WrongKeyLimiter(settings.wrong_keys_per_second, settings.wrong_key_burst),
         refused=RefusedAccessLog(record),
+        watcher=JobWatcher(url),
+        wait_slots=asyncio.Semaphore(max(1, settings.concurrent_requests // 2)),
         app=app,
     )
 

@@ -5,11 +5,7 @@ All jobs of a request are enqueued in one transaction, traced and counted like a
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import groupby
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,89 +14,55 @@ from faultline.api.api_errors import ApiError, api_error_of
 from faultline.api.request_context import RequestContext
 from faultline.api.schemas import JobRequest
 from faultline.app import Faultline
+from faultline.enqueue_options import EnqueueOptions
+from faultline.enqueueing import enqueue_many_statement
 from faultline.errors import FaultlineError, InvalidInput
-from faultline.metrics import count_enqueued
-from faultline.model import Enqueued
+from faultline.model import Enqueued, JobSpec
 from faultline.payload import MAX_DEPTH, check_idempotency_key, encode_payload
-from faultline.statements import protocol
-from faultline.statements.statement import Statement
-from faultline.task import TaskOptions
-from faultline.tracing import tracing
-
-# Jobs that are equal in all of this are enqueued by one statement.
-Options = tuple[str, str, int, int, datetime | None]
-
-
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A validated job of a request, with the defaults of its task."""
-
-    task: str
-    payload: dict[str, Any]
-    queue: str
-    priority: int
-    max_attempts: int
-    run_at: datetime | None
-    idempotency_key: str | None
-
-    @property
-    def options(self) -> Options:
-        return (self.task, self.queue, self.priority, self.max_attempts, self.run_at)
+from faultline.task import TaskSettings, job_spec
 
 
 async def enqueue(
-    context: RequestContext, wanted: Sequence[NewJob], *, trace: str | None
+    context: RequestContext, wanted: Sequence[JobSpec], *, trace: str | None
 ) -> list[Enqueued]:
     """Enqueue all jobs or none; the results are in the order of `wanted`.
 
     `trace` is the client's trace context.
     """
-    groups = group_by_options(wanted)
-    with contextlib.ExitStack() as spans:
-        traced = [
-            spans.enter_context(
-                tracing.enqueueing(group.task, group.queue, len(group.jobs), parent=trace)
-            )
-            for group in groups
-        ]
-        statements = [
-            group.statement(span.carrier) for group, span in zip(groups, traced, strict=True)
-        ]
-        if len(statements) == 1:
-            answers = [await context.run(statements[0])]
-        else:
-            answers = await context.run_together(statements)
-        for span, answer in zip(traced, answers, strict=True):
-            span.answered(answer[0] if len(wanted) == 1 else answer)
-    by_position: dict[int, Enqueued] = {}
-    for group, answer in zip(groups, answers, strict=True):
-        count_enqueued(group.queue, answer)
-        by_position.update(zip(group.positions, answer, strict=True))
-    return [by_position[position] for position in range(len(wanted))]
+    statement, span = enqueue_many_statement(wanted, parent=trace)
+    with span:
+        answers = await context.run(statement)
+        span.answered(answers[0] if len(wanted) == 1 else answers)
+    return answers
 
 
-def new_job(job: JobRequest, app: Faultline | None, *, json_depth: int) -> NewJob:
-    """With an application, checks the arguments and uses the options of its task."""
-    options = TaskOptions()
+def new_job(job: JobRequest, app: Faultline | None, *, json_depth: int) -> JobSpec:
+    """With an application, checks the arguments and uses the settings of its task."""
+    settings = TaskSettings()
+    unique = None if job.unique is None else job.unique.value()
     if app is not None:
         task = app.find_task(job.task)
         task.arguments(encode_payload(job.payload))
-        options = task.options
+        settings = task.settings
+        unique = None if unique is None else task.bind_unique(unique)
     _require_depth(job.payload, json_depth)
-    return NewJob(
-        task=job.task,
-        payload=job.payload,
-        queue=options.queue if job.queue is None else job.queue,
-        priority=options.priority if job.priority is None else job.priority,
-        max_attempts=options.max_attempts if job.max_attempts is None else job.max_attempts,
+    options = EnqueueOptions(
+        queue=job.queue,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
         run_at=job.run_at,
-        idempotency_key=job.idempotency_key,
+        delay_seconds=job.delay,
+        expires_in_seconds=job.expires_in,
+        timeout_seconds=job.timeout,
+        lease_seconds=job.lease,
+        unique=unique,
     )
+    return job_spec(job.task, settings, options, job.payload, job.idempotency_key)
 
 
-def new_jobs(given: Sequence[Any], app: Faultline | None, *, json_depth: int) -> list[NewJob]:
+def new_jobs(given: Sequence[Any], app: Faultline | None, *, json_depth: int) -> list[JobSpec]:
     """Each is checked like a single job; an error names the position of the job."""
-    wanted: list[NewJob] = []
+    wanted: list[JobSpec] = []
     for position, job in enumerate(given):
         try:
             wanted.append(new_job(JobRequest.model_validate(job), app, json_depth=json_depth))
@@ -124,47 +86,6 @@ def _require_depth(payload: Any, limit: int) -> None:
         if depth > limit:
             message = f"payload is nested more than {limit} levels deep"
             raise ApiError(422, "invalid_input", message)
-
-
-@dataclass(frozen=True, slots=True)
-class JobGroup:
-    """Jobs with equal options, and their positions in the request."""
-
-    jobs: list[NewJob]
-    positions: list[int]
-
-    @property
-    def queue(self) -> str:
-        return self.jobs[0].queue
-
-    @property
-    def task(self) -> str:
-        return self.jobs[0].task
-
-    def statement(self, trace_context: str | None) -> Statement[list[Enqueued]]:
-        keys = [job.idempotency_key for job in self.jobs]
-        first = self.jobs[0]
-        return protocol.enqueue_many(
-            first.task,
-            [job.payload for job in self.jobs],
-            queue=first.queue,
-            priority=first.priority,
-            max_attempts=first.max_attempts,
-            run_at=first.run_at,
-            idempotency_keys=keys if any(key is not None for key in keys) else None,
-            trace_context=trace_context,
-        )
-
-
-def group_by_options(wanted: Sequence[NewJob]) -> list[JobGroup]:
-    """Groups in the order of their options, so that batches lock rows in one order."""
-
-    def options(position: int) -> tuple[str, ...]:
-        return tuple(map(str, wanted[position].options))
-
-    ordered = sorted(range(len(wanted)), key=options)
-    groups = [list(positions) for _, positions in groupby(ordered, key=options)]
-    return [JobGroup([wanted[each] for each in positions], positions) for positions in groups]
 
 
 def agreed_key(in_body: str | None, in_headers: Sequence[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Endpoints for jobs: enqueue, read, cancel and retry."""
+"""Endpoints for jobs: enqueue, read, cancel, retry, delete and edit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from faultline.api.api_errors import json_response
+from faultline.api.api_settings import MAX_WAIT_SECONDS
 from faultline.api.enqueueing import agreed_key, enqueue, new_job, new_jobs
 from faultline.api.openapi import error_responses
 from faultline.api.request_context import Access, CurrentContext
@@ -16,19 +17,22 @@ from faultline.api.routing import AuthorizedRoute, needs
 from faultline.api.schemas import (
     BatchAnswer,
     BatchRequest,
+    DeletedAnswer,
     EnqueuedAnswer,
     JobAnswer,
+    JobConditions,
     JobPage,
     JobRequest,
-    QueueName,
+    PayloadRequest,
     ReasonRequest,
     StateAnswer,
-    TaskName,
 )
 from faultline.errors import InvalidInput, UnknownJob
+from faultline.job_selection import job_filter
 from faultline.model import Enqueued, JobState
 from faultline.payload import MAX_KEY_LENGTH
 from faultline.statements import jobs, protocol
+from faultline.statements.job_filter import JobFilter
 from faultline.statements.statement import Statement
 from faultline.tracing import from_headers
 
@@ -36,14 +40,18 @@ DEFAULT_PAGE = 50
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 JobId = Annotated[UUID, Path(description="A job's id.")]
+WaitSeconds = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        description="How many seconds to wait for the end of a job that has not ended.",
+    ),
+]
 
 
-class JobsQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class JobsQuery(JobConditions):
     state: JobState | None = Field(None, description="Only jobs in this state.")
-    queue: QueueName | None = Field(None, description="Only jobs of this queue.")
-    task: TaskName | None = Field(None, description="Only jobs of this task.")
     limit: int | None = Field(
         None, ge=1, description=f"The page's maximum length; default {DEFAULT_PAGE}."
     )
@@ -143,12 +151,10 @@ async def list_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentConte
         )
     page = await context.run(
         jobs.job_json_page(
+            _filter(wanted),
             limit=limit,
             scan=context.settings.page_scan,
             before=wanted.before,
-            state=wanted.state,
-            queue=wanted.queue,
-            task=wanted.task,
         )
     )
     return json_response({"jobs": page.jobs, "next": page.next})
@@ -161,8 +167,19 @@ async def list_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentConte
     responses={200: {"model": JobAnswer}, **error_responses(404, 422)},
     openapi_extra=needs(Access.READ),
 )
-async def get_job(id: JobId, context: CurrentContext) -> Response:  # noqa: A002 - the name in the path
+async def get_job(
+    id: JobId,  # noqa: A002 - the name in the path
+    context: CurrentContext,
+    wait: WaitSeconds = 0,
+) -> Response:
+    """With `wait`, the response is sent when the job has ended or the time has passed.
+
+    It may be sent earlier, for example when many requests wait: check `state`, and repeat the request.
+    """
     found = await context.run(jobs.job_json(id))
+    if found is not None and wait > 0 and found["state"] in (JobState.QUEUED, JobState.RUNNING):
+        await context.wait_for_end(id, wait)
+        found = await context.run(jobs.job_json(id))
     if found is None:
         raise UnknownJob(f"there is no job {id}")
     return json_response(found)
@@ -202,12 +219,51 @@ async def retry_job(id: JobId, context: CurrentContext) -> Response:  # noqa: A0
     return await _operate(id, context, protocol.retry(id))
 
 
+@router.delete(
+    "/jobs/{id:uuid}",
+    summary="Delete a queued or failed job",
+    response_model=None,
+    responses={200: {"model": DeletedAnswer}, **error_responses(404, 409, 422)},
+    openapi_extra=needs(Access.OPERATE),
+)
+async def delete_job(id: JobId, context: CurrentContext) -> Response:  # noqa: A002
+    """Its idempotency key can be used again.
+
+    A running or succeeded job is refused.
+    """
+    return await _operate(id, context, protocol.delete(id))
+
+
+@router.patch(
+    "/jobs/{id:uuid}",
+    summary="Replace the payload of a queued or failed job",
+    response_model=None,
+    responses={200: {"model": StateAnswer}, **error_responses(404, 409, 413, 415, 422)},
+    openapi_extra=needs(Access.OPERATE),
+)
+async def edit_job(id: JobId, edited: PayloadRequest, context: CurrentContext) -> Response:  # noqa: A002
+    """The job's timeline keeps the former payload.
+
+    A running or succeeded job is refused.
+    """
+    return await _operate(id, context, protocol.edit_payload(id, edited.payload))
+
+
+def _filter(wanted: JobsQuery) -> JobFilter:
+    given = wanted.model_dump(exclude={"limit", "before"})
+    return job_filter(**given)  # the names of the model
+
+
 async def _operate(job_id: UUID, context: CurrentContext, verb: Statement[JobState]) -> Response:
     return json_response({"job_id": job_id, "state": await context.operate(verb)})
 
 
 def _document(enqueued: Enqueued) -> dict[str, Any]:
-    return {"job_id": enqueued.job_id, "existing": enqueued.existing}
+    return {
+        "job_id": enqueued.job_id,
+        "existing": enqueued.existing,
+        "outcome": enqueued.outcome,
+    }
 
 
 def _trace(request: Request) -> str | None:

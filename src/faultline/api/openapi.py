@@ -15,10 +15,10 @@ from faultline.serving.client import KEY_HEADER
 _ERRORS = {
     401: ("The key is missing or not valid.", "unauthenticated", "this needs a key"),
     403: ("The key lacks the scope.", "forbidden", "this key may read; this needs enqueue"),
-    404: ("There is no such job.", "unknown_job", "there is no job …"),
+    404: ("There is no such job, schedule or limit.", "unknown_job", "there is no job …"),
     408: ("The body did not arrive in time.", "request_timeout", "the body did not arrive in time"),
     409: (
-        "The idempotency key belongs to another task or payload, or the job has already succeeded.",
+        "The idempotency key belongs to another task or payload, or the job's state does not allow it.",
         "idempotency_conflict",
         "idempotency key 'invoice-42' belongs to another task or payload",
     ),
@@ -50,7 +50,8 @@ SECURITY_SCHEMES = {
     "key_header": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
 }
 DESCRIPTION = """\
-Enqueue, read, cancel and retry jobs of a Faultline queue; pause and resume queues.
+Enqueue, read, cancel, retry, delete and edit jobs of a Faultline queue; pause and resume queues;
+list, add, pause, run and remove schedules; read and change limits.
 
 Send your key as `Authorization: Bearer flk_…` or as `X-Faultline-Key: flk_…`. Every error is
 `{"error": {"code", "message", "hint"}}`; the codes do not change between releases."""

@@ -114,8 +114,12 @@ class RefusedAccessLog:
                 times=times,
             )
             is_recorded = False
-            with contextlib.suppress(FaultlineError, DriverError, ApiError):
-                is_recorded = await self._run(statement) is not False
-            if not is_recorded:  # the database is unavailable, or its limit per minute is reached
-                self._count(refused, times)
+            try:
+                with contextlib.suppress(FaultlineError, DriverError, ApiError):
+                    is_recorded = await self._run(statement) is not False
+            finally:
+                # The database is unavailable, its limit per minute is reached, or this was cancelled.
+                if not is_recorded:
+                    self._count(refused, times)
+            if not is_recorded:
                 return

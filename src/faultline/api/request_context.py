@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar, assert_never
+from uuid import UUID
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
@@ -20,6 +23,7 @@ from faultline.api.refused_access import UNKNOWN_KEY, RefusedAccess, RefusedAcce
 from faultline.api.session_pool import SessionPool
 from faultline.app import Faultline
 from faultline.errors import DatabaseRefused
+from faultline.result_waiters import JobWatcher
 from faultline.serving.client import presented_key
 from faultline.serving.limits import is_loopback
 from faultline.statements import audit
@@ -29,7 +33,14 @@ from faultline.statements.statement import Statement
 
 T = TypeVar("T")
 
-_ACTION_PATH = re.compile(r"/(?P<kind>job|queue)s/\{\w+\}/(?P<action>\w+)\Z")
+_ACTION_PATH = re.compile(r"/(?P<kind>job|queue|schedule)s/\{\w+\}/(?P<action>\w+)\Z")
+_MANY_PATH = re.compile(r"/jobs/(?P<action>retry|cancel|delete)\Z")
+_SCHEDULE_PATHS = {("POST", "/schedules"): "add", ("DELETE", "/schedules/{schedule}"): "remove"}
+_ACTION_METHODS = {"DELETE": "delete", "PATCH": "edit"}
+_LIMIT_METHODS = {
+    ("PUT", "/limits/{name}"): "set limit",
+    ("DELETE", "/limits/{name}"): "reset limit",
+}
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::\d{1,5})?\Z")
 
 
@@ -55,6 +66,8 @@ class ApiServices:
     key_rates: RateLimiter
     wrong_keys: WrongKeyLimiter
     refused: RefusedAccessLog
+    watcher: JobWatcher
+    wait_slots: asyncio.Semaphore  # of requests that wait for the end of a job
     app: Faultline | None = None  # None: any task name is accepted
 
 
@@ -72,6 +85,18 @@ class RequestContext:
 
     async def run(self, statement: Statement[T]) -> T:
         return await self.services.sessions.run(statement, deadline=self.deadline)
+
+    async def wait_for_end(self, job_id: UUID, seconds: float) -> None:
+        """Wait for the end of a job; returns at once if many requests wait already.
+
+        The time of the request starts again afterwards.
+        """
+        slots = self.services.wait_slots
+        if not slots.locked():
+            async with slots:
+                longest = self.settings.wait_seconds
+                await self.services.watcher.wait_async(job_id, min(seconds, longest))
+        self.deadline = time.monotonic() + self.settings.request_seconds
 
     async def run_together(self, statements: Sequence[Statement[Any]]) -> list[Any]:
         return await self.services.sessions.run_together(statements, deadline=self.deadline)
@@ -151,6 +176,16 @@ def _action_of(request: Request) -> tuple[str, str | None]:
     if request.method == "POST" and (found := _ACTION_PATH.match(path)):
         [value] = request.path_params.values() or [None]
         return found["action"], f"{found['kind']} {value}"
+    if request.method == "POST" and (found := _MANY_PATH.match(path)):
+        return found["action"], "jobs"
+    if action := _SCHEDULE_PATHS.get((request.method, path)):
+        return action, " ".join(["schedule", *map(str, request.path_params.values())])
+    if action := _LIMIT_METHODS.get((request.method, path)):
+        [value] = request.path_params.values() or [None]
+        return action, f"limit {value}"
+    if action := _ACTION_METHODS.get(request.method):
+        [value] = request.path_params.values() or [None]
+        return action, f"job {value}"
     return f"{request.method} {path}", None
 
 

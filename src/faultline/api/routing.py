@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
-from faultline.api.api_errors import ApiError
+from faultline.api.api_errors import ApiError, invalid_request
 from faultline.api.request_context import Access, RequestContext
 from faultline.payload import DuplicateKey, parse_json
 from faultline.serving.client import address_of
@@ -33,7 +35,8 @@ class AuthorizedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         access = Access((self.openapi_extra or {})[ACCESS])
-        is_action = access is Access.OPERATE and "POST" in (self.methods or ())
+        query_names = [name for each in self.dependant.query_params for name in _names_of(each)]
+        is_action = access is Access.OPERATE and "GET" not in (self.methods or ())
 
         async def authorized(request: Request) -> Response:
             services = request.app.state.services
@@ -45,12 +48,25 @@ class AuthorizedRoute(APIRoute):
                 bounded = BoundedRequest(request.scope, request.receive)
                 limit = services.settings.body_bytes
                 return await handle(bounded.bound(body_bytes=limit, deadline=context.deadline))
+            except RequestValidationError as error:
+                refusal = invalid_request(error, query_names)
+                if is_action:
+                    context.note_refused_action(request, refusal)
+                raise refusal from None
             except Exception as error:
                 if is_action:
                     context.note_refused_action(request, error)
                 raise
 
         return authorized
+
+
+def _names_of(parameter: Any) -> Iterable[str]:
+    """The names in the query string that a parameter of an endpoint stands for."""
+    kind = parameter.field_info.annotation
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_fields
+    return (parameter.alias,)
 
 
 class BoundedRequest(Request):

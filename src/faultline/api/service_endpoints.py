@@ -11,7 +11,7 @@ from faultline.api.api_errors import json_response
 from faultline.api.openapi import error_responses
 from faultline.api.request_context import Access, CurrentContext
 from faultline.api.routing import AuthorizedRoute, needs
-from faultline.api.schemas import AuditPage, HealthAnswer, KeyAnswer, ReadyAnswer
+from faultline.api.service_schemas import AuditPage, HealthAnswer, KeyAnswer, ReadyAnswer
 from faultline.errors import InvalidInput
 from faultline.metrics import exposition
 from faultline.statements import audit

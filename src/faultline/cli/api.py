@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from faultline.api import ApiSettings
-from faultline.cli.context import Context, require_schema
+from faultline.cli.context import Context
 from faultline.errors import InvalidSettings
-from faultline.postgres.migrate import require_current_schema
+from faultline.postgres.migrate import require_current_schema, require_schema
 from faultline.termination import Termination
 from faultline.tracing.export import exporting
 
@@ -80,10 +80,18 @@ def api(context: Context, /, insecure_no_keys: bool, **options: Any) -> None:
     with Termination() as termination:
         require_schema(url, require_current_schema)
 
-        from faultline.api.application import create_api
+        from faultline.api.application import create_api, end_waits
         from faultline.serving.server import serve
 
         app = context.app if context.app_path is not None else None
+        if app is not None:
+            app.import_tasks()
         with exporting("api"):
             api = create_api(url, settings, app=app)
-            serve(api, settings.server_limits, on_bound=announce, termination=termination)
+            serve(
+                api,
+                settings.server_limits,
+                on_bound=announce,
+                termination=termination,
+                on_stop=lambda: end_waits(api),
+            )

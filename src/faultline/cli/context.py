@@ -3,35 +3,85 @@
 from __future__ import annotations
 
 import getpass
-import importlib
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from faultline.app import Faultline
-from faultline.errors import DatabaseUnavailable, FaultlineError, InvalidInput, InvalidSettings
+from faultline.cli.project_settings import ProjectSettings, read_project_settings
+from faultline.errors import FaultlineError, InvalidInput, InvalidSettings
+from faultline.events import log
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import driver_errors, explain_error
 from faultline.postgres.migrate import require_current_schema
-from faultline.postgres.reconnecting import is_transient
-from faultline.postgres.sessions import Connection, connect, open_session, run
-from faultline.postgres.url import FILE_VARIABLE, VARIABLE, url_from_environment
+from faultline.postgres.sessions import Connection, open_session, run
+from faultline.postgres.url import (
+    FILE_VARIABLE,
+    VARIABLE,
+    url_from_environment,
+    without_driver,
+)
 from faultline.statements import audit
 from faultline.statements.audit import Actor
+from faultline.suggestions import did_you_mean
+from faultline.task_imports import import_module
 
 LOCK_TIMEOUT_SECONDS = 5
 
 
-@dataclass
 class Context:
-    app_path: str | None
-    given_url: str | None = field(repr=False)  # it may hold a password
-    log_format: str
-    verbose: bool
+    """The values of the global options, and what commands need of them.
+
+    `app_path` and `given_url` are read when a command needs them: an option after the command's name may
+    still override them, and not every command needs an application.
+    """
+
+    def __init__(
+        self,
+        *,
+        app_path: str | None = None,
+        given_url: str | None = None,
+        log_format: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self._app_option = app_path
+        self._url_option = given_url  # as it was given: the application may be of SQLAlchemy
+        self.log_format = log_format
+        self.verbose = verbose
+
+    def override(self, name: str, value: Any) -> None:
+        """Set a global option that was given after the command's name."""
+        match name:
+            case "app":
+                self._app_option = value
+            case "database_url":
+                self._url_option = value
+            case "log_format" | "verbose":
+                setattr(self, name, value)
+                self.open_log()
+
+    def open_log(self) -> None:
+        log.open(style=self.log_format, verbose=self.verbose)
+
+    @cached_property
+    def _project(self) -> ProjectSettings:
+        return read_project_settings(Path.cwd())
+
+    @property
+    def app_path(self) -> str | None:
+        """MODULE:NAME of the application, by option, environment or pyproject.toml."""
+        return self._app_option or self._project.app
+
+    @property
+    def given_url(self) -> str | None:
+        """The URL by option or environment; None if neither gives one."""
+        if self._url_option:
+            return without_driver(self._url_option)
+        return url_from_environment()
 
     @cached_property
     def app(self) -> Faultline:
@@ -39,6 +89,8 @@ class Context:
         self.export_database_url()  # the app reads it when it is imported
         if self.app_path is None:
             return Faultline(self.given_url)
+        if self._app_option is None:
+            return load_app(self.app_path, folder=self._project.folder)
         return load_app(self.app_path)
 
     def export_database_url(self) -> None:
@@ -46,9 +98,9 @@ class Context:
 
         A URL that was read from a file stays in that file.
         """
-        if self.given_url and not _is_exported(self.given_url):
+        if self._url_option and not _is_exported(self._url_option):
             os.environ.pop(FILE_VARIABLE, None)
-            os.environ[VARIABLE] = self.given_url
+            os.environ[VARIABLE] = self._url_option
 
     @property
     def database_url(self) -> str:
@@ -64,42 +116,28 @@ class Context:
 
 def _is_exported(url: str) -> bool:
     try:
-        return url_from_environment() == url
+        return url_from_environment() == without_driver(url)
     except InvalidSettings:
         return False
 
 
-def _broken_app(module_name: str, error: Exception) -> InvalidInput:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return InvalidInput(
-        f"--app: importing {module_name} failed: {type(error).__name__}: {error}{where}",
-        hint=f"python -c 'import {module_name}' shows the whole traceback",
-    )
-
-
-def load_app(path: str) -> Faultline:
+def load_app(path: str, *, folder: Path | None = None) -> Faultline:
+    """Import the application; its modules are found in `folder`, else in this folder."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise InvalidInput(f"--app {path!r} is not MODULE:NAME", hint="--app shop.jobs:app")
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - the entry Python itself would put there
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and module_name.startswith(error.name):
-            raise InvalidInput(
-                f"--app: there is no module {error.name!r}",
-                hint="run the command in your project's folder, or install your project",
-            ) from None
-        raise _broken_app(module_name, error) from error
-    except Exception as error:
-        raise _broken_app(module_name, error) from error
+    sys.path.insert(0, str(folder or Path.cwd()))
+    module = import_module(module_name, what="--app: ")
     try:
         app = getattr(module, name)
     except AttributeError:
-        raise InvalidInput(
-            f"--app: the module {module_name} has no {name!r}", hint="name your Faultline object"
-        ) from None
+        apps = [each for each, value in vars(module).items() if isinstance(value, Faultline)]
+        if apps:
+            only = f"--app {module_name}:{apps[0]}" if len(apps) == 1 else None
+            hint = did_you_mean(name, apps) or only or f"its Faultline objects: {', '.join(apps)}"
+        else:
+            hint = "name your Faultline object"
+        raise InvalidInput(f"--app: the module {module_name} has no {name!r}", hint=hint) from None
     if not isinstance(app, Faultline):
         raise InvalidInput(
             f"--app: {path} is a {type(app).__name__}, not a Faultline",
@@ -147,15 +185,9 @@ def audited(conn: Connection, action: str, target: str | None = None) -> Iterato
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container's account may have no name
+    except (
+        OSError,
+        KeyError,
+        ImportError,
+    ):  # no name: in a container, or without USERNAME on Windows
         return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
-
-
-def require_schema(url: str, check: Callable[[Connection], None]) -> None:
-    """Raise an error for a wrong schema, but wait for an unreachable server later."""
-    try:
-        with connect(url, application_name="faultline cli") as conn:
-            check(conn)
-    except (DatabaseUnavailable, DriverError) as error:
-        if not is_transient(error):
-            raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from faultline import embedded
@@ -19,20 +21,29 @@ def db() -> None:
 
 
 @db.command()
-def start() -> None:
+@json_option
+def start(as_json: bool) -> None:
     """Start the server, unless it is running."""
     was_running = embedded.status().running
-    embedded.ensure_running()
+    embedded.ensure_running(announces=False)
     found = embedded.status()
+    if as_json:
+        print_json({"was_running": was_running, **_facts(found)})
+        return
     click.echo(f"{'already running' if was_running else 'started'}: process {found.pid}")
     click.echo(f"  data  {found.data_dir}")
     click.echo('  psql  "$(faultline db url)"')
 
 
 @db.command()
-def stop() -> None:
+@json_option
+def stop(as_json: bool) -> None:
     """Stop the server; its data stays."""
-    click.echo("stopped" if embedded.stop_running() else "the server was not running")
+    was_running = embedded.stop_running()
+    if as_json:
+        print_json({"was_running": was_running})
+    else:
+        click.echo("stopped" if was_running else "the server was not running")
 
 
 @db.command()
@@ -40,26 +51,30 @@ def stop() -> None:
 def status(as_json: bool) -> None:
     """Show whether the server is running, and where."""
     found = embedded.status()
-    url = redact(found.url) if found.url else None
+    facts = _facts(found)
     if as_json:
-        print_json(
-            {
-                "running": found.running,
-                "pid": found.pid,
-                "url": url,
-                "version": found.version,
-                "data_dir": str(found.data_dir),
-            }
-        )
+        print_json(facts)
         return
     click.echo(f"running: process {found.pid}" if found.running else "not running")
-    for name, value in (("url", url), ("version", found.version), ("data", found.data_dir)):
+    shown = {"url": facts["url"], "version": found.version, "data": found.data_dir}
+    for name, value in shown.items():
         if value:
             click.echo(f"  {name:8}{value}")
 
 
+def _facts(found: embedded.ServerStatus) -> dict[str, Any]:
+    return {
+        "running": found.running,
+        "pid": found.pid,
+        "url": redact(found.url) if found.url else None,
+        "version": found.version,
+        "data_dir": str(found.data_dir),
+    }
+
+
 @db.command()
-def url() -> None:
+@json_option
+def url(as_json: bool) -> None:
     """Print the server's URL with its password.
 
     Other programs can use it: psql "$(faultline db url)".
@@ -67,4 +82,7 @@ def url() -> None:
     found = embedded.status()
     if found.url is None:
         raise EmbeddedServerError("the embedded server is not running", hint="faultline db start")
-    click.echo(found.url)
+    if as_json:
+        print_json({"url": found.url})
+    else:
+        click.echo(found.url)

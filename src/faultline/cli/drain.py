@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import click
 from rich.console import RenderableType
@@ -16,11 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.cli.context import Context, audited, session
-from faultline.cli.output import console, count, duration, one_line
+from faultline.cli.output import console, count, duration, json_option, one_line, print_json
 from faultline.errors import InvalidInput
 from faultline.postgres.sessions import Connection, run
 from faultline.statements.workers import WorkerSighting, WorkerStatus, registry, request_drain
+from faultline.suggestions import did_you_mean
 
+# What became of a worker: it was only asked, has stopped, is lost, or runs on after the timeout.
+End = Literal["asked", "stopped", "lost", "running"]
 _POLL_SECONDS = 0.2
 _LISTED = 8  # workers that an error message lists
 
@@ -38,6 +41,7 @@ _LISTED = 8  # workers that an error message lists
     metavar="SECONDS",
     help="How long to wait.  [default: 300]",
 )
+@json_option
 @click.pass_obj
 def drain(
     context: Context,
@@ -45,6 +49,7 @@ def drain(
     all_workers: bool,
     wait: bool,
     timeout_seconds: float | None,
+    as_json: bool,
 ) -> None:
     """Ask workers to finish or release their jobs, and to stop.
 
@@ -68,11 +73,17 @@ def drain(
             asked = [each.worker for each in run(conn, request_drain(names))]
         present = [name for name in asked if _is_present(sightings.get(name))]
         for name in asked:
-            click.echo(_request_line(name, sightings.get(name)))
-        if not asked:
+            if not as_json:
+                click.echo(_request_line(name, sightings.get(name)))
+        if not asked and not as_json:
             click.echo("no worker is registered")
-        is_done = not wait or _wait(conn, present, timeout_seconds or 300.0)
-    if not is_done or len(present) < len(asked):
+        ends: dict[str, End] = dict.fromkeys(asked, "asked")
+        ends.update((name, "lost") for name in asked if name not in present)
+        if wait:
+            ends.update(_wait(conn, present, timeout_seconds or 300.0, quiet=as_json))
+    if as_json:
+        print_json([{"worker": name, "state": end} for name, end in ends.items()])
+    if not {"asked", "stopped"}.issuperset(ends.values()):
         sys.exit(1)
 
 
@@ -91,8 +102,8 @@ def _matching(wanted: Sequence[str], sightings: Iterable[str]) -> list[str]:
 def _hint(pattern: str, known: list[str]) -> str:
     if not known:
         return "no worker is registered; a stopped worker is not listed"
-    if close := difflib.get_close_matches(pattern, known, n=3, cutoff=0.6):
-        return f"did you mean {' or '.join(close)}? A stopped worker is not listed"
+    if question := did_you_mean(pattern, known):
+        return f"{question} A stopped worker is not listed"
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     return f"there are {', '.join(known[:_LISTED])}{more}; a stopped worker is not listed"
 
@@ -110,11 +121,14 @@ def _request_line(name: str, sighting: WorkerSighting | None) -> str:
     return f"asked {one_line(name)} to drain; it runs {count(sighting.running, 'job')}"
 
 
-def _wait(conn: Connection, names: Sequence[str], timeout_seconds: float) -> bool:
-    """Wait for the workers to stop; whether all of them did, and none was lost."""
+def _wait(
+    conn: Connection, names: Sequence[str], timeout_seconds: float, *, quiet: bool
+) -> dict[str, End]:
+    """Wait for the workers to stop; returns what became of each."""
     deadline = time.monotonic() + timeout_seconds
-    left, all_stopped = dict.fromkeys(names), True
-    with _live() as live:
+    left = dict.fromkeys(names)
+    ends: dict[str, End] = dict.fromkeys(names, "running")
+    with _live(quiet) as live:
         while left:
             sightings = {each.id: each for each in run(conn, registry())}
             for name in list(left):
@@ -122,9 +136,10 @@ def _wait(conn: Connection, names: Sequence[str], timeout_seconds: float) -> boo
                     continue
                 del left[name]
                 is_lost = name in sightings
-                all_stopped = all_stopped and not is_lost
+                ends[name] = "lost" if is_lost else "stopped"
                 line = _end_line(name, is_lost, f"{len(names) - len(left)} of {len(names)}")
-                _print(line, live)
+                if not quiet:
+                    _print(line, live)
             staying = [sightings[name] for name in left]
             if staying and time.monotonic() > deadline:
                 break
@@ -134,7 +149,7 @@ def _wait(conn: Connection, names: Sequence[str], timeout_seconds: float) -> boo
                 time.sleep(_POLL_SECONDS)
     if left:
         click.echo(_timeout_report(staying, timeout_seconds), err=True)
-    return all_stopped and not left
+    return ends
 
 
 def _print(line: str, live: Live | None) -> None:
@@ -146,9 +161,9 @@ def _print(line: str, live: Live | None) -> None:
 
 
 @contextmanager
-def _live() -> Iterator[Live | None]:
+def _live(quiet: bool) -> Iterator[Live | None]:
     """On a terminal, a live table of the workers that have not stopped."""
-    if not sys.stdout.isatty():
+    if quiet or not sys.stdout.isatty():
         yield None
         return
     with Live(console=console(), auto_refresh=False, transient=True) as live:

@@ -3,40 +3,73 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, get_args
 
 import click
 
+from faultline.cli.completion import complete_queue, complete_task
 from faultline.cli.context import Context, session, with_lock_timeout
 from faultline.cli.output import json_option, print_json
+from faultline.config import LONGEST_RETRY_SECONDS
+from faultline.enqueue_options import EnqueueOptions, lease_seconds_of, seconds_of
 from faultline.errors import InvalidInput, UnknownTask
-from faultline.payload import (
-    check_idempotency_key,
-    check_max_attempts,
-    check_priority,
-    check_queue_name,
-    check_task_name,
-    encode_payload,
-    parse_json,
-)
-from faultline.postgres.sessions import Connection, run
-from faultline.statements import clock, protocol
-from faultline.task import TaskOptions
-
-_MAX_DELAY_SECONDS = 10 * 365 * 86400
+from faultline.payload import check_task_name, encode_payload, parse_json
+from faultline.postgres.sessions import run
+from faultline.statements import protocol
+from faultline.suggestions import did_you_mean
+from faultline.task import TaskSettings, job_spec
+from faultline.unique import OnConflict, Unique, While
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", shell_complete=complete_task)
 @click.argument("payload", metavar="[PAYLOAD_JSON]", default="{}")
-@click.option("--queue", help="The queue; if absent, the task's own or `default`.")
+@click.option(
+    "--queue",
+    help="The queue; if absent, the task's own or `default`.",
+    shell_complete=complete_queue,
+)
 @click.option(
     "--priority", type=int, help="From 0 (first) to 9 (last); if absent, the task's own or 5."
 )
 @click.option("--run-at", metavar="ISO", help="Do not start before this time, given with its zone.")
 @click.option(
     "--delay", type=float, metavar="SECONDS", help="Do not start before this many seconds from now."
+)
+@click.option(
+    "--expires-in",
+    type=float,
+    metavar="SECONDS",
+    help="Fail the job if it has not started within this many seconds.",
+)
+@click.option(
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="How long an attempt may take; else the task's.",
+)
+@click.option(
+    "--lease", type=float, metavar="SECONDS", help="How long its lease is; else the task's."
+)
+@click.option(
+    "--unique-by",
+    metavar="NAMES",
+    help="Enqueue no second job with equal values of these arguments: customer_id,region; all: '*'.",
+)
+@click.option(
+    "--unique-while",
+    type=click.Choice(get_args(While)),
+    help="A job counts until its first claim or its end; unfinished if absent.",
+)
+@click.option(
+    "--unique-for", type=float, metavar="SECONDS", help="A job counts for at least this long."
+)
+@click.option(
+    "--on-conflict",
+    type=click.Choice(get_args(OnConflict)),
+    help="What to do with the job that counts; keep if absent.",
 )
 @click.option("--key", help="The idempotency key; one key never creates two jobs.")
 @click.option(
@@ -59,6 +92,13 @@ def enqueue(
     priority: int | None,
     run_at: str | None,
     delay: float | None,
+    expires_in: float | None,
+    timeout: float | None,
+    lease: float | None,
+    unique_by: str | None,
+    unique_while: While | None,
+    unique_for: float | None,
+    on_conflict: OnConflict | None,
     key: str | None,
     max_attempts: int | None,
     force: bool,
@@ -69,31 +109,54 @@ def enqueue(
     PAYLOAD_JSON is a JSON object of the task's arguments; - reads it from stdin.
     """
     check_task_name(task)
-    arguments = _read_payload(payload)
-    options = _task_options(context, task, arguments, force)
-    if run_at is not None and delay is not None:
-        raise InvalidInput("--run-at and --delay exclude each other", hint="give one of them")
-    with session(context) as conn:
-        statement = protocol.enqueue(
-            task,
-            arguments,
-            queue=check_queue_name(options.queue if queue is None else queue),
-            priority=check_priority(options.priority if priority is None else priority),
-            max_attempts=check_max_attempts(
-                options.max_attempts if max_attempts is None else max_attempts
-            ),
-            run_at=_parse_time(run_at) if delay is None else _time_after(conn, delay),
-            idempotency_key=None if key is None else check_idempotency_key(key),
-        )
-        with with_lock_timeout(conn):
-            enqueued = run(conn, statement)
+    arguments = read_payload(payload)
+    settings, bind = task_settings(context, task, arguments, force)
+    unique = _unique(unique_by, unique_while, on_conflict, unique_for)
+    options = EnqueueOptions(
+        queue=queue,
+        priority=priority,
+        max_attempts=max_attempts,
+        run_at=parse_time("--run-at", run_at),
+        delay_seconds=seconds_of("--delay", delay, LONGEST_RETRY_SECONDS, shortest=0),
+        expires_in_seconds=seconds_of("--expires-in", expires_in, LONGEST_RETRY_SECONDS),
+        timeout_seconds=seconds_of("--timeout", timeout, LONGEST_RETRY_SECONDS),
+        lease_seconds=lease_seconds_of("--lease", lease),
+        unique=None if unique is None else bind(unique),
+        idempotency_key=key,
+    )
+    statement = protocol.enqueue_job(job_spec(task, settings, options, arguments, key))
+    with session(context) as conn, with_lock_timeout(conn):
+        enqueued = run(conn, statement)
     if as_json:
-        print_json(enqueued)
+        print_json(
+            {
+                "job_id": enqueued.job_id,
+                "existing": enqueued.existing,
+                "outcome": enqueued.outcome,
+            }
+        )
     else:
-        click.echo(f"{enqueued.job_id}{' (existed before)' if enqueued.existing else ''}")
+        note = "existed before" if enqueued.outcome == "existing" else enqueued.outcome.value
+        click.echo(f"{enqueued.job_id}{f' ({note})' if enqueued.existing else ''}")
 
 
-def _read_payload(given: str) -> Any:
+def _unique(
+    by: str | None, while_: While | None, on_conflict: OnConflict | None, seconds: float | None
+) -> Unique | None:
+    if by is None:
+        if while_ is not None or on_conflict is not None or seconds is not None:
+            raise InvalidInput(
+                "--unique-while, --unique-for and --on-conflict need --unique-by",
+                hint="--unique-by customer_id, or '*' for all arguments",
+            )
+        return None
+    names = () if by == "*" else tuple(name.strip() for name in by.split(","))
+    return Unique(
+        by=names, while_=while_ or "unfinished", on_conflict=on_conflict or "keep", for_=seconds
+    )
+
+
+def read_payload(given: str) -> Any:
     text = sys.stdin.buffer.read() if given == "-" else given
     try:
         value = parse_json(text)
@@ -106,23 +169,32 @@ def _read_payload(given: str) -> Any:
     return value
 
 
-def _task_options(context: Context, name: str, arguments: Any, force: bool) -> TaskOptions:
+def task_settings(
+    context: Context, name: str, arguments: Any, force: bool
+) -> tuple[TaskSettings, Callable[[Unique], Unique]]:
+    """The task's settings, and what binds a `Unique` to its arguments."""
     if context.app_path is None:
-        return TaskOptions()
+        return TaskSettings(), _as_it_is
+    context.app.import_tasks()
     try:
         task = context.app.find_task(name)
         if not force:
             task.arguments(encode_payload(arguments))
     except UnknownTask as error:
         if not force:
+            question = did_you_mean(name, context.app.tasks)
             raise UnknownTask(
-                error.message, hint=f"{error.hint}; --force enqueues the job anyway"
+                error.message, hint=f"{question or error.hint}; --force enqueues the job anyway"
             ) from None
-        return TaskOptions()
-    return task.options
+        return TaskSettings(), _as_it_is
+    return task.settings, task.bind_unique
 
 
-def _parse_time(text: str | None) -> datetime | None:
+def _as_it_is(unique: Unique) -> Unique:
+    return unique
+
+
+def parse_time(option: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
@@ -131,16 +203,7 @@ def _parse_time(text: str | None) -> datetime | None:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise InvalidInput(
-            f"--run-at {text[:80]!r} is not an ISO time with a zone",
-            hint="--run-at 2030-01-31T09:00:00+01:00",
+            f"{option} {text[:80]!r} is not an ISO time with a zone",
+            hint=f"{option} 2030-01-31T09:00:00+01:00",
         )
     return moment
-
-
-def _time_after(conn: Connection, delay: float) -> datetime:
-    """Computed from the database's clock, which decides when a job is due."""
-    if not 0 <= delay <= _MAX_DELAY_SECONDS:
-        raise InvalidInput(
-            f"--delay {delay:g} is out of range", hint="give 0 to 315,360,000 seconds (ten years)"
-        )
-    return run(conn, clock.database_time()) + timedelta(seconds=delay)

@@ -79,8 +79,9 @@ def describe(status: epochs.EpochStatus) -> str:
 @epoch.command()
 @click.option("--reason", help="Stored with the epoch.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 @click.pass_obj
-def bump(context: Context, reason: str | None, yes: bool) -> None:
+def bump(context: Context, reason: str | None, yes: bool, as_json: bool) -> None:
     """Begin a new epoch by hand, after a restore.
 
     Workers claim nothing from a restored database until then. Afterwards only this copy of the database
@@ -90,11 +91,15 @@ def bump(context: Context, reason: str | None, yes: bool) -> None:
     with session(context) as conn:
         status = run(conn, epochs.status())
         if status.is_refused and not yes:
-            click.echo(describe(status))
+            click.echo(describe(status), err=as_json)
             click.confirm(
                 "Is the original database gone for good, and have all of its workers stopped?",
                 abort=True,
+                err=as_json,
             )
         with audited(conn, "bump epoch"):
             number = run(conn, epochs.bump(reason))
-    click.echo(f"epoch {number} has begun")
+    if as_json:
+        print_json({"epoch": number})
+    else:
+        click.echo(f"epoch {number} has begun")

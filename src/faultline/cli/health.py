@@ -6,6 +6,7 @@ what it takes to read a small file or request one URL.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,7 @@ def _live_or_ready(default: str | None) -> Callable[[Callable[..., Any]], Callab
         ):
             note = "  [default]" if name == default else ""
             command = click.option(f"--{name}", "what", flag_value=name, help=says + note)(command)
-        return command
+        return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
     return add
 
@@ -98,7 +99,11 @@ def health() -> None:
 @health.command()
 @_file_options
 def worker(
-    what: str | None, health_file: Path | None, stuck_seconds: float, silent_seconds: float
+    what: str | None,
+    health_file: Path | None,
+    stuck_seconds: float,
+    silent_seconds: float,
+    as_json: bool,
 ) -> None:
     """Check a worker, or all processes of one `--processes`.
 
@@ -107,42 +112,49 @@ def worker(
     ready, but live: a restart would not help.
     """
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
-    _print_result(_check_file(health_file, {"worker", "supervisor"}, what, limits))
+    _print_result(as_json, _check_file(health_file, {"worker", "supervisor"}, what, limits))
 
 
 @health.command()
 @_file_options
 def reconciler(
-    what: str | None, health_file: Path | None, stuck_seconds: float, silent_seconds: float
+    what: str | None,
+    health_file: Path | None,
+    stuck_seconds: float,
+    silent_seconds: float,
+    as_json: bool,
 ) -> None:
     """Check a `faultline reconciler`."""
     limits = Limits(silent_seconds=silent_seconds, stuck_seconds=stuck_seconds)
-    _print_result(_check_file(health_file, {"reconciler"}, what, limits))
+    _print_result(as_json, _check_file(health_file, {"reconciler"}, what, limits))
 
 
 @health.command()
 @_url_options(API_URL)
-def api(what: str | None, url: str, timeout: float) -> None:
+def api(what: str | None, url: str, timeout: float, as_json: bool) -> None:
     """Check the HTTP API.
 
     It is ready if a job could be enqueued, and live if it sends any response.
     """
-    _print_result(_check_url(url, "/" if what == "live" else "/ready", what, timeout))
+    _print_result(as_json, _check_url(url, "/" if what == "live" else "/ready", what, timeout))
 
 
 @health.command()
 @_url_options(INSPECTOR_URL)
-def inspector(what: str | None, url: str, timeout: float) -> None:
+def inspector(what: str | None, url: str, timeout: float, as_json: bool) -> None:
     """Check the inspector.
 
     It is ready if it can read the database, and live if it sends any response.
     """
     path = "/api/about" if what == "live" else "/api/leases?limit=1"
-    _print_result(_check_url(url, path, what, timeout))
+    _print_result(as_json, _check_url(url, path, what, timeout))
 
 
-def _print_result(verdict: ProbeResult) -> None:
-    click.echo(verdict.why)
+def _print_result(as_json: bool, verdict: ProbeResult) -> None:
+    if as_json:
+        click.echo(json.dumps({"ok": verdict.holds, "why": verdict.why}))
+    else:
+        click.echo(verdict.why)
     sys.exit(0 if verdict.holds else 1)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from faultline import __version__
-from faultline.cli.context import Context, require_schema
+from faultline.cli.context import Context
 from faultline.errors import InvalidSettings
 from faultline.inspector.inspector_settings import (
     DEFAULT_HOST,
@@ -17,7 +17,7 @@ from faultline.inspector.inspector_settings import (
     STREAMS_PER_ADDRESS,
     InspectorSettings,
 )
-from faultline.postgres.migrate import require_current_schema
+from faultline.postgres.migrate import require_current_schema, require_schema
 from faultline.postgres.url import redact
 from faultline.serving.limits import is_loopback
 from faultline.termination import Termination

@@ -1,9 +1,8 @@
-"""The commands `jobs list`, `show`, `retry` and `cancel`."""
+"""The commands `jobs list`, `show`, `edit` and `export`, and the group of `jobs`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+import math
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -14,32 +13,36 @@ import orjson
 
 from faultline import timeline
 from faultline.cli.context import Context, audited, session
-from faultline.cli.output import duration, json_option, one_line, print_json, print_table
-from faultline.errors import FaultlineError, UnknownJob
-from faultline.model import JobRecord, JobState
-from faultline.postgres.errors import driver_errors
+from faultline.cli.enqueue import read_payload
+from faultline.cli.job_actions import cancel, delete, retry
+from faultline.cli.job_filter_options import FilterOptions, filter_options
+from faultline.cli.known_queues import near_queue
+from faultline.cli.output import count, duration, json_option, one_line, print_json, print_table
+from faultline.errors import UnknownJob
+from faultline.job_selection import READ_PAGE, write_lines
+from faultline.model import JobRecord, JobState, ReportedProgress
 from faultline.postgres.sessions import Connection, run, run_reads
-from faultline.statements import clock, protocol
+from faultline.statements import clock, job_pages, protocol
 from faultline.statements import jobs as statements
+from faultline.statements.job_filter import JobFilter
 from faultline.statements.jobs import JobText
-from faultline.statements.statement import Statement
+from faultline.statements.many_jobs import JobSweep
 from faultline.timeline import TimelineEvent
 from faultline.wording import plain
 
 
 @click.group()
 def jobs() -> None:
-    """List, show, retry and cancel jobs."""
+    """List, show, retry, cancel, delete, edit and export jobs."""
+
+
+jobs.add_command(retry)
+jobs.add_command(cancel)
+jobs.add_command(delete)
 
 
 @jobs.command("list")
-@click.option(
-    "--state",
-    type=click.Choice([state.value for state in JobState]),
-    help="List only jobs in this state.",
-)
-@click.option("--queue", help="List only jobs of this queue.")
-@click.option("--task", help="List only jobs of this task.")
+@filter_options
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
@@ -47,53 +50,64 @@ def jobs() -> None:
     show_default=True,
     help="How many jobs to list.",
 )
-@click.option(
-    "--before",
-    type=click.UUID,
-    metavar="JOB",
-    help="List the page after the one that ended with this id.",
-)
+@click.option("--after", metavar="CURSOR", help="List the page after the one that printed this.")
 @json_option
 @click.pass_obj
 def list_jobs(
-    context: Context,
-    state: str | None,
-    queue: str | None,
-    task: str | None,
-    limit: int,
-    before: UUID | None,
-    as_json: bool,
+    context: Context, options: FilterOptions, limit: int, after: str | None, as_json: bool
 ) -> None:
-    """List jobs, newest first."""
-    wanted = statements.list_jobs(state=state, queue=queue, task=task, before=before, limit=limit)
+    """List jobs, newest first.
+
+    With --state queued they come in the order in which workers claim them, with running by the end of
+    their leases, with failed the last failed first.
+    """
     with session(context) as conn:
-        found, now = run(conn, wanted), run(conn, clock.database_time())
+        found, following = _page(conn, options.resolve(conn), limit, after)
+        now = run(conn, clock.database_time())
         texts = run(conn, statements.texts_of([job.id for job in found])) if as_json else {}
+        queue = None if found or as_json else options.queue
+        question = None if queue is None else near_queue(context, conn, queue)
     if as_json:
         print_json([_with_stored_text(job, texts.get(job.id)) for job in found])
-        return
-    if not found:
-        click.echo("no such jobs")
-        return
-    print_table(
-        ["id", "task", "queue", "pri", "state", "attempts", "age", ""],
-        [
+    elif not found:
+        click.echo(f"no such jobs{f'; {question}' if question else ''}")
+    else:
+        print_table(
+            ["id", "task", "queue", "pri", "state", "attempts", "age", ""],
             [
-                *(str(job.id), job.task, job.queue, str(job.priority), job.state.value),
-                *(f"{job.attempts}/{job.max_attempts}", _ago(now, job.created_at)),
-                one_line(_note(job, now), 60),
-            ]
-            for job in found
-        ],
-    )
-    if len(found) == limit:
-        click.echo(f"older jobs: faultline jobs list --before {found[-1].id}")
+                [
+                    *(str(job.id), job.task, job.queue, str(job.priority), job.state.value),
+                    *(f"{job.attempts}/{job.max_attempts}", _ago(now, job.created_at)),
+                    one_line(_note(job, now), 60),
+                ]
+                for job in found
+            ],
+        )
+    if following is not None:
+        click.echo(f"more jobs: add --after {following}", err=as_json)
+
+
+def _page(
+    conn: Connection, wanted: JobFilter, limit: int, after: str | None
+) -> tuple[list[JobRecord], str | None]:
+    """Jobs, and the next page's cursor; each statement examines a bounded number."""
+    ids: list[UUID] = []
+    while True:
+        page = run(conn, job_pages.id_page(wanted, limit=limit - len(ids), after=after))
+        ids += page.ids
+        after = page.next
+        if after is None or len(ids) == limit:
+            return run(conn, statements.records_of(ids)), after
 
 
 def _note(job: JobRecord, now: datetime) -> str:
     match job.state:
+        case JobState.QUEUED if job.waits_for is not None:
+            return f"waits {_ago(now, job.next_run_at)} for limit {job.waits_for}"
         case JobState.QUEUED if job.next_run_at > now:
             return f"due in {_ago(job.next_run_at, now)}"
+        case JobState.RUNNING if job.progress is not None:
+            return f"{progress_text(job.progress)}, on {job.lease_owner}"
         case JobState.RUNNING:
             return f"on {job.lease_owner}"
         case JobState.FAILED:
@@ -103,6 +117,12 @@ def _note(job: JobRecord, now: datetime) -> str:
                 else f"{job.failed_reason}"
             )
     return ""
+
+
+def progress_text(progress: ReportedProgress) -> str:
+    """40 %, and the handler's message."""
+    message = f": {one_line(progress.message)}" if progress.message else ""
+    return f"{math.floor(progress.fraction * 100)} %{message}"
 
 
 def _ago(now: datetime, then: datetime) -> str:
@@ -125,6 +145,8 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
         print_json({**_with_stored_text(record, text), "timeline": events})
         return
     shown = asdict(record)
+    if record.progress is not None:
+        shown["progress"] = progress_text(record.progress)
     if text is not None:
         shown |= {"payload": text.payload, "result": text.result}
     for name, value in shown.items():
@@ -159,64 +181,57 @@ def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:
 
 
 @jobs.command()
-@click.argument("job", type=click.UUID, nargs=-1, required=True)
+@click.argument("job", type=click.UUID)
+@click.option(
+    "--payload",
+    metavar="JSON",
+    required=True,
+    help="The new payload: a JSON object of the task's arguments; - reads it from stdin.",
+)
 @json_option
 @click.pass_obj
-def retry(context: Context, job: tuple[UUID, ...], as_json: bool) -> None:
-    """Queue failed jobs again, with all their attempts.
+def edit(context: Context, job: UUID, payload: str, as_json: bool) -> None:
+    """Replace the payload of a queued or failed job.
 
-    A job that has succeeded is refused.
+    The former payload stays in the job's timeline. A failed job does not run again by itself: retry it.
     """
-    words = {
-        JobState.QUEUED: "is queued",
-        JobState.RUNNING: "is running; there is nothing to retry",
-    }
-    _for_each(context, job, "retry", protocol.retry, words, as_json)
+    verb = protocol.edit_payload(job, read_payload(payload))
+    with session(context) as conn, audited(conn, "edit", f"job {job}"):
+        state = run(conn, verb)
+    if as_json:
+        print_json({"job_id": job, "state": state})
+    else:
+        hint = f"; to run it: faultline jobs retry {job}" if state is JobState.FAILED else ""
+        click.echo(f"{job}  has the new payload, and is {state}{hint}")
 
 
 @jobs.command()
-@click.argument("job", type=click.UUID, nargs=-1, required=True)
-@click.option("--reason", help="Stored with the job.")
-@json_option
+@click.argument("job", type=click.UUID, nargs=-1)
+@filter_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    default="-",
+    metavar="FILE",
+    help="Where to write; - is stdout, the default.",
+)
+@click.option(
+    "--json", is_flag=True, expose_value=False, help="Accepted, and without effect: it is JSON."
+)
 @click.pass_obj
-def cancel(context: Context, job: tuple[UUID, ...], reason: str | None, as_json: bool) -> None:
-    """Cancel jobs, so that they do not run (again).
+def export(context: Context, job: tuple[UUID, ...], options: FilterOptions, output: str) -> None:
+    """Write jobs as lines of JSON, with payload and result.
 
-    A job that has succeeded stays succeeded.
+    Without ids and filter it writes all jobs. Numbers are written exactly as they are stored.
     """
-    words = {
-        JobState.FAILED: "will not run (again)",
-        JobState.SUCCEEDED: "had succeeded before; nothing was cancelled",
-    }
-    _for_each(
-        context, job, "cancel", lambda job_id: protocol.cancel(job_id, reason), words, as_json
-    )
-
-
-def _for_each(
-    context: Context,
-    job_ids: tuple[UUID, ...],
-    action: str,
-    verb: Callable[[UUID], Statement[JobState]],
-    words: Mapping[JobState, str],
-    as_json: bool,
-) -> None:
-    """Run `verb` on each job by itself; exit code 1 if it was refused for any of them."""
-    answers: list[dict[str, Any]] = []
-    with session(context) as conn:
-        for job_id in job_ids:
-            state, error, says = None, None, ""
-            try:
-                with driver_errors(), audited(conn, action, f"job {job_id}"):
-                    state = run(conn, verb(job_id))
-                says = words.get(state, f"is {state}")
-            except FaultlineError as refusal:
-                error = refusal.code
-                says = f"[{refusal.code}] {refusal}"
-            answers.append({"job_id": job_id, "state": state, "error": error, "says": says})
-            if not as_json:
-                click.echo(f"{job_id}  {plain(says)}")
-    if as_json:
-        print_json(answers)
-    if any(answer["error"] for answer in answers):
-        sys.exit(1)
+    written = 0
+    with session(context) as conn, click.open_file(output, "wb") as out:
+        sweep = JobSweep(options.resolve(conn, job), page_size=READ_PAGE)
+        while not sweep.is_finished:
+            page = run(conn, sweep.page)
+            if page.ids:
+                written += write_lines(out, run(conn, statements.documents_of(page.ids)))
+            sweep.advance(page)
+    if output != "-":
+        click.echo(f"{count(written, 'job')} written", err=True)

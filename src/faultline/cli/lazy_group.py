@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from faultline.cli.global_options import accept_global_options
 from faultline.errors import FaultlineError
+from faultline.suggestions import close_matches
 
 ENTRY_POINTS = "faultline.commands"
 
@@ -48,13 +50,37 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = self._modules[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute or cmd_name)
-        return command
+        return accept_global_options(command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        is_unknown = name not in self._modules and name not in self._elsewhere
+        if is_unknown and not name.startswith("-") and not ctx.resilient_parsing:
+            found = close_matches(name, self.list_commands(ctx)) or self._subcommands(ctx, name)
+            raise click.UsageError(f"No such command {name!r}.{_question(found)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def _subcommands(self, ctx: click.Context, name: str) -> list[str]:
+        """Subcommands that resemble `name`, such as `jobs retry` for `retry`."""
+        groups = {each: self.get_command(ctx, each) for each in self._modules}
+        return [
+            f"{group} {inner}"
+            for group, command in groups.items()
+            if isinstance(command, click.Group)
+            for inner in close_matches(name, command.list_commands(ctx))
+        ]
+
+
+def _question(found: list[str]) -> str:
+    return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def _from_entry_point(name: str, requirement: str) -> click.Command:
     for entry_point in entry_points(group=ENTRY_POINTS, name=name):
         command: click.Command = entry_point.load()
-        return command
+        return accept_global_options(command)
     return _not_installed(name, requirement)
 
 

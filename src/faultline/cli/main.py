@@ -15,14 +15,17 @@ from typing import NoReturn
 import click
 
 from faultline import __version__
+from faultline.cli.global_options import leading_options
 from faultline.cli.lazy_group import LazyGroup
-from faultline.errors import FaultlineError
+from faultline.cli.usage_errors import is_help, usage_problem
+from faultline.errors import FaultlineError, NoTasks
 from faultline.wording import plain
 
 # Each command is defined in the module of its name.
 COMMANDS = {
     name: f"faultline.cli.{name}"
     for name in (
+        "init",
         "migrate",
         "worker",
         "reconciler",
@@ -33,6 +36,8 @@ COMMANDS = {
         "enqueue",
         "jobs",
         "queues",
+        "schedules",
+        "limits",
         "audit",
         "why",
         "verify",
@@ -42,10 +47,12 @@ COMMANDS = {
         "epoch",
         "inspector",
         "top",
+        "completion",
     )
 }
+DISTRIBUTION = "faultline-queue"  # `faultline` on PyPI is another project
 # The drills are a separate distribution, which production images do not install.
-_DRILLS = "faultline-queue[drills]"
+_DRILLS = f"{DISTRIBUTION}[drills]"
 COMMANDS_OF_THE_DRILLS = {"demo": _DRILLS, "drill": _DRILLS, "bench": _DRILLS}
 
 
@@ -53,54 +60,31 @@ COMMANDS_OF_THE_DRILLS = {"demo": _DRILLS, "drill": _DRILLS, "bench": _DRILLS}
     cls=LazyGroup,
     modules=COMMANDS,
     elsewhere=COMMANDS_OF_THE_DRILLS,
+    params=leading_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="faultline")
-@click.option(
-    "--app",
-    metavar="MODULE:NAME",
-    envvar="FAULTLINE_APP",
-    help="The Faultline object of your application.",
-)
-@click.option(
-    "--database-url",
-    metavar="URL",
-    help="The PostgreSQL to use. Default: DATABASE_URL, the file that DATABASE_URL_FILE names, the URL of the"
-    " app, or an embedded server for development.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["auto", "json", "console"]),
-    default="auto",
-    show_default=True,
-    help="How events are written to stderr; auto is text on a terminal and JSON lines elsewhere.",
-)
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Also log routine events, such as claims and commits."
-)
+@click.version_option(__version__, message=f"{DISTRIBUTION} %(version)s (faultline)")
 @click.pass_context
 def cli(
     ctx: click.Context, app: str | None, database_url: str | None, log_format: str, verbose: bool
 ) -> None:
     """Faultline is a crash-safe job queue on PostgreSQL.
 
-    A job's writes commit under its fencing token, or not at all.
+    A job's writes commit under its fencing token, or not at all. The options below may also follow the
+    name of a command.
     """
-    if ctx.invoked_subcommand == "health":
-        return  # it reads a file or a URL, and needs no application, database or log
+    if ctx.invoked_subcommand in ("health", "init"):
+        return  # they need no application, database or log
     from faultline.cli.context import Context
-    from faultline.events import log
-    from faultline.postgres.url import url_from_environment
 
-    log.open(style=log_format, verbose=verbose)
+    ctx.obj = Context(app_path=app, given_url=database_url, log_format=log_format, verbose=verbose)
+    ctx.obj.open_log()
     # The driver logs errors too; Faultline reports each error where it is handled.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-    url = database_url or url_from_environment()
-    ctx.obj = Context(app_path=app, given_url=url, log_format=log_format, verbose=verbose)
 
 
 def main() -> None:
-    """Run the command line; an error is one line and exit code 1."""
+    """Run the command line; an error is one line and exit code 1, or 2 for usage."""
     open_closed_streams()
     if any(word.startswith("--database-url") for word in sys.argv[1:]):
         from faultline.cli.database_url_option import conceal_passwords
@@ -109,7 +93,10 @@ def main() -> None:
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        if is_help(error):
+            error.show()
+        else:
+            _print_error(usage_problem(error))
         sys.exit(error.exit_code)
     except click.Abort:
         _abort()
@@ -117,7 +104,7 @@ def main() -> None:
         if _was_interrupted(error):
             _abort()
         _print_error(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, NoTasks) else 1)  # 2: a restart would not help
     except Exception as error:
         from faultline.postgres.driver import DriverError
         from faultline.postgres.errors import explain_error

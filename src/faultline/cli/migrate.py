@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from faultline import embedded
 from faultline.cli.context import Context
 from faultline.cli.doctor.check import Level
 from faultline.cli.doctor.schema import search_path
+from faultline.cli.output import json_option, print_json
 from faultline.postgres.errors import driver_errors
 from faultline.postgres.migrate import migrate as bring_up_to_date
 from faultline.postgres.sessions import connect
@@ -23,8 +26,9 @@ from faultline.postgres.sessions import connect
     metavar="SECONDS",
     help="Give up, and change nothing, if a lock is not granted within this time.",
 )
+@json_option
 @click.pass_obj
-def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
+def migrate(context: Context, roles: bool, lock_timeout: float, as_json: bool) -> None:
     """Install the schema, or upgrade it.
 
     This is one transaction: it is safe to repeat and safe to kill.
@@ -34,6 +38,9 @@ def migrate(context: Context, roles: bool, lock_timeout: float) -> None:
         report = bring_up_to_date(url, roles=roles, lock_timeout_seconds=lock_timeout)
         with connect(url, application_name="faultline migrate") as conn:
             misplaced = [each for each in search_path(conn) if each.level is Level.WARNING]
+    if as_json:
+        print_json({**asdict(report), "roles": roles, "warnings": misplaced})
+        return
     for name in report.applied:
         click.echo(f"applied {name}")
     if report.functions_replaced:

@@ -39,13 +39,16 @@ def purge(context: Context, dry_run: bool, as_json: bool, retention: Retention) 
             "failed": purged.failed,
             "ledger": purged.entries,
             "audit": purged.audit,
+            "unique_keys": purged.unique_keys,
+            "firings": purged.firings,
         }
         print_json({"dry_run": dry_run, **found})
         return
     click.echo(
         f"{'would remove' if dry_run else 'removed'} {count(purged.succeeded, 'succeeded job')},"
-        f" {count(purged.failed, 'failed job')}, {_entries(purged.entries)} of the ledger"
-        f" and {_entries(purged.audit)} of the audit log"
+        f" {count(purged.failed, 'failed job')}, {_entries(purged.entries)} of the ledger,"
+        f" {_entries(purged.audit)} of the audit log, {count(purged.unique_keys, 'unique key')}"
+        f" and {count(purged.firings, 'firing')}"
     )
 
 

@@ -6,11 +6,16 @@ from itertools import groupby
 
 import click
 
+from faultline.cli.completion import complete_queue
 from faultline.cli.context import Context, audited, session
+from faultline.cli.known_queues import near_queue, other_queues
 from faultline.cli.output import duration, json_option, print_json, print_table
-from faultline.postgres.sessions import run
+from faultline.errors import InvalidInput
+from faultline.payload import check_queue_name
+from faultline.postgres.sessions import Connection, run
 from faultline.statements import queues as statements
 from faultline.statements.queues import EXACT_UP_TO, QueueCount
+from faultline.suggestions import did_you_mean
 
 
 @click.group(invoke_without_command=True)
@@ -24,7 +29,7 @@ from faultline.statements.queues import EXACT_UP_TO, QueueCount
 @json_option
 @click.pass_context
 def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> None:
-    """Count waiting, running and failed jobs of each queue.
+    """Count due, waiting, running and failed jobs of each queue.
 
     The counts are read from indexes alone, so finished jobs do not slow the command down.
     """
@@ -52,35 +57,65 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
 
 
 @queues.command()
-@click.argument("queue")
+@click.argument("queue", shell_complete=complete_queue)
 @click.option("--reason", help="Shown by `faultline why` and `faultline queues`.")
+@click.option("--force", is_flag=True, help="Pause a queue that has no job, worker or task yet.")
+@json_option
 @click.pass_obj
-def pause(context: Context, queue: str, reason: str | None) -> None:
+def pause(context: Context, queue: str, reason: str | None, force: bool, as_json: bool) -> None:
     """Stop workers from claiming jobs of QUEUE.
 
-    Jobs can still be enqueued, and running jobs finish.
+    Jobs can still be enqueued, and running jobs finish. A queue that has no job, that no worker claims from
+    and that no task of --app uses is refused, because its name is probably mistyped.
     """
     with session(context) as conn, audited(conn, "pause", f"queue {queue}"):
+        check_queue_name(queue)
+        if not force:
+            _require_known(context, conn, queue)
         is_new = run(conn, statements.pause(queue, reason))
-    click.echo(f"{queue} is paused" if is_new else f"{queue} was paused already")
+    if as_json:
+        print_json({"queue": queue, "paused": True, "changed": is_new})
+    else:
+        click.echo(f"{queue} is paused" if is_new else f"{queue} was paused already")
+
+
+def _require_known(context: Context, conn: Connection, queue: str) -> None:
+    """Refuse a queue that neither the database nor the application knows."""
+    others = other_queues(context, conn, queue)
+    if others is not None:
+        question = did_you_mean(queue, others)
+        anyway = "--force pauses it before its first job"
+        raise InvalidInput(
+            f"there is no queue {queue!r}", hint=f"{question} {anyway}" if question else anyway
+        )
 
 
 @queues.command()
-@click.argument("queue")
+@click.argument("queue", shell_complete=complete_queue)
+@json_option
 @click.pass_obj
-def resume(context: Context, queue: str) -> None:
+def resume(context: Context, queue: str, as_json: bool) -> None:
     """Let workers claim jobs of QUEUE again."""
     with session(context) as conn, audited(conn, "resume", f"queue {queue}"):
         was_paused = run(conn, statements.resume(queue))
-    click.echo(f"{queue} is resumed" if was_paused else f"{queue} was not paused")
+        question = None
+        if not (was_paused or as_json):
+            paused = [each.queue for each in run(conn, statements.paused())]
+            question = did_you_mean(queue, paused) or near_queue(context, conn, queue)
+    if as_json:
+        print_json({"queue": queue, "paused": False, "changed": was_paused})
+    elif was_paused:
+        click.echo(f"{queue} is resumed")
+    else:
+        click.echo(f"{queue} was not paused{f'; {question}' if question else ''}")
 
 
 def _format_count(counted: QueueCount) -> str:
-    """12, the oldest 3 min · ≥ 10,000 (about 52,100) · about 1,250,000"""
+    """12, oldest 3 min · ≥ 10,000 (about 52,100) · about 1,250,000 · empty: unknown"""
     if counted.is_exact:
         number = f"{counted.at_least:,}"
     elif not counted.at_least:
-        return "?" if counted.estimate is None else f"about {counted.estimate:,}"
+        return "" if counted.estimate is None else f"about {counted.estimate:,}"
     else:
         number = f"≥ {counted.at_least:,}"
         number += f" (about {counted.estimate:,})" if counted.estimate is not None else ""

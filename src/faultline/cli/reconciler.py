@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from faultline.cli.context import Context, require_schema
+from faultline.cli.context import Context
 from faultline.cli.service_options import (
     MetricsOptions,
     health_file_option,
@@ -19,7 +19,7 @@ from faultline.cli.service_options import (
 from faultline.config import Retention
 from faultline.health.writer import HealthFileWriter, health_file_writer
 from faultline.metrics import Part
-from faultline.postgres.migrate import require_fence
+from faultline.postgres.migrate import require_fence, require_schema
 from faultline.reconciler import Reconciler
 from faultline.termination import Termination
 from faultline.tracing.export import exporting

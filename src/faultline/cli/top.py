@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.cli.context import Context
-from faultline.cli.output import console, count, duration, one_line
+from faultline.cli.output import console, count, duration, one_line, print_json
 from faultline.errors import FaultlineError, InvalidSettings
 from faultline.inspector import overview, risk
 from faultline.inspector.overview import LedgerSamples, OverviewData, Throughput
@@ -50,26 +50,33 @@ class FrameData:
     show_default=True,
     help="Seconds between two refreshes.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print one frame as JSON and exit.")
 @click.pass_obj
-def top(context: Context, once: bool, pause_seconds: float) -> None:
+def top(context: Context, once: bool, pause_seconds: float, as_json: bool) -> None:
     """Show queues, workers, leases and refused writes, live.
 
     It only reads. Ctrl-C ends it.
     """
+    once = once or as_json
     if not once and not sys.stdout.isatty():
         raise InvalidSettings("stdout is not a terminal", hint="faultline top --once")
     with context.connection():  # report errors before the screen is cleared
         pass
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_print_once(context) if once else _refresh(context, pause_seconds))
+        asyncio.run(_print_once(context, as_json) if once else _refresh(context, pause_seconds))
 
 
-async def _print_once(context: Context) -> None:
+async def _print_once(context: Context, as_json: bool) -> None:
     reader = Reader(context.database_url, sessions=1)
     try:
-        console().print(frame(await _read_frame(reader, LedgerSamples())))
+        data = await _read_frame(reader, LedgerSamples())
     finally:
         await reader.close()
+    if as_json:
+        document = overview.document(data.overview, data.rate)
+        print_json({**document, "queues": data.overview.counts, "soonest_leases": data.soonest})
+    else:
+        console().print(frame(data))
 
 
 async def _refresh(context: Context, pause_seconds: float) -> None:
@@ -142,7 +149,7 @@ def _workers(found: OverviewData) -> Text:
 
 
 def _queues(found: OverviewData) -> Table:
-    table = _table("queue", "due", "scheduled", "running", "failed", "oldest due")
+    table = _table("queue", "due", "waiting", "scheduled", "running", "failed", "oldest due")
     rows = {
         queue: {each.standing: each for each in group}
         for queue, group in groupby(found.counts, key=lambda each: each.queue)
@@ -152,6 +159,7 @@ def _queues(found: OverviewData) -> Table:
         counts = rows[queue]
         shown = (
             CountedState.DUE,
+            CountedState.WAITING,
             CountedState.SCHEDULED,
             CountedState.RUNNING,
             CountedState.FAILED,

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
-from faultline.cli.context import Context, require_schema
+from faultline.cli.context import Context
 from faultline.cli.database_url_option import without_url
 from faultline.cli.service_options import (
     MetricsOptions,
@@ -23,37 +17,34 @@ from faultline.cli.service_options import (
     metrics_options,
     retention_options,
 )
-from faultline.config import Retention, WorkerSettings
+from faultline.config import BY_SLOTS, DEFAULT_CONCURRENCY, Retention, WorkerSettings
 from faultline.errors import InvalidSettings
-from faultline.events import Event, emit
-from faultline.health.writer import HealthFileWriter, health_file_writer
+from faultline.health.writer import health_file_writer
 from faultline.metrics import Part
 from faultline.payload import check_queue_name
-from faultline.postgres.migrate import require_fence
-from faultline.reconciler import Reconciler
+from faultline.queue_shares import EVERY_QUEUE, QueueShare, parse_queues, refuse_ambiguous
 from faultline.termination import Termination
-from faultline.tracing.export import exporting, flush
-from faultline.workers import Worker, stacks
-from faultline.workers.supervisor import DRAINED, DRAINED_STUCK, Supervisor, SupervisorHealth
+from faultline.workers.reloading import Reloader, reporting_files
+from faultline.workers.supervisor import Supervisor, SupervisorHealth
+from faultline.workers.worker_process import WorkerProcess
 
 DEFAULTS = WorkerSettings()
-_CLOSING_SECONDS = 5.0
 
 
 @click.command()
 @click.option(
     "-q",
     "--queues",
-    default="default",
-    show_default=True,
-    help="The queues to claim from, separated by commas.",
+    help="The queues to claim from, separated by commas; '*' for every other queue. If absent, the queues"
+    " of your tasks, and `default`. `billing:5=3`: at most 5 jobs of billing at once, and 3 parts of the"
+    " claims.",
 )
 @click.option(
     "-c",
     "--concurrency",
-    default=DEFAULTS.concurrency,
-    show_default=True,
-    help="How many jobs each process runs at once.",
+    type=int,
+    help="How many jobs each process runs at once. If absent, the sum of the slots if each queue has some,"
+    f" else {DEFAULT_CONCURRENCY}.",
 )
 @click.option(
     "-p", "--processes", default=1, show_default=True, help="How many processes to supervise."
@@ -97,6 +88,11 @@ _CLOSING_SECONDS = 5.0
     show_default=True,
     help="How many short jobs may be claimed before a slot is free; 0 for none.",
 )
+@click.option(
+    "--strict-priority",
+    is_flag=True,
+    help="Let every claim begin at the highest priority, so that lower ones may wait for ever.",
+)
 @click.option("--max-jobs", default=0, help="Stop after this many attempts; 0 for no limit.")
 @click.option(
     "--no-self-fencing",
@@ -106,15 +102,21 @@ _CLOSING_SECONDS = 5.0
 @click.option(
     "--no-reconciler", is_flag=True, help="Run no reconciler in this worker; another process must."
 )
+@click.option(
+    "--reload/--no-reload",
+    default=False,
+    help="For development: start the worker again when a module that it has imported changes.",
+)
 @health_file_option
+@click.option("--report-files", type=int, hidden=True)  # a pipe that the reloader reads
 @click.option("--supervised-by", type=int, hidden=True)  # a pipe that the supervisor holds
 @metrics_options
 @retention_options
 @click.pass_obj
 def worker(
     context: Context,
-    queues: str,
-    concurrency: int,
+    queues: str | None,
+    concurrency: int | None,
     processes: int,
     lease_seconds: float,
     heartbeat_seconds: float,
@@ -123,10 +125,13 @@ def worker(
     poll_seconds: float,
     drain_seconds: float,
     claim_ahead: int,
+    strict_priority: bool,
     max_jobs: int,
     no_self_fencing: bool,
     no_reconciler: bool,
+    reload: bool,
     health_file: Path | None,
+    report_files: int | None,
     supervised_by: int | None,
     metrics: MetricsOptions,
     retention: Retention,
@@ -138,12 +143,13 @@ def worker(
     if context.app_path is None:
         raise InvalidSettings(
             "a worker needs your application: --app is missing",
-            hint="faultline --app shop.jobs:app worker",
+            hint="faultline worker --app shop.jobs:app; or set FAULTLINE_APP, or app in [tool.faultline] of"
+            " pyproject.toml",
         )
-    names = [check_queue_name(name.strip()) for name in queues.split(",") if name.strip()]
+    shares = _queue_shares(queues)
     settings = WorkerSettings(
-        queues=tuple(dict.fromkeys(names)),
-        concurrency=concurrency,
+        queues=shares,
+        concurrency=BY_SLOTS if concurrency is None else concurrency,
         lease_seconds=lease_seconds,
         heartbeat_seconds=heartbeat_seconds,
         answer_seconds=answer_seconds,
@@ -151,9 +157,17 @@ def worker(
         poll_seconds=poll_seconds,
         drain_seconds=drain_seconds,
         claim_ahead=claim_ahead,
+        strict_priority=strict_priority,
         max_jobs=max_jobs,
         self_fencing=not no_self_fencing,
     )
+    if reload:
+        if processes > 1:
+            raise InvalidSettings(
+                "--reload is for one process", hint="leave out --reload or --processes"
+            )
+        context.export_database_url()
+        sys.exit(Reloader([*_single_process_command(), "--no-reload"]).run())
     parts = [Part.WORKER, Part.PRODUCER, *([] if no_reconciler else [Part.RECONCILER])]
     if processes > 1:
         context.export_database_url()
@@ -167,111 +181,29 @@ def worker(
         Termination() as termination,
         health_file_writer(health_file, "worker") as health,
         measuring(metrics, *parts),
+        reporting_files(report_files),
     ):
-        kept = None if no_reconciler else retention
-        code = _work(context, settings, kept, health, supervised_by, termination)
+        if any(share.slots for share in shares.values()):
+            context.app.import_tasks()
+            tasks = context.app.tasks.values()
+            refuse_ambiguous(shares, {task.name: task.settings.queue for task in tasks})
+        process = WorkerProcess(
+            context.app,
+            settings,
+            retention=None if no_reconciler else retention,
+            health=health,
+            supervised_by=supervised_by,
+        )
+        code = process.run(termination)
     sys.exit(code)
 
 
-def _work(
-    context: Context,
-    settings: WorkerSettings,
-    retention: Retention | None,
-    health: HealthFileWriter | None,
-    supervised_by: int | None,
-    termination: Termination,
-) -> int:
-    """Run a worker in this process, with a reconciler unless `retention` is None."""
-    app = context.app  # imported before tracing starts: it may configure tracing itself
-    url = app.database_url  # the app may set another URL than the environment's
-    companions = [] if retention is None else [Reconciler(url, retention).run]
-    require_schema(url, require_fence)
-
-    def end_process() -> None:
-        _end_process(health, is_drained=service.drain_was_requested and supervised_by is not None)
-
-    service = Worker(app, settings, companions=companions, end_process=end_process)
-    with exporting("worker"):
-        return termination.run(
-            lambda: _run_worker(service, health, supervised_by, termination),
-            loop_factory=_fastest_loop(),
-        )
-
-
-def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop if it is installed (`pip install faultline-queue[fast]`), else None."""
-    if importlib.util.find_spec("uvloop") is None:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module(
-        "uvloop"
-    ).new_event_loop
-    return factory
-
-
-async def _run_worker(
-    worker: Worker,
-    health: HealthFileWriter | None,
-    supervised_by: int | None,
-    termination: Termination,
-) -> int:
-    """Run the worker until it stops; returns the exit code."""
-    with termination.listening(worker.stop, on_signal=worker.stop_requested):
-        if supervised_by is not None:
-            loop = asyncio.get_running_loop()
-            loop.add_reader(supervised_by, _orphaned, worker, supervised_by)
-        if health is not None:
-            health.follow(worker.vitals)
-        try:
-            is_clean = await worker.run()
-        except Exception as error:
-            if not worker.is_stuck:
-                raise
-            emit(Event.DEGRADED, reason=f"an error ends the worker: {' '.join(str(error).split())}")
-            is_clean = False
-        is_drained = worker.drain_was_requested and supervised_by is not None
-        if not is_clean:
-            _end_process(health, is_drained=is_drained)
-        _bound_closing(health, is_drained=is_drained)
-    return DRAINED if is_drained else 0
-
-
-def _end_process(health: HealthFileWriter | None, *, is_drained: bool) -> NoReturn:
-    """End the process with exit code 1 although handlers are still running.
-
-    A normal exit would wait for them for ever: Python joins their threads, and asyncio waits for their
-    tasks when it closes the loop.
-    """
-    if health is not None:
-        health.stop()
-    flush()
-    sys.stderr.flush()
-    os._exit(DRAINED_STUCK if is_drained else 1)
-
-
-def _bound_closing(health: HealthFileWriter | None, *, is_drained: bool) -> None:
-    """Give threads that handlers left behind _CLOSING_SECONDS, then end the process."""
-
-    def watch() -> None:
-        time.sleep(_CLOSING_SECONDS)
-        for thread in threading.enumerate():
-            if not thread.daemon and thread is not threading.main_thread():
-                stack = stacks.of_thread(thread.ident)
-                emit(
-                    Event.DEGRADED,
-                    reason=f"the thread {thread.name} does not end: the process exits without it",
-                    frame=None if stack is None else stack.frame,
-                    stack=None if stack is None else stack.text,
-                )
-        _end_process(health, is_drained=is_drained)
-
-    threading.Thread(target=watch, name="faultline-closing", daemon=True).start()
-
-
-def _orphaned(worker: Worker, supervised_by: int) -> None:
-    """Stop the worker: the supervisor's end of the pipe was closed."""
-    asyncio.get_running_loop().remove_reader(supervised_by)
-    emit(Event.DEGRADED, reason="the supervisor is gone: draining")
-    worker.stop()
+def _queue_shares(given: str | None) -> dict[str, QueueShare]:
+    shares = {} if given is None else parse_queues(given)
+    for name in shares:
+        if name != EVERY_QUEUE:
+            check_queue_name(name)
+    return shares
 
 
 def _single_process_command() -> list[str]:

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import importlib.util
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -22,9 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from faultline.errors import EmbeddedServerError
+
+if TYPE_CHECKING:
+    import pwd  # Windows does not have it
 
 POLL_SECONDS = 0.01
 _SYSTEM_PATTERNS = (
@@ -168,7 +170,11 @@ def server_account() -> pwd.struct_passwd | None:
     The server runs as the current user. PostgreSQL refuses to run as root, so root starts it as an
     unprivileged account, for which the programs and the data must be reachable.
     """
-    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return None
+    import pwd
+
+    return pwd.getpwnam("nobody")
 
 
 def can_enter(directory: Path) -> bool:

@@ -30,6 +30,7 @@ from faultline.embedded.process import (
     spawn,
 )
 from faultline.errors import EmbeddedServerError
+from faultline.supported_system import require_posix_for_embedded_server
 
 _DEFAULTS = {"max_connections": "200", "max_prepared_transactions": "10"}
 # Never overridden: the server is reachable only from this machine, and with a password.
@@ -90,6 +91,7 @@ class Server:
 
     def start(self, timeout_seconds: float = 30) -> None:
         """Start the server unless it runs; return when it accepts connections."""
+        require_posix_for_embedded_server()
         if self.running:
             return
         deadline = time.monotonic() + timeout_seconds

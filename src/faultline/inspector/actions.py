@@ -73,6 +73,37 @@ class QueueAction(BaseModel):
     reason: Reason = None
 
 
+class LimitRate(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: int
+    seconds: float
+    burst: int = 1
+
+
+class LimitToReset(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=210)]
+
+
+class LimitToSet(LimitToReset):
+    """A whole limit; the API checks its values."""
+
+    max_running: int | None = None
+    rate: LimitRate | None = None
+
+
+class ScheduleAction(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schedule: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class SchedulePause(ScheduleAction):
+    reason: Reason = None
+
+
 class Caller(NamedTuple):
     """The operator whose request is forwarded."""
 
@@ -157,6 +188,35 @@ async def resume(shared: Shared, caller: Operator, wanted: QueueAction) -> Respo
     return await _act(shared, f"/queues/{quote(wanted.queue, '')}/resume", caller, wanted.reason)
 
 
+@router.post("/set-limit")
+async def set_limit(shared: Shared, caller: Operator, wanted: LimitToSet) -> Response:
+    path = f"/limits/{quote(wanted.name, '')}"
+    return await _forward(shared, "PUT", path, caller, wanted.model_dump(exclude={"name"}))
+
+
+@router.post("/reset-limit")
+async def reset_limit(shared: Shared, caller: Operator, wanted: LimitToReset) -> Response:
+    return await _forward(shared, "DELETE", f"/limits/{quote(wanted.name, '')}", caller)
+
+
+@router.post("/pause-schedule")
+async def pause_schedule(shared: Shared, caller: Operator, wanted: SchedulePause) -> Response:
+    path = f"/schedules/{quote(wanted.schedule, '')}/pause"
+    return await _act(shared, path, caller, wanted.reason)
+
+
+@router.post("/resume-schedule")
+async def resume_schedule(shared: Shared, caller: Operator, wanted: ScheduleAction) -> Response:
+    path = f"/schedules/{quote(wanted.schedule, '')}/resume"
+    return await _forward(shared, "POST", path, caller)
+
+
+@router.post("/run-schedule")
+async def run_schedule(shared: Shared, caller: Operator, wanted: ScheduleAction) -> Response:
+    path = f"/schedules/{quote(wanted.schedule, '')}/run"
+    return await _forward(shared, "POST", path, caller)
+
+
 async def _act(
     shared: InspectorServices, path: str, caller: Caller, reason: str | None
 ) -> Response:
@@ -173,7 +233,7 @@ async def _forward(
     method: str,
     path: str,
     caller: Caller,
-    body: Mapping[str, str] | None = None,
+    body: Mapping[str, Any] | None = None,
 ) -> Response:
     """The API's status and JSON, also if it is an error."""
     api_url = shared.settings.api_url

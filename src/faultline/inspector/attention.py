@@ -1,4 +1,4 @@
-"""Problems for an operator: unserved queues, old due jobs, failures, lost workers."""
+"""Problems for an operator: queues, failures, lost workers and schedules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from faultline.inspector import schedule_documents
 from faultline.inspector.worker_view import GONE, WorkerView
 from faultline.statements.queues import CountedState, QueueCount
+from faultline.statements.schedules import ScheduleProblem
 from faultline.statements.statistics import (
     FAILURES_OF_EACH_QUEUE,
     FAILURES_READ,
@@ -26,6 +28,7 @@ def document(
     workers: Sequence[WorkerView],
     paused: Collection[str],
     failed: Sequence[FailedJob],
+    schedules: Sequence[ScheduleProblem],
 ) -> dict[str, Any]:
     """The part of the overview that the dashboard shows first.
 
@@ -51,6 +54,7 @@ def document(
         "failures_total": len(failed),
         "failures_is_exact": _is_exact(failed),
         "lost_workers": [_gone(worker) for worker in workers if worker.status in GONE][:SHOWN],
+        "schedules": [schedule_documents.problem(each) for each in schedules][:SHOWN],
     }
 
 

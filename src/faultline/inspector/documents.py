@@ -13,13 +13,14 @@ from uuid import UUID
 import orjson
 
 from faultline import timeline
-from faultline.errors import UnknownJob
+from faultline.errors import UnknownJob, UnknownLimit
 from faultline.explanation import Situation, explain, situation_of
 from faultline.inspector import risk
 from faultline.inspector.reader import ReadTransaction
 from faultline.inspector.worker_view import GONE
-from faultline.statements import job_pages, jobs, leases, queues, workers
-from faultline.statements.job_pages import JobFilter
+from faultline.statements import audit, job_pages, jobs, leases, limit_keys, limits, queues, workers
+from faultline.statements.audit import AuditFilter
+from faultline.statements.job_filter import JobFilter
 from faultline.statements.jobs import JobRow, LedgerEntry, Rejection
 from faultline.statements.leases import LeaseRow
 from faultline.statements.queues import CountedState, PausedQueue, QueueCount
@@ -172,6 +173,21 @@ def _lease(row: LeaseRow, owner_is_gone: bool) -> dict[str, Any]:
     share = row.remaining_share
     level = risk.of_lease(share, owner_is_gone=owner_is_gone)
     return {**asdict(row), "remaining_share": share, "risk": level}
+
+
+async def limit(tx: ReadTransaction, name: str, *, hides_details: bool) -> dict[str, Any]:
+    """One limit, its tasks, its fullest keys, and who last changed it."""
+    use = next((use for use in await tx.read(limits.uses()) if use.name == name), None)
+    if use is None:
+        raise UnknownLimit(f"there is no limit {name!r}", hint="faultline limits list")
+    changes = await tx.read(audit.page(AuditFilter(object=f"limit {name}", result="done"), limit=1))
+    shown = (changes.without_roles() if hides_details else changes).audit
+    return {
+        **limits.as_facts(use),
+        "arguments": await tx.read(limit_keys.bound_arguments(name)),
+        "keys": await tx.read(limit_keys.fullest_keys(name)),
+        "last_change": shown[0] if shown else None,
+    }
 
 
 async def queue_counts(tx: ReadTransaction) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from faultline.inspector import attention, risk
 from faultline.inspector.reader import Reader, ReadTransaction
 from faultline.inspector.risk import Risk
 from faultline.inspector.worker_view import WorkerView, read_workers
-from faultline.statements import clock, leases, queues, rejections, statistics
+from faultline.statements import clock, leases, queues, rejections, schedules, statistics
 from faultline.statements.queues import CountedState, QueueCount
 from faultline.statements.rejections import RejectedWrite, RejectionCount
+from faultline.statements.schedules import ScheduleProblem
 from faultline.statements.statistics import FailedJob, Latency, LedgerSample
 from faultline.statements.workers import WorkerStatus
 
@@ -51,6 +52,7 @@ class OverviewData:
     sample: LedgerSample
     paused: frozenset[str]
     failures: list[FailedJob]
+    schedules: list[ScheduleProblem]
 
 
 async def read(tx: ReadTransaction) -> OverviewData:
@@ -72,6 +74,7 @@ async def read(tx: ReadTransaction) -> OverviewData:
         sample=await tx.read(statistics.ledger_sample()),
         paused=frozenset(each.queue for each in await tx.read(queues.paused())),
         failures=await tx.read(statistics.failures()),
+        schedules=await tx.read(schedules.problems(limit=attention.SHOWN)),
     )
 
 
@@ -80,7 +83,9 @@ def document(data: OverviewData, throughput: Throughput) -> dict[str, Any]:
     due = [count.oldest_seconds for count in data.counts if count.standing is CountedState.DUE]
     return {
         "now": data.now,
-        "attention": attention.document(data.counts, data.workers, data.paused, data.failures),
+        "attention": attention.document(
+            data.counts, data.workers, data.paused, data.failures, data.schedules
+        ),
         "database": {"ok": True, "latency_ms": round(data.answered_in_ms, 3)},
         "totals": totals(data.counts),
         "throughput": throughput,
@@ -95,7 +100,7 @@ def document(data: OverviewData, throughput: Throughput) -> dict[str, Any]:
 
 def totals(counts: Sequence[QueueCount]) -> dict[str, Any]:
     """Over all queues; where counting stopped at its bound, the estimate is used."""
-    shown = (CountedState.DUE, CountedState.SCHEDULED, CountedState.RUNNING, CountedState.FAILED)
+    shown = tuple(state for state in CountedState if state is not CountedState.SUCCEEDED)
     sums: dict[str, Any] = dict.fromkeys((standing.value for standing in shown), 0)
     for count in counts:
         if count.standing in shown:

@@ -11,17 +11,19 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Query
+from fastapi import Path as PathPart
 
-from faultline.inspector import documents
+from faultline.inspector import documents, schedule_documents
 from faultline.inspector.documents import SearchPage
 from faultline.inspector.responses import Json
 from faultline.inspector.services import Shared
 from faultline.model import JobState
 from faultline.statements import job_pages, rejections
 from faultline.statements import jobs as job_statements
+from faultline.statements import limits as limit_statements
 from faultline.statements.audit import AuditFilter
 from faultline.statements.audit import page as audit_page
-from faultline.statements.job_pages import JobFilter
+from faultline.statements.job_filter import JobFilter
 
 LARGEST_PAGE = 1_000
 REPORT_NAMES = ("benchmark_summary", "performance")
@@ -72,6 +74,36 @@ async def workers(shared: Shared) -> Json:
 async def queues(shared: Shared) -> Json:
     async with shared.reader.transaction() as tx:
         found = await documents.queue_counts(tx)
+    return Json(found)
+
+
+@router.get("/limits")
+async def limits(shared: Shared) -> Json:
+    async with shared.reader.transaction() as tx:
+        found = await tx.read(limit_statements.uses())
+    return Json({"limits": [limit_statements.as_facts(use) for use in found]})
+
+
+@router.get("/limits/{name}")
+async def limit(shared: Shared, name: Annotated[str, PathPart(max_length=210)]) -> Json:
+    async with shared.reader.transaction() as tx:
+        found = await documents.limit(tx, name, hides_details=shared.settings.hides_details)
+    return Json(found)
+
+
+@router.get("/schedules")
+async def schedules(shared: Shared) -> Json:
+    async with shared.reader.transaction() as tx:
+        found = await schedule_documents.every_schedule(tx)
+    return Json(found)
+
+
+@router.get("/schedules/{name}")
+async def schedule(
+    shared: Shared, name: Annotated[str, PathPart(max_length=200, pattern="^[^\\x00]*$")]
+) -> Json:
+    async with shared.reader.transaction() as tx:
+        found = await schedule_documents.schedule(tx, name)
     return Json(found)
 
 

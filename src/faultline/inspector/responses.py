@@ -31,12 +31,19 @@ _PUBLIC_MESSAGES: dict[type[errors.FaultlineError], str] = {
 }
 _OTHER = "the inspector failed"
 # Errors about the client's own request: they name no account and no host.
-_ALWAYS_PUBLIC = (errors.UnknownJob, errors.InvalidInput)
+_ALWAYS_PUBLIC = (
+    errors.UnknownJob,
+    errors.UnknownLimit,
+    errors.UnknownSchedule,
+    errors.InvalidInput,
+)
 _STATUSES: dict[type[errors.FaultlineError], int] = {
     errors.DatabaseUnavailable: 503,
     errors.DatabaseRefused: 503,
     errors.SchemaMismatch: 503,
     errors.UnknownJob: 404,
+    errors.UnknownLimit: 404,
+    errors.UnknownSchedule: 404,
     errors.InvalidInput: 422,
 }
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}

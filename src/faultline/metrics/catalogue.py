@@ -10,9 +10,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from faultline.model import StaleReason
+from faultline.model import EnqueueOutcome, StaleReason
 
-MAX_NAMES = 100  # label values for queues, and for routes, in each process
+MAX_NAMES = 100  # label values for queues, for routes and for limits, in each process
 OTHER = "other"  # the label value for all others
 
 
@@ -68,15 +68,19 @@ DATABASE_ERRORS = (
 FAILED_REASONS = (
     "attempts_spent",
     "rejected",
+    "gave_up",
     "poison",
     "cancelled",
     "token_spent",  # found by a claim, like unreadable
     "unreadable",
+    "expired",
     OTHER,
 )
 LOSS_CAUSES = ("expired", "worker_lost")
-QUEUE_STATES = ("due", "scheduled", "running", "failed")
+QUEUE_STATES = ("due", "waiting", "scheduled", "running", "failed")
+LIMIT_STATES = ("running", "waiting")
 WORKER_STATUSES = ("alive", "draining", "silent", "lost")
+SCHEDULE_STATES = ("active", "paused", "overdue", "failing", "undeclared")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER)
 STALE_REASONS = (*(reason.value for reason in StaleReason), OTHER)
 
@@ -96,7 +100,7 @@ CATALOGUE: tuple[Metric, ...] = (
         Kind.COUNTER,
         "Enqueues answered by the database: with a new job, or with an existing one of the same key.",
         ("queue", "outcome"),
-        values={"outcome": ("queued", "existing")},
+        values={"outcome": tuple(outcome.value for outcome in EnqueueOutcome)},
         parts=(Part.PRODUCER,),
     ),
     Metric(
@@ -130,6 +134,19 @@ CATALOGUE: tuple[Metric, ...] = (
         Kind.COUNTER,
         "Jobs deferred without using an attempt, because this worker does not know their task.",
         ("queue",),
+    ),
+    Metric(
+        "faultline_jobs_snoozed_total",
+        Kind.COUNTER,
+        "Snoozes: jobs that their handlers queued again for later without using an attempt.",
+        ("queue",),
+    ),
+    Metric(
+        "faultline_progress_reports_total",
+        Kind.COUNTER,
+        "Reports of handlers' progress that were sent, and whether the job still had this lease.",
+        ("outcome",),
+        values={"outcome": ("recorded", "refused")},
     ),
     Metric(
         "faultline_stale_write_rejected_total",
@@ -260,11 +277,53 @@ CATALOGUE: tuple[Metric, ...] = (
         across=Across.LEADER,
     ),
     Metric(
+        "faultline_limit_jobs",
+        Kind.GAUGE,
+        "Jobs under a limit that run, or wait for it; counting stops at 10,000. Only from the leader.",
+        ("limit", "state"),
+        values={"state": LIMIT_STATES},
+        parts=(Part.RECONCILER,),
+        across=Across.LEADER,
+    ),
+    Metric(
+        "faultline_limit_idle_keys",
+        Kind.GAUGE,
+        "Keys of a limit that have room and waiting jobs, and started none for 30 s. Only from the leader.",
+        ("limit",),
+        parts=(Part.RECONCILER,),
+        across=Across.LEADER,
+    ),
+    Metric(
         "faultline_workers",
         Kind.GAUGE,
         "Registered workers by status. Only from the leader.",
         ("status",),
         values={"status": WORKER_STATUSES},
+        parts=(Part.RECONCILER,),
+        across=Across.LEADER,
+    ),
+    # ── schedules ────────────────────────────────────────────────────────────────────────────────
+    Metric(
+        "faultline_schedule_firings_total",
+        Kind.COUNTER,
+        "Planned times that enqueued a job, and due times that were skipped by the schedule's policy.",
+        ("outcome",),
+        values={"outcome": ("fired", "skipped")},
+        parts=(Part.RECONCILER,),
+    ),
+    Metric(
+        "faultline_schedule_lateness_seconds",
+        Kind.HISTOGRAM,
+        "From the newest planned time to its firing, by the database's clock.",
+        parts=(Part.RECONCILER,),
+        buckets=_END_TO_END,
+    ),
+    Metric(
+        "faultline_schedules",
+        Kind.GAUGE,
+        "Schedules by state; overdue ones should have fired a minute ago. Only from the leader.",
+        ("state",),
+        values={"state": SCHEDULE_STATES},
         parts=(Part.RECONCILER,),
         across=Across.LEADER,
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from faultline.statements.limits import LimitUse
     from faultline.statements.queues import QueueCount
 
 
@@ -66,6 +68,10 @@ class Meter:
 
     def deferred(self, queue: str, jobs: int) -> None: ...
 
+    def snoozed(self, queue: str) -> None: ...
+
+    def reported_progress(self, *, recorded: int, refused: int) -> None: ...
+
     def failed(self, queue: str, reason: str | None, jobs: int = 1) -> None: ...
 
     def rejected(self, reason: str, overlap_seconds: float | None) -> None: ...
@@ -86,7 +92,13 @@ class Meter:
 
     def queues(self, counts: Iterable[QueueCount]) -> None: ...
 
+    def limits(self, uses: Iterable[LimitUse], idle: Mapping[str, int]) -> None: ...
+
     def workers(self, by_status: Mapping[str, int]) -> None: ...
+
+    def schedule_fired(self, *, fired: int, skipped: int, late_seconds: float | None) -> None: ...
+
+    def schedules(self, by_state: Mapping[str, int]) -> None: ...
 
     # ── all processes ────────────────────────────────────────────────────────────────────────────
 
@@ -94,7 +106,7 @@ class Meter:
 
     def reconnected(self) -> None: ...
 
-    def enqueued(self, queue: str, *, queued: int, existing: int) -> None: ...
+    def enqueued(self, queue: str, outcomes: Mapping[str, int]) -> None: ...
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None: ...
 
@@ -164,11 +176,29 @@ def counted(statement: Statement[A], queue: str) -> Statement[A]:
     return replace(statement, read=read)
 
 
+def counted_by_queue(
+    statement: Statement[list[Enqueued]], queues: Sequence[str]
+) -> Statement[list[Enqueued]]:
+    """The same for many jobs; `queues` has the queue of each."""
+    if not current.is_on:
+        return statement
+
+    def read(rows: list[tuple[Any, ...]]) -> list[Enqueued]:
+        answers = statement.read(rows)
+        by_queue: dict[str, list[Enqueued]] = {}
+        for queue, answer in zip(queues, answers, strict=True):
+            by_queue.setdefault(queue, []).append(answer)
+        for queue, its_answers in by_queue.items():
+            count_enqueued(queue, its_answers)
+        return answers
+
+    return replace(statement, read=read)
+
+
 def count_enqueued(queue: str, answers: Sequence[Enqueued]) -> None:
     """For callers that know when an enqueue was committed."""
     if current.is_on:
-        existing = sum(answer.existing for answer in answers)
-        current.enqueued(queue, queued=len(answers) - existing, existing=existing)
+        current.enqueued(queue, Counter(answer.outcome.value for answer in answers))
 
 
 READ_SECONDS = 10.0

@@ -5,6 +5,7 @@ It buffers per-job values and counts them in batches.
 
 from __future__ import annotations
 
+import itertools
 import platform
 import time
 from collections import Counter as Tallying
@@ -19,15 +20,18 @@ from faultline.errors import DatabaseUnavailable, FaultlineError
 from faultline.metrics.catalogue import (
     DATABASE_ERRORS,
     FAILED_REASONS,
+    LIMIT_STATES,
     METHODS,
     OTHER,
+    SCHEDULE_STATES,
     STALE_REASONS,
     WORKER_STATUSES,
     Part,
 )
 from faultline.metrics.meter import DatabaseClock, Meter
 from faultline.metrics.series import BoundedNames, Series, expose, registry_of
-from faultline.model import Claim
+from faultline.model import Claim, EnqueueOutcome
+from faultline.statements.limits import LimitUse
 from faultline.statements.queues import CountedState, QueueCount
 
 _queue_of = attrgetter("queue")
@@ -62,6 +66,8 @@ class PrometheusMeter(Meter):
         self._calls = 0
         self._call_since = 0.0
         self._call_seconds = 0.0
+        self._limits = BoundedNames()
+        self._shown_limits: set[str] = set()  # limits that have a gauge
         self._shown: set[tuple[str, str]] = set()  # queues and states that have a gauge
 
     # ── a worker's loop ──────────────────────────────────────────────────────────────────────────
@@ -145,6 +151,14 @@ class PrometheusMeter(Meter):
     def deferred(self, queue: str, jobs: int) -> None:
         self._series.counter("faultline_jobs_deferred_total", self._queues(queue)).inc(jobs)
 
+    def snoozed(self, queue: str) -> None:
+        self._series.counter("faultline_jobs_snoozed_total", self._queues(queue)).inc(1)
+
+    def reported_progress(self, *, recorded: int, refused: int) -> None:
+        name = "faultline_progress_reports_total"
+        self._series.counter(name, "recorded").inc(recorded)
+        self._series.counter(name, "refused").inc(refused)
+
     def failed(self, queue: str, reason: str | None, jobs: int = 1) -> None:
         known = reason if reason in FAILED_REASONS else OTHER
         self._series.counter("faultline_jobs_failed_total", self._queues(queue), known).inc(jobs)
@@ -204,9 +218,33 @@ class PrometheusMeter(Meter):
         for queue, seconds in oldest.items():
             self._series.gauge("faultline_queue_oldest_due_seconds", queue).set(seconds)
 
+    def limits(self, uses: Iterable[LimitUse], idle: Mapping[str, int]) -> None:
+        jobs = dict.fromkeys(itertools.product(self._shown_limits, LIMIT_STATES), 0)
+        keys = dict.fromkeys(self._shown_limits, 0)
+        for use in uses:
+            name = self._limits(use.name)
+            for state, number in zip(LIMIT_STATES, (use.running, use.waiting), strict=True):
+                jobs[name, state] = jobs.get((name, state), 0) + number
+            keys[name] = keys.get(name, 0) + idle.get(use.name, 0)
+        self._shown_limits = set(keys)  # one that was removed shows 0 from now on
+        for (name, state), number in jobs.items():
+            self._series.gauge("faultline_limit_jobs", name, state).set(number)
+        for name, number in keys.items():
+            self._series.gauge("faultline_limit_idle_keys", name).set(number)
+
     def workers(self, by_status: Mapping[str, int]) -> None:
         for status in WORKER_STATUSES:
             self._series.gauge("faultline_workers", status).set(by_status.get(status, 0))
+
+    def schedule_fired(self, *, fired: int, skipped: int, late_seconds: float | None) -> None:
+        self._series.counter("faultline_schedule_firings_total", "fired").inc(fired)
+        self._series.counter("faultline_schedule_firings_total", "skipped").inc(skipped)
+        if late_seconds is not None:
+            self._series.histogram("faultline_schedule_lateness_seconds").observe(late_seconds)
+
+    def schedules(self, by_state: Mapping[str, int]) -> None:
+        for state in SCHEDULE_STATES:
+            self._series.gauge("faultline_schedules", state).set(by_state.get(state, 0))
 
     # ── all processes ────────────────────────────────────────────────────────────────────────────
 
@@ -217,10 +255,11 @@ class PrometheusMeter(Meter):
     def reconnected(self) -> None:
         self._series.counter("faultline_database_reconnects_total").inc()
 
-    def enqueued(self, queue: str, *, queued: int, existing: int) -> None:
+    def enqueued(self, queue: str, outcomes: Mapping[str, int]) -> None:
         label = self._queues(queue)
-        for outcome, jobs in (("queued", queued), ("existing", existing)):
-            self._series.counter("faultline_jobs_enqueued_total", label, outcome).inc(jobs)
+        for outcome in EnqueueOutcome:
+            counter = self._series.counter("faultline_jobs_enqueued_total", label, outcome.value)
+            counter.inc(outcomes.get(outcome.value, 0))
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None:
         known, label = method if method in METHODS else OTHER, self._routes(route)

@@ -16,12 +16,13 @@ from psycopg import (
     sql,
 )
 from psycopg import Error as DriverError
-from psycopg.errors import InsufficientPrivilege, LockNotAvailable, QueryCanceled
+from psycopg.errors import Diagnostic, InsufficientPrivilege, LockNotAvailable, QueryCanceled
 from psycopg.pq import TransactionStatus
 
 __all__ = [
     "AsyncConnection",
     "Connection",
+    "Diagnostic",
     "DriverError",
     "InsufficientPrivilege",
     "IsolationLevel",

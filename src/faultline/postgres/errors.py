@@ -11,7 +11,7 @@ from psycopg_pool import PoolTimeout
 
 from faultline import errors
 from faultline.postgres.answer_limit import ReplyTimeout
-from faultline.postgres.url import redact
+from faultline.postgres.connection_failures import unavailable
 
 
 @contextlib.contextmanager
@@ -55,6 +55,13 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
             return errors.ServerChanged(message, hint=hint)
         case "FL009":
             return errors.NotCommitted(message, hint=hint)
+        case "FL010":
+            return errors.UnknownSchedule(message, hint=hint)
+        case "FL011":
+            detail = orjson.loads(diag.message_detail or "{}")
+            return errors.UniqueKeyHeld(message, job_id=detail.get("job_id"), hint=hint)
+        case "FL012":
+            return errors.UnknownLimit(message, hint=hint)
         case "23514" if diag.schema_name == "faultline":
             rule = (diag.constraint_name or "").replace("_", " ")
             return errors.InvalidInput(f"refused by the database: {rule}")
@@ -113,19 +120,6 @@ def is_serialization_conflict(error: BaseException) -> bool:
     return getattr(error, "sqlstate", None) in ("40001", "40P01")
 
 
-def unavailable(url: str, error: Exception | str) -> errors.DatabaseUnavailable:
-    message = " ".join(str(error).split())
-    if "hot standby mode" in message:
-        return errors.DatabaseUnavailable(
-            f"{redact(url)} is a standby, and only reads: waiting until it is promoted ({message})",
-            hint="name the primary; with several hosts in the URL it is found by itself",
-        )
-    return errors.DatabaseUnavailable(
-        f"cannot reach PostgreSQL at {redact(url)}: {message}",
-        hint="check DATABASE_URL and that the server is running: faultline doctor",
-    )
-
-
 def is_read_only_refusal(error: BaseException | None) -> bool:
     """Whether a write met a read-only session; a standby answers 0A000 to BEGIN."""
     return getattr(error, "sqlstate", None) in ("25006", "0A000")
@@ -182,7 +176,7 @@ def explain_error(error: psycopg.Error) -> errors.FaultlineError:
         case "55P03":
             hint = "a transaction holds the lock: faultline why JOB names it; then try again"
         case _:
-            hint = "see faultline doctor, and the server's log"
+            hint = "see the server's log; faultline doctor checks the server's settings"
     return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {message}", hint=hint)
 
 

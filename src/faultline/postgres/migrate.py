@@ -7,6 +7,7 @@ import hashlib
 import random
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -14,6 +15,7 @@ from importlib import resources
 import psycopg
 
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, SchemaMismatch
+from faultline.postgres.reconnecting import is_worth_waiting
 from faultline.postgres.sessions import Connection, connect
 
 OWNER = "faultline_owner"
@@ -99,16 +101,23 @@ def functions_sql() -> str:
     names = (
         "protocol.sql",
         "enqueue.sql",
+        "unique.sql",
         "claiming.sql",
+        "places.sql",
+        "limits.sql",
+        "snooze.sql",
+        "progress.sql",
         "handler_transactions.sql",
         "intervals.sql",
         "epoch.sql",
         "workers.sql",
         "recovery.sql",
+        "results.sql",
         "guards.sql",
         "operating.sql",
         "audit.sql",
         "retention.sql",
+        "schedules.sql",
         "counts.sql",
     )
     return "\n".join(files.joinpath(name).read_text() for name in names)
@@ -149,6 +158,7 @@ def migrate(
     """
     with connect(url, application_name="faultline migrate") as conn, conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = {int(lock_timeout_seconds * 1000)}")
+        owner, account = _owner_and_account(conn)
         try:
             _lock_out_other_migrators(conn, lock_timeout_seconds)
             _require_utf8(conn)
@@ -165,6 +175,10 @@ def migrate(
                 conn.execute(grants_sql())
             if roles or report.functions_replaced:
                 conn.execute(_WHAT_CAN_BE_SEEN_NOW)
+        except psycopg.errors.InsufficientPrivilege as error:
+            if error.diag.message_hint:  # an error of roles.sql
+                raise
+            raise _missing_right(error, conn.info.dbname, owner, account) from error
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             raise DatabaseUnavailable(
                 f"gave up after waiting {lock_timeout_seconds:g} s for a lock; nothing was changed",
@@ -238,6 +252,21 @@ def _require_owner(conn: Connection) -> None:
             f"the schema belongs to {OWNER}, and {account} is not a member of it",
             hint=f'migrate as a member or a superuser; one of them can run: GRANT {OWNER} TO "{account}"',
         )
+
+
+def _missing_right(
+    error: psycopg.Error, database: str, owner: str | None, account: str
+) -> DatabaseRefused:
+    """The error for an account that may not migrate; a role of workers is no help."""
+    if owner is None:
+        hint = (
+            "migrate with the account that owns the database, or let the owner or a superuser run:"
+            f' GRANT CREATE ON DATABASE "{database}" TO "{account}"'
+        )
+    else:
+        hint = f'migrate with the account that owns the schema, "{owner}", or with a superuser'
+    message = error.diag.message_primary or str(error)
+    return DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {message}", hint=hint)
 
 
 def _owner_and_account(conn: Connection) -> tuple[str | None, str]:
@@ -348,3 +377,16 @@ def require_fence(conn: Connection) -> None:
             "triggers that refuse stale writes are missing or disabled in this database",
             hint="run: faultline migrate; then faultline verify",
         )
+
+
+def require_schema(url: str, check: Callable[[Connection], None]) -> None:
+    """Raise an error for a wrong schema, database or account.
+
+    A server that is away is no error: the process waits for it later.
+    """
+    try:
+        with connect(url, application_name="faultline") as conn:
+            check(conn)
+    except (DatabaseUnavailable, psycopg.Error) as error:
+        if not is_worth_waiting(error):
+            raise

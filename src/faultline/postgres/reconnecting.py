@@ -43,6 +43,15 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate == "25006"
 
 
+def is_worth_waiting(error: BaseException) -> bool:
+    """Whether a process that has never reached its database waits for it.
+
+    It does not if the server answered that it has no such database or account, or refuses the account.
+    """
+    needs_correction = isinstance(error, DatabaseUnavailable) and error.needs_correction
+    return is_transient(error) and not needs_correction
+
+
 def raise_if_cancelled(error: BaseException) -> None:
     """Raise a cancellation that `error` has replaced, if there was one.
 
@@ -96,7 +105,7 @@ class ReconnectingSession:
         self._opening = asyncio.Lock()
         self._backoff = Backoff()
         self._outage = outage_of(url)
-        self._opened_at: float | None = None  # the connection opened last, or None
+        self._worked_at: float | None = None  # when this connection was opened, or answered last
         self._was_refused = False  # refused by a server that was there: reaching it is not enough
         self._was_open = False
         self.restored_at: float | None = None  # when a connection replaced one that was lost
@@ -108,11 +117,10 @@ class ReconnectingSession:
                 try:
                     self._conn = await self._open()
                 except Exception as error:
-                    self._opened_at = None
+                    self._worked_at = None
                     self._answer_limit.note(error)
                     meter.current.database_error(error)
                     raise
-                self._opened_at = steady_now()
                 if self._was_open:
                     meter.current.reconnected()
                     self.restored_at = steady_now()
@@ -120,6 +128,7 @@ class ReconnectingSession:
                 if not self._was_refused:
                     self._backoff.reset()
                     self._outage.recover(self.purpose)
+                self._worked_at = steady_now()  # after the outage that it may have ended
             return self._conn
 
     async def _open(self) -> AsyncConnection:
@@ -175,7 +184,7 @@ class ReconnectingSession:
         # before the pause, or an end right after the failure would be missed
         self._outage.add_waiting(wake)
         try:
-            self._outage.fail(self.purpose, error, opened_at=self._opened_at)
+            self._outage.fail(self.purpose, error, worked_at=self._worked_at)
             waits: set[asyncio.Future[Any]] = {is_over} if stopped is None else {is_over, stopped}
             pause = self._backoff.next_pause()
             await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
@@ -193,7 +202,7 @@ class ReconnectingSession:
                 return True
         except (FaultlineError, psycopg.Error) as error:
             if is_transient(error):
-                self._outage.fail(self.purpose, error, opened_at=self._opened_at)
+                self._outage.fail(self.purpose, error, worked_at=self._worked_at)
                 return True
         return self.restored_at is not None and self.restored_at >= moment
 
@@ -203,6 +212,7 @@ class ReconnectingSession:
         self._answer_limit.reset()
         self._was_refused = False
         self._outage.recover(self.purpose)
+        self._worked_at = steady_now()
 
     async def drop(self) -> None:
         conn, self._conn = self._conn, None

@@ -22,13 +22,11 @@ from faultline.postgres.answer_limit import (
     BoundedConnection,
     answered_within,
 )
-from faultline.postgres.errors import (
-    translated_errors,
-    unavailable,
-)
+from faultline.postgres.connection_failures import unavailable
+from faultline.postgres.errors import translated_errors
 from faultline.postgres.forking import remember_server
 from faultline.postgres.pools import RetryingAsyncPool, RetryingPool
-from faultline.postgres.url import listed, parts_of
+from faultline.postgres.url import listed, parts_of, why_unreadable
 from faultline.statements.session_settings import (
     CONTROL,
     HANDLER,
@@ -119,10 +117,8 @@ def connect_options(
 ) -> dict[str, Any]:
     given = parts_of(url)
     if given is None:
-        raise errors.InvalidInput(
-            "not a database URL (not shown here, since it may hold a password)",
-            hint="postgresql://user:password@host:5432/database, with %40 and %2F for @ and / in it",
-        )
+        reason, hint = why_unreadable(url)
+        raise errors.InvalidInput(f"not a database URL: {reason}", hint=hint)
     ours = {"autocommit": True, "client_encoding": "UTF8"}
     # A silent host must not use up the time of a lease before the next one is asked.
     several = len(listed(given, "host") or listed(given, "hostaddr")) > 1
@@ -382,6 +378,8 @@ def has_pending_input(conn: Connection | AsyncConnection) -> bool:
     Mostly that is the end of the session. A connection that died while idle must not cost an attempt, and
     asking the kernel costs no round trip.
     """
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([conn.fileno()], [], [], 0)[0])
     looker = select.poll()
     looker.register(conn.fileno(), select.POLLIN)
     return bool(looker.poll(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -12,6 +13,13 @@ import psycopg
 from psycopg import conninfo
 
 from faultline.errors import InvalidSettings
+
+_WITH_DRIVER = re.compile(r"\A\s*postgres(?:ql)?\+\w+://", re.IGNORECASE)
+
+
+def without_driver(url: str) -> str:
+    """The URL without the driver that SQLAlchemy's have: `postgresql+psycopg://`."""
+    return _WITH_DRIVER.sub("postgresql://", url)
 
 
 def redact(url: str) -> str:
@@ -37,12 +45,47 @@ def listed(parts: dict[str, Any], name: str) -> list[str]:
 def parts_of(url: str) -> dict[str, Any] | None:
     """The parts of a URL; None if it is invalid or a password may be misread."""
     try:
-        parts = conninfo.conninfo_to_dict(url)
+        parts = conninfo.conninfo_to_dict(without_driver(url))
     except psycopg.ProgrammingError:
         return None
     misread = any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname"))
     numbered = all(port.isdecimal() for port in listed(parts, "port") if port)
     return dict(parts) if numbered and not misread else None
+
+
+_SCHEME = re.compile(r"\A\s*([A-Za-z][\w+.:-]{0,30})://")
+_FORM = "postgresql://user:password@host:5432/database"
+# Options of other drivers' URLs, and how PostgreSQL's own are spelled.
+_FOREIGN_OPTIONS = {
+    "ssl": "sslmode=require",
+    "schema": "options=-csearch_path%3DNAME",
+    "timeout": "connect_timeout=SECONDS",
+    "command_timeout": "options=-cstatement_timeout%3D5s",
+    "async_fallback": None,
+    "connection_limit": None,
+    "pgbouncer": None,
+    "pool_size": None,
+    "prepared_statement_cache_size": None,
+    "statement_cache_size": None,
+}
+
+
+def why_unreadable(url: str) -> tuple[str, str]:
+    """What is wrong with a URL that `parts_of` refuses, and a hint.
+
+    Nothing else of the URL is shown, since it may hold a password.
+    """
+    scheme = _SCHEME.match(url)
+    if scheme and not _WITH_DRIVER.match(url) and scheme[1] not in ("postgres", "postgresql"):
+        return f"it begins with {scheme[1]}://, and Faultline needs PostgreSQL", _FORM
+    for option, ours in _FOREIGN_OPTIONS.items():
+        if re.search(rf"[?&]{option}=", url):
+            instead = "leave it out" if ours is None else f"write {ours} instead"
+            return f"PostgreSQL has no option {option!r} of a connection", instead
+    return (
+        "it cannot be read, and is not shown, since it may hold a password",
+        f"{_FORM}, with %40 and %2F for @ and / in it",
+    )
 
 
 # For each list of hosts, the position of the one that last accepted a session of this process.
@@ -94,13 +137,13 @@ _LONGEST_BYTES = 64 * 1024
 
 
 def url_from_environment() -> str | None:
-    """The URL; None if neither variable is set.
+    """The URL, without the name of a driver; None if neither variable is set.
 
     Every enqueue asks for it. The file is read again only when it was replaced, as a renewed secret is.
     """
     url, path = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
     if not path:
-        return url or None
+        return without_driver(url) if url else None
     if url:
         raise InvalidSettings(
             f"{VARIABLE} and {FILE_VARIABLE} are both set", hint="unset one of them"
@@ -129,7 +172,7 @@ def _read(path: str, inode: int, changed_at: int) -> str:
             f"{FILE_VARIABLE} names {path}, which does not hold a database URL",
             hint="postgresql://user:password@host:5432/database and nothing else",
         )
-    return url
+    return without_driver(url)
 
 
 def environment_with(url: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Counts that only the leading reconciler exports: queues, workers, lost attempts.
+"""Counts that only the leading reconciler exports: queues, limits and others.
 
 It runs beside the reconciler with its own session, so that recovery never waits for a count.
 """
@@ -13,7 +13,7 @@ from faultline.errors import FaultlineError
 from faultline.metrics import meter
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, raise_if_cancelled
-from faultline.statements import lost_attempts, queues, workers
+from faultline.statements import firing, limit_keys, limits, lost_attempts, queues, workers
 
 COUNT_SECONDS = 5.0
 _COUNTING_SHARE = 20  # counting takes at most 1/20 of the time
@@ -47,8 +47,14 @@ class LeaderMetrics:
         await self._count_lost_attempts()
         sightings = await self._session.run(workers.registry())
         meter.current.workers(Counter(sighting.status.value for sighting in sightings))
+        by_state = await self._session.run(firing.schedule_states())
+        meter.current.schedules(by_state)
         counts = await self._session.run(queues.queues())
         meter.current.queues(counts)
+        uses = await self._session.run(limits.uses())
+        waits = any(use.waiting for use in uses)
+        idle = await self._session.run(limit_keys.idle_keys()) if waits else {}
+        meter.current.limits(uses, idle)
 
     async def _count_lost_attempts(self) -> None:
         if self._read_up_to is None:

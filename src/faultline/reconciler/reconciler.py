@@ -1,4 +1,6 @@
-"""Requeues the jobs of dead workers. Runs in every worker; one of them leads.
+"""Requeues the jobs of dead workers, and fires schedules.
+
+Runs in every worker; one of them leads.
 
 The leader only saves work: any number of reconcilers may act at once. A worker that is wrongly taken for
 dead costs a repeated attempt and corrupts nothing, because the fence decides.
@@ -11,7 +13,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from uuid import UUID
 
 from faultline.config import (
@@ -25,17 +27,21 @@ from faultline.config import (
 from faultline.errors import FaultlineError
 from faultline.events import Event, emit
 from faultline.health.health_file import Vitals
+from faultline.hooks import Hooks
 from faultline.metrics import meter
 from faultline.model import JobState
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient, raise_if_cancelled
 from faultline.postgres.sessions import AsyncConnection
 from faultline.reconciler.clock_setback import ClockSetback
+from faultline.reconciler.dead_jobs import DeadJobs
 from faultline.reconciler.frozen_sessions import FrozenSessions
 from faultline.reconciler.leader_metrics import LeaderMetrics
 from faultline.reconciler.leadership import Leadership
+from faultline.reconciler.limits import LimitsRepair
 from faultline.reconciler.liveness import DeadWorkers, LeaseObserver
 from faultline.reconciler.retention import RetentionTask
+from faultline.reconciler.scheduler import Scheduler
 from faultline.statements import protocol, workers
 from faultline.statements.session_settings import Session
 from faultline.statements.workers import Survey
@@ -45,6 +51,7 @@ from faultline.tracing import tracing
 _MAX_JOBS = 500
 _OBSERVED_LEASES = 10_000
 _OBSERVE_SECONDS = 1.0
+_EXPIRE_SECONDS = 1.0
 # An old snapshot anywhere keeps the index entries of ended leases, and each look reads past them. The
 # longer a look takes, the less often the reconciler looks.
 _LOOKING_SHARE = 4
@@ -62,16 +69,28 @@ _UNANSWERED_SECONDS = 30.0  # several times the longest pause between two statem
 
 
 class Reconciler:
-    def __init__(self, url: str, retention: Retention | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        retention: Retention | None = None,
+        *,
+        hooks: Hooks | None = None,
+        tasks: Container[str] = (),
+    ) -> None:
+        """`hooks` are called for dead jobs of these tasks, those of one application."""
         self._retention = RetentionTask(url, retention or Retention())
         self._metrics = LeaderMetrics(url)
+        self._scheduler = Scheduler(url)
         self._session = ReconnectingSession(url, purpose="reconciler", on_connect=self._prepare)
         self._leadership = Leadership(self._session)
         self._is_pooled = False
         self._observer = LeaseObserver()
         self._clock_setback = ClockSetback(self._session)
         self._frozen_sessions = FrozenSessions(self._session)
+        self._dead_jobs = DeadJobs(hooks, tasks)
+        self._limits = LimitsRepair()
         self._observe_at = 0.0
+        self._expire_at = 0.0
         self._known_dead: set[str] = set()
         self._dead_workers = DeadWorkers()
         self._logged_spared = False
@@ -105,6 +124,7 @@ class Reconciler:
                     await self._session.drop()
                     await self._session.pause(error)
         finally:
+            self._dead_jobs.close()
             await self._session.close()
 
     async def _prepare(self, conn: AsyncConnection, session: Session) -> None:
@@ -143,7 +163,10 @@ class Reconciler:
         """Lead until cancelled; an acting leader, until the leader is back or gone."""
         await self._session.run(workers.remove_dead_workers([]))
         await self._clock_setback.begin()
-        beside = [asyncio.create_task(self._retention.run())]
+        beside = [
+            asyncio.create_task(self._retention.run()),
+            asyncio.create_task(self._scheduler.run()),
+        ]
         if meter.current.is_on:
             beside.append(asyncio.create_task(self._metrics.run()))
             meter.current.leads(True)
@@ -200,6 +223,8 @@ class Reconciler:
         self._logged_spared = bool(self._dead_workers.spared)
 
         lapsed = await self._observe()
+        await self._fail_expired()
+        await self._limits.look(self._session)
         is_due = survey.next_expiry_seconds is not None and survey.next_expiry_seconds <= 0
         if dead or lapsed or is_due:
             await self._reconcile(dead, lapsed)
@@ -239,6 +264,15 @@ class Reconciler:
         self._observe_at = now + max(_OBSERVE_SECONDS, _LOOKING_SHARE * cost)
         return self._observer.lapsed(sightings, now)
 
+    async def _fail_expired(self) -> None:
+        """Fail expired jobs of queues that no worker serves; claims fail the others."""
+        now = time.monotonic()
+        if now < self._expire_at:
+            return
+        expired = await self._session.run(protocol.fail_expired(max_jobs=_MAX_JOBS))
+        self._expire_at = now if len(expired) == _MAX_JOBS else now + _EXPIRE_SECONDS
+        await self._dead_jobs.report_expired(self._session, expired)
+
     async def _reconcile(self, dead: Sequence[str], lapsed: Sequence[UUID]) -> None:
         statement = protocol.reconcile(max_jobs=_MAX_JOBS, dead_workers=dead, lapsed_leases=lapsed)
         for _ in range(100):  # further jobs wait for the next look
@@ -256,7 +290,7 @@ class Reconciler:
                     lost_worker=job.worker,
                     cause=job.cause,
                 )
-                if job.state is JobState.FAILED:
-                    emit(Event.JOB_DEAD, job_id=str(job.job_id), reason="poison")
+            failed = [job for job in reconciled if job.state is JobState.FAILED]
+            await self._dead_jobs.report(self._session, failed)
             if len(reconciled) < _MAX_JOBS:
                 return

@@ -1,4 +1,4 @@
-"""Purges old jobs, ledger entries and audit rows in small batches."""
+"""Purges jobs, ledger, audit log, unique keys and firings in small batches."""
 
 from __future__ import annotations
 
@@ -60,4 +60,6 @@ class RetentionTask:
                     failed=purged.failed,
                     ledger_entries=purged.entries,
                     audit_entries=purged.audit,
+                    unique_keys=purged.unique_keys,
+                    firings=purged.firings,
                 )

@@ -24,8 +24,7 @@ BEGIN
     SELECT coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}') INTO lane_queues, lane_priorities
     FROM (SELECT * FROM lane LIMIT max_lanes + 1) AS l;
     IF cardinality(lane_queues) > max_lanes THEN
-        SELECT array_agg(q.queue), array_agg(p.priority) INTO lane_queues, lane_priorities
-        FROM unnest(queues) AS q (queue), generate_series(0, 9) AS p (priority);
+        SELECT l.lane_queues, l.lane_priorities INTO lane_queues, lane_priorities FROM faultline.all_lanes(queues) AS l;
     ELSIF cardinality(lane_queues) <= 16 THEN -- building a hash table of all the names would cost more
         SELECT coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.priority), '{}') INTO lane_queues, lane_priorities
         FROM unnest(lane_queues, lane_priorities) AS l (queue, priority) WHERE l.queue = ANY (queues);
@@ -36,18 +35,35 @@ BEGIN
     END IF;
 END $$;
 
+-- All lanes of these queues.
+CREATE OR REPLACE FUNCTION faultline.all_lanes(queues text[], OUT lane_queues text[], OUT lane_priorities integer[])
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(q.queue), array_agg(p.priority) FROM unnest(queues) AS q (queue), generate_series(0, 9) AS p (priority)
+$$;
+
+-- The queues and tasks that have limits, of any kind. No row if there is no limit at all.
+CREATE OR REPLACE FUNCTION faultline.limited_names(OUT queues text[], OUT tasks text[]) RETURNS SETOF record
+LANGUAGE sql STABLE AS $$
+    SELECT array_agg(substr(l.name, 7)) FILTER (WHERE starts_with(l.name, 'queue:')),
+           array_agg(substr(l.name, 6)) FILTER (WHERE starts_with(l.name, 'task:'))
+           || (SELECT array_agg(a.task::text) FROM faultline.limit_arguments AS a)
+    FROM faultline.limits AS l HAVING count(*) > 0
+$$;
+
 -- ── Jobs that can never be claimed ─────────────────────────────────────────────────────────────────────────────────
 
 -- Returns those of the locked candidates that the claim takes: in their order, as many as the limit on the text of all payloads
 -- allows, and at least the first. Fails a candidate that can never be claimed: its token has reached the end of its epoch's
--- range (epoch.sql), or the text of its payload is too long to send. If it returns fewer jobs than it got, it sets
--- faultline.claim_reduced, which claim reads.
+-- range (epoch.sql), the text of its payload is too long to send, or it has expired. Jobs whose limits are reached wait (admit in
+-- places.sql). It sets faultline.claim_reduced, which claim reads: 'none' if it returns all jobs, 'bytes' if the next look would find
+-- the same jobs again, else 'others'.
 CREATE OR REPLACE FUNCTION faultline.select_claimable(candidates uuid[], epoch bigint, max_bytes bigint) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     chosen      uuid[];
     unclaimable uuid[];
     reasons     text[];
+    reduced     text := 'none';
 BEGIN
     SELECT array_agg(f.id) FILTER (WHERE f.reason IS NULL AND f.before < max_bytes),
            array_agg(f.id) FILTER (WHERE f.reason IS NOT NULL), array_agg(f.reason) FILTER (WHERE f.reason IS NOT NULL)
@@ -56,27 +72,71 @@ BEGIN
                  sum(CASE WHEN r.reason IS NULL THEN r.bytes ELSE 0 END) OVER (ORDER BY r.ordinal) - r.bytes AS before
           FROM (SELECT t.id, t.bytes, t.ordinal,
                        CASE WHEN t.fencing_token >= epoch AND t.fencing_token & 4194303 = 4194303 THEN 'token_spent'
-                            WHEN t.bytes > 268435456 THEN 'unreadable' END AS reason
-                FROM (SELECT j.id, j.fencing_token, faultline.json_text_bound(j.payload) AS bytes, g.ordinal
+                            WHEN t.bytes > 268435456 THEN 'unreadable'
+                            WHEN t.attempts = 0 AND t.expires_at <= statement_timestamp() THEN 'expired' END AS reason
+                FROM (SELECT j.id, j.fencing_token, j.attempts, j.expires_at, faultline.json_text_bound(j.payload) AS bytes, g.ordinal
                       FROM unnest(candidates) WITH ORDINALITY AS g (id, ordinal)
                       JOIN faultline.jobs AS j ON j.id = g.id) AS t) AS r) AS f;
     IF unclaimable IS NOT NULL THEN
-        WITH explained AS MATERIALIZED (
-            SELECT b.id, b.reason, CASE b.reason
-                       WHEN 'token_spent' THEN 'its fencing token has reached the end of its range: enqueue a new job'
-                       ELSE 'the text of its payload is too long to be sent to a worker: enqueue a smaller payload' END AS error
-            FROM unnest(unclaimable, reasons) AS b (id, reason)),
-        logged AS (
-            INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome, error)
-            SELECT j.id, j.attempts, j.fencing_token, 'failed', b.error
-            FROM explained AS b JOIN faultline.jobs AS j ON j.id = b.id)
-        UPDATE faultline.jobs AS j
-        SET state = 'failed', failed_reason = b.reason, last_error = b.error, finished_at = clock_timestamp()
-        FROM explained AS b WHERE j.id = b.id;
+        PERFORM faultline.fail_unclaimable(unclaimable, reasons);
+        PERFORM faultline.report_unclaimable(unclaimable);
     END IF;
-    PERFORM set_config('faultline.claim_reduced',
-                       CASE WHEN cardinality(chosen) = cardinality(candidates) THEN '' ELSE 'on' END, true);
+    IF coalesce(cardinality(chosen), 0) + coalesce(cardinality(unclaimable), 0) < cardinality(candidates) THEN
+        reduced := 'bytes';
+    END IF;
+    IF chosen IS NOT NULL THEN
+        chosen := faultline.admit(chosen);
+    END IF;
+    IF reduced = 'none' AND coalesce(cardinality(chosen), 0) < cardinality(candidates) THEN
+        reduced := 'others';
+    END IF;
+    PERFORM set_config('faultline.claim_reduced', reduced, true);
     RETURN chosen;
+END $$;
+
+-- Fails queued jobs that the caller has locked, each for its reason.
+CREATE OR REPLACE FUNCTION faultline.fail_unclaimable(job_ids uuid[], reasons text[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH explained AS MATERIALIZED (
+        SELECT b.id, b.reason, CASE b.reason
+                   WHEN 'token_spent' THEN 'its fencing token has reached the end of its range: enqueue a new job'
+                   WHEN 'expired' THEN 'it had not started when it expired'
+                   ELSE 'the text of its payload is too long to be sent to a worker: enqueue a smaller payload' END AS error
+        FROM unnest(job_ids, reasons) AS b (id, reason)),
+    logged AS (
+        INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome, error)
+        SELECT j.id, j.attempts, j.fencing_token, 'failed', e.error
+        FROM explained AS e JOIN faultline.jobs AS j ON j.id = e.id)
+    UPDATE faultline.jobs AS j
+    SET state = 'failed', failed_reason = e.reason, last_error = e.error, finished_at = clock_timestamp()
+    FROM explained AS e WHERE j.id = e.id
+$$;
+
+-- Tells the client whose claim has failed these jobs, which the claim does not return: a notice with a JSON list of them.
+CREATE OR REPLACE FUNCTION faultline.report_unclaimable(job_ids uuid[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = notice AS $$
+BEGIN
+    RAISE NOTICE '% jobs that can never be claimed have failed', cardinality(job_ids) USING ERRCODE = '01FL1', DETAIL = (
+        SELECT json_agg(json_build_object('job_id', j.id, 'task', j.task, 'token', j.fencing_token, 'attempt', j.attempts,
+                                          'reason', j.failed_reason))::text
+        FROM faultline.jobs AS j WHERE j.id = ANY (job_ids));
+END $$;
+
+-- Fails expired jobs that no claim has met, because no worker serves their queue. The leading reconciler calls it. Safe
+-- because it changes only queued rows that it has locked, and skips those that a claim holds.
+CREATE OR REPLACE FUNCTION faultline.fail_expired(max_jobs integer DEFAULT 1000) RETURNS SETOF uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    expired uuid[] := ARRAY(
+        SELECT j.id FROM faultline.jobs AS j
+        WHERE j.state = 'queued' AND j.expires_at <= statement_timestamp() AND j.attempts = 0
+        ORDER BY j.expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+BEGIN
+    IF cardinality(expired) > 0 THEN
+        PERFORM faultline.fail_unclaimable(expired, array_fill('expired'::text, ARRAY[cardinality(expired)]));
+    END IF;
+    RETURN QUERY SELECT unnest(expired);
 END $$;
 
 -- ── Deferred jobs ──────────────────────────────────────────────────────────────────────────────────────────────────

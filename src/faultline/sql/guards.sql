@@ -6,6 +6,16 @@
 -- The functions that may do a guarded change set `faultline.verb` for that one statement. A setting, because pg_trigger_depth()
 -- also counts users' triggers; set in their bodies, because only a superuser can create a function with such a SET clause.
 
+-- Raises the refusal of a stale lease, for a reason of fence_violation (protocol.sql).
+CREATE OR REPLACE FUNCTION faultline.refuse_stale(reason text, job_id uuid, stale_token bigint, current_token bigint)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'stale lease: %', reason USING
+        ERRCODE = 'FL001', DETAIL = json_build_object('reason', reason, 'job_id', job_id,
+                                   'stale_token', stale_token, 'current_token', current_token)::text,
+        HINT = 'Roll back: this caller does not hold the job, or no longer does.';
+END $$;
+
 CREATE OR REPLACE FUNCTION faultline.refuse_job_insert() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -46,6 +46,18 @@ BEGIN
     RETURN make_interval(secs => greatest(0, seconds));
 END $$;
 
+-- When a job of enqueue_jobs is due, and when it expires.
+CREATE OR REPLACE FUNCTION faultline.start_of(job jsonb, moment timestamptz) RETURNS timestamptz
+LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce((job ->> 'run_at')::timestamptz,
+                    moment + faultline.checked_delay(make_interval(secs => coalesce((job ->> 'delay')::double precision, 0))))
+$$;
+CREATE OR REPLACE FUNCTION faultline.expiry_of(job jsonb, moment timestamptz) RETURNS timestamptz
+LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN job ->> 'expires_in' IS NOT NULL
+                THEN moment + faultline.checked_delay(make_interval(secs => (job ->> 'expires_in')::double precision)) END
+$$;
+
 -- Sets a timeout by which PostgreSQL ends a client that freezes inside its transaction, which unlocks the job. At least 1 ms,
 -- because 0 would mean no timeout.
 CREATE OR REPLACE FUNCTION faultline.limit_idling(idle_limit interval) RETURNS text

@@ -3,7 +3,7 @@
 --   enqueue ─▶ queued ──claim──▶ running ──commit──▶ succeeded   (only with an entry in the ledger)
 --                ▲                  │
 --                └─ fail · release ─┴─ fail · reconcile · cancel ──▶ failed ──retry──▶ queued
---                     · reconcile
+--                     · reconcile · snooze (snooze.sql)
 --
 -- A job is one row of faultline.jobs. A claim gives it to one worker and changes three columns:
 --   fencing_token     a number that every claim raises. Its high bits are the epoch: the number of the history that this
@@ -17,13 +17,11 @@
 --   1. No two claims have the same token and lease_id: claim, and the guard on updates of jobs (guards.sql).
 --   2. Only the newest claim of a running job can commit, and only before its lease expires: the ledger's triggers lock the
 --      job's row and call fence_violation. A refusal raises FL001, which rolls back the caller's own writes too.
---   3. A job has at most one ledger entry, and is succeeded if and only if it has one: the ledger's primary key, its
---      triggers, and the guard on updates of jobs.
+--   3. A job has at most one ledger entry, and is succeeded exactly if it has one: the ledger's key and triggers, guards.sql.
 --   4. Every function that ends a lease locks the job's row FOR UPDATE first, and reads it afterwards.
 -- (ROLLBACK TO SAVEPOINT undoes a refusal. handler_transactions.sql then makes the COMMIT fail.)
 -- All functions are correct at READ COMMITTED, use only the database's clock, and can be called from psql. Roles have no rights
--- on the tables: they call these functions, which run as their owner. Where a parameter and a column have the same name, the
--- parameter is written as function.parameter. Used in many places:
+-- on the tables: they call these functions, which run as their owner. Used in many places:
 --   faultline.verb   a setting that names the operation in progress: 'commit', 'retry' or 'retention'. The guards refuse an
 --                    UPDATE that ends or restarts a job, unless the function for it has set faultline.verb before.
 --   wake(queue)      sends a NOTIFY so that idle workers claim at once. If it is lost, they claim at their next poll (workers.sql).
@@ -51,38 +49,31 @@ LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(faultline.fence_violation(job, token, lease), 'lease_expired') = 'lease_expired'
 $$;
 
-CREATE OR REPLACE FUNCTION faultline.refuse_stale(reason text, job_id uuid, stale_token bigint, current_token bigint)
-RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RAISE EXCEPTION 'stale lease: %', reason USING
-        ERRCODE = 'FL001', DETAIL = json_build_object('reason', reason, 'job_id', job_id,
-                                   'stale_token', stale_token, 'current_token', current_token)::text,
-        HINT = 'Roll back: this caller does not hold the job, or no longer does.';
-END $$;
-
 -- ── Claim and renew ────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- Claims due jobs for a worker. Safe because a claim locks each row before it changes it and skips rows that are locked, so
 -- that no two claims get the same job, and because each token is higher than all before it (invariant 1).
 --   · The attempt is counted here and not at its end, so that a job that kills its worker runs out of attempts.
 --   · A claim that finds too few jobs reconciles its queues and searches once more, so that jobs recover without a reconciler.
---   · Each priority is searched as its own index range. In a single range, a claim would first read all scheduled jobs of the
---     higher priorities. Queues of one priority are searched in random order, so that none starves; paused queues are skipped.
+--   · Each priority is an index range of its own: a single range begins with the scheduled jobs of the higher priorities. Queues
+--     of one priority are searched in random order, so that none starves; paused queues are skipped. The search begins at
+--     `first_priority` and goes on from 9 to 0. Workers vary it, so that no priority starves (workers/priority_rotation.py).
 --   · `past` is a cursor, {"queue": {"priority": [next_run_at, job_id]}} of the caller's last job. The search starts after it
 --     and skips the index entries of claimed jobs, which VACUUM cannot remove while an old snapshot exists. A job that is
 --     queued again may lie before it, so omit it a few times a second. A search that finds too few jobs is repeated without it.
 --   · `tasks` names the tasks that the caller can run. If another worker deferred a job because it did not know the task, and
 --     the task is named here, the job is due at once (recall_deferred in claiming.sql).
 --   · `max_bytes` limits the text of all payloads together. The job that reaches the limit is the last, and one always fits.
---     select_claimable (claiming.sql) applies it, and fails jobs that can never be claimed: payload too long, no token left.
---   · json_text_bound (schema.sql) is the length of a payload as text. checked_lease (intervals.sql) refuses a lease that is
---     not between 0 and 7 days. current_epoch (epoch.sql) raises FL008 in a copy of the database.
+--     select_claimable (claiming.sql) applies it, fails jobs that can never be claimed, and leaves out those whose limits of
+--     concurrency or rate are reached (places.sql).
+--   · checked_lease (intervals.sql) refuses a lease beyond 7 days. current_epoch (epoch.sql) raises FL008 in a copied database.
 CREATE OR REPLACE FUNCTION faultline.claim(
     worker text, queues text[] DEFAULT '{default}', batch_size integer DEFAULT 1, lease interval DEFAULT '15 seconds',
-    past jsonb DEFAULT NULL, tasks text[] DEFAULT NULL, max_bytes bigint DEFAULT 16777216)
+    past jsonb DEFAULT NULL, tasks text[] DEFAULT NULL, max_bytes bigint DEFAULT 16777216, first_priority integer DEFAULT 0)
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, lease_expires_at timestamptz, task text, queue text,
                payload jsonb, attempts integer, max_attempts integer, crashes integer, priority integer,
-               next_run_at timestamptz, trace_context text) -- in the order to run them in
+               next_run_at timestamptz, trace_context text, overrides jsonb,
+               scheduled_for timestamptz) -- in the order to run them in
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -92,20 +83,23 @@ DECLARE
     epoch           bigint  := faultline.current_epoch() << 22; -- a token is epoch * 2^22 + a counter
     lane_queues     text[]; -- a lane is a queue and a priority: 10 for each queue, or those that hold jobs (lanes_of)
     lane_priorities integer[];
+    limited_queues  text[];
+    limited_tasks   text[];
+    reduced         text;
     is_last         boolean := false;
-    name            text;
 BEGIN
     lease := faultline.checked_lease(lease);
     IF (batch_size BETWEEN 1 AND 10000 AND queues IS NOT NULL AND max_bytes > 0) IS NOT TRUE THEN
         RAISE EXCEPTION 'cannot claim % jobs of % with % bytes', batch_size, queues, max_bytes USING ERRCODE = 'FL005',
             HINT = 'batch_size is 1 to 10000, queues is a list, and max_bytes is more than 0.';
     END IF;
-    IF cardinality(queues) <= 4 THEN
-        FOREACH name IN ARRAY queues LOOP
-            lane_queues := lane_queues || array_fill(name, ARRAY[10]);
-            lane_priorities := lane_priorities || '{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}'::integer[];
-        END LOOP;
+    LOCK TABLE faultline.limits IN ROW SHARE MODE; -- change_limit (limits.sql) and this claim wait for each other
+    SELECT f.queues, f.tasks INTO limited_queues, limited_tasks FROM faultline.limited_names() AS f;
+    IF FOUND THEN
+        PERFORM faultline.resume_waiting();
     END IF;
+    SELECT l.lane_queues, l.lane_priorities INTO lane_queues, lane_priorities FROM faultline.all_lanes(queues) AS l
+    WHERE cardinality(queues) <= 4;
     FOR look IN 1..10 LOOP
         IF tasks IS NOT NULL AND past IS NULL THEN
             PERFORM FROM faultline.deferred_jobs LIMIT 1;
@@ -121,18 +115,21 @@ BEGIN
                 UPDATE faultline.jobs AS j
                 SET state = 'running', attempts = j.attempts + 1, fencing_token = greatest(j.fencing_token, epoch) + 1,
                     lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
-                    lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp()
+                    lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp(),
+                    limited = (j.limited OR j.queue = ANY (limited_queues) OR j.task = ANY (limited_tasks)) IS TRUE
                 WHERE j.id = ANY ((
                     SELECT CASE WHEN sum(d.bytes) > least((max_bytes + 1) / 2, 268435456) OR max(d.fencing_token & 4194303) = 4194303
+                                  OR min(d.expires_at) <= statement_timestamp() OR bool_or(d.is_limited)
                                 THEN faultline.select_claimable(array_agg(d.id), epoch, (max_bytes + 1) / 2) ELSE array_agg(d.id) END
-                    FROM (SELECT due.id, due.fencing_token, due.bytes
+                    FROM (SELECT due.id, due.fencing_token, due.bytes, due.expires_at, due.is_limited
                           FROM (SELECT l.priority, l.queue, past #>> ARRAY[l.queue, l.priority::text, '0'] AS past_time,
                                        past #>> ARRAY[l.queue, l.priority::text, '1'] AS past_id
                                 FROM unnest(lane_priorities, lane_queues) AS l (priority, queue)
                                 WHERE NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = l.queue)
-                                ORDER BY l.priority, random()) AS lane
+                                ORDER BY (l.priority - first_priority + 10) % 10, random()) AS lane
                           CROSS JOIN LATERAL (
-                              SELECT w.id, w.fencing_token,
+                              SELECT w.id, w.fencing_token, w.expires_at,
+                                     w.limited OR w.queue = ANY (limited_queues) OR w.task = ANY (limited_tasks) AS is_limited,
                                      CASE WHEN pg_column_size(w.payload) <= 640 AND pg_column_compression(w.payload) IS NULL
                                           THEN octet_length(w.payload::text) ELSE faultline.json_text_bound(w.payload) END AS bytes
                               FROM faultline.jobs AS w
@@ -143,17 +140,19 @@ BEGIN
                               ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due
                           LIMIT wanted) AS d)::uuid[])
                 RETURNING j.id, j.fencing_token, j.lease_id, j.lease_expires_at, j.task::text, j.queue::text, j.payload::jsonb,
-                          j.attempts, j.max_attempts, j.crashes, j.priority::integer, j.next_run_at, j.trace_context::text)
+                          j.attempts, j.max_attempts, j.crashes, j.priority::integer, j.next_run_at, j.trace_context::text, j.overrides::jsonb,
+                          j.scheduled_for)
             SELECT * FROM taken AS t ORDER BY t.priority, t.next_run_at, t.id;
         GET DIAGNOSTICS claimed = ROW_COUNT;
         wanted := wanted - claimed;
-        EXIT WHEN wanted = 0;
-        IF current_setting('faultline.claim_reduced', true) = 'on' THEN -- by select_claimable
-            PERFORM set_config('faultline.claim_reduced', '', true);
-            EXIT WHEN claimed > 0 OR is_last;
-            CONTINUE;
+        reduced := nullif(current_setting('faultline.claim_reduced', true), ''); -- by select_claimable
+        IF reduced IS NOT NULL THEN
+            PERFORM faultline.settle_starts();
+            EXIT WHEN wanted = 0 OR (reduced = 'bytes' AND claimed > 0);
+            PERFORM faultline.wake('@0 ' || q.name) FROM unnest(queues) AS q (name) WHERE look = 10 LIMIT 10; -- there is more
+            CONTINUE WHEN reduced <> 'none';
         END IF;
-        EXIT WHEN is_last;
+        EXIT WHEN wanted = 0 OR is_last;
         PERFORM FROM faultline.reconcile(max_jobs => wanted, queues => claim.queues);
         EXIT WHEN NOT FOUND AND past IS NULL;
         past := NULL;
@@ -471,6 +470,7 @@ BEGIN
         lost := ARRAY(
             SELECT j.id FROM faultline.jobs AS j
             WHERE j.state = 'running' AND (j.lease_owner = ANY (dead_workers) OR j.lease_id = ANY (lapsed_leases))
+              AND j.id <> ALL (expired) -- SKIP LOCKED does not skip our own locks
             ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);
     END IF;
     IF cardinality(expired || lost) = 0 THEN

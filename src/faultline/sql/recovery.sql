@@ -147,6 +147,8 @@ BEGIN
                  jsonb_build_array(j.queue, j.priority, j.next_run_at, j.id) AS index_position,
                  j.next_run_at > moment
                  AND (j.claimed_at > moment OR (j.claimed_at IS NULL AND j.created_at > moment AND j.next_run_at <= j.created_at))
+                 -- A waiting job is due already, when it may start (places.sql).
+                 AND NOT (j.limited AND EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.job_id = j.id))
                  AS is_stranded
           FROM (SELECT * FROM faultline.jobs AS q
                 WHERE q.state = 'queued' AND (after IS NULL OR (q.queue, q.priority, q.next_run_at, q.id)

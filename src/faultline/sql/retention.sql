@@ -63,6 +63,8 @@ BEGIN
         DELETE FROM faultline.attempts_log AS a WHERE a.job_id = ANY (page);
         DELETE FROM faultline.rejections AS r WHERE r.job_id = ANY (page);
         DELETE FROM faultline.deferred_jobs AS d WHERE d.job_id = ANY (page);
+        DELETE FROM faultline.job_progress AS p WHERE p.job_id = ANY (page);
+        DELETE FROM faultline.unique_jobs AS u WHERE u.job_id = ANY (page);
         DELETE FROM faultline.jobs AS j WHERE j.id = ANY (page);
         PERFORM faultline.audit_purge('jobs', cardinality(page));
     END IF;

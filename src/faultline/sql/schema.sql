@@ -44,6 +44,7 @@ END $$;
 -- claim and every commit, and two regular expressions there were a quarter of their cost.
 CREATE DOMAIN faultline.task_name AS text CONSTRAINT task_is_a_name CHECK (VALUE ~ '^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$');
 CREATE DOMAIN faultline.queue_name AS text CONSTRAINT queue_is_a_name CHECK (VALUE ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$');
+CREATE DOMAIN faultline.schedule_name AS text CONSTRAINT schedule_is_a_name CHECK (VALUE ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$');
 CREATE DOMAIN faultline.idempotency_key AS text
     CONSTRAINT idempotency_key_is_1_to_255_characters CHECK (length(VALUE) BETWEEN 1 AND 255);
 CREATE DOMAIN faultline.payload AS jsonb
@@ -52,6 +53,17 @@ CREATE DOMAIN faultline.payload AS jsonb
 ALTER DOMAIN faultline.payload ADD CONSTRAINT payload_is_at_most_8_mib CHECK (
     CASE WHEN pg_column_size('{}'::jsonb || VALUE) <= 640 THEN true
          ELSE faultline.json_text_bound(VALUE) <= 8388608 END) NOT VALID;
+-- Settings of a job that replace those of its task, in seconds: {"timeout": 30, "lease": 60}. Numbers only: a worker calculates
+-- with them. CASE, because a cast of another type would fail with an error that does not name this rule.
+CREATE DOMAIN faultline.job_overrides AS jsonb CONSTRAINT overrides_are_known CHECK (
+    jsonb_typeof(VALUE) = 'object' AND VALUE - 'timeout' - 'lease' = '{}'
+    AND CASE jsonb_typeof(VALUE -> 'timeout') WHEN 'number' THEN
+            (VALUE -> 'timeout')::numeric > 0 AND (VALUE -> 'timeout')::numeric <= 3162240000 ELSE NOT VALUE ? 'timeout' END
+    AND CASE jsonb_typeof(VALUE -> 'lease') WHEN 'number' THEN
+            (VALUE -> 'lease')::numeric BETWEEN 0.1 AND 604800 ELSE NOT VALUE ? 'lease' END);
+-- The name of a limit: 'queue:billing', 'task:shop.charge', or 'key:customer' for jobs that have the same value of an argument.
+CREATE DOMAIN faultline.limit_name AS text COLLATE "C"
+    CONSTRAINT limit_has_a_kind_and_a_name CHECK (VALUE ~ '^(queue|task|key):[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$');
 CREATE DOMAIN faultline.trace_context AS text CONSTRAINT trace_context_is_at_most_1000_characters CHECK (length(VALUE) <= 1000);
 
 -- One row per job: its current state. Every time comes from the database's clock.
@@ -78,6 +90,11 @@ CREATE TABLE faultline.jobs (
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at      timestamptz,
     trace_context    faultline.trace_context, -- of the enqueuer: traceparent, and after a line break tracestate
+    awaited          boolean     NOT NULL DEFAULT false, -- its end sends a notification (results.sql)
+    expires_at       timestamptz, -- a job that has not started by then fails with the reason expired
+    overrides        faultline.job_overrides,
+    limited          boolean     NOT NULL DEFAULT false, -- limits have applied to it: the end of its lease frees its places
+    scheduled_for    timestamptz, -- of a job that a schedule enqueued: the planned time
 
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
     CONSTRAINT max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
@@ -98,6 +115,8 @@ CREATE INDEX jobs_due ON faultline.jobs (queue, priority, next_run_at, id) WHERE
 -- For the reconciler: the leases that expire first.
 CREATE INDEX jobs_leased ON faultline.jobs (lease_expires_at) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_idempotency_key ON faultline.jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- For the reconciler: the jobs that expire first. Jobs without a limit are not in it.
+CREATE INDEX jobs_expiring ON faultline.jobs (expires_at) WHERE state = 'queued' AND expires_at IS NOT NULL;
 -- For operators: failed jobs by queue. No commit writes to it.
 CREATE INDEX jobs_failed ON faultline.jobs (queue, finished_at) WHERE state = 'failed';
 -- For estimated_jobs in counts.sql. Only ANALYZE maintains it.
@@ -114,6 +133,88 @@ CREATE TABLE faultline.deferred_jobs (
     deferred_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX deferred_jobs_task ON faultline.deferred_jobs (task, queue, due_at, job_id);
+
+-- How many jobs may run at once (max_running; 0: none starts), and how many may start in a period: rate_jobs in rate_seconds, of
+-- them at most `burst` at once. See limits.sql.
+CREATE TABLE faultline.limits (
+    name         faultline.limit_name PRIMARY KEY,
+    max_running  integer,
+    rate_jobs    integer,
+    rate_seconds double precision,
+    burst        integer,
+    declared     jsonb, -- the same values as the application's code declares them
+    changed_by   text        NOT NULL,
+    changed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT max_running_is_0_to_1000000 CHECK (max_running BETWEEN 0 AND 1000000),
+    CONSTRAINT rate_is_complete CHECK (
+        num_nulls(rate_jobs, rate_seconds, burst) IN (0, 3)
+        AND rate_jobs BETWEEN 1 AND 1000000 AND burst BETWEEN 1 AND 1000000 AND rate_seconds BETWEEN 0.001 AND 31622400),
+    CONSTRAINT it_limits_something CHECK (num_nonnulls(max_running, rate_jobs) > 0),
+    CONSTRAINT changed_by_is_known CHECK (changed_by IN ('code', 'operator'))
+);
+
+-- The tasks under a limit of the kind 'key', and the argument whose value is the key. A job without the argument has the fallback
+-- as its key, and if that is NULL, the limit does not apply to it.
+CREATE TABLE faultline.limit_arguments (
+    task       faultline.task_name  NOT NULL,
+    limit_name faultline.limit_name NOT NULL,
+    argument   text                 NOT NULL,
+    fallback   text,
+    PRIMARY KEY (task, limit_name),
+    CONSTRAINT texts_are_within_limits CHECK (octet_length(argument) <= 800 AND octet_length(fallback) <= 800)
+);
+
+-- One row per limit key in use: the name of a limit, and for the kind 'key' also the value: 'key:customer=42'. A claim locks the
+-- row before it decides which jobs of that key start. See places.sql.
+CREATE TABLE faultline.limit_states (
+    limit_key     text        COLLATE "C" PRIMARY KEY,
+    next_start_at timestamptz NOT NULL DEFAULT '-infinity', -- under a rate: from when on the next job may start
+    is_awaited    boolean     NOT NULL DEFAULT false        -- jobs wait until then
+);
+CREATE INDEX limit_states_awaited ON faultline.limit_states (next_start_at) WHERE is_awaited;
+
+-- The running jobs under limits of concurrency: one row per job and limit key. A claim inserts them, and the end of the lease
+-- deletes them in its own transaction, so that counting rows is exact.
+CREATE TABLE faultline.places (
+    limit_key text        COLLATE "C" NOT NULL,
+    job_id    uuid        NOT NULL,
+    taken_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (limit_key, job_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX places_job ON faultline.places (job_id);
+
+-- Due jobs that wait because a limit is reached. Their next_run_at in jobs is parked_for() later than due_at, so that claims do not
+-- read them again.
+CREATE TABLE faultline.waiting_jobs (
+    job_id    uuid        PRIMARY KEY,
+    limit_key text        COLLATE "C" NOT NULL, -- the limit that was reached
+    queue     text        NOT NULL,
+    priority  smallint    NOT NULL,
+    due_at    timestamptz NOT NULL, -- its next_run_at before
+    resume_at timestamptz -- it waits only because another claim was deciding about the same key: look again then
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX waiting_jobs_next ON faultline.waiting_jobs (limit_key, priority, due_at, job_id);
+CREATE INDEX waiting_jobs_resuming ON faultline.waiting_jobs (resume_at) WHERE resume_at IS NOT NULL;
+
+-- Unique jobs (unique.sql): one row per job that was enqueued with `unique`, removed with its job.
+CREATE TABLE faultline.unique_jobs (
+    job_id      uuid        PRIMARY KEY,
+    unique_key  text        NOT NULL,           -- the task and the values of arguments, as unique_key() writes them
+    while_      text        NOT NULL,           -- the job counts while it waits for its first claim, or until it ends
+    held_until  timestamptz,                    -- it counts at least until then
+    replaced    integer     NOT NULL DEFAULT 0, -- later enqueues that replaced its payload
+    rescheduled integer     NOT NULL DEFAULT 0, -- later enqueues that moved its time
+    changed_at  timestamptz,                    -- the last of these
+    CONSTRAINT while_is_known CHECK (while_ IN ('queued', 'unfinished')),
+    CONSTRAINT unique_key_is_at_most_1400_bytes CHECK (octet_length(unique_key) <= 1400)
+);
+
+-- Which job holds a unique key. The primary key decides between producers, and the row is their lock. The holder is judged by
+-- its job: a row whose job no longer counts is taken over by the next enqueue, or purged.
+CREATE TABLE faultline.unique_keys (
+    unique_key text PRIMARY KEY,
+    job_id     uuid NOT NULL
+);
 
 -- One immutable row per job that took effect. Inserting it is the commit.
 -- The primary key implies the UNIQUE pair; the pair is a second guard, and the rule as users know it.
@@ -149,8 +250,8 @@ CREATE TABLE faultline.rejections (
 );
 CREATE INDEX rejections_job ON faultline.rejections (job_id);
 
--- Attempts that did not end in the ledger. An attempt that commits writes no row here: the job's row and the ledger have
--- what a timeline needs of it.
+-- Attempts that did not end in the ledger, and what operators did to a job. An attempt that commits writes no row here: the
+-- job's row and the ledger have what a timeline needs of it.
 CREATE TABLE faultline.attempts_log (
     id            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id        uuid        NOT NULL,
@@ -161,10 +262,25 @@ CREATE TABLE faultline.attempts_log (
     error         text,
     claimed_at    timestamptz,
     ended_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT outcome_is_known CHECK (
-        outcome IN ('expired', 'worker_lost', 'failed', 'released', 'cancelled', 'retried'))
+    former_payload jsonb, -- of the outcomes 'edited' and 'replaced': the payload before
+    times         integer     NOT NULL DEFAULT 1 -- of the outcome 'snoozed': how many snoozes the row counts (snooze.sql)
 );
+-- NOT VALID spares an upgrade from reading the table: each older row has an outcome of the shorter list before.
+ALTER TABLE faultline.attempts_log ADD CONSTRAINT outcome_is_known CHECK (
+    outcome IN ('expired', 'worker_lost', 'failed', 'released', 'snoozed', 'cancelled', 'retried', 'edited', 'replaced')) NOT VALID;
 CREATE INDEX attempts_log_job ON faultline.attempts_log (job_id);
+
+-- How far a job is, as its handler last reported. One row per job that reports, under the token of the attempt that did: a row with
+-- another token than its job's is of a former attempt. It is deleted with its job. See progress.sql.
+CREATE TABLE faultline.job_progress (
+    job_id        uuid        PRIMARY KEY,
+    fencing_token bigint      NOT NULL,
+    fraction      real        NOT NULL,
+    message       text,
+    reported_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT fraction_is_0_to_1 CHECK (fraction BETWEEN 0 AND 1), -- NaN is above 1
+    CONSTRAINT message_is_at_most_500_characters CHECK (length(message) <= 500)
+) WITH (fillfactor = 50); -- a report writes the row anew, and finds room on the same page
 
 -- One row per start of a worker process. Its two sessions hold the shared advisory lock (1717663084, lock_key): when neither
 -- does, the process is dead.
@@ -185,6 +301,7 @@ CREATE TABLE faultline.workers (
     blocked_job       uuid,        -- the job whose handler blocks it, if known
     blocked_frame     text,        -- file, line and function that block it
     blocked_stack     text,
+    schedules         text[]      NOT NULL DEFAULT '{}', -- that its code declares
     CONSTRAINT blocked_texts_are_within_limits CHECK (
         octet_length(blocked_frame) <= 4000 AND octet_length(blocked_stack) <= 40000),
     CONSTRAINT worker_id_is_1_to_200_characters CHECK (length(id) BETWEEN 1 AND 200)
@@ -208,6 +325,67 @@ CREATE TABLE faultline.paused_queues (
     queue     faultline.queue_name PRIMARY KEY,
     reason    text,
     paused_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Schedules: each row enqueues its job at planned times, by a cron expression in a time zone, or every so many seconds. Cron
+-- expressions are computed in Python alone; schedules.sql compares, enqueues and records. NULL as next_fire_at: a scheduler has
+-- yet to compute it, from decided_until.
+CREATE TABLE faultline.schedules (
+    name            faultline.schedule_name PRIMARY KEY,
+    cron            text,
+    every_seconds   integer,
+    anchor          timestamptz NOT NULL DEFAULT '1970-01-01 00:00+00', -- planned times are anchor + n * every_seconds
+    time_zone       text        NOT NULL DEFAULT 'UTC',
+    task            faultline.task_name NOT NULL,
+    payload         faultline.payload NOT NULL DEFAULT '{}',
+    queue           faultline.queue_name NOT NULL DEFAULT 'default',
+    priority        smallint    NOT NULL DEFAULT 5,
+    max_attempts    integer     NOT NULL DEFAULT 10,
+    expires_in_seconds double precision,
+    overrides       faultline.job_overrides,
+    missed          text        NOT NULL DEFAULT 'once', -- which of several due times fire: skip, once, all
+    missed_limit    integer     NOT NULL DEFAULT 100,    -- how many times fire at once with 'all'
+    jitter_seconds  double precision NOT NULL DEFAULT 0,
+    declared_by     text        NOT NULL, -- code: each worker that starts; operator: add_schedule
+    revision        bigint      NOT NULL DEFAULT 1, -- every change raises it
+    paused_at       timestamptz,
+    paused_reason   text,
+    decided_until   timestamptz NOT NULL DEFAULT clock_timestamp(), -- the next time to fire is the first one after it
+    next_fire_at    timestamptz,
+    reanchored_at   timestamptz, -- replaces the anchor after the clock was set back
+    last_planned_at timestamptz, -- the newest time that fired or was skipped
+    last_job_id     uuid,
+    last_error      text,        -- why the next time cannot be computed
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT schedule_has_cron_or_every CHECK (num_nonnulls(cron, every_seconds) = 1),
+    CONSTRAINT every_is_1_second_to_10_years CHECK (every_seconds BETWEEN 1 AND 316224000),
+    CONSTRAINT anchor_is_a_whole_second CHECK (date_trunc('second', anchor, 'UTC') = anchor),
+    CONSTRAINT schedule_priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
+    CONSTRAINT schedule_max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
+    CONSTRAINT expires_in_is_up_to_100_years CHECK (expires_in_seconds > 0 AND expires_in_seconds <= 3162240000),
+    CONSTRAINT missed_is_skip_once_or_all CHECK (missed IN ('skip', 'once', 'all')),
+    CONSTRAINT missed_limit_is_1_to_1000 CHECK (missed_limit BETWEEN 1 AND 1000),
+    CONSTRAINT jitter_is_up_to_7_days CHECK (jitter_seconds BETWEEN 0 AND 604800),
+    CONSTRAINT schedule_is_declared_by_code_or_operator CHECK (declared_by IN ('code', 'operator')),
+    CONSTRAINT schedule_texts_are_within_limits CHECK (
+        octet_length(cron) <= 1000 AND octet_length(time_zone) <= 200 AND octet_length(paused_reason) <= 4000
+        AND octet_length(last_error) <= 4000)
+);
+CREATE INDEX schedules_due ON faultline.schedules (next_fire_at) WHERE paused_at IS NULL;
+
+-- One immutable row per planned time that was decided. Its key keeps a time from firing twice, also after its job was purged and
+-- after the schedule was removed and added again. Of many skipped times only the newest has a row, which counts them.
+CREATE TABLE faultline.schedule_firings (
+    schedule   text        NOT NULL,
+    planned_at timestamptz NOT NULL,
+    outcome    text        NOT NULL, -- fired; skipped; manual: an operator ran it at this moment
+    job_id     uuid,
+    skipped    integer     NOT NULL DEFAULT 0, -- of a skipped one: how many times did not fire, up to this one
+    fired_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (schedule, planned_at),
+    CONSTRAINT firing_outcome_is_known CHECK (outcome IN ('fired', 'skipped', 'manual')),
+    CONSTRAINT a_firing_has_a_job CHECK ((outcome = 'skipped') = (job_id IS NULL))
 );
 
 -- Keys of the HTTP API. A key is shown once, when it is created, and is not stored.

@@ -18,11 +18,13 @@ END $$;
 
 -- Registers a worker. The session takes the worker's shared advisory lock before the row becomes visible. So if a worker is
 -- registered and its lock is free, its sessions have ended. Behind a pooler a worker has no sessions of its own: holds_locks is
--- false, and only an expired lease shows that the worker died. A worker calls this again after every reconnect, and when its
--- heartbeat finds that the row was purged; it then gives the lock_key that its sessions hold. tcp_user_timeout keeps the lock of
--- an unreachable worker for longer than its leases, so that the worker stops by its own clock before others get its jobs.
+-- false, and only an expired lease shows that the worker died. A worker calls this again after every reconnect, when its queues
+-- have changed, and when its heartbeat finds that the row was purged; it then gives the lock_key that its sessions hold.
+-- tcp_user_timeout keeps the lock of an unreachable worker for longer than its leases, so that the worker stops by its own clock
+-- before others get its jobs.
 -- The function does not wait for the lock, because any account can hold an advisory lock. If the key is taken, it tries
--- another random one; no session can hold them all.
+-- another random one; no session can hold them all. It does the same if another worker is registered under that key: a promoted
+-- server may issue keys again that workers of the lost server hold, and those workers register here with them.
 CREATE OR REPLACE FUNCTION faultline.register_worker(
     worker text, host text, pid integer, queues text[], holds_locks boolean, lock_key integer DEFAULT NULL)
 RETURNS integer -- its lock_key
@@ -31,13 +33,20 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     key integer;
 BEGIN
-    INSERT INTO faultline.workers AS w (id, lock_key, host, pid, queues, holds_locks)
-    VALUES (worker, coalesce(register_worker.lock_key, nextval('faultline.workers_lock_key_seq')::integer),
-            left(register_worker.host, 255), register_worker.pid, register_worker.queues, register_worker.holds_locks)
-    ON CONFLICT (id) DO UPDATE SET
-        holds_locks = excluded.holds_locks, server_started_at = excluded.server_started_at,
-        last_heartbeat_at = excluded.last_heartbeat_at, lost_at = NULL
-    RETURNING lock_key INTO key;
+    LOOP
+        BEGIN
+            INSERT INTO faultline.workers AS w (id, lock_key, host, pid, queues, holds_locks)
+            VALUES (worker, coalesce(register_worker.lock_key, nextval('faultline.workers_lock_key_seq')::integer),
+                    left(register_worker.host, 255), register_worker.pid, register_worker.queues, register_worker.holds_locks)
+            ON CONFLICT (id) DO UPDATE SET
+                queues = excluded.queues, holds_locks = excluded.holds_locks, server_started_at = excluded.server_started_at,
+                last_heartbeat_at = excluded.last_heartbeat_at, lost_at = NULL
+            RETURNING lock_key INTO key;
+            EXIT;
+        EXCEPTION WHEN unique_violation THEN -- another worker has this lock_key
+            register_worker.lock_key := 1 + floor(random() * 2147483646)::integer;
+        END;
+    END LOOP;
     IF register_worker.holds_locks THEN
         PERFORM set_config('tcp_user_timeout', '600000', false);
         FOR try IN 1..100 LOOP
@@ -92,10 +101,11 @@ END $$;
 -- A function, because workers may read the payloads of claimed jobs only.
 CREATE OR REPLACE FUNCTION faultline.leases_of(worker text)
 RETURNS TABLE (job_id uuid, fencing_token bigint, lease_id uuid, task text, queue text, payload jsonb, attempts integer,
-               max_attempts integer, crashes integer, priority integer, next_run_at timestamptz, trace_context text)
+               max_attempts integer, crashes integer, priority integer, next_run_at timestamptz, trace_context text,
+               overrides jsonb, scheduled_for timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT j.id, j.fencing_token, j.lease_id, j.task, j.queue, j.payload, j.attempts, j.max_attempts, j.crashes,
-           j.priority, j.next_run_at, j.trace_context
+           j.priority, j.next_run_at, j.trace_context, j.overrides, j.scheduled_for
     FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = worker
 $$;
 

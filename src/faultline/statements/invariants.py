@@ -90,6 +90,24 @@ INVARIANTS: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "snoozes_are_merged",
+        "no job's log has more than 100 snoozes: the oldest row counts those before it",
+        """
+        SELECT job_id, count(*) || ' rows' FROM faultline.attempts_log
+        WHERE outcome = 'snoozed' GROUP BY job_id HAVING count(*) > 100
+        """,
+    ),
+    Invariant(
+        "progress_is_of_a_claim",
+        "every report of progress belongs to a job, and to a token that it has had",
+        """
+        SELECT p.job_id, 'reported token ' || p.fencing_token || ', job token '
+            || coalesce(j.fencing_token::text, 'none')
+        FROM faultline.job_progress AS p LEFT JOIN faultline.jobs AS j ON j.id = p.job_id
+        WHERE (p.fencing_token BETWEEN 1 AND j.fencing_token) IS NOT TRUE
+        """,
+    ),
+    Invariant(
         "tokens_are_of_an_epoch",
         "no job has a token of an epoch that has not begun",
         """
@@ -121,6 +139,116 @@ INVARIANTS: tuple[Invariant, ...] = (
             SELECT job_id::text, 'worker or error of attempt ' || attempt FROM faultline.attempts_log
             WHERE octet_length(worker) > 800 OR octet_length(error) > 42000
         ) AS found (job_id, what)
+        """,
+    ),
+    Invariant(
+        "running_jobs_have_their_places",
+        "every running job has a place under each limit of concurrency that applies to it",
+        """
+        SELECT j.id, 'no place under ' || a.limit_name FROM faultline.jobs AS j
+        CROSS JOIN LATERAL (
+            SELECT l.name AS limit_name FROM faultline.limits AS l
+            WHERE l.max_running IS NOT NULL AND l.name IN ('queue:' || j.queue, 'task:' || j.task)
+            UNION ALL
+            SELECT l.name FROM faultline.limit_arguments AS b
+            JOIN faultline.limits AS l ON l.name = b.limit_name AND l.max_running IS NOT NULL
+            WHERE b.task = j.task AND coalesce(j.payload ->> b.argument, b.fallback) IS NOT NULL
+        ) AS a
+        WHERE j.state = 'running' AND NOT EXISTS (SELECT FROM faultline.places AS p
+            WHERE p.job_id = j.id AND split_part(p.limit_key, '=', 1) = a.limit_name)
+        """,
+    ),
+    Invariant(
+        "places_belong_to_running_jobs",
+        "no job has had a place for more than a minute without running",
+        """
+        SELECT p.job_id, p.limit_key || ', job ' || coalesce(j.state, 'unknown')
+        FROM faultline.places AS p LEFT JOIN faultline.jobs AS j ON j.id = p.job_id
+        WHERE j.state IS DISTINCT FROM 'running'
+          AND p.taken_at < clock_timestamp() - interval '1 minute'
+          AND coalesce(j.finished_at, j.claimed_at, p.taken_at) < clock_timestamp() - interval '1 minute'
+        """,
+    ),
+    Invariant(
+        "limits_are_not_exceeded",
+        "no limit has had more jobs start than it allows since it was changed",
+        """
+        SELECT min(p.job_id::text), p.limit_key || ': ' || count(*) || ' of ' || l.max_running
+        FROM faultline.places AS p JOIN faultline.limits AS l ON l.name = split_part(p.limit_key, '=', 1)
+        WHERE p.taken_at > l.changed_at
+        GROUP BY p.limit_key, l.max_running HAVING count(*) > l.max_running
+        """,
+    ),
+    Invariant(
+        "waiting_jobs_are_in_a_line",
+        "every job that claims pass over waits for a limit",
+        """
+        SELECT j.id, 'next_run_at ' || j.next_run_at FROM faultline.jobs AS j
+        WHERE j.state = 'queued' AND j.next_run_at > clock_timestamp() + interval '8000000 hours'
+          AND NOT EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.job_id = j.id)
+        """,
+    ),
+    Invariant(
+        "one_job_counts_for_a_unique_key",
+        "no two jobs count for one unique key",
+        """
+        SELECT max(u.job_id::text), count(*) || ' jobs count for ' || left(u.unique_key, 200)
+        FROM faultline.unique_jobs AS u JOIN faultline.jobs AS j ON j.id = u.job_id
+        WHERE u.held_until > clock_timestamp() OR (j.state = 'queued' AND j.fencing_token = 0)
+          OR (u.while_ = 'unfinished' AND j.state IN ('queued', 'running'))
+        GROUP BY u.unique_key HAVING count(*) > 1
+        """,
+    ),
+    Invariant(
+        "unique_keys_name_the_job_that_counts",
+        "every job that counts for a unique key holds it, so that an enqueue meets it",
+        """
+        SELECT u.job_id, coalesce('job ' || k.job_id || ' holds ', 'no job holds ')
+            || left(u.unique_key, 200)
+        FROM faultline.unique_jobs AS u JOIN faultline.jobs AS j ON j.id = u.job_id
+        LEFT JOIN faultline.unique_keys AS k ON k.unique_key = u.unique_key
+        WHERE k.job_id IS DISTINCT FROM u.job_id
+          AND (u.held_until > clock_timestamp() OR (j.state = 'queued' AND j.fencing_token = 0)
+            OR (u.while_ = 'unfinished' AND j.state IN ('queued', 'running')))
+        """,
+    ),
+    Invariant(
+        "unique_jobs_exist",
+        "every row of unique_jobs belongs to a job",
+        """
+        SELECT u.job_id, 'no such job; its unique key is ' || left(u.unique_key, 200)
+        FROM faultline.unique_jobs AS u
+        WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.id = u.job_id)
+        """,
+    ),
+    Invariant(
+        "a_schedule_has_recorded_what_it_decided",
+        "the newest firing of every schedule is its last planned time",
+        """
+        SELECT '-', s.name || ': last planned ' || coalesce(s.last_planned_at::text, 'never') || ', recorded '
+            || coalesce(f.newest::text, 'never')
+        FROM faultline.schedules AS s CROSS JOIN LATERAL (
+            SELECT max(f.planned_at) AS newest FROM faultline.schedule_firings AS f
+            WHERE f.schedule = s.name AND f.outcome <> 'manual') AS f
+        WHERE s.last_planned_at IS DISTINCT FROM f.newest
+        """,
+    ),
+    Invariant(
+        "a_firing_has_its_job",
+        "the job of every firing has its planned time, or was purged",
+        """
+        SELECT j.id, 'of schedule ' || f.schedule || ' at ' || f.planned_at
+        FROM faultline.schedule_firings AS f JOIN faultline.jobs AS j ON j.id = f.job_id
+        WHERE j.scheduled_for IS DISTINCT FROM f.planned_at
+        """,
+    ),
+    Invariant(
+        "a_scheduled_job_has_its_firing",
+        "every job with a planned time belongs to exactly one firing",
+        """
+        SELECT j.id, 'planned at ' || j.scheduled_for || ', firings: ' || count(f.job_id)
+        FROM faultline.jobs AS j LEFT JOIN faultline.schedule_firings AS f ON f.job_id = j.id
+        WHERE j.scheduled_for IS NOT NULL GROUP BY j.id HAVING count(f.job_id) <> 1
         """,
     ),
     Invariant(

@@ -7,18 +7,23 @@ may have fewer jobs than asked for, even none, and still have a next page.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString, assert_never
 from uuid import UUID
 
 from faultline.model import JobState
 from faultline.statements import page_cursor
-from faultline.statements.jobs import ERROR_LENGTH, JOB_COLUMNS, JobRow, read_job_row
+from faultline.statements.job_filter import JobFilter, conditions
+from faultline.statements.jobs import DUE_AT, ERROR_LENGTH, JOB_COLUMNS, JobRow, read_job_row
+from faultline.statements.progress import PROGRESS_COLUMN
 from faultline.statements.statement import Row, Statement
 
 MAX_EXAMINED = 5_000  # jobs, for one page
 MAX_EXAMINED_IN_EACH_QUEUE = 500
 MAX_QUEUES = 1_000
+# Ids begin with the time at which the enqueue began; created_at is read when the row is written, which
+# may be later, and after the clock was set back it may be earlier.
+ID_TOLERANCE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,9 @@ class JobRowPage:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFilter:
-    state: JobState | None = None
-    queue: str | None = None
-    task: str | None = None
+class JobIdPage:
+    ids: list[UUID]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +51,11 @@ class _Order:
     scan: LiteralString  # the order of the index
     by: LiteralString  # the same, then by id
     moment: LiteralString = "NULL::timestamptz"
+    last_moment: LiteralString = "NULL::timestamptz"  # of the last row of `seen`, where it differs
     key: tuple[str, ...]  # the sort key: some of queue, priority, moment and id
     behind: LiteralString  # the condition for rows after a key
     behind_key: tuple[str, ...]  # the parameters of `behind`
-    uncovered: tuple[str, ...]  # filters that are applied job by job
+    covered: tuple[str, ...] = ()  # filters that `where` applies; the others are applied job by job
     each: LiteralString = ""  # joined laterally: the index is read once for each of its rows
 
 
@@ -64,7 +69,6 @@ _NEWEST = _Order(
     key=("id",),
     behind=" AND j.id < %s",
     behind_key=("id",),
-    uncovered=("state", "queue", "task"),
 )
 _ENDING_FIRST = _Order(
     name="running",
@@ -75,7 +79,7 @@ _ENDING_FIRST = _Order(
     key=("moment", "id"),
     behind=" AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)",
     behind_key=("moment", "moment", "id"),
-    uncovered=("queue", "task"),
+    covered=("state",),
 )
 _AS_CLAIMED = _Order(
     name="queued",
@@ -83,10 +87,13 @@ _AS_CLAIMED = _Order(
     scan="j.queue, j.priority, j.next_run_at, j.id",
     by="j.queue, j.priority, j.next_run_at, j.id",
     moment="j.next_run_at",
+    last_moment=f"""(
+        SELECT {DUE_AT} FROM faultline.jobs AS j
+        WHERE j.id = seen.id AND seen.place = (SELECT max(s.place) FROM seen AS s))""",  # noqa: S608
     key=("queue", "priority", "moment", "id"),
     behind=" AND (j.queue, j.priority, j.next_run_at, j.id) > (%s, %s, %s, %s)",
     behind_key=("queue", "priority", "moment", "id"),
-    uncovered=("task",),
+    covered=("state",),
 )
 # Reads a whole page from each queue, and merges them.
 _FAILED_LAST = _Order(
@@ -98,40 +105,62 @@ _FAILED_LAST = _Order(
     key=("moment", "id"),
     behind=" AND j.finished_at <= %s AND (j.finished_at, j.id) < (%s, %s)",
     behind_key=("moment", "moment", "id"),
-    uncovered=("task",),
+    covered=("state", "finished_after", "finished_before"),
     each="failing AS f CROSS JOIN LATERAL ",
 )
 
 
 def _order(wanted: JobFilter) -> _Order:
-    match wanted.state:
+    if wanted.ids is not None:
+        return replace(
+            _NEWEST, where="j.id = ANY (%s)", params=(list(wanted.ids),), covered=("ids",)
+        )
+    state = wanted.state
+    if state is None and wanted.failed_reason is not None:
+        state = JobState.FAILED
+    match state:
         case JobState.RUNNING:
             return _ENDING_FIRST
         case JobState.SUCCEEDED | None:
-            return _NEWEST
+            return _with_id_range(wanted)
         case JobState.QUEUED:
-            where: LiteralString = "j.state = 'queued' AND j.queue = %s"
-            every = _AS_CLAIMED
+            order = _AS_CLAIMED
         case JobState.FAILED:
-            where = "j.state = 'failed' AND j.queue = %s"
-            every = _FAILED_LAST
+            where, params = conditions(wanted, names=("finished_after", "finished_before"))
+            order = replace(_FAILED_LAST, where=_FAILED_LAST.where + where, params=params)
         case _:
-            assert_never(wanted.state)
+            assert_never(state)
     if wanted.queue is None:
-        return every
-    return replace(every, where=where, params=(wanted.queue,), each="")
+        return order
+    return replace(
+        order,
+        where=order.where.replace(" AND j.queue = f.queue", "") + " AND j.queue = %s",
+        params=(*order.params, wanted.queue),
+        covered=(*order.covered, "queue"),
+        each="",
+    )
 
 
-_TESTS: dict[str, LiteralString] = {
-    "state": " AND j.state = %s",
-    "queue": " AND j.queue = %s",
-    "task": " AND j.task = %s",
-}
+def _with_id_range(wanted: JobFilter) -> _Order:
+    """The newest first, from the range of ids in which jobs of these times can be.
+
+    The conditions on the times themselves are applied job by job.
+    """
+    where: LiteralString = "true"
+    params: tuple[UUID, ...] = ()
+    if wanted.created_after is not None:
+        where += " AND j.id >= %s"
+        params += (_first_id_at(wanted.created_after, -ID_TOLERANCE),)
+    for moment in (wanted.created_before, wanted.finished_before):
+        if moment is not None:
+            where += " AND j.id < %s"
+            params += (_first_id_at(moment, ID_TOLERANCE),)
+    return replace(_NEWEST, where=where, params=params)
 
 
 def is_search(wanted: JobFilter) -> bool:
     """Whether no index covers a part of the filter: jobs are examined one by one."""
-    return any(getattr(wanted, name) is not None for name in _order(wanted).uncovered)
+    return bool(conditions(wanted, without=_order(wanted).covered)[1])
 
 
 def page(
@@ -139,12 +168,50 @@ def page(
 ) -> Statement[JobRowPage]:
     """A search examines at most `max_examined` jobs."""
     order = _order(wanted)
-    test: LiteralString = "true"
-    test_params: tuple[Any, ...] = ()
-    for name in order.uncovered:
-        if (value := getattr(wanted, name)) is not None:
-            test += _TESTS[name]
-            test_params += (value,)
+    seen, params, examined = _seen(wanted, order, limit, after, max_examined)
+    return Statement(
+        f"""
+        {seen}
+        SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id,
+            {order.last_moment}, job.*
+        FROM seen LEFT JOIN LATERAL (
+            SELECT {JOB_COLUMNS}, {PROGRESS_COLUMN}, left(j.last_error, %s)
+            FROM faultline.jobs AS j WHERE j.id = seen.id LIMIT 1) AS job ON seen.is_wanted
+        ORDER BY seen.place
+        """,  # noqa: S608 - of literals, all in this file
+        (*params, ERROR_LENGTH),
+        lambda rows: _read_page(rows, order, limit, examined),
+    )
+
+
+def id_page(
+    wanted: JobFilter, *, limit: int, after: str | None = None, max_examined: int = MAX_EXAMINED
+) -> Statement[JobIdPage]:
+    """The ids of the same jobs, in the same order."""
+    order = _order(wanted)
+    seen, params, examined = _seen(wanted, order, limit, after, max_examined)
+
+    def read(rows: list[Row]) -> JobIdPage:
+        found = [row for row in rows if row[1]]
+        last = _last_examined(rows, found, limit, examined)
+        following = None if last is None else _cursor(order, last)
+        return JobIdPage([row[5] for row in found[:limit]], following)
+
+    return Statement(
+        f"""
+        {seen}
+        SELECT place, is_wanted, queue, priority, moment, id FROM seen ORDER BY place
+        """,  # noqa: S608 - of literals, all in this file
+        params,
+        read,
+    )
+
+
+def _seen(
+    wanted: JobFilter, order: _Order, limit: int, after: str | None, max_examined: int
+) -> tuple[LiteralString, tuple[Any, ...], int]:
+    """The WITH clause of a page, its parameters, and how many jobs it examines."""
+    test, test_params = conditions(wanted, without=order.covered)
     behind: LiteralString = ""
     behind_params: tuple[Any, ...] = ()
     if after is not None:
@@ -157,8 +224,7 @@ def page(
     # `failing` has the names of the queues with failed jobs, by one index probe each, and is not run
     # unless `order.each` uses it. The index may not order by id: WITH TIES also reads the rows equal to
     # the last, so that the outer ORDER BY can sort them by id.
-    return Statement(
-        f"""
+    text: LiteralString = f"""
         WITH RECURSIVE names (queue) AS (
             (SELECT q.queue::text FROM faultline.jobs AS q WHERE q.state = 'failed'
              ORDER BY q.queue LIMIT 1)
@@ -168,49 +234,56 @@ def page(
             FROM names AS n WHERE n.queue IS NOT NULL),
         failing AS (SELECT queue FROM names WHERE queue IS NOT NULL LIMIT %s),
         ordered AS MATERIALIZED (
-            SELECT j.id, j.queue, j.priority, {order.moment} AS moment, {test} AS is_wanted
+            SELECT j.id, j.queue, j.priority, {order.moment} AS moment, true{test} AS is_wanted
             FROM {order.each}(
                 SELECT j.* FROM faultline.jobs AS j WHERE {order.where}{behind}
                 ORDER BY {order.scan} FETCH FIRST %s ROWS WITH TIES) AS j
             ORDER BY {order.by} LIMIT %s),
         places AS (SELECT *, row_number() OVER () AS place FROM ordered),
         seen AS (SELECT * FROM places WHERE is_wanted OR place = %s ORDER BY place LIMIT %s)
-        SELECT seen.place, seen.is_wanted, seen.queue, seen.priority, seen.moment, seen.id, job.*
-        FROM seen LEFT JOIN LATERAL (
-            SELECT {JOB_COLUMNS}, left(j.last_error, %s)
-            FROM faultline.jobs AS j WHERE j.id = seen.id LIMIT 1) AS job ON seen.is_wanted
-        ORDER BY seen.place
-        """,  # noqa: S608 - of literals, all in this file
-        (
-            *(MAX_QUEUES, *test_params, *order.params, *behind_params),
-            *(examined, examined, examined, limit + 1, ERROR_LENGTH),
-        ),
-        lambda rows: _read_page(rows, order, limit, examined),
+        """  # noqa: S608 - of literals, all in this file
+    params = (
+        *(MAX_QUEUES, *test_params, *order.params, *behind_params),
+        *(examined, examined, examined, limit + 1),
     )
+    return text, params, examined
 
 
 def _read_page(rows: list[Row], order: _Order, limit: int, examined: int) -> JobRowPage:
     wanted = [row for row in rows if row[1]]
-    last = None
-    is_full = len(wanted) > limit
-    if is_full:
-        last = wanted[limit - 1]
-    elif rows and rows[-1][0] == examined:  # there are more to examine
-        last = rows[-1]
+    last = _last_examined(rows, wanted, limit, examined)
     following, last_at = None, None
     if last is not None:
-        parts = dict(zip(_KEY_TYPES, last[2:6], strict=True))
-        following = page_cursor.encode(order.name, [parts[part] for part in order.key])
-        last_at = parts["moment"] or _enqueued_at(parts["id"])
+        following = _cursor(order, last)
+        last_at = last[6] or last[4] or _enqueued_at(last[5])
     return JobRowPage(
-        [read_job_row(row[6:]) for row in wanted[:limit]],
+        [read_job_row(row[7:]) for row in wanted[:limit]],
         following,
         rows[-1][0] if rows else 0,
-        last is not None and not is_full,
+        last is not None and len(wanted) <= limit,
         last_at,
     )
+
+
+def _last_examined(rows: list[Row], wanted: list[Row], limit: int, examined: int) -> Row | None:
+    """The row after which the next page begins; None if there is none."""
+    if len(wanted) > limit:
+        return wanted[limit - 1]
+    if rows and rows[-1][0] == examined:  # there are more to examine
+        return rows[-1]
+    return None
+
+
+def _cursor(order: _Order, row: Row) -> str:
+    parts = dict(zip(_KEY_TYPES, row[2:6], strict=True))
+    return page_cursor.encode(order.name, [parts[part] for part in order.key])
 
 
 def _enqueued_at(job_id: UUID) -> datetime:
     """Ids begin with the time of the enqueue in milliseconds."""
     return datetime.fromtimestamp((job_id.int >> 80) / 1000, UTC)
+
+
+def _first_id_at(moment: datetime, shift: timedelta) -> UUID:
+    milliseconds = int((moment.timestamp() + shift.total_seconds()) * 1000)
+    return UUID(int=max(0, milliseconds) << 80)

@@ -13,15 +13,27 @@ from uuid import UUID
 
 import orjson
 
-from faultline.model import JobRecord, JobState
+from faultline.model import JobRecord, JobState, ReportedProgress
+from faultline.statements.job_filter import JobFilter, conditions
+from faultline.statements.progress import PROGRESS_COLUMN, read_progress
 from faultline.statements.statement import Row, Statement
 
 COUNT_LIMIT = 10_000  # jobs ahead of one are counted up to this number
 ERROR_LENGTH = 500  # characters of an error in a list of jobs
+FORMER_PAYLOAD_LENGTH = 10_000  # characters of a payload that was edited, in a timeline
 # A payload may have 8 MiB; the inspector shows this much. `faultline jobs show` prints all of it.
 LARGEST_SHOWN_BYTES = 256 * 1024
 
 _AFTER_ALL = UUID(int=2**128 - 1)
+
+# Of `faultline.jobs AS j`: when the job is or was due, and the limit key that it waits for. In its row a
+# waiting job is due parked_for() later (places.sql).
+DUE_AT: LiteralString = """coalesce((
+    SELECT w.due_at FROM faultline.waiting_jobs AS w WHERE j.limited AND w.job_id = j.id
+      AND j.next_run_at = w.due_at + faultline.parked_for()), j.next_run_at)"""
+WAITS_FOR: LiteralString = """(
+    SELECT w.limit_key FROM faultline.waiting_jobs AS w WHERE j.limited AND w.job_id = j.id
+      AND j.next_run_at = w.due_at + faultline.parked_for())"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,8 @@ class LoggedAttempt:
     error: str | None
     claimed_at: datetime | None
     ended_at: datetime
+    former_payload: str | None = None  # JSON text, the first FORMER_PAYLOAD_LENGTH characters
+    times: int = 1  # how many snoozes the row counts, if the job was snoozed very often
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +100,16 @@ class JobProgress:
     created_at: datetime
     next_run_at: datetime
     lease_expires_at: datetime | None
+    waits_for: str | None  # a limit key
     now: datetime
 
 
 def progress_of(job_id: UUID) -> Statement[JobProgress | None]:
     return Statement(
-        """
-        SELECT state, attempts, fencing_token, lease_owner, claimed_at, created_at, next_run_at,
-            lease_expires_at, clock_timestamp() FROM faultline.jobs WHERE id = %s
-        """,
+        f"""
+        SELECT j.state, j.attempts, j.fencing_token, j.lease_owner, j.claimed_at, j.created_at, {DUE_AT},
+            j.lease_expires_at, {WAITS_FOR}, clock_timestamp() FROM faultline.jobs AS j WHERE j.id = %s
+        """,  # noqa: S608 - of literals, all in this file
         (job_id,),
         lambda rows: JobProgress(JobState(rows[0][0]), *rows[0][1:]) if rows else None,
     )
@@ -104,10 +119,11 @@ def attempts_of(job_id: UUID, *, limit: int | None = None) -> Statement[list[Log
     """The oldest first; `limit` None reads all."""
     return Statement(
         """
-        SELECT attempt, fencing_token, worker, outcome, error, claimed_at, ended_at
+        SELECT attempt, fencing_token, worker, outcome, error, claimed_at, ended_at,
+            left(former_payload::text, %s), times
         FROM faultline.attempts_log WHERE job_id = %s ORDER BY id LIMIT %s
         """,
-        (job_id, limit),
+        (FORMER_PAYLOAD_LENGTH, job_id, limit),
         lambda rows: [LoggedAttempt(*row) for row in rows],
     )
 
@@ -186,11 +202,12 @@ def status_of(job_id: UUID) -> Statement[JobStatus | None]:
         return JobStatus(*(*row[:4], JobState(row[4]), *row[5:]))
 
     return Statement(
-        """
-        SELECT id, task, queue, priority, state, failed_reason, attempts, max_attempts, fencing_token,
-            lease_owner, lease_expires_at, next_run_at, created_at, finished_at, last_error
-        FROM faultline.jobs WHERE id = %s
-        """,
+        f"""
+        SELECT j.id, j.task, j.queue, j.priority, j.state, j.failed_reason, j.attempts, j.max_attempts,
+            j.fencing_token, j.lease_owner, j.lease_expires_at, {DUE_AT}, j.created_at, j.finished_at,
+            j.last_error
+        FROM faultline.jobs AS j WHERE j.id = %s
+        """,  # noqa: S608 - of literals, all in this file
         (job_id,),
         read,
     )
@@ -222,22 +239,37 @@ def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
 # The columns that every reader of a job selects, from `faultline.jobs AS j`.
 JOB_COLUMNS: LiteralString = (
     "j.id, j.task, j.queue, j.priority, j.state, j.failed_reason, j.attempts, j.max_attempts,"
-    " j.fencing_token, j.idempotency_key, j.next_run_at, j.claimed_at, j.created_at, j.finished_at"
+    f" j.fencing_token, j.idempotency_key, {DUE_AT}, j.claimed_at, j.created_at, j.finished_at,"
+    f" {WAITS_FOR}"
 )
-_LEASE_COLUMNS: LiteralString = "j.lease_owner, j.lease_expires_at, j.last_error"
-_NAMES = [name.strip().removeprefix("j.") for name in JOB_COLUMNS.split(",")]
-_RECORD_NAMES = [*_NAMES, "lease_owner", "lease_expires_at", "last_error", "payload", "result"]
+_LEASE_COLUMNS: LiteralString = "j.lease_owner, j.lease_expires_at, j.last_error, j.scheduled_for"
+# Null for a job that was enqueued without `unique`.
+_UNIQUE_KEY: LiteralString = (
+    "(SELECT u.unique_key FROM faultline.unique_jobs AS u WHERE u.job_id = j.id)"
+)
+_LEASE_NAMES = ("lease_owner", "lease_expires_at", "last_error", "scheduled_for")
+_NAMES = [
+    *("id", "task", "queue", "priority", "state", "failed_reason", "attempts", "max_attempts"),
+    *("fencing_token", "idempotency_key", "next_run_at", "claimed_at", "created_at", "finished_at"),
+    "waits_for",
+]
+_RECORD_NAMES = [
+    *_NAMES,
+    *(*_LEASE_NAMES, "progress", "payload", "result"),
+    "unique_key",
+]
 
 
 def _record(row: Row) -> JobRecord:
     fields = dict(zip(_RECORD_NAMES, row, strict=True))
-    return JobRecord(**{**fields, "state": JobState(fields["state"])})
+    fields["state"] = JobState(fields["state"])
+    return JobRecord(**{**fields, "progress": read_progress(fields["progress"])})
 
 
 def get_job(job_id: UUID) -> Statement[JobRecord | None]:
     return Statement(
         f"""
-        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, {PROGRESS_COLUMN}, j.payload, l.result, {_UNIQUE_KEY}
         FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
         WHERE j.id = %s
         """,  # noqa: S608
@@ -246,24 +278,24 @@ def get_job(job_id: UUID) -> Statement[JobRecord | None]:
     )
 
 
-def list_jobs(
-    *,
-    state: str | None = None,
-    queue: str | None = None,
-    task: str | None = None,
-    before: UUID | None = None,
-    limit: int = 50,
-) -> Statement[list[JobRecord]]:
-    """Newest first; `before` is the last id of the page that came before."""
+def tasks_of(job_ids: Sequence[UUID]) -> Statement[dict[UUID, str]]:
+    return Statement(
+        "SELECT id, task FROM faultline.jobs WHERE id = ANY (%s)",
+        (list(job_ids),),
+        lambda rows: dict(rows),
+    )
+
+
+def records_of(job_ids: Sequence[UUID]) -> Statement[list[JobRecord]]:
+    """These jobs, in the order of their ids in `job_ids`; missing ones are left out."""
     return Statement(
         f"""
-        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload, l.result
-        FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
-        WHERE (%s::text IS NULL OR j.state = %s) AND (%s::text IS NULL OR j.queue = %s)
-          AND (%s::text IS NULL OR j.task = %s) AND (%s::uuid IS NULL OR j.id < %s)
-        ORDER BY j.id DESC LIMIT %s
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, {PROGRESS_COLUMN}, j.payload, l.result, {_UNIQUE_KEY}
+        FROM unnest(%s::uuid[]) WITH ORDINALITY AS given (id, ordinal)
+        JOIN faultline.jobs AS j ON j.id = given.id
+        LEFT JOIN faultline.ledger AS l ON l.job_id = j.id ORDER BY given.ordinal
         """,  # noqa: S608
-        (state, state, queue, queue, task, task, before, before, limit),
+        (list(job_ids),),
         lambda rows: [_record(row) for row in rows],
     )
 
@@ -282,7 +314,8 @@ def job_json(job_id: UUID) -> Statement[dict[str, Any] | None]:
     """One job by its columns' names, with payload and result exactly as stored."""
     return Statement(
         f"""
-        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.payload::text, l.result::text
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, {PROGRESS_COLUMN}, j.payload::text,
+            l.result::text, {_UNIQUE_KEY}
         FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
         WHERE j.id = %s
         """,  # noqa: S608
@@ -291,32 +324,42 @@ def job_json(job_id: UUID) -> Statement[dict[str, Any] | None]:
     )
 
 
+def documents_of(job_ids: Sequence[UUID]) -> Statement[list[dict[str, Any]]]:
+    """These jobs as `job_json` has them, in the order of `job_ids`."""
+    return Statement(
+        f"""
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, {PROGRESS_COLUMN}, j.payload::text,
+            l.result::text, {_UNIQUE_KEY}
+        FROM unnest(%s::uuid[]) WITH ORDINALITY AS given (id, ordinal)
+        JOIN faultline.jobs AS j ON j.id = given.id
+        LEFT JOIN faultline.ledger AS l ON l.job_id = j.id ORDER BY given.ordinal
+        """,  # noqa: S608
+        (list(job_ids),),
+        lambda rows: [_as_json(row) for row in rows],
+    )
+
+
 def _as_json(row: Row) -> dict[str, Any]:
     fields = dict(zip(_RECORD_NAMES, row, strict=True))
     result = fields["result"]
     return {
         **fields,
+        "progress": read_progress(fields["progress"]),
         "payload": orjson.Fragment(fields["payload"]),
         "result": None if result is None else orjson.Fragment(result),
     }
 
 
 def job_json_page(
-    *,
-    limit: int,
-    scan: int,
-    before: UUID | None = None,
-    state: JobState | None = None,
-    queue: str | None = None,
-    task: str | None = None,
+    wanted: JobFilter, *, limit: int, scan: int, before: UUID | None = None
 ) -> Statement[JobJsonPage]:
     """Jobs without payloads, newest first; a filter examines at most `scan` jobs.
 
-    No index covers these filters. A page that ends at the bound may be short, and names the job to
-    continue from, so that a rare filter never makes PostgreSQL scan the table.
+    A page that ends at the bound may be short, and names the job to continue from, so that a rare
+    filter never makes PostgreSQL scan the table.
     """
-    is_filtered = not (state is queue is task is None)
-    examined = scan if is_filtered else limit
+    test, values = conditions(wanted)
+    examined = scan if values else limit
 
     def read(rows: list[Row]) -> JobJsonPage:
         seen, last = rows[0][:2]
@@ -327,17 +370,15 @@ def job_json_page(
 
     return Statement(
         f"""
-        WITH seen AS MATERIALIZED (SELECT id, state, queue, task FROM faultline.jobs
-            WHERE id < %s ORDER BY id DESC LIMIT %s),
-            chosen AS (SELECT id FROM seen WHERE (%s::text IS NULL OR state = %s)
-            AND (%s::text IS NULL OR queue = %s) AND (%s::text IS NULL OR task = %s)
-            ORDER BY id DESC LIMIT %s)
+        WITH seen AS MATERIALIZED (SELECT j.id, true{test} AS is_wanted
+            FROM faultline.jobs AS j WHERE j.id < %s ORDER BY j.id DESC LIMIT %s),
+            chosen AS (SELECT id FROM seen WHERE is_wanted ORDER BY id DESC LIMIT %s)
         SELECT (SELECT count(*) FROM seen), (SELECT id FROM seen ORDER BY id LIMIT 1),
             {JOB_COLUMNS} FROM (VALUES (1)) AS one
         LEFT JOIN faultline.jobs AS j ON j.id = ANY (ARRAY(SELECT id FROM chosen))
         ORDER BY j.id DESC
         """,  # noqa: S608
-        (before or _AFTER_ALL, examined, state, state, queue, queue, task, task, limit),
+        (*values, before or _AFTER_ALL, examined, limit),
         read,
     )
 
@@ -358,8 +399,10 @@ class JobRow:
     created_at: datetime
     next_run_at: datetime
     finished_at: datetime | None
+    waits_for: str | None  # the limit key that a queued job waits for
     failed_reason: str | None
     last_error: str | None  # in lists, its first ERROR_LENGTH characters
+    progress: ReportedProgress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,18 +413,20 @@ class JobDetails(JobRow):
     lease_seconds: float | None
     lease_expires_at: datetime | None
     claimed_at: datetime | None
+    scheduled_for: datetime | None
     trace_context: str | None
     payload_text: str | None  # JSON exactly as stored; None when it is larger than can be shown
     payload_bytes: int
     result_text: str | None
     result_bytes: int | None
+    unique_key: str | None
 
 
 def read_job_row(row: Row) -> JobRow:
-    """A row of JOB_COLUMNS, then the error."""
-    fields = _renamed(row[:-1])
+    """A row of JOB_COLUMNS, then PROGRESS_COLUMN and the error."""
+    fields = _renamed(row[:-2])
     del fields["idempotency_key"], fields["claimed_at"]
-    return JobRow(**fields, last_error=row[-1])
+    return JobRow(**fields, progress=read_progress(row[-2]), last_error=row[-1])
 
 
 def _renamed(row: Row) -> dict[str, Any]:
@@ -397,14 +442,15 @@ def details_of(job_id: UUID) -> Statement[JobDetails | None]:
         if not rows:
             return None
         columns, rest = rows[0][: len(_NAMES)], rows[0][len(_NAMES) :]
-        fields = zip(_DETAIL_NAMES, rest, strict=True)
-        return JobDetails(**_renamed(columns), **dict(fields))
+        fields = dict(zip(_DETAIL_NAMES, rest, strict=True))
+        fields["progress"] = read_progress(fields["progress"])
+        return JobDetails(**_renamed(columns), **fields)
 
     return Statement(
         f"""
-        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, j.crashes, j.lease_seconds::float8,
+        SELECT {JOB_COLUMNS}, {_LEASE_COLUMNS}, {PROGRESS_COLUMN}, j.crashes, j.lease_seconds::float8,
             j.trace_context, CASE WHEN given.bytes <= %s THEN j.payload::text END, given.bytes,
-            CASE WHEN made.bytes <= %s THEN l.result::text END, made.bytes
+            CASE WHEN made.bytes <= %s THEN l.result::text END, made.bytes, {_UNIQUE_KEY}
         FROM faultline.jobs AS j
         LEFT JOIN LATERAL (SELECT result FROM faultline.ledger WHERE job_id = j.id LIMIT 1) AS l ON true
         CROSS JOIN LATERAL (SELECT octet_length(j.payload::text)) AS given (bytes)
@@ -417,8 +463,9 @@ def details_of(job_id: UUID) -> Statement[JobDetails | None]:
 
 
 _DETAIL_NAMES = (
-    *("lease_owner", "lease_expires_at", "last_error", "crashes", "lease_seconds"),
+    *(*_LEASE_NAMES, "progress", "crashes", "lease_seconds"),
     *("trace_context", "payload_text", "payload_bytes", "result_text", "result_bytes"),
+    "unique_key",
 )
 
 
@@ -426,7 +473,7 @@ def job_by_key(idempotency_key: str) -> Statement[JobRow | None]:
     """The one job that was enqueued with this idempotency key."""
     return Statement(
         f"""
-        SELECT {JOB_COLUMNS}, left(j.last_error, %s)
+        SELECT {JOB_COLUMNS}, {PROGRESS_COLUMN}, left(j.last_error, %s)
         FROM faultline.jobs AS j WHERE j.idempotency_key = %s
         """,  # noqa: S608
         (ERROR_LENGTH, idempotency_key),

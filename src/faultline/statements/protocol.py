@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
 
-from faultline.model import Claim, CommitOutcome, Enqueued, JobState, Renewal
+import orjson
+
+from faultline.model import Claim, CommitOutcome, Enqueued, JobSpec, JobState, Renewal
 from faultline.payload import encode_payload
 from faultline.statements.statement import Row, Statement, no_result
 
@@ -16,7 +18,8 @@ CHANNEL = "faultline"
 # The fields of `Claim`, in their order.
 CLAIM_COLUMNS: LiteralString = (
     "job_id::text, fencing_token, lease_id::text, task, queue, payload::text, attempts,"
-    " max_attempts, crashes, priority, next_run_at::text, trace_context"
+    " max_attempts, crashes, priority, next_run_at::text, trace_context,"
+    " overrides::text, scheduled_for"
 )
 DRAIN = "drain"  # in the answer to a heartbeat, without a job: a drain is requested
 UNREGISTERED = "unregistered"  # likewise: the worker is not in the registry
@@ -123,6 +126,72 @@ def enqueue_many(
     )
 
 
+def enqueue_job(job: JobSpec, *, trace_context: str | None = None) -> Statement[Enqueued]:
+    if not job.has_plain_settings:
+        many = enqueue_jobs([job], trace_context=trace_context)
+        return Statement(many.sql, many.params, lambda rows: Enqueued(*rows[0]))
+    return enqueue(
+        job.task,
+        job.payload,
+        queue=job.queue,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        run_at=job.run_at,
+        idempotency_key=job.idempotency_key,
+        trace_context=trace_context,
+    )
+
+
+def enqueue_specs(
+    jobs: Sequence[JobSpec], *, trace_context: str | None = None
+) -> Statement[list[Enqueued]]:
+    """Jobs with equal settings go through `enqueue_many`, which is faster."""
+    first = jobs[0] if jobs else None
+    is_uniform = first is not None and all(job.settings == first.settings for job in jobs)
+    if first is None or not is_uniform or not first.has_plain_settings:
+        return enqueue_jobs(jobs, trace_context=trace_context)
+    keys = [job.idempotency_key for job in jobs]
+    return enqueue_many(
+        first.task,
+        [job.payload for job in jobs],
+        queue=first.queue,
+        priority=first.priority,
+        max_attempts=first.max_attempts,
+        run_at=first.run_at,
+        idempotency_keys=keys if any(key is not None for key in keys) else None,
+        trace_context=trace_context,
+    )
+
+
+def enqueue_jobs(
+    jobs: Sequence[JobSpec], *, trace_context: str | None = None
+) -> Statement[list[Enqueued]]:
+    return Statement(
+        "SELECT job_id, existing, outcome FROM faultline.enqueue_jobs(%s::jsonb, %s)",
+        (f"[{','.join([_described(job) for job in jobs])}]", trace_context),
+        lambda rows: [Enqueued(*row) for row in rows],
+    )
+
+
+def _described(job: JobSpec) -> str:
+    """One job for `faultline.enqueue_jobs`; absent settings are left out."""
+    fields = {
+        "task": job.task,
+        "queue": job.queue,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "run_at": None if job.run_at is None else job.run_at.isoformat(),
+        "delay": job.delay_seconds,
+        "expires_in": job.expires_in_seconds,
+        "timeout": job.timeout_seconds,
+        "lease": job.lease_seconds,
+        "idempotency_key": job.idempotency_key,
+        "unique": None if job.unique is None else job.unique.described(job.payload),
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return f'{orjson.dumps(given).decode()[:-1]},"payload":{encode_payload(job.payload)}}}'
+
+
 # ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -146,11 +215,11 @@ def claim(
         FROM faultline.claim(%s, %s, %s, %s, %s::jsonb, %s::text[])
         """,  # noqa: S608
         (worker, list(queues), batch_size, _seconds(lease_seconds), resume_after, tasks),
-        _claims,
+        claims_of,
     )
 
 
-def _claims(rows: list[Row]) -> list[Claim]:
+def claims_of(rows: list[Row]) -> list[Claim]:
     return [Claim._make(row) for row in rows]
 
 
@@ -275,11 +344,19 @@ def leases_of(worker: str) -> Statement[list[Claim]]:
         FROM faultline.leases_of(%s)
         """,  # noqa: S608
         (worker,),
-        _claims,
+        claims_of,
     )
 
 
 # ── recovery ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def fail_expired(*, max_jobs: int) -> Statement[list[UUID]]:
+    return Statement(
+        "SELECT * FROM faultline.fail_expired(%s)",
+        (max_jobs,),
+        lambda rows: [job_id for (job_id,) in rows],
+    )
 
 
 def reconcile(
@@ -309,6 +386,20 @@ def cancel(job_id: UUID, reason: str | None = None) -> Statement[JobState]:
 
 def retry(job_id: UUID) -> Statement[JobState]:
     return Statement("SELECT faultline.retry(%s)", (job_id,), lambda rows: JobState(rows[0][0]))
+
+
+def delete(job_id: UUID) -> Statement[JobState]:
+    """Delete a job that is neither running nor succeeded; returns the state it was in."""
+    return Statement("SELECT faultline.delete(%s)", (job_id,), lambda rows: JobState(rows[0][0]))
+
+
+def edit_payload(job_id: UUID, payload: Mapping[str, Any]) -> Statement[JobState]:
+    """Replace the payload of a queued or failed job."""
+    return Statement(
+        "SELECT faultline.edit_payload(%s, %s::jsonb)",
+        (job_id, encode_payload(payload)),
+        lambda rows: JobState(rows[0][0]),
+    )
 
 
 def _fence(claim: Claim) -> tuple[str, int, str]:

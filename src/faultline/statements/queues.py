@@ -16,9 +16,10 @@ EXACT_UP_TO = 10_000
 
 
 class CountedState(StrEnum):
-    """The state of a job in the counts. Due and scheduled jobs are both queued."""
+    """The state of a job in the counts; due, waiting and scheduled ones are queued."""
 
     DUE = "due"
+    WAITING = "waiting"  # for a limit
     SCHEDULED = "scheduled"
     RUNNING = "running"
     FAILED = "failed"
@@ -30,8 +31,8 @@ class QueueCount:
     """How many jobs of a queue are in one state.
 
     Exact up to a bound: `at_least` so many, and about `estimate` if the table has been analyzed.
-    `oldest_seconds` is how long the first of them has been due, running or failed; below zero, how long
-    until the first scheduled one is due.
+    `oldest_seconds` is how long the first of them has been due (a waiting one too), running or failed;
+    below zero, how long until the first scheduled one is due.
     """
 
     queue: str
@@ -51,6 +52,38 @@ def queues(*, exact_up_to: int = EXACT_UP_TO) -> Statement[list[QueueCount]]:
         """,
         (exact_up_to,),
         lambda rows: [QueueCount(row[0], CountedState(row[1]), *row[2:]) for row in rows],
+    )
+
+
+def queues_with_waiting_jobs(*, limit: int = 10_000) -> Statement[list[str]]:
+    """The names of queues with queued jobs; jumps from name to name in the index."""
+    return Statement(
+        """
+        WITH RECURSIVE waiting (queue) AS (
+            (SELECT j.queue::text FROM faultline.jobs AS j WHERE j.state = 'queued' ORDER BY j.queue LIMIT 1)
+            UNION ALL
+            SELECT (SELECT j.queue FROM faultline.jobs AS j WHERE j.state = 'queued' AND j.queue > w.queue
+                    ORDER BY j.queue LIMIT 1)
+            FROM waiting AS w WHERE w.queue IS NOT NULL)
+        SELECT queue FROM waiting WHERE queue IS NOT NULL LIMIT %s
+        """,
+        (limit,),
+        lambda rows: [row[0] for row in rows],
+    )
+
+
+def is_used(queue: str) -> Statement[bool]:
+    """Whether a queued or failed job is in the queue; decided by indexes.
+
+    `queues` does not list more than 1,000 queues.
+    """
+    return Statement(
+        """
+        SELECT EXISTS (SELECT FROM faultline.jobs WHERE state = 'queued' AND queue = %s)
+            OR EXISTS (SELECT FROM faultline.jobs WHERE state = 'failed' AND queue = %s)
+        """,
+        (check_queue_name(queue), queue),
+        lambda rows: bool(rows[0][0]),
     )
 
 

@@ -24,8 +24,10 @@ class Purged:
     succeeded: int = 0
     failed: int = 0
     entries: int = 0
-    last_id: UUID | int | None = None  # the position of the next batch; None at the end
+    last_id: UUID | int | str | None = None  # the position of the next batch; None at the end
     audit: int = 0
+    unique_keys: int = 0
+    firings: int = 0
 
     def __add__(self, other: Purged) -> Purged:
         return Purged(
@@ -34,10 +36,13 @@ class Purged:
             self.entries + other.entries,
             other.last_id,
             self.audit + other.audit,
+            self.unique_keys + other.unique_keys,
+            self.firings + other.firings,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.succeeded or self.failed or self.entries or self.audit)
+        jobs = self.succeeded or self.failed
+        return bool(jobs or self.entries or self.audit or self.unique_keys or self.firings)
 
 
 class Sweep:
@@ -62,6 +67,9 @@ class Sweep:
             self._verbs.append(purge_ledger)
         if retention.audit_days:
             self._verbs.append(purge_audit)
+        self._verbs.append(purge_unique_keys)
+        if retention.failed_days:
+            self._verbs.append(purge_firings)
 
     @property
     def next_statement(self) -> Statement[Purged] | None:
@@ -110,6 +118,28 @@ def purge_audit(
         "SELECT entries, last_id FROM faultline.purge_audit(%s, %s, %s, %s)",
         (_keep(retention.audit_days), after, batch_size, dry_run),
         lambda rows: Purged(audit=rows[0][0], last_id=rows[0][1]),
+    )
+
+
+def purge_unique_keys(
+    retention: Retention, *, batch_size: int, after: str | None = None, dry_run: bool = False
+) -> Statement[Purged]:
+    """Purge unique keys whose job is gone or no longer counts, at any age."""
+    return Statement(
+        "SELECT keys, last_key FROM faultline.purge_unique_keys(%s, %s, %s)",
+        (after, batch_size, dry_run),
+        lambda rows: Purged(unique_keys=rows[0][0], last_id=rows[0][1]),
+    )
+
+
+def purge_firings(
+    retention: Retention, *, batch_size: int, after: str | None = None, dry_run: bool = False
+) -> Statement[Purged]:
+    """Purge firings of schedules that are as old as failed jobs and whose job is gone."""
+    return Statement(
+        "SELECT entries, next::text FROM faultline.purge_firings(%s, %s::jsonb, %s, %s)",
+        (_keep(retention.failed_days), after, batch_size, dry_run),
+        lambda rows: Purged(firings=rows[0][0], last_id=rows[0][1]),
     )
 
 

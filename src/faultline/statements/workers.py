@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from faultline.statements.statement import Statement, no_result
@@ -136,6 +137,24 @@ def is_drain_requested(worker: str) -> Statement[bool]:
 def call_of(worker: str) -> str:
     """The notification that makes this worker's next heartbeat come at once."""
     return f"!{worker}"
+
+
+class LaterLook(NamedTuple):
+    """A notification that waiting jobs of a queue may start in so many seconds."""
+
+    seconds: float
+    queue: str
+
+
+def later_look(notified: str) -> LaterLook | None:
+    """Read '@0.25 billing', which places.sql sends; None for other payloads."""
+    if not notified.startswith("@"):
+        return None
+    seconds, _, queue = notified[1:].partition(" ")
+    try:
+        return LaterLook(min(max(0.0, float(seconds)), 60.0), queue)
+    except ValueError:
+        return None
 
 
 # A worker without a heartbeat for this long, or for its longest lease, does not count as alive.

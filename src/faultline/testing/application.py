@@ -7,12 +7,12 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 from faultline.app import Faultline
 from faultline.postgres.url import FILE_VARIABLE, VARIABLE
-from faultline.task import Task, TaskOptions
+from faultline.task import Task
 
 _CLOSE_SECONDS = 10.0
 _closing: set[asyncio.Task[Any]] = set()  # an event loop keeps only weak references to its tasks
@@ -44,8 +44,8 @@ def close_connections(app: Faultline) -> None:
     A loop that outlives a test would otherwise keep a pool to a dropped database.
     """
     app.close()
-    for loop, pool in tuple(app._async_pools.items()):
-        del app._async_pools[loop]
+    for loop, pool in tuple(app.producer.async_pools.items()):
+        del app.producer.async_pools[loop]
         if loop.is_closed():
             continue
         if loop is _running_loop():
@@ -60,7 +60,7 @@ def close_connections(app: Faultline) -> None:
 
 async def close_pool_of_running_loop(app: Faultline) -> None:
     """Close the running event loop's pool, which could keep the loop from ending."""
-    if pool := app._async_pools.pop(asyncio.get_running_loop(), None):
+    if pool := app.producer.async_pools.pop(asyncio.get_running_loop(), None):
         await pool.close(_CLOSE_SECONDS)
 
 
@@ -80,10 +80,13 @@ Wrap = Callable[[Task[Any, Any]], Handler]
 def instrumented_copy(
     app: Faultline, wrap: Wrap, *, options: Mapping[str, Any] | None = None
 ) -> Faultline:
-    """Return a copy of `app` with wrapped handlers; `options` override the tasks'."""
+    """Return a copy of `app` with wrapped handlers; `options` replace their settings."""
+    app.import_tasks()
     copy = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
+    copy.hooks, copy.state = app.hooks, app.state
     for task in app.tasks.values():
-        own = {field.name: getattr(task.options, field.name) for field in fields(TaskOptions)}
+        settings = replace(task.settings, **(options or {}))
         handler = functools.wraps(task.handler)(wrap(task))
-        copy.task(name=task.name, **{**own, **(options or {})})(handler)
+        copied = copy._register(handler, task.name, settings)
+        copied._codec = task._codec  # it may know classes of the function that defined the handler
     return copy

@@ -11,17 +11,22 @@ from faultline.testing.databases import require_test_database
 
 _SHIFTED = (
     ("jobs", ("next_run_at", "lease_expires_at", "claimed_at", "created_at", "finished_at")),
+    ("waiting_jobs", ("due_at", "resume_at")),  # with next_run_at: their difference must stay
+    ("places", ("taken_at",)),
+    ("limit_states", ("next_start_at",)),
     ("workers", ("started_at", "last_heartbeat_at", "lost_at")),
     ("attempts_log", ("claimed_at", "ended_at")),
     ("rejections", ("rejected_at",)),
+    ("unique_jobs", ("held_until", "changed_at")),
+    ("schedules", ("next_fire_at", "decided_until")),
 )
 
 
 def advance(app: Faultline, seconds: float | timedelta) -> None:
-    """Move all times of jobs, leases, workers and attempts back by `seconds`.
+    """Move the times of jobs, leases, workers and schedules back by `seconds`.
 
-    Scheduled jobs become due and leases expire. The ledger is immutable and keeps its times. Your own
-    tables and `now()` do not change.
+    Scheduled jobs become due, leases expire, windows of unique keys end, and rates allow the next starts.
+    The ledger is immutable and keeps its times. Your own tables and `now()` do not change.
     """
     by = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
     if by < timedelta(0):

@@ -16,8 +16,10 @@ from faultline.app import Faultline
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.job import Job
-from faultline.model import DEFAULT_QUEUE
+from faultline.model import DEFAULT_QUEUE, Claim
 from faultline.postgres.sessions import AsyncConnection, Connection, connect, open_session_async
+from faultline.results import ADVICE
+from faultline.retry_control import Retry, Snooze, too_late
 from faultline.task import Task
 from faultline.testing.application import close_pool_of_running_loop, instrumented_copy
 from faultline.workers import Worker
@@ -143,6 +145,7 @@ async def _run(
 ) -> list[Attempted]:
     recorder = AttemptRecorder()
     copy = instrumented_copy(app, recorder.wrap)
+    copy.on_result_discarded = recorder.note_discarded
     settings = WorkerSettings(
         queues=tuple(queues or all_queues(app)),
         concurrency=1,
@@ -157,7 +160,8 @@ async def _run(
 
 def all_queues(app: Faultline) -> list[str]:
     """Return the queues of the application's tasks and of all stored jobs."""
-    named = {DEFAULT_QUEUE, *(task.options.queue for task in app.tasks.values())}
+    app.import_tasks()
+    named = {DEFAULT_QUEUE, *(task.settings.queue for task in app.tasks.values())}
     with connect(app.database_url, application_name=_APPLICATION) as conn:
         rows = conn.execute("SELECT DISTINCT queue FROM faultline.jobs").fetchall()
     return sorted(named | {queue for (queue,) in rows})
@@ -197,7 +201,7 @@ async def _is_busy(conn: AsyncConnection, settings: WorkerSettings) -> bool:
         "  (state = 'queued' AND next_run_at <= clock_timestamp()"
         "   OR state = 'running' AND (lease_owner = %(worker)s"
         "                             OR lease_expires_at <= clock_timestamp())))",
-        {"queues": list(settings.queues), "worker": settings.worker_id},
+        {"queues": list(settings.queues or ()), "worker": settings.worker_id},
     )
     row = await cursor.fetchone()
     return bool(row and row[0])
@@ -209,6 +213,7 @@ class Outcome(StrEnum):
     FAILED = "failed"  # failed, and will not run again
     STALE = "stale"  # PostgreSQL refused the commit
     RELEASED = "released"
+    SNOOZED = "snoozed"  # by its handler, and queued again for later
     CANCELLED = "cancelled"
     LOST = "lost"  # ended without a record, because its lease was lost
 
@@ -217,6 +222,12 @@ class HandlerFailed(FaultlineError):
     """An attempt failed without an exception here; for example, in a child process."""
 
     code = "handler_failed"
+
+
+class ResultDiscarded(FaultlineError):
+    """A handler returned a value, or set job.result, after it had committed the job."""
+
+    code = "result_discarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +242,17 @@ class Attempted:
     error: str | None  # as `faultline jobs show` prints it
     exception: BaseException | None  # what the handler raised
     result: Any  # as stored in the ledger
+    discarded: str | None = None  # describes a value of the handler that was not stored
 
     def raise_if_failed(self) -> None:
+        if self.discarded is not None:
+            raise ResultDiscarded(
+                f"{self.discarded}, which is not stored as the result of {self.task}"
+                f" (job {self.job_id})",
+                hint=ADVICE,
+            )
+        if self.outcome is Outcome.SUCCEEDED and isinstance(self.exception, Snooze | Retry):
+            raise too_late(self.exception) from self.exception
         if self.outcome not in (Outcome.RETRYING, Outcome.FAILED, Outcome.STALE):
             return
         what = f"attempt {self.attempt} of {self.task} ended as {self.outcome} (job {self.job_id})"
@@ -248,9 +268,13 @@ class AttemptRecorder:
     def __init__(self) -> None:
         self._started: dict[tuple[UUID, int], Job] = {}
         self._raised: dict[tuple[UUID, int], BaseException] = {}
+        self._discarded: dict[tuple[UUID, int], str] = {}
+
+    def note_discarded(self, claim: Claim, what: str) -> None:
+        self._discarded[claim.job_id, claim.fencing_token] = what
 
     def wrap(self, task: Task[Any, Any]) -> Callable[..., Any]:
-        def plain(job: Job, *args: Any, **kwargs: Any) -> Any:
+        def plain(job: Job, /, *args: Any, **kwargs: Any) -> Any:
             self._started[job.id, job.token] = job
             try:
                 return task.handler(job, *args, **kwargs)
@@ -258,7 +282,7 @@ class AttemptRecorder:
                 self._raised[job.id, job.token] = error
                 raise
 
-        async def awaited(job: Job, *args: Any, **kwargs: Any) -> Any:
+        async def awaited(job: Job, /, *args: Any, **kwargs: Any) -> Any:
             self._started[job.id, job.token] = job
             try:
                 return await task.handler(job, *args, **kwargs)
@@ -283,7 +307,17 @@ class AttemptRecorder:
         exception = self._raised.get((job_id, token))
         started = self._started.get((job_id, token))
         number = started.attempt if started is not None else attempt
-        return Attempted(job_id, task, number, token, Outcome(outcome), error, exception, result)
+        return Attempted(
+            job_id,
+            task,
+            number,
+            token,
+            Outcome(outcome),
+            error,
+            exception,
+            result,
+            self._discarded.get((job_id, token)),
+        )
 
 
 # A refused attempt may also have released its expired lease: it counts as stale, by its lower rank.
@@ -298,7 +332,7 @@ _ENDED = """
         UNION ALL
         SELECT job_id, fencing_token, 3,
                CASE WHEN outcome = 'failed' THEN 'retrying'
-                    WHEN outcome IN ('released', 'cancelled') THEN outcome ELSE 'lost' END,
+                    WHEN outcome IN ('released', 'snoozed', 'cancelled') THEN outcome ELSE 'lost' END,
                error, NULL, attempt, ended_at
         FROM faultline.attempts_log WHERE worker = %(worker)s),
     first AS (

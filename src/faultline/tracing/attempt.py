@@ -39,6 +39,10 @@ _OUTCOMES = {"success": "succeeded"}
 _ERRORS = {"stale": StaleLease.code}  # the worker noticed itself that its lease was lost
 
 
+# Fields of an event that the span has as its own attributes or as its exception.
+_ELSEWHERE = frozenset({"error", "traceback", "task", "attempt"})
+
+
 class AttemptTrace:
     __slots__ = (
         "_claim",
@@ -113,7 +117,7 @@ class AttemptTrace:
     def note(self, event: Event, fields: Mapping[str, Any]) -> None:
         """Add an event of this attempt, without error messages: see `mark_failed`."""
         if self._span is not None and event not in ROUTINE:
-            attributes = {name: value for name, value in fields.items() if name != "error"}
+            attributes = {name: value for name, value in fields.items() if name not in _ELSEWHERE}
             self._span.add_event(event.value, _named(attributes))
 
     def failed(self, error: BaseException) -> None:
@@ -125,7 +129,7 @@ class AttemptTrace:
         if span is None:  # it was not started, or has ended
             return
         span.set_attribute("faultline.outcome", _OUTCOMES.get(exit_reason, exit_reason))
-        if exit_reason not in ("success", "released"):
+        if exit_reason not in ("success", "released", "snoozed"):
             if self._error is not None:
                 mark_failed(span, self._error)
             else:

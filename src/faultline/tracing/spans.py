@@ -130,6 +130,7 @@ class TracedEnqueueing(Enqueueing):
             self._span.set_attribute("messaging.message.id", job_id)
             self._span.set_attribute("faultline.job_id", job_id)
             self._span.set_attribute("faultline.existing", answer.existing)
+            self._span.set_attribute("faultline.outcome", answer.outcome.value)
         elif isinstance(answer, list):
             existing = sum(1 for each in answer if each.existing)
             self._span.set_attribute("faultline.existing_count", existing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -83,6 +82,7 @@ class Attempt:
         "job",
         "lease",
         "task",
+        "timeout_seconds",
         "transactions",
     )
 
@@ -102,6 +102,7 @@ class Attempt:
         self.lease = lease
         self.transactions = transactions
         self.arguments = arguments
+        self.timeout_seconds = lease.claim.override("timeout") or task.settings.timeout_seconds
         self.is_abandoned = False
         self._loop = loop
         self._on_abandoned = on_abandoned
@@ -205,14 +206,14 @@ class Attempt:
             self._commit_grace_timer = None
         if self._abort_cause is not None:
             return Aborted(self._abort_cause)  # between two runs of the same attempt
-        task, options = self.task, self.task.options
-        in_child = options.process or (self.lease.claim.is_suspect and task.is_importable)
+        task = self.task
+        in_child = task.settings.process or (self.lease.claim.is_suspect and task.is_importable)
         current = self._task = asyncio.current_task()
         try:
             if task.is_async and not in_child:
-                if options.timeout_seconds is not None:
-                    self._timeout_at = steady_now() + options.timeout_seconds
-                    self._set_timer(options.timeout_seconds, self.abort, AbortCause.TIMEOUT)
+                if self.timeout_seconds is not None:
+                    self._timeout_at = steady_now() + self.timeout_seconds
+                    self._set_timer(self.timeout_seconds, self.abort, AbortCause.TIMEOUT)
                 value = await task.attempt_async(self.job, **self.arguments)
             else:
                 value = await self._run_in_thread(
@@ -238,20 +239,26 @@ class Attempt:
 
     def _make_call(self, resources: HandlerResources, in_child: bool) -> Interruptible:
         if in_child:
-            return ChildCall(resources.children, self.task, self.transactions, self.lease)
+            return ChildCall(
+                resources.children,
+                self.task,
+                self.transactions,
+                self.lease,
+                on_progress=self.job.progress,
+            )
         return InterruptibleCall(self.task.attempt, self.job, **self.arguments)
 
     async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:
         self._call = call
-        limit = self.task.options.timeout_seconds
+        limit = self.timeout_seconds
         if limit is not None:
             # The timeout starts with the handler, not while it waits for a thread or a process.
             self._set_timer(_START_SECONDS + limit, self.abort, AbortCause.TIMEOUT)
             call.on_begin = lambda: self._begin(limit)
-        function: Callable[[], Any] = functools.partial(self._call_without_loop, call)
-        if self.lease.trace is not None:  # the handler sees the span that it runs in
-            function = functools.partial(contextvars.copy_context().run, function)
-        thread = self._loop.run_in_executor(threads, function)
+        # A copy for each attempt: the handler sees its job and its span, and context variables that it
+        # sets do not reach the next job of the thread.
+        context = self.lease.context = contextvars.copy_context()
+        thread = self._loop.run_in_executor(threads, context.run, self._call_without_loop, call)
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -288,7 +295,7 @@ class InterruptibleCall:
     A thread inside a C call cannot be interrupted. Correctness does not depend on it, but on the fence.
     """
 
-    def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._interrupts = Interrupts()
         self.on_begin: Callable[[], object] = lambda: None

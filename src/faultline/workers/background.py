@@ -39,12 +39,22 @@ class Wakeup:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.is_full_look_due = False  # jobs became due that lie before the claim cursor
 
     def set(self) -> None:
         self._event.set()
 
     def set_in(self, seconds: float) -> None:
         asyncio.get_running_loop().call_later(seconds + 0.001, self._event.set)
+
+    def look_in(self, seconds: float) -> None:
+        """Wake the claim loop then, to look for jobs from the beginning of its queues."""
+
+        def look() -> None:
+            self.is_full_look_due = True
+            self._event.set()
+
+        asyncio.get_running_loop().call_later(seconds, look)
 
     def clear(self) -> None:
         self._event.clear()

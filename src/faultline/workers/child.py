@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from faultline.attempt_transactions import AttemptTransactions
@@ -25,23 +27,29 @@ from faultline.errors import (
     Reject,
     StaleLease,
 )
+from faultline.events import LogSettings, log
 from faultline.handler_errors import make_safe, name_of, text_of, traceback_of
+from faultline.hooks import Hooks
 from faultline.job import Job
+from faultline.logs import annotate_records, set_current_job, use_event_log
 from faultline.model import Claim, CommitPhase
-from faultline.payload import encode_json
-from faultline.postgres.errors import is_server_loss
+from faultline.postgres.errors import is_serialization_conflict, is_server_loss
 from faultline.postgres.sessions import AsyncPool, Pool, ServerAddress, make_async_pool, make_pool
+from faultline.results import discarded, encode_result, result_of
+from faultline.retry_control import Retry, Snooze
+from faultline.retry_policy import RetryDecision, request_of
+from faultline.sentry import sentry
 from faultline.steady import steady_now
 from faultline.task import Task
 from faultline.tracing import tracing
 from faultline.tracing.activation import suppress_errors
 from faultline.tracing.export import flush, set_up
+from faultline.workers.child_progress import ChildProgress, Pipe, SharedPipe
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
     from faultline.tracing.spans import Spans
 
-Pipe = multiprocessing.connection.Connection
 _NAME = "faultline handler"
 
 
@@ -66,20 +74,29 @@ class ServerFailed:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    result: str  # JSON text
+    result: str | None  # JSON text, unless the handler has committed the job
+    discarded: str | None  # describes a value that is not stored as the result
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An exception as plain values, because not every exception can be pickled."""
 
-    kind: str  # stale, missing, reject, unavailable or error
+    kind: str  # stale, missing, reject, snooze, retry, unavailable or error
     message: str
     trace: str = ""
     sqlstate: str | None = None
     reason: str = ""
     current_token: int | None = None
     is_server_loss: bool = False
+    is_captured: bool = False  # sent to Sentry
+    decision: RetryDecision | None = None  # by the task's policy, which needs the exception
+    request: tuple[float | None, datetime | None, str | None] = (0.0, None, None)  # of both kinds
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job fails for good, however many attempts are left."""
+        return self.kind == "reject" or (self.decision is not None and self.decision.gives_up)
 
 
 class SharedMemoryLease:
@@ -104,7 +121,7 @@ class ReportingTransactions(AttemptTransactions):
     """
 
     def __init__(
-        self, claim: Claim, lease: SharedMemoryLease, trace: AttemptTrace | None, pipe: Pipe
+        self, claim: Claim, lease: SharedMemoryLease, trace: AttemptTrace | None, pipe: SharedPipe
     ) -> None:
         super().__init__(claim, lease, trace)
         self._pipe = pipe
@@ -131,15 +148,20 @@ class ReportingTransactions(AttemptTransactions):
 
 
 class ChildResources:
-    """The pool, the trace and the job of this process, made when first needed."""
+    """The pool, event loop, trace and job of this process, made when first needed."""
 
-    def __init__(self, url: str, pipe: Pipe, deadline: Any) -> None:
+    def __init__(self, url: str, pipe: SharedPipe, deadline: Any) -> None:
         self._url = url
         self._pipe = pipe
         self._deadline = deadline
         self._pool: Pool | None = None
+        self._runner = asyncio.Runner()  # one loop for async handlers and for startup functions
+        self._hooks: Hooks | None = None
+        self._started = 0  # how many startup functions have ended
         self._trace: AttemptTrace | None = None
         self._transactions: AttemptTransactions | None = None  # of the last job
+        self._job: Job | None = None  # the last one
+        self.progress = ChildProgress(pipe)  # of the last job
 
     @property
     def refusal(self) -> StaleLease | None:
@@ -167,6 +189,18 @@ class ChildResources:
         if request.trace_context is not None and (spans := _traced_as(request)) is not None:
             self._trace = spans.continued(request.claim, request.trace_context)
 
+    def start_up(self, hooks: Hooks) -> None:
+        """Run the startup functions that have not run in this process yet."""
+        self._hooks = hooks
+        while self._started < len(hooks.startup):
+            self._runner.run(hooks.start(self._started))
+            self._started += 1
+
+    def shut_down(self) -> None:
+        if self._hooks is not None:
+            self._runner.run(self._hooks.stop())
+        self._runner.close()
+
     def pool(self) -> Pool:
         if self._pool is None:
             self._pool = make_pool(self._url, max_size=2, application_name=_NAME)
@@ -176,44 +210,70 @@ class ChildResources:
     def job(self, request: Request, task: Task[Any, Any], async_pool: AsyncPool | None) -> Job:
         claim, lease = request.claim, SharedMemoryLease(self._deadline, request.lease_seconds)
         self._transactions = ReportingTransactions(claim, lease, self._trace, self._pipe)
-        return Job(
+        self.progress = ChildProgress(self._pipe)
+        self._job = Job(
             claim,
             lease,
             self.pool,
             async_pool,
             transactions=self._transactions,
             prepare=task.prepare_transaction,
+            report=self.progress.report,
         )
+        return self._job
+
+    def success(self, returned: Any) -> Success:
+        """The result of the last job; InvalidInput if it cannot be stored."""
+        own = None if self._job is None else self._job.result
+        last = self._transactions
+        if last is not None and last.phase is not CommitPhase.UNCOMMITTED:
+            return Success(None, discarded(last.stored_result, own=own, returned=returned))
+        text = encode_result(result_of(own, returned))
+        return Success(text, discarded(text, own=own, returned=returned))
 
     async def run_async(self, request: Request, task: Task[Any, Any]) -> Any:
         pool = make_async_pool(self._url, max_size=2, application_name=_NAME)
         async with pool:
             job = self.job(request, task, pool)
+            set_current_job(job)
             arguments = task.arguments(request.claim.payload_json)
             return await task.attempt_async(job, **arguments)
 
     def run(self, request: Request, task: Task[Any, Any]) -> Any:
         if task.is_async:
-            return asyncio.run(self.run_async(request, task))
+            context = contextvars.copy_context()
+            return self._runner.run(self.run_async(request, task), context=context)
         job = self.job(request, task, None)
+        set_current_job(job)
         return task.attempt(job, **task.arguments(request.claim.payload_json))
 
 
-def main(pipe: Pipe, left_servers: Pipe, deadline: Any, url: str) -> None:
+def main(
+    worker: Pipe, left_servers: Pipe, deadline: Any, url: str, logging: LogSettings | None
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    pipe = SharedPipe(worker)
     resources = ChildResources(url, pipe, deadline)
     threading.Thread(target=_leave_servers, args=(left_servers, resources), daemon=True).start()
+    if logging is not None:
+        log.open(style=logging.style, verbose=logging.verbose)
+    annotate_records()
     while True:
         try:
             request: Request = pipe.recv()
         except EOFError:
+            resources.shut_down()
             flush()
             return
         resources.trace(request)
+        found = _prepare(request, resources)
         pipe.send(Begun())
-        pipe.send(_answer(request, resources))
+        # In a copy of the context, so that context variables of one job do not reach the next.
+        answer = contextvars.copy_context().run(_answer, request, resources, found)
+        resources.progress.end()
+        pipe.send(answer)
 
 
 @suppress_errors
@@ -239,15 +299,43 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _answer(request: Request, resources: ChildResources) -> Success | Failure:
+def _prepare(request: Request, resources: ChildResources) -> Task[Any, Any] | Failure:
+    """Import the task and start its app, before the handler's timeout begins."""
     try:
         task = find_task(request.module, request.qualname)
         if task is None:
             name = f"{request.module}.{request.qualname}"
             return Failure("missing", f"a new process finds no task {name}")
+        use_event_log()
+        if task.hooks is not None:
+            resources.start_up(task.hooks)
+        sentry.find()
+        return task
+    except BaseException as error:
+        return _failure(error, make_safe(error), None)
+
+
+def _answer(
+    request: Request, resources: ChildResources, found: Task[Any, Any] | Failure
+) -> Success | Failure:
+    if isinstance(found, Failure):
+        return found
+    if not sentry.is_on:
+        return _run(request, resources, found)
+    with sentry.scope(request.claim):
+        return _run(request, resources, found)
+
+
+def _run(request: Request, resources: ChildResources, task: Task[Any, Any]) -> Success | Failure:
+    try:
         value = resources.run(request, task)
     except BaseException as error:
-        return _failure(error, make_safe(error), resources.refusal)
+        safe = make_safe(error)
+        failure = _failure(error, safe, resources.refusal)
+        if failure.kind not in ("stale", "snooze"):
+            decision = task.settings.retry.decide(request_of(safe), request.claim.attempt)
+            failure = replace(failure, decision=decision)
+        return _captured(request.claim, failure, safe) if sentry.is_on else failure
     if (refusal := resources.refusal) is not None:  # the handler swallowed it
         return Failure(
             "stale", str(refusal), reason=refusal.reason, current_token=refusal.current_token
@@ -255,7 +343,7 @@ def _answer(request: Request, resources: ChildResources) -> Success | Failure:
     if (lost := resources.not_committed) is not None:
         return Failure("error", f"NotCommitted: {lost}")
     try:
-        return Success(encode_json(value, what="the result"))
+        return resources.success(value)
     except InvalidInput as error:
         return Failure("reject", str(error))
 
@@ -265,11 +353,16 @@ def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None
     # Without a refusal of the database the handler's own code raised the StaleLease.
     if isinstance(error, StaleLease) and refusal is not None:
         return Failure("stale", str(error), reason=error.reason, current_token=error.current_token)
-    kind = "reject" if isinstance(error, Reject) else "error"
+    asked = request_of(error)
+    kind = "reject" if isinstance(asked, Reject) else "error"
+    if isinstance(asked, Snooze):
+        return Failure("snooze", str(asked), request=(asked.seconds, asked.until, asked.reason))
     if isinstance(error, DatabaseUnavailable):
         kind = "unavailable"
     trace = traceback_of(raised)[-8_000:]
     message = f"{name_of(raised)}: {text_of(raised)}"[:2_000]
+    if isinstance(asked, Retry):
+        return Failure("retry", message, trace, request=(asked.after, None, asked.reason))
     return Failure(
         kind,
         message,
@@ -277,6 +370,20 @@ def _failure(raised: BaseException, error: Exception, refusal: StaleLease | None
         sqlstate=getattr(error, "sqlstate", None),
         is_server_loss=is_server_loss(error),
     )
+
+
+def _captured(claim: Claim, failure: Failure, error: Exception) -> Failure:
+    """Send an error that fails the attempt to Sentry, from here: it has its frames."""
+    if (
+        failure.kind not in ("error", "reject", "retry")
+        or failure.is_server_loss
+        or is_serialization_conflict(error)
+    ):
+        return failure  # the worker decides what it means
+    is_final = failure.is_final or claim.attempt >= claim.max_attempts
+    sentry.capture(claim, error, is_final=is_final)
+    sentry.flush()  # the worker may kill this process when it is idle
+    return replace(failure, is_captured=True)
 
 
 def find_task(module: str, qualname: str) -> Task[Any, Any] | None:

@@ -14,16 +14,21 @@ import orjson
 
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import DatabaseUnavailable, FaultlineError, Reject, StaleLease
+from faultline.events import LogSettings
+from faultline.hooks import Hooks
+from faultline.logs import inherited_settings
 from faultline.model import CommitPhase
 from faultline.postgres.sessions import ServerAddress
+from faultline.retry_control import Retry, Snooze
 from faultline.task import Task
 from faultline.tracing import tracing
-from faultline.workers.child import Begun, Failure, Pipe, Request, ServerFailed, Success, main
+from faultline.workers.child import Begun, Failure, Request, ServerFailed, Success, main
+from faultline.workers.child_progress import Pipe, Progressed
 from faultline.workers.leases import Lease
 
 # Not fork: a forked child would keep the worker's own connections open after its death.
 _context = multiprocessing.get_context("spawn")
-_LAST_EXPORT_SECONDS = 4.0
+_SHUTDOWN_SECONDS = 4.0
 
 
 class RemoteError(FaultlineError):
@@ -53,13 +58,13 @@ class TaskMissing(FaultlineError):
 
 
 class Child:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, logging: LogSettings | None) -> None:
         self.pipe, far_end = _context.Pipe()
         left_servers, self._left_servers = _context.Pipe(duplex=False)
         self.deadline = _context.Value("d", 0.0, lock=False)
         self.process = _context.Process(
             target=main,
-            args=(far_end, left_servers, self.deadline, url),
+            args=(far_end, left_servers, self.deadline, url, logging),
             daemon=True,
             name="faultline-handler",
         )
@@ -82,8 +87,9 @@ class Child:
 class Children:
     """A pool of child processes: as many as are needed at once, reused afterwards."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, hooks: Hooks | None = None) -> None:
         self._url = url
+        self._hooks = hooks
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._lock = threading.Lock()
@@ -99,7 +105,7 @@ class Children:
                     return child
                 self._all.discard(child)
             try:
-                child = Child(self._url)
+                child = Child(self._url, inherited_settings())
             except BaseException:
                 self._room.release()
                 raise
@@ -128,16 +134,16 @@ class Children:
             child.leave(server)
 
     def close(self) -> None:
-        if tracing.spans is not None:
+        if tracing.spans is not None or (self._hooks is not None and self._hooks.shutdown):
             self._close_idle_children()
         for child in tuple(self._all):
             self.discard(child)
 
     def _close_idle_children(self) -> None:
-        """Close the pipes of idle children, so that they send their spans before they end."""
+        """Close the pipes of idle children, so that they shut down by themselves."""
         for child in self._idle:
             child.pipe.close()
-        give_up_at = time.monotonic() + _LAST_EXPORT_SECONDS
+        give_up_at = time.monotonic() + _SHUTDOWN_SECONDS
         for child in self._idle:
             child.process.join(max(0.0, give_up_at - time.monotonic()))
 
@@ -151,8 +157,11 @@ class ChildCall:
         task: Task[Any, Any],
         transactions: AttemptTransactions,
         lease: Lease,
+        *,
+        on_progress: Callable[[float, str | None], None],
     ) -> None:
         self._children = children
+        self._on_progress = on_progress
         self._transactions = transactions
         self._lease = lease
         self._request = _request(task, lease)
@@ -192,7 +201,13 @@ class ChildCall:
             refusal = StaleLease(answer.reason, current_token=answer.current_token)
             self._transactions.refusal = refusal
             raise refusal
-        return _unpack(answer)
+        if isinstance(answer, Success):
+            self._transactions.discarded = answer.discarded
+        try:
+            return _unpack(answer)
+        except FaultlineError as error:
+            error.__dict__["failure"] = answer
+            raise
 
     def _listen(self, pipe: Pipe) -> Success | Failure:
         while True:
@@ -201,6 +216,8 @@ class ChildCall:
                     self.on_begin()
                 case CommitPhase():
                     self._transactions.phase = message
+                case Progressed(fraction, text):
+                    self._on_progress(fraction, text)
                 case ServerFailed():
                     self._transactions.server_failed = True
                 case Success() | Failure():
@@ -216,6 +233,12 @@ class ChildCall:
                     self._child.process.kill()
 
 
+def failure_of(error: Exception) -> Failure | None:
+    """What a child process reported, if the error came from one."""
+    failure = vars(error).get("failure")
+    return failure if isinstance(failure, Failure) else None
+
+
 def _request(task: Task[Any, Any], lease: Lease) -> Request:
     handler = task.handler
     trace_context = None if lease.trace is None else lease.trace.carrier
@@ -226,12 +249,20 @@ def _request(task: Task[Any, Any], lease: Lease) -> Request:
 
 def _unpack(answer: Success | Failure) -> Any:
     if isinstance(answer, Success):
-        return orjson.loads(answer.result)
+        return None if answer.result is None else orjson.loads(answer.result)
     match answer.kind:
         case "missing":
             raise TaskMissing(answer.message)
         case "reject":
             raise Reject(answer.message)
+        case "snooze":
+            seconds, until, reason = answer.request
+            raise Snooze(seconds, until=until, reason=reason)
+        case "retry":
+            seconds, _, reason = answer.request
+            retry = Retry(seconds or 0.0, reason=reason)
+            retry.add_note(answer.trace)
+            raise retry
         case "unavailable":
             raise DatabaseUnavailable(answer.message)
         case _:

@@ -17,7 +17,8 @@ from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
-from faultline.statements import lost_attempts, protocol
+from faultline.statements import lost_attempts
+from faultline.statements.claim_requests import ClaimRequest, claim_requested
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 from faultline.workers.background import BackgroundTasks, Wakeup
@@ -26,6 +27,7 @@ from faultline.workers.control_session import ControlSession
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.queue_groups import QueueGroups
 from faultline.workers.readiness import Readiness
 from faultline.workers.slots import Slots
 
@@ -39,6 +41,7 @@ class Claiming:
         self,
         app: Faultline,
         settings: WorkerSettings,
+        groups: QueueGroups,
         *,
         control: ControlSession,
         slots: Slots,
@@ -52,6 +55,7 @@ class Claiming:
     ) -> None:
         self._app = app
         self._settings = settings
+        self._groups = groups
         self._control = control
         self._slots = slots
         self._outcomes = outcomes
@@ -81,9 +85,14 @@ class Claiming:
             self._flush_metrics()
             self._slots.release_overdue()
             wanted = self._wanted()
-            if wanted > 0:
+            if wanted > 0 and self._wakeup.is_full_look_due:
+                self._wakeup.is_full_look_due = False
+                self._cursor.forget()
+            resume_after = self._cursor.resume_after(steady_now()) if wanted > 0 else None
+            requests = self._groups.requests(wanted, is_from_start=resume_after is None)
+            if requests:
                 try:
-                    leases = await self._claim(wanted)
+                    leases, may_have_more = await self._claim(requests, resume_after)
                 except NoReply:
                     return
                 except (FaultlineError, DriverError) as error:
@@ -92,7 +101,7 @@ class Claiming:
                     await self._control.pause(error, stop=self._stopping)
                     continue
                 self._slots.add(leases)
-                if len(leases) == wanted:
+                if may_have_more:
                     continue
                 self._flush_metrics()
             if limit and self._slots.started >= limit and not self._slots.running:
@@ -116,36 +125,42 @@ class Claiming:
             wanted = min(wanted, settings.max_jobs - slots.started - waiting)
         return min(wanted, _BATCH_SIZE)
 
-    async def _claim(self, wanted: int) -> list[Lease]:
+    async def _claim(
+        self, requests: Sequence[ClaimRequest], resume_after: str | None
+    ) -> tuple[list[Lease], bool]:
         is_answered = False
         self.readiness.claim_begins()
         try:
-            leases = await self._claim_batch(wanted)
+            claimed = await self._claim_batch(requests, resume_after)
             is_answered = True
         finally:
             self.readiness.claim_ends(is_answered=is_answered)
-        return leases
+        return claimed
 
-    async def _claim_batch(self, wanted: int) -> list[Lease]:
-        """Claim jobs; returns those that this worker can run, and defers the others."""
+    async def _claim_batch(
+        self, requests: Sequence[ClaimRequest], resume_after: str | None
+    ) -> tuple[list[Lease], bool]:
+        """Claim jobs, and defer those that this worker cannot run.
+
+        Returns the others, and whether there may be more.
+        """
         settings, unknown_tasks = self._settings, self._outcomes.unknown_tasks
         sent_at = steady_now()
         spans = tracing.find()
         began_ns = 0 if spans is None else time.time_ns()
-        resume_after = self._cursor.resume_after(sent_at)
-        statement = protocol.claim(
+        statement = claim_requested(
             settings.worker_id,
-            settings.queues,
-            batch_size=wanted,
+            requests,
             lease_seconds=settings.lease_seconds,
             resume_after=resume_after,
             tasks=unknown_tasks.runnable(self._app.tasks, sent_at),
         )
         claims = await self._control.run(statement)
         answered_at = steady_now()
+        may_have_more = self._groups.record(claims)
         self._cursor.advance(
             claims,
-            was_full=resume_after is None or len(claims) < wanted,
+            was_full=resume_after is None or not may_have_more,
             began=sent_at,
             ended=answered_at,
         )
@@ -157,7 +172,7 @@ class Claiming:
             traces = spans.claimed(claims, settings.worker_id, began_ns) or ()
             for lease, trace in zip(leases, traces, strict=False):
                 lease.trace = trace
-        return self._defer_unknown(leases)
+        return self._defer_unknown(leases), may_have_more
 
     def _defer_unknown(self, leases: list[Lease]) -> list[Lease]:
         known = self._app.tasks
@@ -177,7 +192,9 @@ class Claiming:
     def _hold(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)
         lease = Lease(claim, sent_at=sent_at, lease_seconds=self._settings.lease_seconds)
-        own = None if task is None else task.options.lease_seconds
+        own = None if task is None else task.settings.lease_seconds
+        if (override := claim.override("lease")) is not None:
+            own = max(override, self._settings.shortest_lease_seconds)
         if own is not None and own != lease.lease_seconds:
             lease.lease_seconds = own
             lease.deadline = min(lease.deadline, sent_at + own)
@@ -265,6 +282,10 @@ class ClaimCursor:
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], Claim] = {}
+        self._full_look_at = 0.0
+
+    def forget(self) -> None:
+        """Make the next claim a full one: jobs became due that lie before the cursor."""
         self._full_look_at = 0.0
 
     def resume_after(self, now: float) -> str | None:

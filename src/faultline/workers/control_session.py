@@ -13,6 +13,7 @@ from faultline.workers.attempt import Attempt
 from faultline.workers.bounded_calls import BoundedCalls, NoReply
 from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.registration import Registration
+from faultline.workers.unclaimable_jobs import log_unclaimable_jobs
 
 T = TypeVar("T")
 
@@ -51,7 +52,8 @@ class ControlSession:
 
     async def _register(self, conn: AsyncConnection, session: Session) -> None:
         """Register, and end the handlers' sessions to a server that was left."""
-        await self._registration.renew(conn, session)
+        log_unclaimable_jobs(conn)
+        await self._registration.register(conn, session)
         left, self._server = self._server, server_address_of(conn)
         if left is not None and left != self._server:
             await self._resources.leave(left)
@@ -78,6 +80,9 @@ class ControlSession:
 
     async def was_lost_since(self, moment: float) -> bool:
         return await self._session.was_lost_since(moment)
+
+    async def update_queues(self) -> None:
+        await self._registration.update_queues(self._session)
 
     async def mark_draining(self) -> None:
         await self._registration.mark_draining(self._session)

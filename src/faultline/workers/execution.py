@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeGuard, assert_never
+from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
+from faultline import results
 from faultline.app import Faultline
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import (
@@ -19,10 +20,15 @@ from faultline.errors import (
 from faultline.events import Event, log
 from faultline.handler_errors import describe
 from faultline.job import Job
+from faultline.logs import set_current_job
 from faultline.metrics import meter
 from faultline.model import CommitPhase, StaleReason
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import is_serialization_conflict
+from faultline.retry_control import Retry, Snooze, too_late
+from faultline.retry_policy import request_of
+from faultline.sentry import sentry
+from faultline.steady import steady_now
 from faultline.workers import unanswered_commit
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised, Returned
 from faultline.workers.background import BackgroundTasks
@@ -30,6 +36,7 @@ from faultline.workers.children import ChildDied, TaskMissing
 from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.progress_reports import ProgressReports
 from faultline.workers.server_failure import ServerFailure
 
 if TYPE_CHECKING:
@@ -50,6 +57,7 @@ class Execution:
         stopping: asyncio.Event,
         server_failure: ServerFailure,
         self_fencing: bool,
+        progress: ProgressReports | None = None,
     ) -> None:
         self._app = app
         self._outcomes = outcomes
@@ -59,6 +67,8 @@ class Execution:
         self._stopping = stopping
         self._server_failure = server_failure
         self._self_fencing = self_fencing
+        self._progress = progress
+        self._report = None if progress is None else progress.report
 
     async def run(self, lease: Lease) -> None:
         """Run one attempt from beginning to end. No error of a job makes this raise."""
@@ -83,19 +93,29 @@ class Execution:
                 # The failure is retried: in a rolling deploy a newer worker may accept the arguments.
                 await self._outcomes.fail(lease, error)
                 return
-            self._attempts.add(attempt)
-            try:
-                began = time.monotonic() if meter.current.is_on else 0.0
-                ending = await self._run_handler(attempt)
-                if meter.current.is_on:
-                    meter.current.executed(lease.claim.queue, time.monotonic() - began)
-                if not attempt.is_abandoned:
-                    await self._write_outcome(attempt, ending)
-            finally:
-                self._attempts.discard(attempt)
+            set_current_job(attempt.job)  # in the context of this task, which runs no other attempt
+            if sentry.is_on:
+                with sentry.scope(lease.claim):
+                    await self._run_attempt(attempt)
+            else:
+                await self._run_attempt(attempt)
         except BaseException:
             self._outcomes.abandon(lease)
             raise
+
+    async def _run_attempt(self, attempt: Attempt) -> None:
+        self._attempts.add(attempt)
+        if self._outcomes.job_lines is not None:
+            attempt.lease.began_at = steady_now()
+        try:
+            began = time.monotonic() if meter.current.is_on else 0.0
+            ending = await self._run_handler(attempt)
+            if meter.current.is_on:
+                meter.current.executed(attempt.claim.queue, time.monotonic() - began)
+            if not attempt.is_abandoned:
+                await self._write_outcome(attempt, ending)
+        finally:
+            self._attempts.discard(attempt)
 
     async def _trace(self, lease: Lease, trace: AttemptTrace) -> None:
         trace.begin()
@@ -118,6 +138,7 @@ class Execution:
             self._resources.async_pool if task.is_async else None,
             transactions=transactions,
             prepare=self._app.prepare_transaction,
+            report=self._report,
         )
         attempt = Attempt(
             task,
@@ -174,37 +195,56 @@ class Execution:
                     attempt.transactions.refusal = error
                 return Raised(error)
             attempt.transactions.forget()
+            attempt.job.result = None
             ending = await attempt.run(self._resources)
         return ending
 
     async def _write_outcome(self, attempt: Attempt, ending: Ending) -> None:
         outcomes, lease, transactions = self._outcomes, attempt.lease, attempt.transactions
+        if isinstance(ending, Raised):
+            ending = Raised(request_of(ending.error))
+        if self._progress is not None:
+            if isinstance(ending, Returned) or transactions.phase is not CommitPhase.UNCOMMITTED:
+                self._progress.drop(lease)
+            else:
+                await self._progress.settle(lease)
         phase = transactions.phase
         error = ending.error if isinstance(ending, Raised) else transactions.refusal
         lost = transactions.not_committed
-        if error is None and lost is not None and isinstance(ending, Returned):
-            ending = Raised(lost)  # the handler swallowed it
         if phase is CommitPhase.COMMITTED:
             if error is not None:
-                outcomes.say(Event.HANDLER_ERROR_AFTER_COMMIT, lease, error=describe(error))
+                self._report_late_error(lease, error)
             outcomes.committed(lease)
+            self._report_discarded(attempt, ending, transactions.stored_result)
         elif _is_refusal(error, transactions):
-            await outcomes.record_refusal(lease, error)
+            await outcomes.record_rejection(lease, error)
         elif phase is CommitPhase.FENCED:
             is_server_failure = await self._server_failure.caused(attempt, error)
-            await unanswered_commit.resolve(
+            if await unanswered_commit.resolve(
                 outcomes, lease, error, is_charged=not is_server_failure
-            )
+            ):
+                self._report_discarded(attempt, ending, transactions.stored_result)
+                if isinstance(
+                    error, Snooze | Retry
+                ):  # raised after the commit of an own transaction
+                    self._report_late_error(lease, error)
         else:
+            if error is None and lost is not None and isinstance(ending, Returned):
+                ending = Raised(lost)  # the handler swallowed it
             await self._end_uncommitted(attempt, ending)
 
     async def _end_uncommitted(self, attempt: Attempt, ending: Ending) -> None:
         match ending:
             case Returned(value):
+                value = results.result_of(attempt.job.result, value)
+                if attempt.transactions.discarded or attempt.job.result is not None:
+                    self._report_discarded(attempt, ending, _text_of(value))
                 await self._outcomes.commit(attempt.lease, value)
             case Raised(TaskMissing()):
                 self._outcomes.task_is_missing(attempt.task.name)
                 await self._outcomes.defer([attempt.lease])
+            case Raised(Snooze() as request):
+                await self._outcomes.snooze(attempt.lease, request)
             case Raised(error) if await self._server_failure.caused(attempt, error):
                 await self._outcomes.release_after_outage(attempt.lease, error)
             case Raised(error):
@@ -220,18 +260,50 @@ class Execution:
             case _:
                 assert_never(ending)
 
+    def _report_late_error(self, lease: Lease, error: Exception) -> None:
+        """Log an error that changes nothing, because the job has succeeded."""
+        if isinstance(error, Snooze | Retry):
+            error = too_late(error)
+        self._outcomes.say(Event.HANDLER_ERROR_AFTER_COMMIT, lease, error=describe(error))
+        self._outcomes.capture(lease, error, is_final=True)
+
+    def _report_discarded(self, attempt: Attempt, ending: Ending, stored: str | None) -> None:
+        """Log a value of the handler that is not the result, and so is lost."""
+        if not isinstance(ending, Returned):
+            return
+        what = attempt.transactions.discarded or results.discarded(
+            stored, own=attempt.job.result, returned=ending.value
+        )
+        if what is not None:
+            attempt.transactions.discarded = what
+            self._outcomes.say(
+                Event.RESULT_DISCARDED,
+                attempt.lease,
+                task=attempt.task.name,
+                reason=f"{what}, which is not stored: {results.ADVICE}",
+            )
+            if (report := self._app.on_result_discarded) is not None:
+                report(attempt.claim, what)
+
     async def _end_aborted(self, attempt: Attempt, cause: AbortCause) -> None:
         match cause:
             case AbortCause.LEASE_LOST:  # another worker has the job, or soon will
                 self._outcomes.finish(attempt.lease, exit_reason="stale")
             case AbortCause.TIMEOUT:
-                limit = attempt.task.options.timeout_seconds
+                limit = attempt.timeout_seconds
                 error = AttemptTimeout(f"{attempt.task.name} ran longer than {limit:g} s")
                 await self._outcomes.fail(attempt.lease, error)
             case AbortCause.DRAIN:
                 await self._outcomes.release(attempt.lease)
             case _:
                 assert_never(cause)
+
+
+def _text_of(value: Any) -> str | None:
+    try:
+        return results.encode_result(value)
+    except InvalidInput:  # the commit is refused for it
+        return None
 
 
 def _is_refusal(

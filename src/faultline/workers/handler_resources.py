@@ -6,6 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from faultline.hooks import Hooks
 from faultline.postgres.sessions import AsyncPool, Pool, ServerAddress, make_async_pool, make_pool
 from faultline.workers.children import Children
 
@@ -17,13 +18,13 @@ _PER_SLOT = 2  # a handler may open fenced() inside transaction()
 class HandlerResources:
     """Sized for the worker's slots; opened when a handler first needs them."""
 
-    def __init__(self, url: str, *, concurrency: int) -> None:
+    def __init__(self, url: str, *, concurrency: int, hooks: Hooks | None = None) -> None:
         self._url = url
         self._concurrency = concurrency
         self.is_closing = False  # the worker is about to cancel the running tasks
         self._opening = threading.Lock()
         self._pool: Pool | None = None
-        self.children = Children(url)
+        self.children = Children(url, hooks)
         self.threads = ThreadPoolExecutor(concurrency, thread_name_prefix="faultline-handler")
         self.async_pool: AsyncPool = make_async_pool(
             url, max_size=_PER_SLOT * concurrency, application_name=_NAME

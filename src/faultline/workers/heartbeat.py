@@ -13,8 +13,9 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
+from typing import Any
 
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
@@ -29,6 +30,7 @@ from faultline.postgres.sessions import Connection, open_session, run
 from faultline.statements import protocol, workers
 from faultline.statements.clock import database_time
 from faultline.statements.protocol import Beat
+from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.leases import HeldLeases, Lease
 
@@ -58,11 +60,13 @@ class Heartbeat:
         self._may_renew = may_renew
         self._calls: deque[Callable[[Connection], None]] = deque()
         self._is_drain_reported = False
+        self.registered_queues: Sequence[str] = ()  # as in the worker's row
+        self.declaration: Statement[Any] | None = None  # of the schedules in the worker's code
         self.due_at: float | None = None  # None while it waits for the database
         self.answered_at: float | None = None  # the last time that every statement was answered
         self._answer_limit = AnswerLimit(settings.answer_seconds)
         self._outage = outage_of(url)
-        self._opened_at: float | None = None
+        self._worked_at: float | None = None  # when this connection was opened, or answered last
         self._conn: Connection | None = None
         self._lock_key: int | None = None
         self._holds_lock = False  # in this session, in addition to the one that registered
@@ -125,6 +129,7 @@ class Heartbeat:
                 self._answer_limit.reset()
                 self._outage.remove_waiting(self._wake.set)
                 self._outage.recover(_PURPOSE)
+                self._worked_at = steady_now()  # after the outage that it may have ended
             # Without heartbeats the worker would lose every lease, so no error ends the thread.
             except Exception as error:
                 self._drop()
@@ -132,8 +137,8 @@ class Heartbeat:
                 meter.current.database_error(error)
                 pause = backoff.next_pause()
                 self._outage.add_waiting(self._wake.set)  # woken when another session works again
-                self._outage.fail(_PURPOSE, error, opened_at=self._opened_at)
-                self._opened_at = None
+                self._outage.fail(_PURPOSE, error, worked_at=self._worked_at)
+                self._worked_at = None
             if not self._stopping:
                 self._wait(pause)
         self._outage.remove_waiting(self._wake.set)
@@ -227,7 +232,7 @@ class Heartbeat:
                 needs_primary=True,
             )
             self._conn = conn
-            self._opened_at = steady_now()
+            self._worked_at = steady_now()
             if self._was_open:
                 meter.current.reconnected()
             self._was_open = True
@@ -253,13 +258,15 @@ class Heartbeat:
             self._settings.worker_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=self._settings.queues,
+            queues=self.registered_queues,
             holds_locks=not self._is_pooled,
             lock_key=self._lock_key,
         )
         lock_key = run(self._connection(), statement)
         if lock_key != self._lock_key:
             self._lock_key, self._holds_lock = lock_key, True
+        if self.declaration is not None:
+            run(self._connection(), self.declaration)
 
     def _drop(self) -> None:
         conn, self._conn = self._conn, None

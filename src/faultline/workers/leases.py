@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from faultline.model import Claim
@@ -25,7 +26,9 @@ class Lease:
 
     __slots__ = (
         "_is_begun",
+        "began_at",
         "claim",
+        "context",
         "deadline",
         "lease_seconds",
         "lost_because",
@@ -47,8 +50,10 @@ class Lease:
             None  # shared memory from which a child process reads the deadline
         )
         self.trace: AttemptTrace | None = None
+        self.context: Context | None = None  # of the handler, if it runs in a thread
         # True if the job can go on only while the event loop runs. A handler in a thread does not need it.
         self.needs_loop = True
+        self.began_at: float | None = None  # of the handler, if job lines are on
         self._is_begun = False
 
     @property

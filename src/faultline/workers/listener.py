@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from faultline.errors import DatabaseUnavailable, FaultlineError
 from faultline.events import Event, emit
@@ -11,7 +11,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient, r
 from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, run_async
 from faultline.statements.protocol import CHANNEL
 from faultline.statements.session_settings import Session
-from faultline.statements.workers import call_of, is_drain_requested
+from faultline.statements.workers import call_of, is_drain_requested, later_look
 from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
 
@@ -26,14 +26,14 @@ class Listener:
     def __init__(
         self,
         make_session: Callable[..., ReconnectingSession],
-        queues: Collection[str],
+        is_served: Callable[[str], bool],
         worker_id: str,
         *,
         wakeup: Wakeup,
         heartbeat: Heartbeat,
     ) -> None:
         self._session = make_session(purpose="listener", on_connect=self._listen)
-        self._queues = frozenset(queues)
+        self._is_served = is_served
         self._worker_id = worker_id
         self._call = call_of(worker_id)
         self._wakeup = wakeup
@@ -48,10 +48,13 @@ class Listener:
                 if self._cannot_listen:
                     break
                 async for notification in conn.notifies(timeout=_ROUND_SECONDS):
-                    if notification.payload in self._queues:
-                        self._wakeup.set()
-                    elif notification.payload == self._call:
+                    if notification.payload == self._call:
                         self._heartbeat.beat_now()
+                    elif (call := later_look(notification.payload)) is not None:
+                        if self._is_served(call.queue):
+                            self._wakeup.look_in(call.seconds)
+                    elif self._is_served(notification.payload):
+                        self._wakeup.set()
                 if await run_async(conn, IN_RECOVERY):
                     raise DatabaseUnavailable("the server was demoted: it is a standby now")
             except (FaultlineError, DriverError) as error:

@@ -24,6 +24,7 @@ from faultline.events import Event, emit
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.sessions import Connection, run
+from faultline.retry_policy import RetryDecision
 from faultline.statements import protocol, workers
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
@@ -54,13 +55,13 @@ class LoopWatch:
         settings: WorkerSettings,
         held_leases: HeldLeases,
         attempts: Collection[Attempt],
-        retry_seconds: Callable[[Claim], float],
+        decide_retry: Callable[[Claim, Exception], RetryDecision],
         end_process: Callable[[], object] | None = None,
     ) -> None:
         self._settings = settings
         self._held_leases = held_leases
         self._attempts = attempts
-        self._retry_seconds = retry_seconds
+        self._decide_retry = decide_retry
         self._end_process = end_process
         self._look_seconds = min(settings.stall_seconds / 10, _LONGEST_LOOK_SECONDS)
         self._heartbeat: Heartbeat | None = None
@@ -168,7 +169,7 @@ class LoopWatch:
             if attempt.is_in_thread:
                 attempt.abort(AbortCause.TIMEOUT)
             elif blockage.attempt in (attempt, None):
-                limit = attempt.task.options.timeout_seconds
+                limit = attempt.timeout_seconds
                 reason = (
                     f"{attempt.task.name} ran longer than {limit:g} s and blocks the event loop"
                 )
@@ -240,12 +241,17 @@ class LoopWatch:
             if steady_now() > give_up_at:
                 break
             if timed_out is not None and lease is timed_out.lease:
-                limit = timed_out.task.options.timeout_seconds
+                limit = timed_out.timeout_seconds
                 error = AttemptTimeout(f"{timed_out.task.name} ran longer than {limit:g} s")
                 text = f"{type(error).__name__}: {error}; it blocked the event loop"
                 where = "" if stack is None else f" at {stack.frame}\n\n{stack.text}"
-                delay = self._retry_seconds(lease.claim)
-                statement = protocol.fail(lease.claim, error=text + where, retry_seconds=delay)
+                delay, gives_up = self._decide_retry(lease.claim, error)
+                statement = protocol.fail(
+                    lease.claim,
+                    error=text + where,
+                    retry_seconds=delay,
+                    reason="gave_up" if gives_up else None,
+                )
                 _persist(conn, statement)
             elif lease.needs_loop:
                 self._release(conn, [lease])

@@ -5,31 +5,43 @@ A transaction whose COMMIT got no answer is resolved by `unanswered_commit`, whi
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
+from uuid import UUID
 
 from faultline.errors import FaultlineError, InvalidInput, StaleLease, UnknownTask
 from faultline.events import Event, emit, log
-from faultline.handler_errors import describe, summary
+from faultline.handler_errors import describe, logged_traceback, shortened, summary
+from faultline.hooks import Hooks
 from faultline.metrics import meter
 from faultline.model import Claim, CommitOutcome, JobState, StaleReason
-from faultline.payload import encode_json
 from faultline.postgres.driver import DriverError, LockNotAvailable
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import AsyncConnection
-from faultline.statements import jobs, locks, protocol
+from faultline.results import encode_result
+from faultline.retry_control import Snooze
+from faultline.retry_policy import RetryDecision
+from faultline.sentry import sentry
+from faultline.statements import jobs, locks, protocol, snoozes
 from faultline.statements.jobs import LoggedAttempt
 from faultline.statements.protocol import CommitVerdict, FailVerdict
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.background import BackgroundTasks, Wakeup
+from faultline.workers.children import failure_of
 from faultline.workers.committer import Committer, Entry
+from faultline.workers.job_lines import JobLines
 from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.unknown_tasks import UnknownTasks
 
 T = TypeVar("T")
+
+_LONGEST_TIMER_SECONDS = 3600.0  # a poll finds jobs that are due later
 
 
 class Outcomes:
@@ -41,15 +53,19 @@ class Outcomes:
         committer: Committer,
         make_session: Callable[..., ReconnectingSession],
         background: BackgroundTasks,
-        retry_seconds: Callable[[Claim], float],
+        decide_retry: Callable[[Claim, Exception], RetryDecision],
         wakeup: Wakeup,
+        hooks: Hooks | None = None,
+        job_lines: JobLines | None = None,
     ) -> None:
         self._worker_id = worker_id
+        self._hooks = hooks
+        self.job_lines = job_lines
         self._held_leases = held_leases
         self._committer = committer
         self._make_session = make_session
         self._background = background
-        self._retry_seconds = retry_seconds
+        self._decide_retry = decide_retry
         self._wakeup = wakeup
         self.unknown_tasks = UnknownTasks()
         # Writes every outcome except success. The committer has another session, so that the locked row of
@@ -86,7 +102,7 @@ class Outcomes:
     async def commit(self, lease: Lease, value: Any) -> None:
         """Pass the result of a handler that wrote nothing to the committer."""
         try:
-            result = None if value is None else encode_json(value, what="the result")
+            result = encode_result(value)
         except InvalidInput as error:
             await self.fail(lease, error, reason="rejected")
             return
@@ -98,7 +114,9 @@ class Outcomes:
             self._background.spawn(self._abandon_on_error(lease, self.fail(lease, verdict)))
         elif verdict.outcome is CommitOutcome.STALE:
             error = StaleLease(verdict.reason or "unknown", current_token=verdict.current_token)
-            self._background.spawn(self._abandon_on_error(lease, self.record_refusal(lease, error)))
+            self._background.spawn(
+                self._abandon_on_error(lease, self.record_rejection(lease, error))
+            )
         else:
             self.committed(lease)
 
@@ -153,7 +171,7 @@ class Outcomes:
         try:
             await self.write_failure(lease, error, reason=reason, session=self.session)
         except StaleLease as stale:
-            await self.record_refusal(lease, stale)
+            await self.record_rejection(lease, stale)
 
     async def write_failure(
         self, lease: Lease, error: Exception, *, reason: str | None, session: ReconnectingSession
@@ -161,28 +179,91 @@ class Outcomes:
         """Record a failure on this session. Raises StaleLease if PostgreSQL refuses it."""
         if lease.trace is not None:
             lease.trace.failed(error)
-        delay = self._retry_seconds(lease.claim)
+        delay, gives_up = self._decide_retry(lease.claim, error)
+        if reason is None and gives_up:
+            reason = "gave_up"
         statement = protocol.fail(
             lease.claim, error=describe(error), retry_seconds=delay, reason=reason
         )
         verdict = await self.persist(session, statement, lease)
         if verdict is not None:
             self._say_failed(lease, error, verdict, delay)
-        self.finish(lease, exit_reason="failed")
+        is_retried = verdict is not None and verdict.state is JobState.QUEUED
+        self.finish(lease, exit_reason="failed", retry_in_seconds=delay if is_retried else None)
 
     def _say_failed(
         self, lease: Lease, error: Exception, verdict: FailVerdict, delay: float
     ) -> None:
-        if verdict.state is JobState.QUEUED:
-            meter.current.retried(lease.claim.queue)
-            seconds = round(delay, 3)
-            self.say(
-                Event.JOB_RETRY_SCHEDULED, lease, error=summary(error), retry_in_seconds=seconds
-            )
-            self._wakeup.set_in(delay)
+        claim, is_final = lease.claim, verdict.state is not JobState.QUEUED
+        failure = {
+            "task": claim.task,
+            "attempt": claim.attempt,
+            "error": summary(error),
+            "traceback": _trace_of(error),
+        }
+        if is_final:
+            meter.current.failed(claim.queue, verdict.failed_reason)
+            self.say(Event.JOB_DEAD, lease, **failure, reason=verdict.failed_reason)
+            if self._hooks is not None and self._hooks.dead:
+                self._background.spawn(self._call_dead_hooks(self._hooks, claim.job_id, error))
         else:
-            meter.current.failed(lease.claim.queue, verdict.failed_reason)
-            self.say(Event.JOB_DEAD, lease, error=summary(error), reason=verdict.failed_reason)
+            meter.current.retried(claim.queue)
+            seconds = round(delay, 3)
+            self.say(Event.JOB_RETRY_SCHEDULED, lease, **failure, retry_in_seconds=seconds)
+            if delay <= _LONGEST_TIMER_SECONDS:
+                self._wakeup.set_in(delay)
+        self.capture(lease, error, is_final=is_final)
+
+    def capture(self, lease: Lease, error: Exception, *, is_final: bool) -> None:
+        """Send a handler's error to Sentry, unless the child process has done it.
+
+        In a thread: the SDK reads source files and the list of installed packages for an event, which
+        can take seconds on a busy machine.
+        """
+        failure = failure_of(error)
+        if sentry.is_on and (failure is None or not failure.is_captured):
+            context = lease.context or copy_context()
+            send = partial(sentry.capture, lease.claim, error, is_final=is_final, context=context)
+            asyncio.get_running_loop().run_in_executor(None, send)
+
+    async def _call_dead_hooks(self, hooks: Hooks, job_id: UUID, error: Exception) -> None:
+        try:
+            record = await self.session.run(jobs.get_job(job_id))
+        except (FaultlineError, DriverError) as failure:
+            reason = "a dead job could not be read, so that on_dead was not called"
+            emit(Event.DEGRADED, reason=reason, job_id=str(job_id), error=summary(failure))
+            return
+        if record is not None:
+            await hooks.died(record, error)
+
+    async def snooze(self, lease: Lease, request: Snooze) -> None:
+        """Queue the job again for when its handler asked, without charging an attempt."""
+        try:
+            await self.write_snooze(lease, request, session=self.session)
+        except StaleLease as stale:
+            await self.record_rejection(lease, stale)
+
+    async def write_snooze(
+        self, lease: Lease, request: Snooze, *, session: ReconnectingSession
+    ) -> None:
+        """Snooze the job on this session. Raises StaleLease if PostgreSQL refuses it."""
+        statement = snoozes.snooze(
+            lease.claim, seconds=request.seconds, until=request.until, reason=request.reason
+        )
+        snoozed = await self.persist(session, statement, lease)
+        if snoozed is not None:
+            meter.current.snoozed(lease.claim.queue)
+            self.say(
+                Event.JOB_SNOOZED,
+                lease,
+                task=lease.claim.task,
+                due_at=snoozed.next_run_at.isoformat(),
+                snoozes=snoozed.snoozes,
+                reason=request.reason,
+            )
+            if request.seconds is not None and request.seconds <= _LONGEST_TIMER_SECONDS:
+                self._wakeup.set_in(max(1.0, request.seconds))
+        self.finish(lease, exit_reason="snoozed")
 
     async def release(self, lease: Lease) -> None:
         """Release the job without charging an attempt."""
@@ -192,7 +273,7 @@ class Outcomes:
         try:
             await self._release(lease, session=self.session)
         except StaleLease as stale:
-            await self.record_refusal(lease, stale)
+            await self.record_rejection(lease, stale)
 
     async def _release(self, lease: Lease, *, session: ReconnectingSession) -> None:
         if await self.persist(session, protocol.release(lease.claim), lease):
@@ -204,7 +285,7 @@ class Outcomes:
         try:
             await self.write_outage_release(lease, error, session=self.session)
         except StaleLease as stale:
-            await self.record_refusal(lease, stale)
+            await self.record_rejection(lease, stale)
 
     async def write_outage_release(
         self, lease: Lease, error: Exception, *, session: ReconnectingSession
@@ -261,7 +342,7 @@ class Outcomes:
                 lease.trace.failed(UnknownTask(reason))
             self.finish(lease, exit_reason="deferred")
 
-    async def record_refusal(self, lease: Lease, error: StaleLease) -> None:
+    async def record_rejection(self, lease: Lease, error: StaleLease) -> None:
         """Record that PostgreSQL refused this worker.
 
         "Expired" is not a final answer: the lease may have been renewed since, and an earlier commit
@@ -302,7 +383,7 @@ class Outcomes:
 
         False if the attempt has succeeded after all.
         """
-        delay = self._retry_seconds(lease.claim)
+        delay = self._decide_retry(lease.claim, error).delay_seconds
         statement = protocol.fail(lease.claim, error=describe(error), retry_seconds=delay)
         try:
             verdict = await self.persist(self.session, statement, lease)
@@ -360,11 +441,15 @@ class Outcomes:
             )
         return bool(prepared)
 
-    def finish(self, lease: Lease, *, exit_reason: str) -> None:
+    def finish(
+        self, lease: Lease, *, exit_reason: str, retry_in_seconds: float | None = None
+    ) -> None:
         lease.on_lost = None
         self._held_leases.remove(lease)
         if log.is_verbose:
             self.say(Event.WORKER_EXIT, lease, reason=exit_reason)
+        if self.job_lines is not None:
+            self.job_lines.attempt_ended(lease, exit_reason, retry_in_seconds=retry_in_seconds)
         if lease.trace is not None:
             lease.trace.finish(exit_reason)
 
@@ -378,6 +463,12 @@ class Outcomes:
         )
         if lease.trace is not None:
             lease.trace.note(event, fields)
+
+
+def _trace_of(error: Exception) -> str | None:
+    """The traceback for a log line; of an error in a child process, the child's."""
+    failure = failure_of(error)
+    return logged_traceback(error) if failure is None else shortened(failure.trace) or None
 
 
 async def _limit_lock_waits(conn: AsyncConnection, session: Session) -> None:

@@ -6,6 +6,8 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError, StaleLease
@@ -14,13 +16,15 @@ from faultline.metrics import meter
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
 from faultline.postgres.sessions import AsyncConnection, run_async
-from faultline.statements import protocol, server, workers
+from faultline.schedules import Schedule
+from faultline.statements import protocol, schedules, server, workers
 from faultline.statements.clock import database_time
 from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
 from faultline.workers.bounded_calls import BoundedCalls
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases
+from faultline.workers.served_queues import ServedQueues
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 _LAST_WRITE_SECONDS = 2.0
@@ -32,25 +36,25 @@ class Registration:
     def __init__(
         self,
         settings: WorkerSettings,
+        queues: ServedQueues,
         held_leases: HeldLeases,
         heartbeat: Heartbeat,
         calls: BoundedCalls,
+        declared: Mapping[str, Schedule] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
+        self._queues = queues
+        self._is_pooled = False
         self._held_leases = held_leases
         self._heartbeat = heartbeat
         self._calls = calls
+        self._schedules = declared
 
-    async def renew(self, conn: AsyncConnection, session: Session) -> None:
+    async def register(self, conn: AsyncConnection, session: Session) -> None:
         settings = self._settings
-        statement = workers.register_worker(
-            settings.worker_id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            queues=settings.queues,
-            holds_locks=not session.is_pooled,
-        )
-        lock_key = await run_async(conn, statement)
+        self._is_pooled = session.is_pooled
+        lock_key = await run_async(conn, self._statement())
+        await self._declare_schedules(conn)
         # Before the first job, because its latency is measured by this clock.
         if (clock := meter.current.clock) is not None:
             sent_at = time.monotonic()
@@ -67,6 +71,36 @@ class Registration:
                 with contextlib.suppress(StaleLease):
                     await run_async(conn, protocol.release(claim))
 
+    async def _declare_schedules(self, conn: AsyncConnection) -> None:
+        """Write the schedules of the application's code into the database."""
+        if not self._schedules:
+            return
+        definitions = [schedule.definition for schedule in self._schedules.values()]
+        worker = self._settings.worker_id
+        self._heartbeat.declaration = declaration = schedules.declare(worker, definitions)
+        for name, outcome in await run_async(conn, declaration):
+            if outcome == "refused":
+                reason = (
+                    "an operator's schedule has this name: rename one of them, or remove that one"
+                )
+                emit(Event.SCHEDULE_REFUSED, schedule=name, reason=reason)
+            elif outcome != "unchanged":
+                emit(Event.SCHEDULE_DECLARED, schedule=name, outcome=outcome)
+
+    def _statement(self) -> Statement[int]:
+        self._heartbeat.registered_queues = self._queues.names
+        return workers.register_worker(
+            self._settings.worker_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=self._queues.names,
+            holds_locks=not self._is_pooled,
+        )
+
+    async def update_queues(self, session: ReconnectingSession) -> None:
+        """Write the served queues into the registry, after they have changed."""
+        self._heartbeat.hold(await session.run(self._statement()))
+
     def _say_started(self, session: Session) -> None:
         settings = self._settings
         after_silence = after_crash = in_large_fleet = settings.recovery_after_silence_seconds
@@ -82,8 +116,9 @@ class Registration:
         emit(
             Event.WORKER_STARTED,
             worker=settings.worker_id,
-            queues=list(settings.queues),
+            queues=list(self._queues.names),
             concurrency=settings.concurrency,
+            **_shares(settings),
             lease_seconds=settings.lease_seconds,
             recovery_after_crash_seconds=round(after_crash, 3),
             recovery_in_large_fleet_seconds=round(in_large_fleet, 3),
@@ -117,3 +152,13 @@ class Registration:
         except (FaultlineError, DriverError) as error:
             if not is_transient(error):
                 raise
+
+
+def _shares(settings: WorkerSettings) -> dict[str, dict[str, int]]:
+    """The slots and weights of queues, for an event; nothing if there are none."""
+    shares = settings.queue_shares
+    given = {
+        "queue_slots": {name: share.slots for name, share in shares.items() if share.slots},
+        "queue_weights": {name: share.weight for name, share in shares.items() if share.weight},
+    }
+    return {field: values for field, values in given.items() if values}

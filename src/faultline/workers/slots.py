@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from faultline.metrics import meter
 from faultline.steady import steady_now
@@ -27,17 +27,22 @@ class Slots:
         outcomes: Outcomes,
         background: BackgroundTasks,
         wakeup: Wakeup,
+        *,
+        may_claim_ahead: Callable[[str], bool],
     ) -> None:
         self._limit = limit
         self._execution = execution
         self._outcomes = outcomes
         self._background = background
         self._wakeup = wakeup
+        self._may_claim_ahead = may_claim_ahead
         self._buffered: deque[Lease] = deque()
         self._running: set[asyncio.Task[None]] = set()
+        # Attempts of queues with slots of their own. They say nothing about how many others end soon.
+        self._never_ahead: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self.started = 0  # attempts since the worker began
-        self.ended = 0
+        self.ended = 0  # of those of queues that may be claimed ahead
 
     @property
     def running(self) -> int:
@@ -96,13 +101,19 @@ class Slots:
         buffered, running, limit = self._buffered, self._running, self._limit
         while buffered and len(running) < limit:
             self.started += 1
-            task = asyncio.create_task(self._execution.run(buffered.popleft()))
+            lease = buffered.popleft()
+            task = asyncio.create_task(self._execution.run(lease))
             running.add(task)
+            if not self._may_claim_ahead(lease.claim.queue):
+                self._never_ahead.add(task)
             task.add_done_callback(self._attempt_ended)
 
     def _attempt_ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.ended += 1
+        if task in self._never_ahead:
+            self._never_ahead.remove(task)
+        else:
+            self.ended += 1
         if self._buffered:
             self._fill()
         self._wakeup.set()

@@ -21,6 +21,7 @@ from faultline.steady import steady_now
 # Exit codes of a worker that an operator drained. The supervisor does not start it again.
 DRAINED = 80
 DRAINED_STUCK = 81  # drained, but a handler could not be ended
+MISCONFIGURED = 2  # wrong options, or an application without tasks: a restart would not help
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOOK_SECONDS = 0.2
@@ -94,9 +95,12 @@ class Supervisor:
             for number in _SIGNALS:  # no process is left to pass a signal on to
                 signal.signal(number, signal.SIG_IGN)
         codes = [slot.child.returncode for slot in self._slots if slot.child is not None]
-        return max([self._exit_code, *map(_exit_code, codes)])
+        return max([self._exit_code, *map(exit_code_of, codes)])
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         self._stopping = True
         for slot in self._slots:
             if slot.child is not None and slot.is_running:
@@ -130,8 +134,12 @@ class Supervisor:
             self._health.forget(slot.number)
         if child.returncode in (DRAINED, DRAINED_STUCK):
             slot.is_drained = True
-            self._exit_code = max(self._exit_code, _exit_code(child.returncode))
-            emit(Event.PROCESS_DRAINED, pid=child.pid, exit_code=_exit_code(child.returncode))
+            self._exit_code = max(self._exit_code, exit_code_of(child.returncode))
+            emit(Event.PROCESS_DRAINED, pid=child.pid, exit_code=exit_code_of(child.returncode))
+            return
+        if child.returncode == MISCONFIGURED:
+            self._exit_code = MISCONFIGURED
+            self._stop()
             return
         pause = slot.backoff.next_pause()
         slot.retry_at = slot.since + pause
@@ -158,7 +166,7 @@ class Supervisor:
                 slot.child.send_signal(signal.SIGTERM)
 
 
-def _exit_code(code: int) -> int:
+def exit_code_of(code: int) -> int:
     """The supervisor's exit code for this exit code of a worker.
 
     Death by SIGTERM counts as success: the worker got the signal before its handler was installed.

@@ -1,6 +1,7 @@
 """The worker: starts its parts, runs until stopped, drains, closes everything.
 
-A job passes claiming → slots → execution → outcomes → committer. Each part knows the next one only.
+A job passes claiming → slots → execution → outcomes → committer. Each part passes it on to
+the next one only; several of them may write an outcome.
 """
 
 from __future__ import annotations
@@ -13,31 +14,40 @@ from typing import Any
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
-from faultline.errors import FaultlineError
+from faultline.errors import FaultlineError, StaleLease
 from faultline.events import Event, emit
 from faultline.health.health_file import Vitals
+from faultline.logs import annotate_records, use_event_log, uses_event_log
 from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.outage import outage_of
-from faultline.postgres.reconnecting import ReconnectingSession, is_transient
-from faultline.retry_policy import DEFAULT_RETRY
+from faultline.postgres.reconnecting import ReconnectingSession, is_worth_waiting
+from faultline.retry_policy import DEFAULT_RETRY, RetryDecision
+from faultline.sentry import sentry
+from faultline.statements import limits
 from faultline.steady import steady_now
+from faultline.supported_system import require_posix_for_services
 from faultline.workers.attempt import AbortCause, Attempt
 from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.bounded_calls import BoundedCalls, NoReply
+from faultline.workers.children import ChildDied, failure_of
 from faultline.workers.claiming import Claiming
 from faultline.workers.committer import Committer
 from faultline.workers.control_session import ControlSession
 from faultline.workers.execution import Execution
 from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.job_lines import job_lines
 from faultline.workers.leases import HeldLeases
 from faultline.workers.listener import Listener
 from faultline.workers.loop_watch import LoopWatch
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.progress_reports import ProgressReports
+from faultline.workers.queue_groups import QueueGroups
 from faultline.workers.registration import Registration
 from faultline.workers.self_fencing import SelfFencing
+from faultline.workers.served_queues import ServedQueues
 from faultline.workers.server_failure import ServerFailure
 from faultline.workers.slots import Slots
 
@@ -61,12 +71,23 @@ class Worker:
         companions: Sequence[Companion] = (),
         end_process: Callable[[], object] | None = None,
     ) -> None:
+        require_posix_for_services()
         url = app.database_url
         make_session = functools.partial(
             ReconnectingSession, url, answer_seconds=settings.answer_seconds
         )
-        retry_seconds = functools.partial(_retry_seconds, app)
+        decide_retry = functools.partial(_decide_retry, app)
         self._settings = settings
+        self._hooks = app.hooks
+        self._is_started = False  # the startup functions have ended
+        self._queues = queues = ServedQueues(app, settings)
+        self._job_lines = job_lines()
+        declared = app.declared_limits()
+        self._limits = (
+            limits.declare(declared, [argument._asdict() for argument in app.limit_arguments()])
+            if declared
+            else None
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping, self._release_now = asyncio.Event(), asyncio.Event()
         self._is_signalled = self._has_failed = False
@@ -76,8 +97,8 @@ class Worker:
         self._wakeup, self._calls = wakeup, calls
         self._attempts: set[Attempt] = set()
         self._background = background = BackgroundTasks(wakeup)
-        self._resources = HandlerResources(url, concurrency=settings.concurrency)
-        self._watch = LoopWatch(settings, held_leases, self._attempts, retry_seconds, end_process)
+        self._resources = HandlerResources(url, concurrency=settings.concurrency, hooks=app.hooks)
+        self._watch = LoopWatch(settings, held_leases, self._attempts, decide_retry, end_process)
         self._heartbeat = Heartbeat(
             url,
             settings,
@@ -92,7 +113,9 @@ class Worker:
         )
         self._control = ControlSession(
             make_session,
-            Registration(settings, held_leases, self._heartbeat, calls),
+            Registration(
+                settings, queues, held_leases, self._heartbeat, calls, app.declared_schedules
+            ),
             calls,
             resources=self._resources,
             attempts=self._attempts,
@@ -107,9 +130,12 @@ class Worker:
             committer=self._committer,
             make_session=make_session,
             background=background,
-            retry_seconds=retry_seconds,
+            decide_retry=decide_retry,
             wakeup=wakeup,
+            hooks=app.hooks,
+            job_lines=self._job_lines,
         )
+        self._progress = ProgressReports(make_session(purpose="progress"))
         execution = Execution(
             app,
             self._outcomes,
@@ -119,11 +145,21 @@ class Worker:
             stopping=self._stopping,
             server_failure=ServerFailure(outage_of(url), self._control),
             self_fencing=settings.self_fencing,
+            progress=self._progress,
         )
-        self._slots = Slots(settings.concurrency, execution, self._outcomes, background, wakeup)
+        self._groups = QueueGroups(settings, queues, held_leases)
+        self._slots = Slots(
+            settings.concurrency,
+            execution,
+            self._outcomes,
+            background,
+            wakeup,
+            may_claim_ahead=self._groups.may_claim_ahead,
+        )
         self._claiming = Claiming(
             app,
             settings,
+            self._groups,
             control=self._control,
             slots=self._slots,
             outcomes=self._outcomes,
@@ -136,12 +172,18 @@ class Worker:
         )
         self._listener = Listener(
             make_session,
-            settings.queues,
+            queues.is_served,
             settings.worker_id,
             wakeup=wakeup,
             heartbeat=self._heartbeat,
         )
-        self._services = (self._committer.run, self._listener.run, *companions)
+        self._services = (
+            self._committer.run,
+            self._listener.run,
+            self._progress.run,
+            *([self._follow_queues] if queues.is_every else []),
+            *companions,
+        )
 
     # ── from outside ─────────────────────────────────────────────────────────────────────────────
 
@@ -170,9 +212,13 @@ class Worker:
     def vitals(self) -> Vitals:
         """May be called from any thread."""
         readiness = self._claiming.readiness
+        occupied = self._groups.occupied()
+        own = [f"queue {name}: {taken} of {slots}" for name, (taken, slots) in occupied.items()]
         return Vitals(
             name=f"worker {self._settings.worker_id}",
-            doing=f"{self._slots.running} of {self._settings.concurrency} slots are busy",
+            doing="; ".join(
+                [f"{self._slots.running} of {self._settings.concurrency} slots are busy", *own]
+            ),
             unready=readiness.why_not(is_leaving=self._stopping.is_set()),
             heartbeat_has_ended=self._heartbeat.has_ended,
             heartbeat_due_at=self._heartbeat.due_at,
@@ -185,9 +231,12 @@ class Worker:
         """Work until stopped. False when a handler's thread could not be ended."""
         self._loop = asyncio.get_running_loop()
         services: list[asyncio.Task[None]] = []
+        annotate_records()
         try:
+            await self._start_up()
             await self._resources.open()
-            meter.current.expect(self._settings.queues)
+            meter.current.expect(self._queues.names)
+            self._queues.report_mismatches()
             await self._first_connection()
             if self._settings.self_fencing:
                 self._self_fencing.start()
@@ -204,16 +253,42 @@ class Worker:
         )
         return stuck == 0
 
+    async def _start_up(self) -> None:
+        """Run the application's startup functions. A stop cancels async ones."""
+        if self._hooks.startup:
+            starting = asyncio.create_task(self._hooks.start_all())
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
+                return
+            starting.result()
+        self._is_started = True
+        if uses_event_log():
+            use_event_log()  # a startup function may have imported structlog
+        sentry.find()
+
+    async def _follow_queues(self) -> None:
+        async def on_change() -> None:
+            self._wakeup.set()
+            await self._control.update_queues()
+
+        await self._queues.follow(self._control.run, on_change)
+
     async def _first_connection(self) -> None:
-        """Wait for a server that does not answer; a wrong schema is an error at once."""
+        """Wait for a server that is away; a wrong schema or account is an error at once."""
         while not self._stopping.is_set():
             try:
                 await self._control.connect()
+                if self._limits is not None:
+                    await self._control.run(self._limits)
                 return
             except NoReply:
                 return
             except (FaultlineError, DriverError) as error:
-                if not is_transient(error):
+                if not is_worth_waiting(error):
                     raise
                 await self._control.pause(error, stop=self._stopping)
 
@@ -288,17 +363,22 @@ class Worker:
             self._control,
             self._committer,
             self._listener,
+            self._progress,
             self._outcomes,
             self._claiming,
             self._resources,
         )
         async with contextlib.AsyncExitStack() as steps:  # the last one pushed is the first to run
             steps.callback(self._flush_metrics)
+            if self._job_lines is not None:
+                steps.callback(self._job_lines.close)
             for part in reversed(parts):
                 steps.push_async_callback(part.close)
             steps.push_async_callback(self._control.close_unanswered)
             steps.push_async_callback(self._calls.close)
             steps.push_async_callback(self._stop_heartbeat)
+            if self._is_started:
+                await self._hooks.stop()
             await _end(services)
 
     async def _stop_heartbeat(self) -> None:
@@ -312,18 +392,27 @@ class Worker:
         meter.current.flush(steady_now(), running=self._slots.running)
 
 
-def _retry_seconds(app: Faultline, claim: Claim) -> float:
+def _decide_retry(app: Faultline, claim: Claim, error: Exception) -> RetryDecision:
+    """What follows a failure, by the task's policy.
+
+    A child process has decided about its own error, because only it has the exception. Rules by exception
+    are for errors of handlers, not for a lost lease or a process that died.
+    """
     task = app.tasks.get(claim.task)
-    policy = DEFAULT_RETRY if task is None else task.options.retry
-    return policy.delay_seconds(claim.attempt)
+    policy = DEFAULT_RETRY if task is None else task.settings.retry
+    if (failure := failure_of(error)) is not None and failure.decision is not None:
+        return failure.decision
+    if isinstance(error, StaleLease | ChildDied):
+        return RetryDecision(policy.delay_seconds(claim.attempt))
+    return policy.decide(error, claim.attempt)
 
 
 def _shortest_lease(app: Faultline, settings: WorkerSettings) -> float:
     """The shortest lease of all tasks; refuses one too short for the heartbeats."""
     shortest = settings.lease_seconds
     for task in app.tasks.values():
-        if (own := task.options.lease_seconds) is not None:
-            settings.check_lease(own, f"lease_seconds of {task.name}")
+        if (own := task.settings.lease_seconds) is not None:
+            settings.check_lease(own, f"lease of {task.name}")
             shortest = min(shortest, own)
     return shortest
 

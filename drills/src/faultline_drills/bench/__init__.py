@@ -2,6 +2,14 @@
 
 from faultline_drills.bench.bench import STEPS, BenchReport, run_bench
 from faultline_drills.bench.bench_settings import BenchSettings
-from faultline_drills.bench.measurements import Measurement, Rate, Times
+from faultline_drills.bench.measurements import MeasuredRate, Measurement, Times
 
-__all__ = ["STEPS", "BenchReport", "BenchSettings", "Measurement", "Rate", "Times", "run_bench"]
+__all__ = [
+    "STEPS",
+    "BenchReport",
+    "BenchSettings",
+    "MeasuredRate",
+    "Measurement",
+    "Times",
+    "run_bench",
+]

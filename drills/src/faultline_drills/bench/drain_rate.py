@@ -12,7 +12,7 @@ from faultline.task import Task
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.bench_workers import BenchWorkers
 from faultline_drills.bench.enqueue_rate import BATCH
-from faultline_drills.bench.measurements import Rate
+from faultline_drills.bench.measurements import MeasuredRate
 from faultline_drills.bench.sampling import REPEATS
 
 _PILOT_JOBS = 100
@@ -32,13 +32,13 @@ class DrainMeasurement:
         self._conn, self._workers, self._task = conn, workers, task
         self._arguments = settings.arguments()
 
-    def measure(self, name: str, title: str, budget_seconds: float) -> Rate:
+    def measure(self, name: str, title: str, budget_seconds: float) -> MeasuredRate:
         repeat_seconds = budget_seconds / REPEATS
         rate = self._pilot(repeat_seconds / 4)
         fitting = round(rate * repeat_seconds * _SHARE_OF_DRAINING)
         jobs = min(max(fitting, _MIN_JOBS), _MAX_JOBS)
         rates = tuple(self._once(jobs) for _ in range(REPEATS))
-        return Rate(name, title, jobs * REPEATS, rates)
+        return MeasuredRate(name, title, jobs * REPEATS, rates)
 
     def _pilot(self, min_seconds: float) -> float:
         """Jobs per second, from runs that grow until one takes long enough; also warms up."""
@@ -56,7 +56,7 @@ class DrainMeasurement:
         with self._conn.transaction():
             for start in range(0, jobs, BATCH):
                 size = min(BATCH, jobs - start)
-                made = self._task.enqueue_many([self._arguments] * size, conn=self._conn)
+                made = self._task.options(conn=self._conn).enqueue_many([self._arguments] * size)
                 ids += [each.job_id for each in made]
             began = time.monotonic()
         self._wait_for(ids[:: max(1, jobs // _WATCHED_JOBS)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline_drills.bench.measurements import Rate, Times
+from faultline_drills.bench.measurements import MeasuredRate, Times
 
 # If at least this share of the slots is in a commit on average, commits limit the workers. It is never
 # all of them, because a job has other round trips too.
@@ -10,7 +10,13 @@ _COMMIT_BOUND_SHARE = 0.4
 
 
 def interpret(
-    round_trip: Times, commit: Times, unflushed: Times, drain: Rate, writes: Rate, *, slots: int
+    round_trip: Times,
+    commit: Times,
+    unflushed: Times,
+    drain: MeasuredRate,
+    writes: MeasuredRate,
+    *,
+    slots: int,
 ) -> list[str]:
     """Sentences for the report; `slots` is how many jobs the workers run at once."""
     disk = max(0.0, commit.p50 - unflushed.p50)

@@ -38,12 +38,12 @@ class LatencyMeasurement:
 
     def _until_start(self) -> float:
         sent = time.monotonic()
-        job_id = stamp.enqueue(**self._arguments, conn=self._conn).job_id
+        job_id = stamp.options(conn=self._conn).enqueue(**self._arguments).job_id
         self._pause()  # no query disturbs the job while it runs
         return self._wait(job_id, _PAUSE_SECONDS[0])[0] - sent
 
     def _until_committed(self) -> float:
-        job_id = stamp.enqueue(**self._arguments, conn=self._conn).job_id
+        job_id = stamp.options(conn=self._conn).enqueue(**self._arguments).job_id
         started, seen = self._wait(job_id, _POLL_SECONDS)
         self._pause()
         return seen - started

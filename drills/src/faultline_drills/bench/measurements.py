@@ -11,7 +11,7 @@ from faultline_drills.judging.measures import quantile
 
 
 @dataclass(frozen=True)
-class Rate:
+class MeasuredRate:
     """Jobs per second, one value per repeat."""
 
     name: str
@@ -75,4 +75,4 @@ class Times:
         }
 
 
-Measurement = Rate | Times
+Measurement = MeasuredRate | Times

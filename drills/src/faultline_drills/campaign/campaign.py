@@ -250,7 +250,9 @@ def _submit_concurrently(drill: DrillContext, clients: ConcurrentSessions, job: 
 
     def submit(conn: Connection) -> tuple[UUID, bool]:
         operation = drill.history.invoke("clients", Verb.SUBMIT, key=key)
-        enqueued = pay.enqueue(number=job.number, parts=PARTS, idempotency_key=key, conn=conn)
+        enqueued = pay.options(idempotency_key=key, conn=conn).enqueue(
+            number=job.number, parts=PARTS
+        )
         drill.history.end(operation, Phase.OK, job=str(enqueued.job_id), key=key)
         return enqueued.job_id, enqueued.existing
 

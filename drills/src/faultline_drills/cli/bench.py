@@ -14,7 +14,14 @@ from rich.table import Table
 from faultline.cli.context import Context
 from faultline.config import MAX_CONCURRENCY
 from faultline.postgres.migrate import migrate
-from faultline_drills.bench import STEPS, BenchReport, BenchSettings, Measurement, Rate, run_bench
+from faultline_drills.bench import (
+    STEPS,
+    BenchReport,
+    BenchSettings,
+    MeasuredRate,
+    Measurement,
+    run_bench,
+)
 from faultline_drills.bench.bench_settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
 from faultline_drills.bench.sampling import REPEATS
 from faultline_drills.cli.scratch_server import drill_server
@@ -33,11 +40,6 @@ _SECTIONS = {
 
 
 @click.command()
-@click.option(
-    "--database-url",
-    metavar="URL",
-    help="The server to measure, in a new database.  [default: an embedded server]",
-)
 @click.option(
     "--seconds",
     default=DEFAULTS.seconds,
@@ -75,7 +77,6 @@ _SECTIONS = {
 @click.pass_obj
 def bench(
     context: Context,
-    database_url: str | None,
     seconds: float,
     workers: int,
     concurrency: int,
@@ -100,7 +101,7 @@ def bench(
     if not console.is_terminal:
         console.width = _PIPE_WIDTH
     with ExitStack() as stack:
-        server = stack.enter_context(drill_server(database_url or context.given_url, console))
+        server = stack.enter_context(drill_server(context.given_url, console))
         url = stack.enter_context(scratch_database(server, prefix="faultline_bench"))
         migrate(url)
         show = stack.enter_context(_display(console))
@@ -160,7 +161,7 @@ def print_report(console: Console, report: BenchReport, origin: Provenance) -> N
 
 def _cells(measurement: Measurement) -> list[str]:
     low, high = min(measurement.repeats), max(measurement.repeats)
-    if isinstance(measurement, Rate):
+    if isinstance(measurement, MeasuredRate):
         return [
             f"{measurement.median:,.0f}/s",
             "",

@@ -213,7 +213,7 @@ def _print_verdict(console: Console, report: RaceReport) -> None:
     )
     for lane in lanes(report.events):
         console.print(f"  {lane}", markup=False)
-    console.print("\n[bold]DrillVerdict[/bold]")
+    console.print("\n[bold]Verdict[/bold]")
     for claim, holds in report.checks.items():
         console.print(f"  [green]✓[/] {claim}" if holds else f"  [bold red]✗ {claim}[/]")
     if report.holds:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from faultline.cli.context import Context
 from faultline.cli.lazy_group import LazyGroup
 
 _MODULES = {
@@ -20,30 +19,7 @@ _MODULES = {
 }
 
 
-def _use_server(ctx: click.Context, param: click.Parameter, url: str | None) -> None:
-    if url is not None:
-        ctx.ensure_object(Context).given_url = url
-
-
-class DrillGroup(LazyGroup):
-    """Adds --database-url to every command that does not have it."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and all(param.name != "database_url" for param in command.params):
-            command.params.append(
-                click.Option(
-                    ["--database-url"],
-                    metavar="URL",
-                    expose_value=False,
-                    callback=_use_server,
-                    help="Run on this server, in a new database that is dropped afterwards.",
-                )
-            )
-        return command
-
-
-@click.group(cls=DrillGroup, modules=_MODULES)
+@click.group(cls=LazyGroup, modules=_MODULES)
 def drill() -> None:
     """Rehearse failures on real processes and PostgreSQL.
 

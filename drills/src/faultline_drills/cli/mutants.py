@@ -15,6 +15,7 @@ from rich.table import Table
 
 from faultline.cli.context import Context
 from faultline.errors import InvalidInput
+from faultline.suggestions import did_you_mean
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.shared_options import json_option
 from faultline_drills.cli.terminal import progress_bar, table_console
@@ -104,9 +105,8 @@ def _chosen(names: Sequence[str]) -> list[Mutant]:
     known = {mutant.name: mutant for mutant in MUTANTS}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise InvalidInput(
-            f"there is no mutant {unknown[0]!r}", hint="faultline drill mutants --list names them"
-        )
+        hint = did_you_mean(unknown[0], known) or "faultline drill mutants --list names them"
+        raise InvalidInput(f"there is no mutant {unknown[0]!r}", hint=hint)
     return [known[name] for name in names] or list(MUTANTS)
 
 

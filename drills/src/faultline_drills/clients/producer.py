@@ -59,7 +59,7 @@ class Producer:
             return job_id
 
     def _enqueue(self, task: Task[Any, Any], arguments: dict[str, Any], key: str) -> UUID:
-        return task.enqueue(**arguments, idempotency_key=key, conn=self._session()).job_id
+        return task.options(idempotency_key=key, conn=self._session()).enqueue(**arguments).job_id
 
     def close(self) -> None:
         conn, self._conn = self._conn, None
@@ -83,11 +83,11 @@ class PooledProducer(Producer):
     def _enqueue(self, task: Task[Any, Any], arguments: dict[str, Any], key: str) -> UUID:
         own = self._app.tasks.get(task.name)
         if own is None:
-            own = self._app.task(name=task.name, max_attempts=task.options.max_attempts)(
+            own = self._app.task(name=task.name, max_attempts=task.settings.max_attempts)(
                 task.handler
             )
         try:
-            return own.enqueue(**arguments, idempotency_key=key).job_id
+            return own.options(idempotency_key=key).enqueue(**arguments).job_id
         except BaseException as error:
             self.refused.append(error)
             raise

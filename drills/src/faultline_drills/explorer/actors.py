@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from faultline.errors import FaultlineError, StaleLease
 from faultline.model import Claim
 from faultline.postgres.sessions import run
 from faultline.reconciler.reconciler import Reconciler
 from faultline.statements import protocol
+from faultline.unique import Unique
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import RoundTripFault
 from faultline_drills.explorer.worker_actor import SteppedReconnectingSession, run_to_completion
@@ -74,7 +76,7 @@ def add_operator(
         try:
             state = run(session.connection(), statements[verb](job))
         except FaultlineError as error:
-            is_refused = error.code == "illegal_transition"
+            is_refused = error.code in ("illegal_transition", "unique_key_held")
             execution.history.end(
                 number, Phase.FAIL if is_refused else Phase.INFO, error=str(error)
             )
@@ -117,6 +119,28 @@ def add_producer(
             queued = run(conn, statement)
         execution.history.end(number, Phase.OK, job=str(queued.job_id), key=key)
         permit.note("existed before" if queued.existing else "queued")
+
+    permit = execution.add(name, submit)
+    session = execution.session(name)
+
+
+def add_unique_producer(
+    execution: ProgramExecution,
+    name: str,
+    unique: Unique,
+    *,
+    times: int = 1,
+    in_transaction: bool = False,
+) -> None:
+    """A producer that enqueues a job under the program's one unique key."""
+
+    def submit() -> None:
+        for _ in range(times):
+            conn = session.connection()
+            with conn.transaction() if in_transaction else nullcontext():
+                queued = execution.submit_unique(conn, name, unique)
+            execution.stored(name, queued)
+            permit.note(queued.outcome.value)
 
     permit = execution.add(name, submit)
     session = execution.session(name)

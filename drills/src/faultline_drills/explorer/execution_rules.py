@@ -8,12 +8,18 @@ error the code met.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from faultline_drills.explorer.explorer_database import TransitionWriters
+from faultline_drills.explorer.explorer_database import TransitionWriters, UniqueFact
 from faultline_drills.explorer.interleaving import ExecutionRecord
+from faultline_drills.explorer.limit_rules import (
+    LimitFacts,
+    no_more_run_than_the_limit,
+    places_belong_to_running_jobs,
+    waiting_jobs_are_in_line,
+)
 from faultline_drills.judging.checker import DrillFinding
 from faultline_drills.recording.database_state import DatabaseState, Transition
 from faultline_drills.recording.history import History, Phase, Verb
@@ -30,6 +36,10 @@ class Evidence:
     writers: TransitionWriters
     record: ExecutionRecord
     declared_dead: Collection[str]
+    limits: LimitFacts = field(default_factory=LimitFacts)
+    unique_jobs: Mapping[str, UniqueFact] = field(default_factory=dict)
+    claimed_payloads: Sequence[tuple[str, str]] = ()
+    stored_payloads: Mapping[str, str] = field(default_factory=dict)
 
     def steps(self) -> Iterator[tuple[Transition, Transition]]:
         """Each transition of a job, with the one before it."""
@@ -45,6 +55,9 @@ def findings_of(evidence: Evidence) -> list[DrillFinding]:
         only_the_holder_moves_a_lease,
         no_commit_after_expiry,
         skip_locked_never_waits,
+        limits_hold,
+        one_job_counts_for_a_unique_key,
+        the_last_payload_runs,
         no_deadlock,
         no_unexpected_error,
     )
@@ -85,8 +98,46 @@ def no_commit_after_expiry(evidence: Evidence) -> Iterator[str]:
 
 def skip_locked_never_waits(evidence: Evidence) -> Iterator[str]:
     for name, step in evidence.record.lock_waits:
+        if step == "claims" and evidence.limits.are_used:
+            continue  # a claim waits a moment for another one that decides about the same limit
         if step in _NEVER_WAIT:
             yield f"{name} {step} and waited for a lock"
+
+
+def limits_hold(evidence: Evidence) -> Iterator[str]:
+    if evidence.limits.are_used:
+        yield from no_more_run_than_the_limit(evidence.state.transitions, evidence.limits)
+        yield from places_belong_to_running_jobs(evidence.limits)
+        yield from waiting_jobs_are_in_line(evidence.limits)
+
+
+def one_job_counts_for_a_unique_key(evidence: Evidence) -> Iterator[str]:
+    """At most one job waits for its first claim, or is unfinished.
+
+    A producer that takes the key over has seen the end of its former holder, so its insert comes later
+    in the order of the transitions too.
+    """
+    counting: set[str] = set()
+    for step in sorted(evidence.state.transitions, key=lambda step: step.order):
+        fact = evidence.unique_jobs.get(step.job)
+        if fact is None:
+            continue
+        counts = (step.after == "queued" and step.token == 0) or (
+            fact.while_ == "unfinished" and step.after in ("queued", "running")
+        )
+        counting = counting | {step.job} if counts else counting - {step.job}
+        if counts and len(counting) > 1:
+            yield f"jobs {', '.join(sorted(counting))} count for one unique key"
+
+
+def the_last_payload_runs(evidence: Evidence) -> Iterator[str]:
+    """Every claim of a unique job got the payload that its last producer stored."""
+    for job, by in evidence.claimed_payloads:
+        if job in evidence.unique_jobs and by != evidence.stored_payloads.get(job):
+            yield f"job {job}: ran the payload of {by}, not of {evidence.stored_payloads.get(job)}"
+    for job, fact in evidence.unique_jobs.items():
+        if fact.payload_by != evidence.stored_payloads.get(job):
+            yield f"job {job}: has the payload of {fact.payload_by}, whose enqueue was not the last"
 
 
 def no_deadlock(evidence: Evidence) -> Iterator[str]:

@@ -138,10 +138,19 @@ def run_interleaving(
     execution = ProgramExecution(database)
     PROGRAMS[program](execution)
     record = execution.run(decide, with_steps=with_steps)
+    limits = database.limit_facts()
     execution.finish(record)
     state, writers = database.read_state()
     judgement = judge(execution.history, state)
-    own = findings_of(Evidence(execution.history, state, writers, record, execution.declared_dead))
+    own = findings_of(
+        Evidence(
+            *(execution.history, state, writers, record, execution.declared_dead),
+            unique_jobs=database.unique_jobs(),
+            claimed_payloads=execution.claimed_payloads,
+            stored_payloads=execution.stored_payloads,
+            limits=limits,
+        )
+    )
     counts = execution.counts
     counts["commits"] = len(state.ledger)
     counts["lock_waits"] = len(record.lock_waits)

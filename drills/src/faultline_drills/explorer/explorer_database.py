@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from faultline.postgres.sessions import connect
+from faultline_drills.explorer.limit_rules import LimitChange, LimitFacts
 from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recording.database_state import DatabaseState
 from faultline_drills.recording.tables import install_tables, read_database_state
@@ -15,7 +16,10 @@ from faultline_drills.recording.tables import install_tables, read_database_stat
 _DELETE_ALL = """
     SELECT set_config('faultline.verb', 'retention', true);
     DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
+    DELETE FROM faultline.unique_jobs; DELETE FROM faultline.unique_keys;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
+    DELETE FROM faultline.limits; DELETE FROM faultline.limit_states; DELETE FROM faultline.places;
+    DELETE FROM faultline.waiting_jobs; DELETE FROM drill.limit_changes;
     DELETE FROM drill.effects; DELETE FROM drill.transitions; DELETE FROM drill.committed_steps
 """
 _VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.transitions, drill.committed_steps"
@@ -27,6 +31,26 @@ _WRITER_COLUMN = """
     ALTER TABLE drill.transitions
     ADD COLUMN writer text DEFAULT current_setting('application_name')
 """
+# Changes of limits draw their order from the sequence of the transitions.
+_LIMIT_CHANGES = """
+    CREATE TABLE drill.limit_changes (
+        order_number bigint NOT NULL DEFAULT nextval('drill.event_order'), max_running integer);
+    CREATE FUNCTION drill.record_limit_change() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    BEGIN
+        INSERT INTO drill.limit_changes (max_running) VALUES (NEW.max_running);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER record_limit_change AFTER INSERT OR UPDATE ON faultline.limits
+    FOR EACH ROW EXECUTE FUNCTION drill.record_limit_change()
+"""
+_READ_LIMIT_CHANGES = "SELECT order_number, max_running FROM drill.limit_changes ORDER BY 1"
+_READ_LIMITED_JOBS = """
+    SELECT j.id::text, EXISTS (SELECT FROM faultline.places AS p WHERE p.job_id = j.id),
+           j.state = 'running', EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.job_id = j.id),
+           j.state = 'queued' AND j.next_run_at > clock_timestamp() + interval '900 years'
+    FROM faultline.jobs AS j
+"""
 _READ_WRITERS = "SELECT order_number, split_part(writer, ' ', 1) FROM drill.transitions"
 
 _BLOCKED = "SELECT pid FROM unnest(%s::int[]) AS pid WHERE pg_blocking_pids(pid) && %s::int[]"
@@ -35,6 +59,18 @@ _JOBS = """
            (SELECT count(*) FROM drill.effects AS e WHERE e.job_id = j.id AND NOT e.is_step)
     FROM faultline.jobs AS j ORDER BY j.id
 """
+
+
+_READ_UNIQUE_JOBS = """
+    SELECT j.id::text, u.while_, j.payload ->> 'by'
+    FROM faultline.unique_jobs AS u JOIN faultline.jobs AS j ON j.id = u.job_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueFact:
+    while_: str
+    payload_by: str | None  # the producer whose payload the job has in the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +98,7 @@ class ExplorerDatabase:
         if found == (True,):
             install_tables(self.setup)
             self.setup.execute(_WRITER_COLUMN)
+            self.setup.execute(_LIMIT_CHANGES)
 
     def __enter__(self) -> ExplorerDatabase:
         return self
@@ -141,6 +178,25 @@ class ExplorerDatabase:
     def read_state(self) -> tuple[DatabaseState, TransitionWriters]:
         writers = self.setup.execute(_READ_WRITERS).fetchall()
         return read_database_state(self.setup), TransitionWriters(dict(writers))
+
+    def limit_facts(self) -> LimitFacts:
+        """Limits as they are now; without a limit, nothing is read but that."""
+        changes = self.setup.execute(_READ_LIMIT_CHANGES).fetchall()
+        if not changes:
+            return LimitFacts()
+        [(until,)] = self.setup.execute("SELECT last_value FROM drill.event_order").fetchall()
+        jobs = self.setup.execute(_READ_LIMITED_JOBS).fetchall()
+        has_place, runs, in_line, parked = (
+            frozenset(row[0] for row in jobs if row[column]) for column in range(1, 5)
+        )
+        return LimitFacts(
+            tuple(LimitChange(*row) for row in changes), until, has_place, runs, in_line, parked
+        )
+
+    def unique_jobs(self) -> dict[str, UniqueFact]:
+        """The jobs that were enqueued with `unique`; all of a program have one key."""
+        rows = self.setup.execute(_READ_UNIQUE_JOBS).fetchall()
+        return {job: UniqueFact(while_, payload_by) for job, while_, payload_by in rows}
 
     @property
     def server_version(self) -> str:

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from uuid import UUID
 
+import orjson
+
 from faultline.errors import FaultlineError
-from faultline.model import Claim
-from faultline.postgres.sessions import run
+from faultline.model import Claim, Enqueued, EnqueueOutcome, JobSpec
+from faultline.postgres.sessions import Connection, run
 from faultline.statements import protocol
+from faultline.unique import Unique
 from faultline_drills.explorer.explorer_database import ExplorerDatabase
 from faultline_drills.explorer.interleaving import ExecutionRecord, Step
 from faultline_drills.explorer.scheduler import ActorThread, Decide, StepScheduler
@@ -40,6 +43,9 @@ class ProgramExecution:
         self.counts: Counter[str] = Counter()
         self.declared_dead: set[str] = set()
         self.job_ids: list[UUID] = []
+        # Of unique jobs: the payload that each claim got, and the payload that was stored last.
+        self.claimed_payloads: list[tuple[str, str]] = []
+        self.stored_payloads: dict[str, str] = {}
         self._events: SimpleQueue[tuple[StepPermit, ActorEvent]] = SimpleQueue()
         self._actors: list[ActorThread] = []
 
@@ -60,6 +66,29 @@ class ProgramExecution:
         self.job_ids += ids
         return ids
 
+    def enqueue_unique(self, name: str, unique: Unique) -> Enqueued:
+        """Enqueue the program's unique job before the run starts."""
+        queued = self.submit_unique(self.database.setup, name, unique)
+        self.stored(name, queued)
+        self.job_ids.append(queued.job_id)
+        return queued
+
+    def submit_unique(self, conn: Connection, name: str, unique: Unique) -> Enqueued:
+        """Enqueue under the program's one unique key; the payload says whose it is.
+
+        `stored` must be called when the enqueue has been committed.
+        """
+        payload = {"parts": 1, "by": name, "key": 1}
+        spec = JobSpec("explored", QUEUE, 5, 5, None, None, None, None, None, unique, payload)
+        return run(conn, protocol.enqueue_job(spec))
+
+    def stored(self, name: str, queued: Enqueued) -> None:
+        job = str(queued.job_id)
+        if queued.outcome is EnqueueOutcome.QUEUED:
+            self.history.record(name, Verb.SUBMIT, job=job, token=None)
+        if queued.outcome in (EnqueueOutcome.QUEUED, EnqueueOutcome.REPLACED):
+            self.stored_payloads[job] = name
+
     def claimed(self, worker: str, count: int = 1) -> list[Claim]:
         """Claim jobs for a worker before the run starts, in the order of the jobs."""
         return sorted(self.claim_for(worker, count), key=lambda claim: claim.job_id)
@@ -72,7 +101,12 @@ class ProgramExecution:
         return claims
 
     def saw_claim(self, worker: str, claim: Claim) -> None:
+        self.saw_payload(claim)
         self.history.record(worker, Verb.CLAIM, job=str(claim.job_id), token=claim.fencing_token)
+
+    def saw_payload(self, claim: Claim) -> None:
+        if (by := orjson.loads(claim.payload_json).get("by")) is not None:
+            self.claimed_payloads.append((claim.id, by))
 
     def add(
         self, name: str, actions: Callable[[], None], is_ready: Callable[[], bool] = lambda: True
@@ -116,6 +150,7 @@ class ProgramExecution:
                 )
                 session.reset()
         for _ in range(_MAX_ROUNDS):
+            conn.execute("DELETE FROM faultline.limits")
             if conn.execute(_END_EVERY_LEASE).rowcount == 0:
                 return
             claims = self.claim_for(FINISHER, 10)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from faultline.unique import Unique
 from faultline_drills.explorer import actors
 from faultline_drills.explorer.program_execution import ProgramExecution
 from faultline_drills.explorer.stepped_session import RoundTripFault
@@ -19,6 +20,7 @@ from faultline_drills.explorer.worker_actor import (
     in_job_transaction,
     in_own_transaction,
     in_repeatable_read,
+    snoozes,
     with_fenced_step,
     without_writes,
 )
@@ -148,6 +150,36 @@ def late_release(execution: ProgramExecution) -> None:
 
 
 @program
+def late_snooze(execution: ProgramExecution) -> None:
+    """A handler snoozes its job after the job was taken over."""
+    execution.enqueue()
+    holder(execution, "w1", snoozes)
+    WorkerActor(execution, "w2", works(in_job_transaction))
+    actors.add_clock(execution)
+
+
+@program
+def snooze_last_attempt(execution: ProgramExecution) -> None:
+    """A last attempt is snoozed while its lease expires and a reconciler finds it.
+
+    The job waits with its attempt unused, or is poison; the finisher runs it in the first case.
+    """
+    execution.enqueue(max_attempts=1)
+    holder(execution, "w1", snoozes)
+    actors.add_clock(execution)
+    actors.add_reconciler(execution)
+
+
+@program
+def snooze_and_cancel(execution: ProgramExecution) -> None:
+    """An operator cancels and retries a job while its handler snoozes it."""
+    execution.enqueue()
+    holder(execution, "w1", snoozes)
+    actors.add_operator(execution, "cancel", "retry", in_transaction=True)
+    WorkerActor(execution, "w2", works(in_job_transaction))
+
+
+@program
 def repeatable_read(execution: ProgramExecution) -> None:
     """A worker commits at REPEATABLE READ during a heartbeat and a cancellation."""
     execution.enqueue()
@@ -231,6 +263,47 @@ def idempotency_key(execution: ProgramExecution) -> None:
     actors.add_producer(execution, "producer-2", "order-1", in_transaction=True)
     actors.add_producer(execution, "producer-3", "order-1")
     WorkerActor(execution, "w1", works(in_own_transaction))
+
+
+# ── unique jobs ──────────────────────────────────────────────────────────────────────────────────
+
+UNFINISHED = Unique(by=("key",))
+LAST_PAYLOAD = Unique(by=("key",), while_="queued", on_conflict="replace")
+
+
+@program
+def unique_job(execution: ProgramExecution) -> None:
+    """Three producers enqueue under one unique key while a worker claims and commits.
+
+    Two of them enqueue in transactions. At most one unfinished job has the key.
+    """
+    actors.add_unique_producer(execution, "producer-1", UNFINISHED, in_transaction=True)
+    actors.add_unique_producer(execution, "producer-2", UNFINISHED, in_transaction=True)
+    actors.add_unique_producer(execution, "producer-3", UNFINISHED)
+    WorkerActor(execution, "w1", works(in_own_transaction, rounds=2))
+
+
+@program
+def unique_replace(execution: ProgramExecution) -> None:
+    """Producers replace a waiting job's payload while workers claim it.
+
+    The payload of the last one runs, once.
+    """
+    execution.enqueue_unique("setup", LAST_PAYLOAD)
+    actors.add_unique_producer(execution, "producer-1", LAST_PAYLOAD, in_transaction=True)
+    actors.add_unique_producer(execution, "producer-2", LAST_PAYLOAD, times=2)
+    WorkerActor(execution, "w1", works(in_job_transaction))
+    actors.add_sql_client(execution, "psql")
+
+
+@program
+def unique_retry(execution: ProgramExecution) -> None:
+    """An operator cancels and retries a unique job while producers use its key."""
+    execution.enqueue_unique("setup", UNFINISHED)
+    actors.add_operator(execution, "cancel", "retry", in_transaction=True)
+    actors.add_unique_producer(execution, "producer-1", UNFINISHED, in_transaction=True)
+    actors.add_unique_producer(execution, "producer-2", UNFINISHED)
+    WorkerActor(execution, "w1", works(in_job_transaction))
 
 
 # ── batches ──────────────────────────────────────────────────────────────────────────────────────

@@ -198,6 +198,7 @@ _STEP_NAMES = {
     "commit_many": "commits a batch",
     "fail": "reports a failure",
     "release": "releases the job",
+    "snooze": "snoozes the job",
     "reconcile": "reconciles expired leases",
     "cancel": "cancels",
     "retry": "retries",

@@ -23,6 +23,8 @@ from faultline.postgres.errors import is_connection_lost
 from faultline.postgres.outage import Outage
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.postgres.sessions import Connection, run
+from faultline.retry_control import Snooze
+from faultline.retry_policy import RetryDecision
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.steady import steady_now
@@ -97,9 +99,11 @@ class _RecordingOutcomes(Outcomes):
         super().__init__(*args, **kwargs)
         self.exit_reasons: dict[Claim, str] = {}
 
-    def finish(self, lease: Lease, *, exit_reason: str) -> None:
+    def finish(
+        self, lease: Lease, *, exit_reason: str, retry_in_seconds: float | None = None
+    ) -> None:
         self.exit_reasons.setdefault(lease.claim, exit_reason)
-        super().finish(lease, exit_reason=exit_reason)
+        super().finish(lease, exit_reason=exit_reason, retry_in_seconds=retry_in_seconds)
 
 
 class _NoWakeup(Wakeup):
@@ -140,7 +144,7 @@ class WorkerActor:
             committer=self._committer,
             make_session=self._open_session,
             background=_RunAtOnce(_NoWakeup()),
-            retry_seconds=lambda claim: 0.0,
+            decide_retry=lambda claim, error: RetryDecision(0.0),
             wakeup=_NoWakeup(),
         )
         unused = cast(Any, None)
@@ -176,6 +180,7 @@ class WorkerActor:
                 raise
             return []  # leases that it was given, if any, expire
         for claim in claims:
+            self.execution.saw_payload(claim)
             self.execution.history.end(
                 number, Phase.OK, job=str(claim.job_id), token=claim.fencing_token
             )
@@ -320,6 +325,10 @@ def with_fenced_step(worker: WorkerActor, job: Job) -> None:
 
 def without_writes(worker: WorkerActor, job: Job) -> None:
     """The worker commits the job."""
+
+
+def snoozes(worker: WorkerActor, job: Job) -> None:
+    raise Snooze(seconds=60)
 
 
 def fails(worker: WorkerActor, job: Job) -> None:

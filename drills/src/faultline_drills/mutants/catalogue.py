@@ -11,7 +11,10 @@ from faultline_drills.mutants.fence import FENCE_MUTANTS
 from faultline_drills.mutants.limits import LIMIT_MUTANTS
 from faultline_drills.mutants.locks import LOCK_MUTANTS
 from faultline_drills.mutants.mutant import Mutant
+from faultline_drills.mutants.places import PLACE_MUTANTS
+from faultline_drills.mutants.schedules import SCHEDULE_MUTANTS
 from faultline_drills.mutants.transactions import TRANSACTION_MUTANTS
+from faultline_drills.mutants.unique_keys import UNIQUE_MUTANTS
 from faultline_drills.mutants.verbs import CLAIM_MUTANTS, VERB_MUTANTS
 from faultline_drills.mutants.workers import WORKER_MUTANTS
 
@@ -24,4 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *VERB_MUTANTS,
     *WORKER_MUTANTS,
     *EPOCH_MUTANTS,
+    *PLACE_MUTANTS,
+    *UNIQUE_MUTANTS,
+    *SCHEDULE_MUTANTS,
 )

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 SEED = 1  # for every layer
 PROTOCOL = "sql/protocol.sql"
 ENQUEUE = "sql/enqueue.sql"
+UNIQUE = "sql/unique.sql"
 CLAIMING = "sql/claiming.sql"
+PLACES = "sql/places.sql"
 RECOVERY = "sql/recovery.sql"
+SNOOZE = "sql/snooze.sql"
+PROGRESS = "sql/progress.sql"
 INTERVALS = "sql/intervals.sql"
 RETENTION = "sql/retention.sql"
 OPERATING = "sql/operating.sql"

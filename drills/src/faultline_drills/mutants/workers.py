@@ -31,8 +31,8 @@ WORKER_MUTANTS = (
         (
             Edit(
                 UNANSWERED_COMMIT,
-                "        if is_charged:\n",
-                "        if True:\n",
+                "        elif is_charged:\n",
+                "        elif True:\n",
             ),
         ),
     ),
@@ -105,7 +105,7 @@ WORKER_MUTANTS = (
         (
             Edit(
                 EXECUTION,
-                "            await outcomes.record_refusal(lease, error)\n",
+                "            await outcomes.record_rejection(lease, error)\n",
                 "            outcomes.committed(lease)\n",
             ),
         ),

@@ -159,7 +159,7 @@ def run_race(
         conn = stack.enter_context(connect(url, application_name="faultline race"))
         conn.execute(_TABLES)
         race = _RaceRunner(url, settings, on_event, conn)
-        job = charge.enqueue("alice", 100, conn=conn)
+        job = charge.options(conn=conn).enqueue("alice", 100)
         race.record("-", "job_enqueued", {"job_id": str(job.job_id)})
 
         a = race.start("A", settings.behaviour_of_a, lease_seconds=settings.lease_seconds)

@@ -57,7 +57,7 @@ def measure_recovery(
             _start_worker(conn, url, stack, timeout_seconds)
         measured = []
         for _ in range(kills):
-            job_id = linger.enqueue(conn=conn).job_id
+            job_id = linger.options(conn=conn).enqueue().job_id
             victim = _wait_for_start(conn, job_id, 1, timeout_seconds)
             os.kill(victim, signal.SIGKILL)
             killed_at = time.monotonic()

@@ -16,7 +16,7 @@ from faultline_drills.subjects import Subject
 
 NOT_GUARANTEED = (
     "Effects outside PostgreSQL (mails, API calls) happen at least once: a job that runs again calls"
-    " again. Pass `job.idempotency_key` or `job.token` to systems that accept them.",
+    " again. Pass `job.effect_key` or `job.token` to systems that accept them.",
     "An asynchronous failover can lose acknowledged commits, those of Faultline included. Synchronous"
     " replication does not.",
     "The fence does not stop a Byzantine worker that forges another worker's token and lease id.",

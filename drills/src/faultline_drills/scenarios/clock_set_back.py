@@ -105,7 +105,7 @@ def _enqueue(drill: DrillContext) -> UUID:
     for number in range(1, drill.settings.jobs):
         drill.submit(pay, number=number)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    return pay.enqueue(number=-1, run_at=tomorrow, conn=drill.conn).job_id
+    return pay.options(run_at=tomorrow, conn=drill.conn).enqueue(number=-1).job_id
 
 
 def _expect_work(drill: DrillContext, scheduled: UUID) -> None:

@@ -124,7 +124,7 @@ def _handlers_connected(proxy: Proxy, *, after: int) -> bool:
 
 def _can_write(session: psycopg.Connection[object]) -> bool:
     try:
-        pay.enqueue(number=0, conn=session)
+        pay.options(conn=session).enqueue(number=0)
     except psycopg.errors.ReadOnlySqlTransaction:
         return False
     return True

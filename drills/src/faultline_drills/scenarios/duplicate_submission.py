@@ -79,7 +79,7 @@ def _submission(
     def submit(conn: Connection) -> Answer:
         operation = drill.history.invoke(f"producer-{who}", Verb.SUBMIT, key=key)
         try:
-            answer = pay.enqueue(number=number, idempotency_key=key, conn=conn)
+            answer = pay.options(idempotency_key=key, conn=conn).enqueue(number=number)
         except IdempotencyConflict as conflict:
             drill.history.end(operation, Phase.FAIL, key=key)
             return conflict

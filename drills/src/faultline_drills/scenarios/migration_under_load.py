@@ -73,7 +73,7 @@ def _producer(drill: DrillContext, who: int) -> Callable[[Connection], bool]:
     def submit(conn: Connection) -> bool:
         for number in range(drill.settings.jobs):
             operation = drill.history.invoke(f"producer-{who}", Verb.SUBMIT)
-            enqueued = TASKS[number % len(TASKS)].enqueue(number=number, conn=conn)
+            enqueued = TASKS[number % len(TASKS)].options(conn=conn).enqueue(number=number)
             drill.history.end(operation, Phase.OK, job=str(enqueued.job_id))
         return False
 

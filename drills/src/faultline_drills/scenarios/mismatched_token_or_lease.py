@@ -17,7 +17,8 @@ from faultline.errors import FaultlineError, IllegalTransition, StaleLease
 from faultline.model import Claim, CommitOutcome, JobState, Renewal
 from faultline.postgres.errors import translate
 from faultline.postgres.sessions import run
-from faultline.statements import protocol
+from faultline.statements import progress, protocol, snoozes
+from faultline.statements.progress import ProgressReport
 from faultline.statements.statement import Statement
 from faultline_drills.context import DrillContext, DrillNotRun
 from faultline_drills.recording.history import Phase, Verb
@@ -81,6 +82,8 @@ def _expect_refused_writes(drill: DrillContext, credentials: Claim, what: str) -
     _count(drill, _batch_is_stale(drill, credentials), f"commit_many with {what}")
     defer = protocol.defer_many([credentials], retry_seconds=0, reason="late")
     _count(drill, not run(drill.conn, defer), f"defer_many with {what}")
+    report = progress.report_progress([ProgressReport(credentials, 0.5, "late")])
+    _count(drill, run(drill.conn, report) == 0, f"a report of progress with {what}")
     # An entry that poses as part of a batch is refused as well.
     entry = Statement(
         "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)",
@@ -105,6 +108,7 @@ def _writes(credentials: Claim) -> dict[str, Statement[Any]]:
         "assert_fence": protocol.assert_fence(credentials),
         "fail": protocol.fail(credentials, error="late"),
         "release": protocol.release(credentials),
+        "snooze": snoozes.snooze(credentials, seconds=60, until=None, reason=None),
         "release_after_outage": protocol.release_after_outage(credentials, error="late"),
     }
 

@@ -28,7 +28,7 @@ KEY = "contested"
 
 @scenario(shows=("deaths", "storms", "retries", "commits"))
 def retry_storm(drill: DrillContext) -> None:
-    tokens = range(1, DEATHS * pay_or_die.options.max_attempts + 1)
+    tokens = range(1, DEATHS * pay_or_die.settings.max_attempts + 1)
     plan = {str(token): "raise@start" for token in tokens}
     job = drill.submit(pay_or_die, key=KEY, number=1, plan=plan)
     for _ in range(drill.settings.workers):
@@ -68,7 +68,7 @@ def _producer(
     def submit(conn: Connection) -> int:
         for _ in range(10):
             operation = drill.history.invoke(f"producer-{who}", Verb.SUBMIT, key=KEY)
-            answer = pay_or_die.enqueue(number=1, plan=plan, idempotency_key=KEY, conn=conn)
+            answer = pay_or_die.options(idempotency_key=KEY, conn=conn).enqueue(number=1, plan=plan)
             drill.history.end(operation, Phase.OK, job=str(answer.job_id), key=KEY)
             drill.expect(answer.existing and answer.job_id == job, "a second job was created")
             time.sleep(POLL_SECONDS)
@@ -90,5 +90,5 @@ def _expect_one_retry_per_death(drill: DrillContext, job: UUID) -> None:
     )
     drill.expect(moved == len(deaths), f"{moved} retries took effect for {len(deaths)} deaths")
     token = drill.count("SELECT fencing_token FROM faultline.jobs WHERE id = %s", [job])
-    runs = DEATHS * pay_or_die.options.max_attempts + 1
+    runs = DEATHS * pay_or_die.settings.max_attempts + 1
     drill.expect(token == runs, f"the job ran {token} times, not {runs}")

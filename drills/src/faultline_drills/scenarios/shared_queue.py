@@ -45,7 +45,7 @@ def _fail_unknown_tasks(drill: DrillContext) -> None:
     for number in range(-jobs, 0):
         drill.submit(second_app.pay, number=number, queue=_CONTROL)
     claim = protocol.claim(_CONTROL, [_CONTROL], batch_size=jobs, lease_seconds=60)
-    for _ in range(second_app.pay.options.max_attempts):
+    for _ in range(second_app.pay.settings.max_attempts):
         for taken in run(drill.conn, claim):
             unknown = protocol.fail(taken, error=f"no task {taken.task}", retry_seconds=0)
             run(drill.conn, unknown)

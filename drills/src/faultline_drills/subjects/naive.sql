@@ -30,3 +30,19 @@ CREATE OR REPLACE FUNCTION faultline.refuse_job_update() RETURNS trigger LANGUAG
 CREATE OR REPLACE FUNCTION faultline.refuse_half_way(problem text, job_id uuid, advice text) RETURNS void
 LANGUAGE plpgsql AS $$ BEGIN RETURN; END $$;
 CREATE OR REPLACE FUNCTION faultline.refuse_unfinished() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+
+-- Schedules: fired without the comparison under the row's lock, without the key of the firings and without that of the job.
+CREATE OR REPLACE FUNCTION faultline.lock_schedule(name text, revision bigint, expected_next_fire_at timestamptz)
+RETURNS faultline.schedules LANGUAGE sql AS $$ SELECT s FROM faultline.schedules AS s WHERE s.name = lock_schedule.name $$;
+ALTER TABLE faultline.schedule_firings DROP CONSTRAINT IF EXISTS schedule_firings_pkey;
+CREATE OR REPLACE FUNCTION faultline.enqueue_firings(schedule faultline.schedules, times timestamptz[], outcome text)
+RETURNS uuid[] LANGUAGE sql AS $$
+    WITH made AS (
+        INSERT INTO faultline.jobs (task, queue, priority, payload, next_run_at, scheduled_for)
+        SELECT schedule.task, schedule.queue, schedule.priority, schedule.payload, t, t FROM unnest(times) AS t
+        RETURNING id, scheduled_for),
+    recorded AS (
+        INSERT INTO faultline.schedule_firings (schedule, planned_at, outcome, job_id)
+        SELECT schedule.name, m.scheduled_for, enqueue_firings.outcome, m.id FROM made AS m)
+    SELECT array_agg(m.id ORDER BY m.scheduled_for) FROM made AS m
+$$;

@@ -38,7 +38,7 @@ async def pay(
         await asyncio.sleep(work_seconds)
     if outside:
         address = os.environ[ADDRESS_VARIABLE]
-        key = job.idempotency_key
+        key = job.effect_key
         await call_external_store(address, job=str(job.id), token=job.token, key=key)
     async with job.transaction() as conn:
         for part in range(1, parts + 1):
@@ -127,7 +127,7 @@ async def note(job: Job, number: int, plan: dict[str, str] | None = None) -> Non
     await reach_point(plan, job.token, "start")
 
 
-@app.task(name="drill.time_out", max_attempts=20, retry=SOON, timeout_seconds=0.5)
+@app.task(name="drill.time_out", max_attempts=20, retry=SOON, timeout=0.5)
 async def time_out(
     job: Job, number: int, parts: int = 1, plan: dict[str, str] | None = None
 ) -> None:
@@ -145,9 +145,7 @@ async def poison(job: Job, number: int, how: str, parts: int = 1) -> None:
         await _write(conn, job, 1)
 
 
-@app.task(
-    name="drill.poison_in_child", max_attempts=2, retry=SOON, process=True, timeout_seconds=1.0
-)
+@app.task(name="drill.poison_in_child", max_attempts=2, retry=SOON, process=True, timeout=1.0)
 def poison_in_child(job: Job, number: int, how: str, parts: int = 1) -> None:
     """Crash at every attempt in a child process, which the worker can kill."""
     act({str(job.token): f"{how}@start"}, job.token, "start")

@@ -10,6 +10,7 @@ from faultline.cli.context import Context
 from faultline.cli.doctor.check import Check, CheckFunction, Level, problem, warning
 from faultline.cli.doctor.connection import connection_checks, encryption
 from faultline.cli.doctor.queue import epoch, leases, prepared_transactions, stored_sizes, workers
+from faultline.cli.doctor.schedules import schedules
 from faultline.cli.doctor.schema import roles, schema, search_path
 from faultline.cli.doctor.server import (
     clock,
@@ -50,6 +51,7 @@ RECORD_CHECKS: tuple[CheckFunction, ...] = (
     workers,
     leases,
     stored_sizes,
+    schedules,
     roles,
 )
 
@@ -81,7 +83,7 @@ def _run_checks(url: str) -> list[Check]:
     try:
         conn, found = open_session(url, application_name="faultline doctor")
     except FaultlineError as error:
-        return [problem("connection", error.message, error.hint)]
+        return [problem("connection", error.message, _advice(error))]
     with conn:
         checks = [*connection_checks(conn, found), *_run_check(encryption, conn)]
         installed = _run_check(schema, conn)
@@ -99,8 +101,14 @@ def _run_check(check_function: CheckFunction, conn: Connection) -> list[Check]:
     except (DriverError, FaultlineError) as error:
         explained = explain_error(error) if isinstance(error, DriverError) else error
         if is_connection_lost(error):
-            return [problem(name, explained.message, explained.hint)]
-        return [warning(name, f"could not be checked: {explained.message}", explained.hint or "")]
+            return [problem(name, explained.message, _advice(explained))]
+        return [warning(name, f"could not be checked: {explained.message}", _advice(explained))]
+
+
+def _advice(error: FaultlineError) -> str:
+    """The error's hint, unless it names this command."""
+    hint = error.hint or ""
+    return "see the server's log" if "faultline doctor" in hint else hint
 
 
 def _print_check(found: Check) -> None:

@@ -62,6 +62,19 @@ export function clockTime(time, now = new Date()) {
   return `${date.format(at)}, ${clock.format(at)}`;
 }
 
+// A time with an offset, such as 2026-03-29T03:00:00+02:00, as clocks at that offset show it.
+export function plannedTime(time, now = new Date()) {
+  const shown = /^(\d{4})-\d\d-\d\dT(\d\d:\d\d:\d\d)/.exec(time);
+  if (!shown) return String(time);
+  const [text, year, timeOfDay] = shown;
+  const date = Number(year) === now.getFullYear() ? weekday : weekdayAndYear;
+  return `${date.format(new Date(`${text}Z`)).replace(",", "")}, ${timeOfDay}`;
+}
+
+const utc = { timeZone: "UTC", weekday: "short", day: "numeric", month: "short" };
+const weekday = new Intl.DateTimeFormat("en-GB", utc);
+const weekdayAndYear = new Intl.DateTimeFormat("en-GB", { ...utc, year: "numeric" });
+
 // UUIDs of version 7 begin with the time, so jobs enqueued together differ only in the last characters.
 export function shortId(id) {
   return id.length > 14 ? `${id.slice(0, 4)}…${id.slice(-8)}` : id;

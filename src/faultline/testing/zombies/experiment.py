@@ -171,7 +171,7 @@ class Experiment:
 
     def _finish_job(self) -> None:
         """Let B run the job, and jobs that it enqueued, until it succeeded or failed."""
-        for _ in range(self._task.options.max_attempts + _EXTRA_ROUNDS):
+        for _ in range(self._task.settings.max_attempts + _EXTRA_ROUNDS):
             state = database_control.job_snapshot(self._conn, self._job_id).state
             if state in ("succeeded", "failed") and not database_control.is_any_job_due(self._conn):
                 return

@@ -62,7 +62,7 @@ class InstrumentedCoroutine:
 def instrument_handler(task: Task[Any, Any], make_monitor: MakeMonitor) -> Callable[..., Any]:
     """Return the task's handler, monitored if `make_monitor` returns a monitor."""
 
-    def plain(job: Job, *args: Any, **kwargs: Any) -> Any:
+    def plain(job: Job, /, *args: Any, **kwargs: Any) -> Any:
         monitor = make_monitor(task, job)
         if monitor is None:
             return task.handler(job, *args, **kwargs)
@@ -78,7 +78,7 @@ def instrument_handler(task: Task[Any, Any], make_monitor: MakeMonitor) -> Calla
             monitor.ended.set()
             current_monitor.reset(reset)
 
-    async def awaited(job: Job, *args: Any, **kwargs: Any) -> Any:
+    async def awaited(job: Job, /, *args: Any, **kwargs: Any) -> Any:
         monitor = make_monitor(task, job)
         if monitor is None:
             return await task.handler(job, *args, **kwargs)

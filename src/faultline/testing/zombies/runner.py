@@ -127,6 +127,11 @@ class _Runner:
                 raise NotExercised(
                     f"{self._task.name} fails without a fault: {reason}\n{experiment.story}"
                 )
+            if job.attempts < job.token:
+                raise NotExercised(
+                    f"{self._task.name} snoozed its job without a fault\n{experiment.story}",
+                    hint="arrange the data so that the handler does its work at once",
+                )
             if job.token > 1:
                 raise NotExercised(
                     f"{self._task.name} needed {job.token} attempts without a fault\n"
@@ -158,7 +163,7 @@ class _Runner:
         with connect(self._app.database_url, application_name="faultline testing") as conn:
             if self._arrange is not None:
                 self._arrange(conn)
-            job_id = self._task.enqueue(conn=conn, **self._args).job_id
+            job_id = self._task.options(conn=conn).enqueue(**self._args).job_id
             experiment = Experiment(
                 self._app,
                 self._task,

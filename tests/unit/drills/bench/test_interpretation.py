@@ -7,7 +7,7 @@ import pytest
 from faultline.errors import InvalidSettings
 from faultline_drills.bench.bench_settings import BenchSettings
 from faultline_drills.bench.interpretation import interpret
-from faultline_drills.bench.measurements import Rate, Times
+from faultline_drills.bench.measurements import MeasuredRate, Times
 
 MS = 0.001
 
@@ -16,8 +16,8 @@ def times(milliseconds: float) -> Times:
     return Times("a", "a", ((milliseconds * MS,),))
 
 
-def rate(per_second: float) -> Rate:
-    return Rate("a", "a", 1, (per_second,))
+def rate(per_second: float) -> MeasuredRate:
+    return MeasuredRate("a", "a", 1, (per_second,))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from faultline_drills.bench import BenchReport, BenchSettings, Rate, Times
+from faultline_drills.bench import BenchReport, BenchSettings, MeasuredRate, Times
 from faultline_drills.bench.server_baseline import ServerFacts
 from faultline_drills.cli.bench import print_report
 from faultline_drills.provenance import provenance
@@ -20,7 +20,9 @@ DURABLE = {
 }
 MEASUREMENTS = (
     Times("round_trip", "round trip (SELECT 1)", ((0.000123, 0.2), (0.012, 0.013))),
-    Rate("bulk_enqueue", "enqueue, 1,000 at a time", 150_000, (123_456.0, 100_000.0, 130_000.0)),
+    MeasuredRate(
+        "bulk_enqueue", "enqueue, 1,000 at a time", 150_000, (123_456.0, 100_000.0, 130_000.0)
+    ),
 )
 
 

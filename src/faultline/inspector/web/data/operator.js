@@ -47,7 +47,7 @@ export function forgetKey() {
   operator.set({ key: null, isRefused: false });
 }
 
-// `action` is retry, cancel, pause or resume. A refused key is kept, so that the dialog with the error stays open.
+// `action` is the name of an endpoint, such as pause or set-limit. A refused key is kept, so that the dialog with the error stays open.
 export async function sendAction(action, body) {
   try {
     return await withKeyHint(post(`actions/${action}`, body, headersFor(operator.value.key)));

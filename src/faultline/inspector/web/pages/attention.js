@@ -2,6 +2,7 @@
 import { compact, count, duration, plural, sentence } from "../format.js";
 import { html } from "../html.js";
 import { UpdateButton, useFrozenOrder } from "../parts/frozen_order.js";
+import { ScheduleLink } from "../parts/schedule.js";
 import { Severity } from "../parts/severity.js";
 import { Timestamp } from "../parts/timestamp.js";
 import { linkTo } from "../router.js";
@@ -28,7 +29,7 @@ export function Attention({ overview }) {
             </li>`,
           )}</ul>`
       : html`<p class="no-findings"><${Severity} level="fine" /><span>No problems found: every queue with due jobs has a live
-          worker, no job failed in the last day, and no worker is lost or silent.</span></p>`}
+          worker, no job failed in the last day, no worker is lost or silent, and no schedule is overdue.</span></p>`}
   </section>`;
 }
 
@@ -44,6 +45,7 @@ export function findingsOf({ attention, risk }) {
     ...firstOf(waiting, waitingQueue, "queues", "queues with a long wait"),
     ...firstOf(attention.failures, failure, "jobs", "kinds of failure", { state: "failed" }),
     ...firstOf(attention.lost_workers, missingWorker, "workers", "workers that are lost or silent"),
+    ...firstOf(attention.schedules, wrongSchedule, "schedules", "schedules that are failing, overdue or undeclared"),
     ...risk.reasons.filter(({ code }) => RISKS[code]).map(riskReason),
   ];
   return found.sort((a, b) => RANKS[a.level] - RANKS[b.level]); // the sort is stable: within a level the order above stays
@@ -107,6 +109,19 @@ function missingWorker({ id, host, status, running, last_heartbeat_at: at }) {
     text: html`<p>The worker <a href=${linkTo("workers")}><bdi>${id}</bdi></a> on <bdi>${host}</bdi> is ${status}: its last
       heartbeat was at <${Timestamp} at=${at} />${holds}.</p>`,
   };
+}
+
+function wrongSchedule({ name, state, late_seconds: late, last_error: error }) {
+  const link = html`<${ScheduleLink} name=${name} />`;
+  const texts = {
+    failing: () => html`<p>The schedule ${link} does not fire: its next time cannot be computed.</p>
+      <p class="quiet clip"><bdi>${error}</bdi></p>`,
+    overdue: () => html`<p>The schedule ${link} should have fired ${duration(late)} ago.</p>
+      <p class="quiet">A worker or a reconciler must run, and lead: check the <a href=${linkTo("workers")}>workers</a>.</p>`,
+    undeclared: () => html`<p>Code declared the schedule ${link}, but the code of no live worker does. It still fires.</p>
+      <p class="quiet">If it is not needed any more: <code>faultline schedules remove <bdi>${name}</bdi></code></p>`,
+  };
+  return { key: `schedule ${name} ${state}`, level: state === "undeclared" ? "warning" : "problem", text: texts[state]() };
 }
 
 function riskReason({ code, text }) {

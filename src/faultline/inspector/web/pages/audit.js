@@ -36,6 +36,8 @@ function What({ object }) {
   const [kind, name] = [object.split(" ", 1)[0], object.slice(object.indexOf(" ") + 1)];
   if (kind === "job") return html`<a href=${linkTo("jobs", name)}><bdi>${object}</bdi></a>`;
   if (kind === "queue") return html`<a href=${linkTo("jobs", null, { queue: name })}><bdi>${object}</bdi></a>`;
+  if (kind === "limit") return html`<a href=${linkTo("limits", name)}><bdi>${object}</bdi></a>`;
+  if (kind === "schedule") return html`<a href=${linkTo("schedules", name)}><bdi>${object}</bdi></a>`;
   return html`<bdi>${object}</bdi>`;
 }
 

@@ -6,6 +6,8 @@ import { ActionButton } from "../parts/action.js";
 import { Badge, Token } from "../parts/badge.js";
 import { indentJson, JsonView } from "../parts/json_view.js";
 import { ErrorState, Loading } from "../parts/notice.js";
+import { ProgressBar } from "../parts/progress_bar.js";
+import { ScheduleLink } from "../parts/schedule.js";
 import { Timestamp } from "../parts/timestamp.js";
 import { linkTo } from "../router.js";
 import { Timeline } from "../timeline/drawing.js";
@@ -32,10 +34,19 @@ export function Job({ id }) {
   return html`
     <${Title} job=${job.data} onDone=${reload} />
     <${JobWhy} job=${job.data} />
+    ${job.data.progress && html`<${ProgressCard} progress=${job.data.progress} />`}
     ${timeline.data && html`<${TimelineCard} timeline=${timeline.data} job=${job.data} />`}
     <${Facts} job=${job.data} />
     <${Texts} job=${job.data} />
   `;
+}
+
+function ProgressCard({ progress }) {
+  return html`<section class="card">
+    <div class="card-head"><h2>Progress</h2></div>
+    <${ProgressBar} progress=${progress} />
+    <p class="quiet">Reported <${Timestamp} at=${progress.reported_at} /></p>
+  </section>`;
 }
 
 function Texts({ job }) {
@@ -56,7 +67,7 @@ function Title({ job, onDone }) {
       : "The job fails now and will not run.";
   return html`<header class="job-title">
     <h1 tabindex="-1"><bdi>${task}</bdi></h1>
-    <${Badge} word=${state} />
+    <${Badge} word=${job.waits_for ? "waiting" : state} />
     <div class="job-actions">
       ${state === "failed" &&
       html`<${ActionButton} action="retry" body=${{ job_id: id }} label="Retry job" subject=${subject} onDone=${onDone}
@@ -118,23 +129,40 @@ function offset(elapsed, isShort) {
 }
 
 function Facts({ job }) {
+  const schedule = scheduleOf(job);
   const facts = [
     ["Queue", html`<a href=${linkTo("jobs", null, { queue: job.queue })}><bdi>${job.queue}</bdi></a>`],
     ["Attempts", `${job.attempts} of ${job.max_attempts}`],
     ["Fencing token", html`<${Token} value=${job.token || null} />`],
     ["Priority", job.priority],
     ["Created", html`<${Timestamp} at=${job.created_at} />`],
-    job.state === "queued" && ["Due", html`<${Timestamp} at=${job.next_run_at} />`],
+    job.waits_for && ["Waits for limit", html`<a href=${linkTo("limits", limitOf(job.waits_for))}><bdi>${job.waits_for}</bdi></a>`],
+    job.state === "queued" && [job.waits_for ? "Due since" : "Due", html`<${Timestamp} at=${job.next_run_at} />`],
     job.finished_at && ["Ended", html`<${Timestamp} at=${job.finished_at} />`],
     job.failed_reason && ["Failed because", humanize(job.failed_reason)],
     job.lease_owner && [job.state === "running" ? "Held by" : "Last held by", job.lease_owner],
     job.state === "running" && job.lease_expires_at && ["Lease until", html`<${Timestamp} at=${job.lease_expires_at} />`],
+    job.scheduled_for && ["Planned for", html`<${Timestamp} at=${job.scheduled_for} />`],
+    schedule && ["Schedule", html`<${ScheduleLink} name=${schedule} />`],
     job.idempotency_key && ["Idempotency key", job.idempotency_key],
+    job.unique_key && ["Unique key", job.unique_key],
   ].filter(Boolean);
   return html`<section class="card">
     <div class="card-head"><h2>Details</h2></div>
     <dl class="facts">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><bdi>${value}</bdi></dd></div>`)}</dl>
   </section>`;
+}
+
+// A limit key is a limit's name, and for a limit with keys also the value: key:customer=42.
+function limitOf(limitKey) {
+  return limitKey.split("=", 1)[0];
+}
+
+const SCHEDULE_KEY = /^schedule:(.+):\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z$/;
+
+// The key of a job that a schedule enqueued has the schedule's name and the planned time. A name may have colons.
+function scheduleOf({ scheduled_for: plannedAt, idempotency_key: key }) {
+  return plannedAt && SCHEDULE_KEY.exec(key)?.[1];
 }
 
 // The inspector omits values that are too large for a page.

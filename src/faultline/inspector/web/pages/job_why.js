@@ -10,6 +10,7 @@ const LEVELS = {
   server_changed: "problem",
   failed: "problem",
   queue_paused: "warning",
+  limit_stopped: "warning",
   locked: "warning",
   worker_lost: "warning",
   lease_expired: "warning",

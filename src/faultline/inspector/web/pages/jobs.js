@@ -8,6 +8,7 @@ import { Heading } from "../parts/heading.js";
 import { JobLink } from "../parts/job_link.js";
 import { EmptyState, ResourceView } from "../parts/notice.js";
 import { Pager, useCursors } from "../parts/pager.js";
+import { ProgressBar } from "../parts/progress_bar.js";
 import { Table } from "../parts/table.js";
 import { Timestamp } from "../parts/timestamp.js";
 import { count, humanize } from "../format.js";
@@ -18,7 +19,7 @@ const MAX_SUGGESTED_QUEUES = 100;
 const STATES = ["queued", "running", "succeeded", "failed"];
 
 const COLUMNS = [
-  { label: "State", kind: "tight", cell: ({ state }) => html`<${Badge} word=${state} />` },
+  { label: "State", kind: "tight", cell: ({ state, progress, waits_for: limit }) => html`<${State} state=${limit ? "waiting" : state} progress=${progress} />` },
   { label: "Job", cell: ({ id, task }) => html`<${JobLink} id=${id} task=${task} />` },
   { label: "Queue", cell: ({ queue }) => queue },
   { label: "Attempts", kind: "numeric", cell: ({ attempts, max_attempts: most }) => `${attempts} of ${most}` },
@@ -31,6 +32,10 @@ const COLUMNS = [
       (reason || error) && html`<${JobError} reason=${reason} error=${error} />`,
   },
 ];
+
+function State({ state, progress }) {
+  return html`<${Badge} word=${state} />${progress && html`<${ProgressBar} progress=${progress} />`}`;
+}
 
 function JobError({ reason, error }) {
   return html`<span>

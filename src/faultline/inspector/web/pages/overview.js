@@ -26,7 +26,7 @@ export function Overview() {
 
 function Facts({ overview }) {
   const { totals, throughput, workers } = overview;
-  const isIdle = !totals.due && !totals.running && !totals.scheduled && !totals.failed && !throughput.succeeded_per_second;
+  const isIdle = !totals.due && !totals.running && !totals.waiting && !totals.scheduled && !totals.failed && !throughput.succeeded_per_second;
   return html`
     <${Attention} overview=${overview} />
     <div class="grid" data-columns="3">
@@ -71,6 +71,7 @@ function Totals({ totals }) {
     <dl class="tally">
       <${Count} name="due" value=${totals.due} isExact=${isExact} href=${linkTo("jobs", null, { state: "queued" })} />
       <${Count} name="running" value=${totals.running} isExact=${isExact} />
+      <${Count} name="waiting" value=${totals.waiting} isExact=${isExact} href=${linkTo("limits")} />
       <${Count} name="scheduled" value=${totals.scheduled} isExact=${isExact} />
       <${Count} name="failed" value=${totals.failed} isExact=${isExact} tone="bad" href=${linkTo("jobs", null, { state: "failed" })} />
     </dl>

@@ -34,6 +34,7 @@ function QueueTable({ rows, reload }) {
     },
     { label: "Status", kind: "tight", cell: ({ paused }) => html`<${Badge} word=${paused ? "paused" : "open"} />` },
     number("Due", "due", "queued"),
+    number("Waiting", "waiting", "queued"),
     number("Scheduled", "scheduled", "queued"),
     number("Running", "running", "running"),
     number("Failed", "failed", "failed"),

@@ -17,7 +17,7 @@ export function Reports() {
         const known = found.filter(({ name }) => VIEWS[name]);
         return known.length
           ? known.map(({ name, summary }) => html`<${VIEWS[name]} key=${name} summary=${summary} />`)
-          : html`<${EmptyState} title="There is no report yet">To make one, run: faultline demo, make report or make bench.
+          : html`<${EmptyState} title="There is no report yet">To make one, run: pip install 'faultline-queue[drills]', then faultline demo; in a checkout also make report or make bench.
               The inspector reads the folder that its option --reports names.<//>`;
       }}
     <//>

@@ -8,10 +8,11 @@ export function useMayOperate() {
   return useStore(operator, ({ key, hasActions }) => hasActions && key != null);
 }
 
-// `body` is the request's body; `subject` names the job or queue; `text` says what the action does.
-export function ActionButton({ action, body, label, subject, text, isDangerous, size, onDone }) {
+// `body` is the request's body; `subject` names what it acts on; `text` says what the action does. With `fields`, the dialog
+// asks for values, and `bodyOf(body, values)` is sent.
+export function ActionButton({ action, body, fields, bodyOf, label, subject, text, isDangerous, size, onDone }) {
   const mayOperate = useMayOperate();
   if (!mayOperate) return null;
-  const open = () => requestConfirmation({ action, body, label, subject, text, isDangerous, onDone });
+  const open = () => requestConfirmation({ action, body, fields, bodyOf, label, subject, text, isDangerous, onDone });
   return html`<button class="button" data-size=${size} type="button" onClick=${open}>${label}</button>`;
 }

@@ -5,6 +5,7 @@ import { humanize } from "../format.js";
 const TONES = {
   // jobs
   queued: "plain",
+  waiting: "warn", // for a limit
   running: "accent",
   succeeded: "good",
   failed: "bad",
@@ -20,6 +21,11 @@ const TONES = {
   // queues
   paused: "warn",
   open: "good",
+  // schedules
+  active: "good",
+  failing: "bad",
+  overdue: "bad",
+  undeclared: "warn",
 };
 
 export function toneOf(word) {

@@ -6,6 +6,8 @@ const PATHS = {
   leases: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14Zm0-11v4l2.6 1.8",
   workers: "M4 4h12v5H4zM4 11h12v5H4zM7 6.5h.01M7 13.5h.01",
   queues: "M4 5h12M4 10h12M4 15h7",
+  limits: "M3 14a7 7 0 0 1 14 0M10 14l3-4.5M3 17h14",
+  schedules: "M4 5h12v12H4zM4 9h12M7.5 3v4M12.5 3v4",
   jobs: "M5 3h7l3.5 3.5V17H5zM8 10h4.5M8 13h4.5",
   rejections: "M10 17a7 7 0 1 0 0-14 7 7 0 0 0 0 14ZM7.5 7.5l5 5m0-5-5 5",
   reports: "M4 3v14h13M7 13l3-4 2.5 2L16 6",

@@ -2,7 +2,7 @@
 import { html } from "../html.js";
 import { UpdateButton, useFrozenOrder } from "./frozen_order.js";
 
-// `columns`: [{label, cell: (row) => …, kind: "numeric" | "tight" | undefined}]
+// `columns`: [{label, cell: (row) => …, kind: "numeric" | "tight" | "roomy" | undefined}]. The column of buttons has the label "".
 // `list` identifies the list with its filters and page. While it stays the same, the order can be frozen.
 export function Table({ caption, columns, rows, rowKey, list = caption, isNew = () => false }) {
   const frozen = useFrozenOrder(rows, rowKey, list);
@@ -13,7 +13,9 @@ export function Table({ caption, columns, rows, rowKey, list = caption, isNew = 
       <thead role="rowgroup">
         <tr role="row">
           ${columns.map(
-            (column) => html`<th key=${column.label} role="columnheader" scope="col" class=${column.kind}>${column.label}</th>`,
+            (column) => html`<th key=${column.label} role="columnheader" scope="col" class=${column.kind}>
+              ${column.label || html`<span class="visually-hidden">Actions</span>`}
+            </th>`,
           )}
         </tr>
       </thead>

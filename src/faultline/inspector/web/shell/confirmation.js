@@ -15,9 +15,10 @@ export function Confirmation() {
   return requested && html`<${ConfirmDialog} key=${JSON.stringify([requested.action, requested.body])} requested=${requested} />`;
 }
 
-function ConfirmDialog({ requested: { action, body, label, subject, text, isDangerous, onDone } }) {
+function ConfirmDialog({ requested: { action, body, fields = [], bodyOf, label, subject, text, isDangerous, onDone } }) {
   const [isPending, setIsPending] = useState(false);
   const [error, setError] = useState(null);
+  const [values, setValues] = useState(Object.fromEntries(fields.map(({ name, value }) => [name, value])));
   const needsKey = error != null && isKeyError(error);
   return html`<${Dialog} title=${html`${label}: <bdi>${subject}</bdi>`} onClose=${closeConfirmation}>
     <div class="stack">
@@ -27,9 +28,12 @@ function ConfirmDialog({ requested: { action, body, label, subject, text, isDang
         ? html`<${KeyForm} onDone=${() => setError(null)}>
             <button class="button" type="button" onClick=${closeConfirmation}>Close</button>
           <//>`
-        : html`<form class="dialog-buttons" onSubmit=${confirm}>
-            <button class="button" type="button" autofocus onClick=${closeConfirmation}>${error ? "Close" : "Go back"}</button>
-            <button class="button" data-kind=${isDangerous ? "danger" : "main"} type="submit" disabled=${isPending}>${label}</button>
+        : html`<form onSubmit=${confirm}>
+            ${fields.length > 0 && html`<${Fields} fields=${fields} values=${values} onChange=${setValues} />`}
+            <div class="dialog-buttons">
+              <button class="button" type="button" autofocus onClick=${closeConfirmation}>${error ? "Close" : "Go back"}</button>
+              <button class="button" data-kind=${isDangerous ? "danger" : "main"} type="submit" disabled=${isPending}>${label}</button>
+            </div>
           </form>`}
     </div>
   <//>`;
@@ -39,7 +43,7 @@ function ConfirmDialog({ requested: { action, body, label, subject, text, isDang
     setIsPending(true);
     setError(null);
     try {
-      await sendAction(action, body);
+      await sendAction(action, bodyOf ? bodyOf(body, values) : body);
       closeConfirmation();
       onDone();
     } catch (failure) {
@@ -47,4 +51,16 @@ function ConfirmDialog({ requested: { action, body, label, subject, text, isDang
       setIsPending(false);
     }
   }
+}
+
+// Numbers; an empty one means that the value is not given.
+function Fields({ fields, values, onChange }) {
+  return html`<div class="dialog-fields">
+    ${fields.map(
+      ({ name, label, least, step = 1 }) => html`<label key=${name} class="field">${label}
+        <input type="number" inputmode="decimal" autocomplete="off" min=${least} step=${step} value=${values[name]}
+          onInput=${({ currentTarget }) => onChange({ ...values, [name]: currentTarget.value })} />
+      </label>`,
+    )}
+  </div>`;
 }

@@ -3,7 +3,9 @@ import { live } from "../data/live.js";
 import { useStore } from "../data/store.js";
 import { html, useEffect, useErrorBoundary, useRef, useState } from "../html.js";
 import { Job } from "../pages/job.js";
+import { Limit } from "../pages/limit.js";
 import { PAGES } from "../pages/pages.js";
+import { Schedule } from "../pages/schedule.js";
 import { Heading } from "../parts/heading.js";
 import { EmptyState } from "../parts/notice.js";
 import { linkTo, useRoute } from "../router.js";
@@ -16,6 +18,8 @@ import { Sidebar } from "./sidebar.js";
 import { Toasts } from "./toasts.js";
 import { Topbar } from "./topbar.js";
 
+const RECORDS = { jobs: "Job", limits: "Limit", schedules: "Schedule" };
+
 export function Shell() {
   const route = useRoute();
   const [opened, setOpened] = useState(null); // "help" or "key"
@@ -25,7 +29,7 @@ export function Shell() {
   useFocusOnNavigation(route, main);
 
   const page = PAGES.find(({ name }) => name === route.page);
-  const title = route.id ? `Job ${route.id}` : (page?.title ?? "Not found");
+  const title = route.id ? `${RECORDS[route.page] ?? "Job"} ${route.id}` : (page?.title ?? "Not found");
   useEffect(() => {
     document.title = `${title} · Faultline`;
   }, [title]);
@@ -65,6 +69,8 @@ function PageContent({ route, page }) {
       <//>`;
   }
   if (route.page === "jobs" && route.id) return html`<${Job} id=${route.id} />`;
+  if (route.page === "limits" && route.id) return html`<${Limit} name=${route.id} />`;
+  if (route.page === "schedules" && route.id) return html`<${Schedule} name=${route.id} />`;
   if (!page) {
     return html`<${Heading} title="Not found" />
       <${EmptyState} title="There is no page at this address"><a href=${linkTo("overview")}>Go to the overview</a><//>`;

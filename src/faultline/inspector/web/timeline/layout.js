@@ -24,6 +24,7 @@ const OUTCOME_NOTES = {
   worker_lost: { text: "worker lost", tone: "plain" },
   failed: { text: "failed", tone: "warn" },
   released: { text: "released", tone: "plain" },
+  snoozed: { text: "snoozed", tone: "plain" },
   cancelled: { text: "cancelled", tone: "plain" },
 };
 

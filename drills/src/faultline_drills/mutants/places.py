@@ -1,0 +1,64 @@
+"""Bugs in limits of concurrency and rates."""
+
+from __future__ import annotations
+
+from faultline_drills.mutants.mutant import PLACES, SEED, Layer, drill, sql_mutant
+
+_PROGRAMS = ("limit-claims", "limit-takeover", "limit-failures", "limit-change", "limit-crash")
+EXPLORER = Layer(
+    "explorer of limits",
+    (
+        *("explore", "--seed", str(SEED), "--interleavings", "60"),
+        *[word for name in _PROGRAMS for word in ("--program", name)],
+    ),
+)
+_CONCURRENCY = drill("concurrency_limit")
+_RATE = drill("rate_limit")
+
+PLACE_MUTANTS = (
+    sql_mutant(
+        "limit_counted_without_lock",
+        "a claim counts the places of a limit without locking its key",
+        EXPLORER,
+        (
+            "WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key FOR NO KEY UPDATE;",
+            "WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key;",
+        ),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "place_not_freed_by_reconcile",
+        "a job that is queued again keeps its place",
+        EXPLORER,
+        (
+            "WHEN (NEW.limited AND NEW.state <> 'running' AND OLD.state <> NEW.state)",
+            "WHEN (NEW.limited AND NEW.state IN ('succeeded', 'failed') AND OLD.state <> NEW.state)",
+        ),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "place_not_taken",
+        "a job that starts under a limit takes no place",
+        EXPLORER,
+        ("AND a.max_running IS NOT NULL\n    ON CONFLICT", "AND false\n    ON CONFLICT"),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "one_more_than_the_limit",
+        "one job more than the limit starts",
+        _CONCURRENCY,
+        ("greatest(0, least(l.max_running - ", "greatest(0, least(l.max_running + 1 - "),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "bucket_filled_anew_at_each_claim",
+        "the starts of earlier claims do not count towards a rate",
+        _RATE,
+        (
+            "ELSE least(of_limit.burst, 1 + floor(",
+            "ELSE least(of_limit.burst, of_limit.burst + floor(",
+        ),
+        ("WHEN state.next_start_at > moment THEN 0\n", "WHEN false THEN 0\n"),
+        path=PLACES,
+    ),
+)

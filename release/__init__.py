@@ -1,0 +1,1 @@
+"""Builds and checks the files that are uploaded to a package index."""

@@ -1,0 +1,53 @@
+"""Turns jobs to enqueue into statements, traced and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from faultline.errors import InvalidInput
+from faultline.metrics import counted, counted_by_queue
+from faultline.model import Enqueued, JobSpec
+from faultline.statements import protocol
+from faultline.statements.statement import Statement
+from faultline.tracing import Enqueueing, tracing
+
+MAX_BATCH = 10_000
+
+
+def enqueue_statement(job: JobSpec) -> tuple[Statement[Enqueued], Enqueueing]:
+    require_job(job)
+    span = tracing.enqueueing(job.task, job.queue)
+    return counted(protocol.enqueue_job(job, trace_context=span.carrier), job.queue), span
+
+
+def enqueue_many_statement(
+    jobs: Iterable[JobSpec], *, parent: str | None = None
+) -> tuple[Statement[list[Enqueued]], Enqueueing]:
+    """One statement for all jobs; `parent` is the trace context of an outside caller."""
+    wanted = [require_job(job) for job in jobs]
+    if len(wanted) > MAX_BATCH:
+        raise InvalidInput(
+            f"{len(wanted):,} jobs are too many for one call", hint=f"the limit is {MAX_BATCH:,}"
+        )
+    tasks = Counter(job.task for job in wanted)
+    queues = [job.queue for job in wanted]
+    span = tracing.enqueueing(_one_of(tasks), _one_of(set(queues)), len(wanted), parent=parent)
+    statement = protocol.enqueue_specs(wanted, trace_context=span.carrier)
+    return counted_by_queue(statement, queues), span
+
+
+def _one_of(names: Iterable[str]) -> str:
+    """The only name, or a text that says that there are several."""
+    found = list(names)
+    return found[0] if len(found) == 1 else "several"
+
+
+def require_job(given: JobSpec) -> JobSpec:
+    """Refuse what is not a job to enqueue."""
+    if not isinstance(given, JobSpec):
+        raise InvalidInput(
+            f"a job to enqueue is what task.job(…) returns, not a {type(given).__name__}",
+            hint="app.enqueue_many([charge.job(invoice=42)])",
+        )
+    return given

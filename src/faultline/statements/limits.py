@@ -1,0 +1,128 @@
+"""Statements about limits: declare, set, reset, repair and list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from faultline.statements.statement import Row, Statement, no_result
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUse:
+    """One limit, and how much of it is in use over all its keys."""
+
+    name: str
+    max_running: int | None
+    rate_jobs: int | None
+    rate_seconds: float | None
+    burst: int | None
+    changed_by: str  # code | operator
+    is_declared: bool
+    changed_at: datetime
+    running: int
+    waiting: int  # at least; counting stops at a bound
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRepair:
+    """What `faultline.repair_limits` did."""
+
+    freed: int
+    resumed: int
+    forgotten: int
+
+
+def declare(
+    limits: Mapping[str, Mapping[str, int | float]], arguments: Sequence[Mapping[str, str | None]]
+) -> Statement[list[str]]:
+    return Statement(
+        "SELECT * FROM faultline.declare_limits(%s::jsonb, %s::jsonb)",
+        (orjson.dumps(limits).decode(), orjson.dumps(arguments).decode()),
+        lambda rows: [str(name) for (name,) in rows],
+    )
+
+
+def set_limit(
+    name: str,
+    *,
+    max_running: int | None = None,
+    rate_jobs: int | None = None,
+    rate_seconds: float | None = None,
+    burst: int | None = None,
+    task: str | None = None,
+    argument: str | None = None,
+) -> Statement[None]:
+    return Statement(
+        "SELECT faultline.set_limit(%s, %s, %s, %s, %s, %s, %s)",
+        (name, max_running, rate_jobs, rate_seconds, burst, task, argument),
+        no_result,
+    )
+
+
+def reset(name: str) -> Statement[str]:
+    """Answers `declared` if the values of the code apply again, else `removed`."""
+    return Statement("SELECT faultline.reset_limit(%s)", (name,), lambda rows: str(rows[0][0]))
+
+
+def repair(max_rows: int) -> Statement[LimitRepair]:
+    return Statement(
+        "SELECT freed, resumed, forgotten FROM faultline.repair_limits(%s)",
+        (max_rows,),
+        lambda rows: LimitRepair(*rows[0]),
+    )
+
+
+# Whether `repair` has anything to look at.
+IN_USE: Statement[bool] = Statement(
+    "SELECT EXISTS (SELECT FROM faultline.limits) OR EXISTS (SELECT FROM faultline.waiting_jobs)",
+    (),
+    lambda rows: bool(rows[0][0]),
+)
+
+
+def uses(*, count_up_to: int = 10_000) -> Statement[list[LimitUse]]:
+    return Statement(
+        """
+        SELECT l.name, l.max_running, l.rate_jobs, l.rate_seconds, l.burst, l.changed_by,
+               l.declared IS NOT NULL, l.changed_at,
+               (SELECT count(*) FROM (
+                    SELECT FROM faultline.places AS p
+                    WHERE p.limit_key = l.name
+                       OR (p.limit_key >= l.name || '=' AND p.limit_key < l.name || '>')
+                    LIMIT %s) AS placed),
+               (SELECT count(*) FROM (
+                    SELECT FROM faultline.waiting_jobs AS w
+                    WHERE w.limit_key = l.name
+                       OR (w.limit_key >= l.name || '=' AND w.limit_key < l.name || '>')
+                    LIMIT %s) AS waiting)
+        FROM faultline.limits AS l
+        ORDER BY l.name
+        """,
+        (count_up_to, count_up_to),
+        _uses,
+    )
+
+
+def _uses(rows: list[Row]) -> list[LimitUse]:
+    return [LimitUse(*row) for row in rows]
+
+
+def as_facts(use: LimitUse) -> dict[str, Any]:
+    """The JSON document of a limit, for the command line and the APIs."""
+    return {
+        "name": use.name,
+        "max_running": use.max_running,
+        "rate": None
+        if use.rate_jobs is None
+        else {"jobs": use.rate_jobs, "seconds": use.rate_seconds, "burst": use.burst},
+        "changed_by": use.changed_by,
+        "is_declared": use.is_declared,
+        "changed_at": use.changed_at.isoformat(),
+        "running": use.running,
+        "waiting": use.waiting,
+    }
