@@ -129,8 +129,14 @@ class _RaceRunner:
         self._wait_for(lambda: process.is_stopped, f"{process.name}'s stall", process)
 
     def wait_for_event(self, process: ObservedProcess, event: str) -> None:
+        """Wait until the event is recorded: the process wrote it earlier than it is read."""
         self._wait_for(
-            lambda: bool(process.events_named(event)), f"{process.name}'s {event}", process
+            lambda: any(
+                (recorded.worker, recorded.event) == (process.name, event)
+                for recorded in tuple(self.events)
+            ),
+            f"{process.name}'s {event}",
+            process,
         )
 
     def _wait_for(
@@ -165,6 +171,7 @@ def run_race(
         a = race.start("A", settings.behaviour_of_a, lease_seconds=settings.lease_seconds)
         stack.callback(a.end)
         race.wait_until("SELECT FROM race.barriers WHERE name = 'started-1'", "A's claim", a)
+        race.wait_for_event(a, "lease_acquired")
         started = time.monotonic()
         if settings.behaviour_of_a is RaceBehaviour.STALLS:
             race.wait_until_stopped(a)
