@@ -21,12 +21,12 @@ $(READY): requirements.lock pyproject.toml drills/pyproject.toml
 ifneq ($(UV),)
 	@echo "installing into $(VENV) with uv"
 	@uv venv --quiet --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV)
-	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --require-hashes -r requirements.lock
 	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --no-build-isolation -e . -e drills
 else
 	@echo "installing into $(VENV) with pip (uv is faster, if you have it)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e drills
 endif
 	@touch $@
