@@ -42,12 +42,6 @@ from faultline.option_names import names_options
 from faultline.payload import check_queue_name
 from faultline.postgres.answer_limit import LONGEST_ANSWER_SECONDS
 from faultline.postgres.migrate import migrate
-from faultline.postgres.sessions import (
-    AsyncConnection,
-    Connection,
-    run,
-    run_async,
-)
 from faultline.postgres.url import url_from_environment
 from faultline.producer_pools import ProducerPools
 from faultline.result_waiters import ResultWaiters
@@ -61,6 +55,7 @@ from faultline.task import Handler, Task, TaskSettings
 from faultline.task_imports import TaskImports
 from faultline.task_names import check_handler, default_name, is_redefinition
 from faultline.unique import Unique
+from faultline.user_connections import AnyConnection, async_connection, sync_connection
 from faultline.worker_methods import WorkerMethods
 
 P = ParamSpec("P")
@@ -340,16 +335,16 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
 
     # ── running statements ───────────────────────────────────────────────────────────────────────
 
-    def execute(self, statement: Statement[T], conn: Connection | None = None) -> T:
+    def execute(self, statement: Statement[T], conn: AnyConnection | None = None) -> T:
         """Run a statement; only on `conn` it raises errors of the driver."""
-        return self.producer.execute(statement) if conn is None else run(conn, statement)
+        if conn is None:
+            return self.producer.execute(statement)
+        return sync_connection(conn).run(statement)
 
-    async def execute_async(
-        self, statement: Statement[T], conn: AsyncConnection | None = None
-    ) -> T:
+    async def execute_async(self, statement: Statement[T], conn: AnyConnection | None = None) -> T:
         if conn is None:
             return await self.producer.execute_async(statement)
-        return await run_async(conn, statement)
+        return await async_connection(conn).run(statement)
 
     def close(self) -> None:
         """Close the connections that `enqueue` and the other plain methods opened."""

@@ -24,9 +24,12 @@ from faultline.postgres.sessions import (
 )
 from faultline.statements import transactions
 from faultline.statements.statement import Statement
+from faultline.user_connections import UserConnection
 
 if TYPE_CHECKING:
     from faultline.tracing.attempt import AttemptTrace
+
+AttemptConnection = Connection | AsyncConnection | UserConnection
 
 
 class HeldLease(Protocol):
@@ -55,7 +58,7 @@ class AttemptTransactions:
         self.stored_result: str | None = None  # JSON text, sent with the ledger entry
         self.discarded: str | None = None  # describes a value that was not stored as the result
         self._blocks: list[bool] = []  # the open blocks; True for one that completes the job
-        self._connections: set[Connection | AsyncConnection] = set()
+        self._connections: set[AttemptConnection] = set()
         self._is_severed = False  # the attempt must end: it gets no connection any more
 
     @property
@@ -101,7 +104,7 @@ class AttemptTransactions:
     # ── around statements ────────────────────────────────────────────────────────────────────────
 
     def committing(
-        self, conn: Connection | AsyncConnection, how: str
+        self, conn: AttemptConnection, how: str
     ) -> contextlib.AbstractContextManager[None]:
         """Around the statement that commits: sever on a refusal, and trace it."""
         guard = self.sever_on_stale(conn, on_any_error=how == "entry")
@@ -109,7 +112,7 @@ class AttemptTransactions:
 
     @contextlib.contextmanager
     def sever_on_stale(
-        self, conn: Connection | AsyncConnection, *, on_any_error: bool = False
+        self, conn: AttemptConnection, *, on_any_error: bool = False
     ) -> Iterator[None]:
         """Record a refusal and close the connection.
 
@@ -119,19 +122,19 @@ class AttemptTransactions:
             yield
         except StaleLease as error:
             self.refusal = error
-            sever(conn)
+            _sever(conn)
             raise
         except NotCommitted as error:
             self.not_committed = error
             self.phase = CommitPhase.UNCOMMITTED
-            sever(conn)
+            _sever(conn)
             raise
         # Raised outside of savepoints only, so the transaction can only be rolled back.
         except FenceNotHeld:
             raise
         except (FaultlineError, DriverError):
             if on_any_error:
-                sever(conn)
+                _sever(conn)
             raise
 
     @contextlib.contextmanager
@@ -169,26 +172,35 @@ class AttemptTransactions:
     def has_connections(self) -> bool:
         return bool(self._connections)
 
-    def track(self, conn: Connection | AsyncConnection) -> None:
+    def track(self, conn: AttemptConnection) -> None:
         """Remember a connection that the attempt uses, so that the worker can sever it."""
         self._connections.add(conn)
         if self._is_severed:
-            sever(conn)
+            _sever(conn)
 
-    def untrack(self, conn: Connection | AsyncConnection) -> None:
+    def untrack(self, conn: AttemptConnection) -> None:
         self._connections.discard(conn)
 
     def sever_from(self, server: ServerAddress) -> None:
         """Close the attempt's connections to a server that the worker has left."""
         for conn in tuple(self._connections):
+            if isinstance(conn, UserConnection):
+                continue
             if server_address_of(conn) == server:
-                sever(conn)
+                _sever(conn)
 
     def sever_all(self) -> None:
         """Close the attempt's connections, so that a thread that waits in one returns."""
         self._is_severed = True
         for conn in tuple(self._connections):
-            sever(conn)
+            _sever(conn)
+
+
+def _sever(conn: AttemptConnection) -> None:
+    if isinstance(conn, UserConnection):
+        conn.sever()
+    else:
+        sever(conn)
 
 
 def _overlapping_block(what: str) -> InvalidInput:

@@ -7,12 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from faultline.enqueueing import enqueue_many_statement, enqueue_statement, require_job
-from faultline.errors import InvalidInput
 from faultline.hooks import HookRegistry
 from faultline.model import Enqueued, JobSpec, WaitsForResults
-from faultline.postgres import driver
-from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.statements.statement import Statement
+from faultline.user_connections import AnyConnection
 
 T = TypeVar("T")
 
@@ -22,23 +20,19 @@ class EnqueueMethods(HookRegistry):
 
     if TYPE_CHECKING:
 
-        def execute(self, statement: Statement[T], conn: Connection | None = None) -> T: ...
+        def execute(self, statement: Statement[T], conn: AnyConnection | None = None) -> T: ...
         def execute_async(
-            self, statement: Statement[T], conn: AsyncConnection | None = None
+            self, statement: Statement[T], conn: AnyConnection | None = None
         ) -> Coroutine[Any, Any, T]: ...
 
-    def enqueue(
-        self, job: JobSpec, *, conn: Connection | AsyncConnection | None = None
-    ) -> Enqueued:
+    def enqueue(self, job: JobSpec, *, conn: AnyConnection | None = None) -> Enqueued:
         """Enqueue a job that `task.job(…)` made; with `conn`, in your transaction."""
         if not self.hooks.enqueue:
             return self._enqueue(job, conn)
         require_job(job)
         return self.hooks.run_enqueue([job], partial(self._enqueue, job, conn))
 
-    async def enqueue_async(
-        self, job: JobSpec, *, conn: Connection | AsyncConnection | None = None
-    ) -> Enqueued:
+    async def enqueue_async(self, job: JobSpec, *, conn: AnyConnection | None = None) -> Enqueued:
         if not self.hooks.enqueue:
             return await self._enqueue_async(job, conn)
         require_job(job)
@@ -46,7 +40,7 @@ class EnqueueMethods(HookRegistry):
         return await self.hooks.run_enqueue_async([job], enqueue)
 
     def enqueue_many(
-        self, jobs: Iterable[JobSpec], *, conn: Connection | AsyncConnection | None = None
+        self, jobs: Iterable[JobSpec], *, conn: AnyConnection | None = None
     ) -> list[Enqueued]:
         """Enqueue jobs of any tasks in one round trip: all of them or none."""
         if not self.hooks.enqueue:
@@ -55,7 +49,7 @@ class EnqueueMethods(HookRegistry):
         return self.hooks.run_enqueue(wanted, partial(self._enqueue_many, wanted, conn))
 
     async def enqueue_many_async(
-        self, jobs: Iterable[JobSpec], *, conn: Connection | AsyncConnection | None = None
+        self, jobs: Iterable[JobSpec], *, conn: AnyConnection | None = None
     ) -> list[Enqueued]:
         if not self.hooks.enqueue:
             return await self._enqueue_many_async(jobs, conn)
@@ -63,46 +57,30 @@ class EnqueueMethods(HookRegistry):
         enqueue = partial(self._enqueue_many_async, wanted, conn)
         return await self.hooks.run_enqueue_async(wanted, enqueue)
 
-    def _enqueue(self, job: JobSpec, conn: Connection | AsyncConnection | None) -> Enqueued:
+    def _enqueue(self, job: JobSpec, conn: AnyConnection | None) -> Enqueued:
         statement, span = enqueue_statement(job)
         with span:
-            return self._bound(span.answered(self.execute(statement, _sync(conn))))
+            return self._bound(span.answered(self.execute(statement, conn)))
 
-    async def _enqueue_async(
-        self, job: JobSpec, conn: Connection | AsyncConnection | None
-    ) -> Enqueued:
+    async def _enqueue_async(self, job: JobSpec, conn: AnyConnection | None) -> Enqueued:
         statement, span = enqueue_statement(job)
         with span:
-            return self._bound(span.answered(await self.execute_async(statement, _async(conn))))
+            return self._bound(span.answered(await self.execute_async(statement, conn)))
 
-    def _enqueue_many(
-        self, jobs: Iterable[JobSpec], conn: Connection | AsyncConnection | None
-    ) -> list[Enqueued]:
+    def _enqueue_many(self, jobs: Iterable[JobSpec], conn: AnyConnection | None) -> list[Enqueued]:
         statement, span = enqueue_many_statement(jobs)
         with span:
-            answers = span.answered(self.execute(statement, _sync(conn)))
+            answers = span.answered(self.execute(statement, conn))
         return [self._bound(answer) for answer in answers]
 
     async def _enqueue_many_async(
-        self, jobs: Iterable[JobSpec], conn: Connection | AsyncConnection | None
+        self, jobs: Iterable[JobSpec], conn: AnyConnection | None
     ) -> list[Enqueued]:
         statement, span = enqueue_many_statement(jobs)
         with span:
-            answers = span.answered(await self.execute_async(statement, _async(conn)))
+            answers = span.answered(await self.execute_async(statement, conn))
         return [self._bound(answer) for answer in answers]
 
     def _bound(self, enqueued: Enqueued) -> Enqueued:
         """Let it wait for its result through this application."""
         return enqueued.bind(cast(WaitsForResults, self))
-
-
-def _sync(conn: Connection | AsyncConnection | None) -> Connection | None:
-    if conn is not None and not isinstance(conn, driver.Connection):
-        raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
-    return conn
-
-
-def _async(conn: Connection | AsyncConnection | None) -> AsyncConnection | None:
-    if conn is not None and not isinstance(conn, driver.AsyncConnection):
-        raise InvalidInput(f"conn is a {type(conn).__name__}: it must be async here")
-    return conn

@@ -14,8 +14,8 @@ from faultline.payload import (
     check_priority,
     check_queue_name,
 )
-from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.unique import Unique
+from faultline.user_connections import AnyConnection
 
 Seconds = float | timedelta
 
@@ -34,7 +34,7 @@ class EnqueueOptions:
     idempotency_key: str | None = None
     max_attempts: int | None = None
     unique: Unique | None = None
-    conn: Connection | AsyncConnection | None = None
+    conn: AnyConnection | None = None
 
     def __post_init__(self) -> None:
         if self.queue is not None:

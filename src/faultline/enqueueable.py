@@ -11,8 +11,8 @@ from faultline.enqueue_options import EnqueueOptions, Seconds, lease_seconds_of,
 from faultline.errors import InvalidInput
 from faultline.model import Enqueued, JobSpec
 from faultline.option_names import names_options
-from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.unique import Unique
+from faultline.user_connections import AnyConnection
 
 if TYPE_CHECKING:
     from faultline.task import Task
@@ -41,7 +41,7 @@ class Enqueueable(Generic[P]):
         timeout: Seconds | None = None,
         lease: Seconds | None = None,
         unique: Unique | None = None,
-        conn: Connection | AsyncConnection | None = None,
+        conn: AnyConnection | None = None,
     ) -> ConfiguredTask[P]:
         """The same task with options: `charge.options(delay=60).enqueue(invoice=42)`.
 

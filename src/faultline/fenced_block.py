@@ -1,4 +1,4 @@
-"""A block of job.transaction() or job.fenced(): one transaction under the fence."""
+"""A block of job.transaction() or job.fenced() on a worker's connection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
 from faultline.model import CommitPhase
-from faultline.postgres import driver
 from faultline.postgres.answer_limit import answered_within, was_unanswered
-from faultline.postgres.driver import DriverError, IsolationLevel, Rollback, TransactionStatus
+from faultline.postgres.driver import DriverError, IsolationLevel, Rollback
 from faultline.postgres.errors import driver_errors, is_read_only_refusal
 from faultline.postgres.handler_connection import (
     end,
@@ -34,15 +33,13 @@ from faultline.postgres.sessions import (
     has_limits,
     is_standby,
     is_standby_async,
-    run,
-    run_async,
     run_together,
     run_together_async,
     settings_to_restore,
     sever,
 )
 from faultline.results import encode_result
-from faultline.statements import protocol, transactions
+from faultline.statements import transactions
 from faultline.statements.statement import Statement
 
 if TYPE_CHECKING:
@@ -56,8 +53,8 @@ PrepareTransaction = Callable[["Job", Any], Awaitable[None] | None]
 class FencedBlock:
     """A transaction that holds the job from its first statement to its COMMIT.
 
-    On a connection of the worker's pool it takes two round trips beside the user's statements: BEGIN goes
-    with the first check of the fence, and the ledger entry with COMMIT.
+    It takes two round trips beside the user's statements: BEGIN goes with the first check of the fence, and
+    the ledger entry with COMMIT.
     """
 
     def __init__(
@@ -69,7 +66,6 @@ class FencedBlock:
         async_pool: AsyncPool | None,
         prepare: PrepareTransaction | None,
         completes_job: bool,
-        conn: Connection | AsyncConnection | None,
         isolation: IsolationLevel | None,
     ) -> None:
         self._job = job
@@ -78,7 +74,6 @@ class FencedBlock:
         self._async_pool = async_pool
         self._prepare_hook = prepare
         self._completes_job = completes_job
-        self._conn = conn
         self._isolation = isolation
         self._open: Any = None
         self._sent_at = 0.0
@@ -86,7 +81,7 @@ class FencedBlock:
     def __enter__(self) -> Connection:
         # A copy: without a reference cycle, Python closes an interrupted block at once.
         own = copy.copy(self)
-        self._open = own._pooled() if self._conn is None else own._borrowed(self._conn)
+        self._open = own._pooled()
         try:
             conn: Connection = self._open.__enter__()
             return conn
@@ -99,16 +94,13 @@ class FencedBlock:
         return swallowed
 
     async def __aenter__(self) -> AsyncConnection:
-        own = self._conn
-        self._open = self._pooled_async() if own is None else self._borrowed_async(own)
+        self._open = self._pooled_async()
         conn: AsyncConnection = await self._open.__aenter__()
         return conn
 
     async def __aexit__(self, *exc: Any) -> bool | None:
         swallowed: bool | None = await self._open.__aexit__(*exc)
         return swallowed
-
-    # ── on a connection from the worker's pool ───────────────────────────────────────────────────
 
     @contextlib.contextmanager
     def _pooled(self) -> Iterator[Connection]:
@@ -249,54 +241,6 @@ class FencedBlock:
         if isinstance(error, Rollback) and self._completes_job:
             raise NotCommitted("the job's own transaction was rolled back") from None
         return isinstance(error, Rollback)
-
-    # ── on a connection of the user's ────────────────────────────────────────────────────────────
-
-    @contextlib.contextmanager
-    def _borrowed(self, conn: Connection | AsyncConnection) -> Iterator[Connection]:
-        if not isinstance(conn, driver.Connection):
-            raise InvalidInput("this connection is async: use `async with`")
-        attempt = self._transactions
-        attempt.track(conn)
-        is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
-        try:
-            with attempt.block(completes=False), conn.transaction():
-                with attempt.sever_on_stale(conn):
-                    run(conn, self._first(is_outermost))
-                yield conn
-                if is_outermost:
-                    with attempt.sever_on_stale(conn):
-                        run(conn, self._close())
-        finally:
-            attempt.untrack(conn)
-
-    @contextlib.asynccontextmanager
-    async def _borrowed_async(
-        self, conn: Connection | AsyncConnection
-    ) -> AsyncIterator[AsyncConnection]:
-        if not isinstance(conn, driver.AsyncConnection):
-            raise InvalidInput("this connection is not async: use `with`")
-        attempt = self._transactions
-        attempt.track(conn)
-        is_outermost = conn.info.transaction_status is TransactionStatus.IDLE
-        try:
-            with attempt.block(completes=False):
-                async with conn.transaction():
-                    with attempt.sever_on_stale(conn):
-                        await run_async(conn, self._first(is_outermost))
-                    yield conn
-                    if is_outermost:
-                        with attempt.sever_on_stale(conn):
-                            await run_async(conn, self._close())
-        finally:
-            attempt.untrack(conn)
-
-    def _first(self, is_outermost: bool) -> Statement[None]:
-        """The first statement. In a transaction of the user's the block is a savepoint."""
-        attempt = self._transactions
-        if is_outermost:
-            return attempt.open_statement(completes=False)
-        return protocol.assert_fence(attempt.claim, idle_seconds=attempt.lease.lease_seconds)
 
     def _close(self) -> Statement[None]:
         attempt = self._transactions

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from faultline.attempt_transactions import AttemptTransactions, HeldLease
 from faultline.errors import InvalidInput
 from faultline.fenced_block import FencedBlock, PrepareTransaction
 from faultline.model import Claim, CommitPhase
-from faultline.postgres import driver
-from faultline.postgres.driver import IsolationLevel, TransactionStatus
-from faultline.postgres.sessions import (
-    AsyncConnection,
-    AsyncPool,
-    Connection,
-    Pool,
-    run,
-    run_async,
-    sever,
-)
+from faultline.postgres.driver import IsolationLevel
+from faultline.postgres.sessions import AsyncPool, Pool
 from faultline.results import encode_result
 from faultline.statements import protocol
-from faultline.statements.statement import Statement
+from faultline.user_block import UserBlock
+from faultline.user_connections import (
+    AnyConnection,
+    AsynchronousConnection,
+    AsyncpgPool,
+    SyncConnection,
+    run_guarded,
+    user_connection,
+)
 
+C = TypeVar("C", bound=AnyConnection)
 ReportProgress = Callable[[Claim, float, str | None], None]
 _MESSAGE_LENGTH = 500  # as in faultline.job_progress
 
@@ -127,85 +126,105 @@ class Job:
 
     # ── writing under the fence ──────────────────────────────────────────────────────────────────
 
-    def transaction(self, *, isolation: IsolationLevel | None = None) -> FencedBlock:
+    @overload
+    def transaction(self, *, isolation: IsolationLevel | None = None) -> FencedBlock: ...
+    @overload
+    def transaction(self, conn: AsyncpgPool) -> UserBlock[Any]: ...
+    @overload
+    def transaction(self, conn: C) -> UserBlock[C]: ...
+    def transaction(
+        self, conn: Any = None, *, isolation: IsolationLevel | None = None
+    ) -> FencedBlock | UserBlock[Any]:
         """Your writes, the ledger entry and the job's success in one transaction.
 
         Use it with `with` or `async with`. It raises StaleLease when the lease is lost, and then commits
-        nothing.
+        nothing. With `conn`, a connection of yours or a pool of asyncpg, the transaction is there.
         """
-        return self._block(completes_job=True, isolation=isolation)
-
-    def fenced(self, conn: Connection | AsyncConnection | None = None) -> FencedBlock:
-        """Fenced writes in the middle of a job: they commit now, and the job goes on."""
-        return self._block(completes_job=False, conn=conn)
+        return self._block(conn, completes_job=True, isolation=isolation)
 
     @overload
-    def commit(self, conn: Connection, *, result: Any = None) -> None: ...
+    def fenced(self) -> FencedBlock: ...
     @overload
-    def commit(self, conn: AsyncConnection, *, result: Any = None) -> Awaitable[None]: ...
-    def commit(
-        self, conn: Connection | AsyncConnection, *, result: Any = None
-    ) -> Awaitable[None] | None:
+    def fenced(self, conn: AsyncpgPool) -> UserBlock[Any]: ...
+    @overload
+    def fenced(self, conn: C) -> UserBlock[C]: ...
+    def fenced(self, conn: Any = None) -> FencedBlock | UserBlock[Any]:
+        """Fenced writes in the middle of a job: they commit now, and the job goes on.
+
+        In a transaction of yours that has begun, they commit with it.
+        """
+        return self._block(conn, completes_job=False)
+
+    @overload
+    def commit(self, conn: SyncConnection, *, result: Any = None) -> None: ...
+    @overload
+    def commit(self, conn: AsynchronousConnection, *, result: Any = None) -> Awaitable[None]: ...
+    def commit(self, conn: AnyConnection, *, result: Any = None) -> Awaitable[None] | None:
         """Complete this job in a transaction that you own, as its last statement.
 
-        `result` sets `job.result`. Your COMMIT then decides. If this method raises, the connection is
-        closed, so that nothing of that transaction can be committed. Inside a savepoint or a nested
-        transaction it is refused, unless the transaction began with `expect_commit`.
+        `conn` is a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy. `result` sets
+        `job.result`. Your COMMIT then decides. If this method raises, the connection is closed, so that
+        nothing of that transaction can be committed. Inside a savepoint or a nested transaction it is
+        refused, unless the transaction began with `expect_commit`.
         """
-        attempt = self._transactions
+        attempt, users = self._transactions, user_connection(conn)
         attempt.require_commit("job.commit(conn)")
         attempt.require_no_block("job.commit(conn)")
-        require_transaction(conn, "job.commit(conn)")
+        users.require_transaction("job.commit(conn)")
         if result is not None:
             self.result = result
         try:
             attempt.stored_result = encode_result(self.result)
         except InvalidInput:
-            sever(conn)
+            users.sever()
             raise
         attempt.phase = CommitPhase.FENCED
         idle_seconds = self._lease.lease_seconds
         statement = protocol.commit(
             self._claim, result=attempt.stored_result, idle_seconds=idle_seconds
         )
-        return self._run(conn, statement, attempt.committing(conn, "entry"))
+        return run_guarded(users, statement, attempt.committing(users, "entry"))
 
     @overload
-    def expect_commit(self, conn: Connection) -> None: ...
+    def expect_commit(self, conn: SyncConnection) -> None: ...
     @overload
-    def expect_commit(self, conn: AsyncConnection) -> Awaitable[None]: ...
-    def expect_commit(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
+    def expect_commit(self, conn: AsynchronousConnection) -> Awaitable[None]: ...
+    def expect_commit(self, conn: AnyConnection) -> Awaitable[None] | None:
         """Make PostgreSQL refuse your COMMIT unless `commit(conn)` is part of it.
 
         Call it once, at the beginning of a transaction that you own and before any savepoint. Then
         `commit(conn)` may be called in a nested transaction, as ORMs do.
         """
+        users = user_connection(conn)
         self._transactions.require_commit("job.expect_commit(conn)")
         self._transactions.require_no_block("job.expect_commit(conn)")
-        require_transaction(conn, "job.expect_commit(conn)")
+        users.require_transaction("job.expect_commit(conn)")
         statement = self._transactions.open_statement(completes=True)
-        return self._run(conn, statement, self._transactions.sever_on_stale(conn))
+        return run_guarded(users, statement, self._transactions.sever_on_stale(users))
 
     @overload
-    def assert_fence(self, conn: Connection) -> None: ...
+    def assert_fence(self, conn: SyncConnection) -> None: ...
     @overload
-    def assert_fence(self, conn: AsyncConnection) -> Awaitable[None]: ...
-    def assert_fence(self, conn: Connection | AsyncConnection) -> Awaitable[None] | None:
+    def assert_fence(self, conn: AsynchronousConnection) -> Awaitable[None]: ...
+    def assert_fence(self, conn: AnyConnection) -> Awaitable[None] | None:
         """Raise StaleLease unless the lease holds, and keep it until the transaction ends.
 
         No other worker can claim the job meanwhile. Above READ COMMITTED it must be the first statement.
         """
-        require_transaction(conn, "job.assert_fence(conn)")
+        users = user_connection(conn)
+        users.require_transaction("job.assert_fence(conn)")
         statement = protocol.assert_fence(self._claim, idle_seconds=self._lease.lease_seconds)
-        return self._run(conn, statement, self._transactions.sever_on_stale(conn))
+        return run_guarded(users, statement, self._transactions.sever_on_stale(users))
 
     def _block(
-        self,
-        *,
-        completes_job: bool,
-        conn: Connection | AsyncConnection | None = None,
-        isolation: IsolationLevel | None = None,
-    ) -> FencedBlock:
+        self, conn: object | None, *, completes_job: bool, isolation: IsolationLevel | None = None
+    ) -> FencedBlock | UserBlock[Any]:
+        if conn is not None:
+            if isolation is not None:
+                raise InvalidInput(
+                    "isolation is for connections of the worker", hint="set it on your connection"
+                )
+            return UserBlock(self, self._transactions, conn, completes=completes_job)
         return FencedBlock(
             self,
             self._transactions,
@@ -213,29 +232,8 @@ class Job:
             async_pool=self._async_pool,
             prepare=self._prepare,
             completes_job=completes_job,
-            conn=conn,
             isolation=isolation,
         )
-
-    def _run(
-        self,
-        conn: Connection | AsyncConnection,
-        statement: Statement[None],
-        guard: contextlib.AbstractContextManager[None],
-    ) -> Awaitable[None] | None:
-        if isinstance(conn, driver.AsyncConnection):
-            return self._run_async(conn, statement, guard)
-        with guard:
-            return run(conn, statement)
-
-    async def _run_async(
-        self,
-        conn: AsyncConnection,
-        statement: Statement[None],
-        guard: contextlib.AbstractContextManager[None],
-    ) -> None:
-        with guard:
-            await run_async(conn, statement)
 
 
 def _checked_fraction(fraction: object) -> float:
@@ -255,14 +253,3 @@ def _checked_message(message: object) -> str | None:
         raise InvalidInput(f"job.progress needs a str as its message, not {message!r}")
     text = message[:_MESSAGE_LENGTH].replace("\x00", "\ufffd")
     return text.encode("utf-8", "replace").decode()
-
-
-def require_transaction(conn: Connection | AsyncConnection, what: str) -> None:
-    """Refuse a connection in autocommit mode that is not in a transaction."""
-    status = conn.info.transaction_status
-    in_transaction = status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
-    if conn.autocommit and not in_transaction and not conn._num_transactions and not conn.closed:
-        raise InvalidInput(
-            f"{what} on a connection in autocommit mode, and not in a transaction",
-            hint="call it inside of `with conn.transaction():`, together with your writes",
-        )

@@ -41,9 +41,9 @@ from faultline.payload import (
     decode_payload,
     encode_json,
 )
-from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
 from faultline.unique import Unique, check_unique
+from faultline.user_connections import AnyConnection
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,17 +55,15 @@ class EnqueuesJobs(Protocol):
 
     @property
     def prepare_transaction(self) -> PrepareTransaction | None: ...
-    def enqueue(
-        self, job: JobSpec, *, conn: Connection | AsyncConnection | None = None
-    ) -> Enqueued: ...
+    def enqueue(self, job: JobSpec, *, conn: AnyConnection | None = None) -> Enqueued: ...
     def enqueue_async(
-        self, job: JobSpec, *, conn: Connection | AsyncConnection | None = None
+        self, job: JobSpec, *, conn: AnyConnection | None = None
     ) -> Coroutine[Any, Any, Enqueued]: ...
     def enqueue_many(
-        self, jobs: Sequence[JobSpec], *, conn: Connection | AsyncConnection | None = None
+        self, jobs: Sequence[JobSpec], *, conn: AnyConnection | None = None
     ) -> list[Enqueued]: ...
     def enqueue_many_async(
-        self, jobs: Sequence[JobSpec], *, conn: Connection | AsyncConnection | None = None
+        self, jobs: Sequence[JobSpec], *, conn: AnyConnection | None = None
     ) -> Coroutine[Any, Any, list[Enqueued]]: ...
 
 

@@ -157,10 +157,10 @@ SIGNATURES = {
     Faultline.find_task: "(self, name: 'str') -> 'Task[Any, Any]'",
     Task.__call__: "(self, job: 'Job', /, *args: 'P.args', **kwargs: 'P.kwargs') -> 'R'",
     Faultline.enqueue: (
-        "(self, job: 'JobSpec', *, conn: 'Connection | AsyncConnection | None' = None) -> 'Enqueued'"
+        "(self, job: 'JobSpec', *, conn: 'AnyConnection | None' = None) -> 'Enqueued'"
     ),
     Faultline.enqueue_many: (
-        "(self, jobs: 'Iterable[JobSpec]', *, conn: 'Connection | AsyncConnection | None' = None)"
+        "(self, jobs: 'Iterable[JobSpec]', *, conn: 'AnyConnection | None' = None)"
         " -> 'list[Enqueued]'"
     ),
     Task.enqueue: "(self, /, *args: 'P.args', **kwargs: 'P.kwargs') -> 'Enqueued'",
@@ -172,7 +172,7 @@ SIGNATURES = {
         " expires_in: 'Seconds | None' = None, idempotency_key: 'str | None' = None,"
         " max_attempts: 'int | None' = None, timeout: 'Seconds | None' = None,"
         " lease: 'Seconds | None' = None, unique: 'Unique | None' = None,"
-        " conn: 'Connection | AsyncConnection | None' = None)"
+        " conn: 'AnyConnection | None' = None)"
         " -> 'ConfiguredTask[P]'"
     ),
     Task.enqueue_many: (
@@ -183,14 +183,16 @@ SIGNATURES = {
         "(self, payloads: 'Iterable[Mapping[str, Any]]', *,"
         " idempotency_keys: 'Sequence[str | None] | None' = None) -> 'list[Enqueued]'"
     ),
-    Job.transaction: "(self, *, isolation: 'IsolationLevel | None' = None) -> 'FencedBlock'",
-    Job.fenced: "(self, conn: 'Connection | AsyncConnection | None' = None) -> 'FencedBlock'",
-    Job.commit: (
-        "(self, conn: 'Connection | AsyncConnection', *, result: 'Any' = None)"
-        " -> 'Awaitable[None] | None'"
+    Job.transaction: (
+        "(self, conn: 'Any' = None, *, isolation: 'IsolationLevel | None' = None)"
+        " -> 'FencedBlock | UserBlock[Any]'"
     ),
-    Job.expect_commit: ("(self, conn: 'Connection | AsyncConnection') -> 'Awaitable[None] | None'"),
-    Job.assert_fence: ("(self, conn: 'Connection | AsyncConnection') -> 'Awaitable[None] | None'"),
+    Job.fenced: "(self, conn: 'Any' = None) -> 'FencedBlock | UserBlock[Any]'",
+    Job.commit: (
+        "(self, conn: 'AnyConnection', *, result: 'Any' = None) -> 'Awaitable[None] | None'"
+    ),
+    Job.expect_commit: "(self, conn: 'AnyConnection') -> 'Awaitable[None] | None'",
+    Job.assert_fence: "(self, conn: 'AnyConnection') -> 'Awaitable[None] | None'",
     RetryPolicy: (
         "(base_seconds: 'float' = 3.0, factor: 'float' = 3.0, cap_seconds: 'float' = 3600.0,"
         " jitter: 'float' = 0.3, *, on: 'Mapping[type[Exception], Delays]' = <factory>,"

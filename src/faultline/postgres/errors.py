@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import orjson
 import psycopg
@@ -25,13 +26,49 @@ def translated_errors() -> Iterator[None]:
         raise translated from error
 
 
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What PostgreSQL reported in an error, whichever driver received it."""
+
+    sqlstate: str
+    message: str
+    detail: str | None
+    hint: str | None
+    schema: str | None
+    constraint: str | None
+
+
 def translate(error: psycopg.Error) -> errors.FaultlineError | None:
     """The error as one of Faultline's; None if there is no translation."""
-    diag = error.diag
-    message, hint = diag.message_primary or str(error), diag.message_hint
-    match error.sqlstate:
+    report = report_of(error)
+    return None if report is None else translate_report(report)
+
+
+def report_of(error: BaseException) -> ServerReport | None:
+    """The server's report in an error of psycopg, psycopg2 or asyncpg."""
+    sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if not isinstance(sqlstate, str):
+        return None
+    fields = getattr(error, "diag", error)
+    names = ("message_primary", "message"), ("message_detail", "detail"), ("message_hint", "hint")
+    message, detail, hint = (
+        getattr(fields, ours, None) or getattr(fields, theirs, None) for ours, theirs in names
+    )
+    return ServerReport(
+        sqlstate,
+        message or str(error),
+        detail,
+        hint,
+        getattr(fields, "schema_name", None),
+        getattr(fields, "constraint_name", None),
+    )
+
+
+def translate_report(report: ServerReport) -> errors.FaultlineError | None:
+    message, hint = report.message, report.hint
+    match report.sqlstate:
         case "FL001":
-            detail = orjson.loads(diag.message_detail or "{}")
+            detail = orjson.loads(report.detail or "{}")
             return errors.StaleLease(
                 detail.get("reason", "unknown"),
                 job_id=detail.get("job_id"),
@@ -43,7 +80,7 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
         case "FL003":
             return errors.TokenViolation(message, hint=hint)
         case "FL004":
-            detail = orjson.loads(diag.message_detail or "{}")
+            detail = orjson.loads(report.detail or "{}")
             return errors.IdempotencyConflict(message, job_id=detail.get("job_id"), hint=hint)
         case "FL005":
             return errors.InvalidInput(message, hint=hint)
@@ -58,12 +95,12 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
         case "FL010":
             return errors.UnknownSchedule(message, hint=hint)
         case "FL011":
-            detail = orjson.loads(diag.message_detail or "{}")
+            detail = orjson.loads(report.detail or "{}")
             return errors.UniqueKeyHeld(message, job_id=detail.get("job_id"), hint=hint)
         case "FL012":
             return errors.UnknownLimit(message, hint=hint)
-        case "23514" if diag.schema_name == "faultline":
-            rule = (diag.constraint_name or "").replace("_", " ")
+        case "23514" if report.schema == "faultline":
+            rule = (report.constraint or "").replace("_", " ")
             return errors.InvalidInput(f"refused by the database: {rule}")
         case "3F000" | "42883" | "42P01" if "faultline" in message:
             return errors.SchemaMismatch(
@@ -73,7 +110,44 @@ def translate(error: psycopg.Error) -> errors.FaultlineError | None:
     return None
 
 
+_MAX_WRAPPERS = 4
+
+
+def wrapped_errors(error: BaseException) -> Iterator[BaseException]:
+    """An error of a library, and the errors of the driver that it wraps."""
+    each: BaseException | None = error
+    for _ in range(_MAX_WRAPPERS):
+        if each is None:
+            return
+        yield each
+        each = getattr(each, "orig", None) or each.__cause__
+
+
+def translate_wrapped(error: BaseException) -> errors.FaultlineError | None:
+    """The same for an error of SQLAlchemy, Django or asyncpg."""
+    for each in wrapped_errors(error):
+        report = report_of(each)
+        if report is not None and (translated := translate_report(report)):
+            return translated
+    return None
+
+
+@contextlib.contextmanager
+def translated_library_errors() -> Iterator[None]:
+    """Raise PostgreSQL's refusals as errors of Faultline; other errors stay the library's."""
+    try:
+        yield
+    except errors.FaultlineError:
+        raise
+    except Exception as error:
+        translated = translate_wrapped(error)
+        if translated is None:
+            raise
+        raise translated from error
+
+
 _MAX_CAUSES = 20
+_CONFLICTS = ("40001", "40P01")
 # Shutdown, crash, start, demotion. Also as other drivers and a child process report them.
 _SERVER_LOST = ("57P01", "57P02", "57P03", "25006")
 
@@ -105,9 +179,11 @@ def _says_server_loss(error: BaseException) -> bool:
     try:
         if isinstance(error, errors.DatabaseUnavailable):
             return True
-        sqlstate = getattr(error, "sqlstate", None)
+        sqlstate = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         return (
             sqlstate in _SERVER_LOST
+            or (isinstance(sqlstate, str) and sqlstate.startswith("08"))
+            or _is_closed_session(error)
             or (sqlstate != "57014" and is_connection_lost(error))
             or getattr(error, "is_server_loss", False) is True
         )
@@ -115,9 +191,21 @@ def _says_server_loss(error: BaseException) -> bool:
         return False
 
 
+def _is_closed_session(error: BaseException) -> bool:
+    """Whether another driver than psycopg lost its session, and so has no sqlstate."""
+    library, name = type(error).__module__.partition(".")[0], type(error).__name__
+    return library in ("asyncpg", "psycopg2") and name in ("InterfaceError", "OperationalError")
+
+
 def is_serialization_conflict(error: BaseException) -> bool:
     """Whether it is a serialization conflict, also one reported by a child process."""
-    return getattr(error, "sqlstate", None) in ("40001", "40P01")
+    if getattr(error, "sqlstate", None) in _CONFLICTS:
+        return True
+    library = type(error).__module__.partition(".")[0]
+    if library not in ("sqlalchemy", "django"):
+        return False
+    reports = map(report_of, wrapped_errors(error))
+    return any(report is not None and report.sqlstate in _CONFLICTS for report in reports)
 
 
 def is_read_only_refusal(error: BaseException | None) -> bool:
